@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.finalizers import FinalizerReconciler
 from kqueue.runtime.controller import Result
 from kqueue.runtime.status_writer import StatusWriter
-from kqueue.state import from_api
 from kqueue.state.checks import missing_controller, missing_controller_message
 from kqueue.state.conditions import Conditions, Stamp, status_patch
 
@@ -72,5 +72,5 @@ class AdmissionCheckReconciler:
 
 def _lacks_condition(obj: wire.AdmissionCheck) -> bool:
     """Whether the controller is missing and the condition does not say so yet."""
-    said = from_api.condition(obj.status.conditions, names.CONDITION_CONTROLLER_MISSING)
+    said = model.condition(obj.status.conditions, names.CONDITION_CONTROLLER_MISSING)
     return said is None and missing_controller(obj) is not None and obj.metadata.deletion_timestamp is None

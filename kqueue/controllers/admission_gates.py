@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
@@ -20,7 +21,6 @@ from kqueue.jobs.pod_group import Trouble
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import Switches
 from kqueue.runtime.store import Store, split_key
-from kqueue.state import from_api
 
 
 class Held(StrEnum):
@@ -90,7 +90,7 @@ class AdmissionGates:
         owned = [workload for key in keys if (workload := self._workloads.get(key)) is not None]
         if not owned:
             return Held.NO_WORKLOAD, "it has no Workload; events on the pod say why"
-        if all(from_api.condition_true(workload, names.CONDITION_FINISHED) for workload in owned):
+        if all(model.condition_true(workload, names.CONDITION_FINISHED) for workload in owned):
             return Held.WORKLOAD_OVER, "its Workload has finished; delete the pod"
         return None
 
@@ -104,7 +104,7 @@ class AdmissionGates:
                 return Held.GROUP_INCOMPLETE, f"{made.message}; create them, or delete the group's pods"
             where = f"pod {made.pod.name}: " if made.pod is not None else ""
             return Held.GROUP_CONTRADICTS_ITSELF, f"its group makes no Workload: {where}{made.message}"
-        if from_api.condition_true(workload, names.CONDITION_FINISHED):
+        if model.condition_true(workload, names.CONDITION_FINISHED):
             return Held.WORKLOAD_OVER, f"Workload {group} has finished; delete the pod"
         return None
 

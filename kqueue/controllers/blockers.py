@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.runtime.store import Store
-from kqueue.state import checks, from_api
+from kqueue.state import checks
 from kqueue.state.cache import Cache
 from kqueue.state.namespaces import namespace_problem
 
@@ -76,7 +77,7 @@ class Blockers:
 
     def stops(self, workload: wire.Workload) -> Iterator[Stop]:
         """Which of its queues are stopped, the LocalQueue first."""
-        local = self._local_queues.get(from_api.local_queue_key(workload))
+        local = self._local_queues.get(model.local_queue_key(workload))
         if local is not None and local.spec.stop_policy != names.STOP_NONE:
             meta, policy = local.metadata, local.spec.stop_policy
             yield Stop(names.REASON_LOCAL_QUEUE_STOPPED, "LocalQueue", meta.name, policy, meta.namespace)
@@ -87,7 +88,7 @@ class Blockers:
 
     def cluster_queue(self, workload: wire.Workload) -> wire.ClusterQueue | None:
         """The ClusterQueue that has admitted it or, while none has, that of its LocalQueue; None: there is none."""
-        name = _cluster_queue(workload, self._local_queues.get(from_api.local_queue_key(workload)))
+        name = _cluster_queue(workload, self._local_queues.get(model.local_queue_key(workload)))
         return self._cache.quota.queue_object(name) if name is not None else None
 
     def withdrawn(self, workload: wire.Workload) -> Blocked | None:
@@ -102,7 +103,7 @@ class Blockers:
         held = workload.status.admission
         if held is not None and self._cache.quota.is_unknown(held.cluster_queue):
             return None
-        local = self._local_queues.get(from_api.local_queue_key(workload))
+        local = self._local_queues.get(model.local_queue_key(workload))
         if local is None:
             return self._queue_blocker(workload)
         if local.metadata.deletion_timestamp is not None:

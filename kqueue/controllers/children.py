@@ -15,7 +15,7 @@ from kqueue.api.wire import core as wire_core
 from kqueue.errors import InvalidObjectError
 from kqueue.jobs.fields import JSON, int_of, mapping, objects, text, whole
 from kqueue.kinds import GroupKind
-from kqueue.state.from_api import template_requests
+from kqueue.model import template_requests
 
 Object = Mapping[str, Any]
 _JOB_SET, _JOB = ("jobset.x-k8s.io", "JobSet"), ("batch", "Job")

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.held_pods import HeldPods, Why
 from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.model import ElasticPod, PodView
 from kqueue.runtime.store import Store, split_key
-from kqueue.state import from_api
-from kqueue.state.from_api import ElasticPod, PodView
 
 HELD_INDEX = "elastic and gated"
 EVENT_HELD = "ElasticGateHeld"
@@ -70,7 +70,7 @@ class ElasticGates:
 
     def _why(self, pod: ElasticPod) -> Why | None:
         """Why the gate stays as things are; None while somebody may remove it."""
-        alive = [w for w in self._slices(pod.siblings) if not from_api.is_over(w)] if pod.siblings else []
+        alive = [w for w in self._slices(pod.siblings) if not model.is_over(w)] if pod.siblings else []
         alive = [w for w in alive if w.metadata.deletion_timestamp is None]
         if not alive:
             return Held.NOT_QUEUED, _WORDS[Held.NOT_QUEUED]

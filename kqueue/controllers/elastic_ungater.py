@@ -14,6 +14,7 @@ import msgspec
 import structlog
 from cachetools import TTLCache
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
@@ -23,12 +24,11 @@ from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.controllers.short_stop import ShortStop
 from kqueue.controllers.topology_ungater import PATCHES_AT_ONCE, Expectations
 from kqueue.errors import ConflictError, KqueueError, NotFoundError, ServerError, UnreachableError
+from kqueue.model import ElasticPod, PodView
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.store import Store, split_key
-from kqueue.state import from_api
-from kqueue.state.from_api import ElasticPod, PodView
 
 _log = structlog.get_logger(__name__)
 
@@ -40,7 +40,7 @@ _LOOK_AGAIN = 1.0
 
 
 class ElasticUngater:
-    """Reconciles what the slices of one job share: namespace/name of the first one (`from_api.siblings_key`)."""
+    """Reconciles what the slices of one job share: namespace/name of the first one (`model.siblings_key`)."""
 
     def __init__(
         self,
@@ -150,13 +150,13 @@ class ElasticUngater:
             return False
         beyond = _beyond(runs, _most_wanted(now), self._alive(siblings))
         for pod in beyond:
-            if await self._short_stop.end_pod(pod.key, pod.uid, queue=from_api.local_queue_key(runs)):
+            if await self._short_stop.end_pod(pod.key, pod.uid, queue=model.local_queue_key(runs)):
                 self._tell_stopped(runs, pod)
         return bool(beyond)
 
     async def _read(self, workload: wire.Workload) -> list[wire.Workload]:
         """All Workloads of the job, as the API server has them."""
-        owner = from_api.controller_of(workload.metadata)
+        owner = model.controller_of(workload.metadata)
         if owner is None:
             return []
         chosen = f"{names.JOB_UID_LABEL}={owner[1]}"
@@ -164,7 +164,7 @@ class ElasticUngater:
         return [msgspec.convert(obj, wire.Workload) for obj in found]
 
     def _tell_stopped(self, workload: wire.Workload, pod: ElasticPod) -> None:
-        key = from_api.workload_key(workload)
+        key = model.workload_key(workload)
         _log.warning("pod of an elastic job stopped: it ran without quota", pod=pod.key, workload=key)
         if self._recorder is None:
             return
@@ -180,7 +180,7 @@ class ElasticUngater:
         self, workload: wire.Workload, chosen: Iterable[tuple[ElasticPod, Patch]]
     ) -> list[KqueueError]:
         """Send the patches, some at a time; those that failed."""
-        todo, failed, siblings = iter(chosen), list[KqueueError](), from_api.siblings_key(workload)
+        todo, failed, siblings = iter(chosen), list[KqueueError](), model.siblings_key(workload)
 
         async def work() -> None:
             for pod, patch in todo:
@@ -228,17 +228,17 @@ def _chain_of(workload: wire.Workload) -> list[str]:
     """Index of the Workloads of elastic jobs by what their pods are found by."""
     annotations = workload.metadata.annotations
     sliced = annotations.get(names.WORKLOAD_SLICE_NAME_ANNOTATION) or annotations.get(names.ELASTIC_JOB_ANNOTATION)
-    return [from_api.siblings_key(workload)] if sliced else []
+    return [model.siblings_key(workload)] if sliced else []
 
 
 def _may_run(workload: wire.Workload) -> bool:
     """Holds quota, all its checks are ready, and it is neither over nor told to leave."""
     return (
         workload.status.admission is not None
-        and from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
-        and from_api.condition_true(workload, names.CONDITION_ADMITTED)
-        and not from_api.condition_true(workload, names.CONDITION_EVICTED)
-        and not from_api.is_over(workload)
+        and model.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
+        and model.condition_true(workload, names.CONDITION_ADMITTED)
+        and not model.condition_true(workload, names.CONDITION_EVICTED)
+        and not model.is_over(workload)
         and workload.spec.active
         and workload.metadata.deletion_timestamp is None
     )
@@ -246,8 +246,8 @@ def _may_run(workload: wire.Workload) -> bool:
 
 def _newest_of(running: Sequence[wire.Workload]) -> wire.Workload | None:
     """The one that replaces the others; None: there is none."""
-    replaced = {from_api.replaced_key(w) for w in running}
-    last = [w for w in running if from_api.workload_key(w) not in replaced] or running
+    replaced = {model.replaced_key(w) for w in running}
+    last = [w for w in running if model.workload_key(w) not in replaced] or running
     return max(last, key=lambda w: (str(w.metadata.creation_timestamp), w.metadata.uid), default=None)
 
 
@@ -255,7 +255,7 @@ def _most_wanted(workloads: Iterable[wire.Workload]) -> Mapping[str, int]:
     """Per pod set, the pods that the job asks for, admitted or not."""
     found: dict[str, int] = {}
     for workload in workloads:
-        if not from_api.is_over(workload):
+        if not model.is_over(workload):
             for pod_set in workload.spec.pod_sets:
                 found[pod_set.name] = max(found.get(pod_set.name, 0), pod_set.count)
     return found
@@ -282,7 +282,7 @@ def _chosen(workload: wire.Workload, pods: Iterable[ElasticPod]) -> list[tuple[E
     """Which pods to release, and how.  Those that another gate of ours still holds come when that is gone: there may be
     more of them than places, and both gates must go for the same pods.
     """
-    owner = from_api.controller_of(workload.metadata)
+    owner = model.controller_of(workload.metadata)
     mine = [p for p in pods if not (owner and p.controller and owner[0] == p.controller[0] and owner != p.controller)]
     room = Counter(_room(workload))
     room.subtract(Counter(pod.pod_set for pod in mine if not pod.gated))
@@ -299,7 +299,7 @@ def _chosen(workload: wire.Workload, pods: Iterable[ElasticPod]) -> list[tuple[E
 
 def _room(workload: wire.Workload) -> Mapping[str, int]:
     """Per pod set, how many pods may run: what was admitted, less what it has given back."""
-    ended = dict(from_api.ended_pods(workload))
+    ended = dict(model.ended_pods(workload))
     counts = {p.name: p.count for p in workload.spec.pod_sets}
     return {name: min(counts[name] - ended.get(name, 0), most) for name, most in _admitted(workload).items()}
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from kqueue.core.topology.node import PodFacts
+from kqueue.model import PodView
 from kqueue.runtime.store import Store
-from kqueue.state.from_api import PodView
 from kqueue.state.holding import Holding
 
 Amounts = Mapping[str, int]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cachetools import TTLCache
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
@@ -13,7 +14,7 @@ from kqueue.controllers.owed import UNTRIED, Owed
 from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.runtime.store import Store
 from kqueue.runtime.turns import Turns
-from kqueue.state import from_api, requeueing, status
+from kqueue.state import requeueing, status
 from kqueue.state.cache import Cache
 from kqueue.state.queues import Queues
 
@@ -94,12 +95,12 @@ class Explainer:
 
     def explain(self, workload: wire.Workload) -> status.Patch | None:
         """What blocks a pending Workload before any quota is looked at, taken back when it is gone; None: no news."""
-        if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+        if model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             return None
-        key = from_api.workload_key(workload)
+        key = model.workload_key(workload)
         if self._cache.held.holding(key) is not None:
             return None  # being admitted right now
-        written = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
+        written = model.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
         if written is not None and written.reason == names.REASON_ON_HOLD:
             return None
         if written is not None and written.reason == names.REASON_QUARANTINED and not self._queues.is_known(key):
@@ -143,13 +144,13 @@ class Explainer:
             return None
         until = requeueing.requeue_at(workload)
         when = f" before {status.Stamp(until).text}" if until is not None else ""
-        evicted = from_api.condition_true(workload, names.CONDITION_EVICTED)
+        evicted = model.condition_true(workload, names.CONDITION_EVICTED)
         message = f"The workload {'was evicted and is not queued again' if evicted else 'is not queued'}{when}"
         return status.wait(workload, reason=names.REASON_PENDING_EVALUATION, message=message, stamp=stamp)
 
     def _rests(self, workload: wire.Workload) -> bool:
         """Whether it waits for a time or a decision of others, and not for its turn."""
-        requeued = from_api.condition(workload.status.conditions, names.CONDITION_REQUEUED)
+        requeued = model.condition(workload.status.conditions, names.CONDITION_REQUEUED)
         kept_out = requeued is not None and requeued.status == "False"
         return kept_out or requeueing.waits_until(workload, self._clock.now()) is not None
 
@@ -158,9 +159,9 @@ class Explainer:
 
         Most are tried at once, and then what the try says is all that is written.
         """
-        told = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED) is not None
+        told = model.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED) is not None
         created = workload.metadata.creation_timestamp
-        if self._at_once or told or created is None or not from_api.is_queueable(workload):
+        if self._at_once or told or created is None or not model.is_queueable(workload):
             return 0.0
         waited = self._clock.now() - max(created, self._started)  # nobody tried while we were away
         return self._tell_after - waited.total_seconds()
@@ -173,5 +174,5 @@ def _is_blockers_word(written: Condition) -> bool:
 
 def _is_kept_from_preempting(workload: wire.Workload) -> bool:
     """Whether a try has said that there is whom to preempt, if only its gates were open, and they are not."""
-    blocked = from_api.condition_true(workload, names.CONDITION_BLOCKED_ON_PREEMPTION_GATES)
-    return blocked and bool(from_api.closed_gates(workload))
+    blocked = model.condition_true(workload, names.CONDITION_BLOCKED_ON_PREEMPTION_GATES)
+    return blocked and bool(model.closed_gates(workload))

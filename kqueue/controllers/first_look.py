@@ -15,10 +15,10 @@ import structlog
 
 from kqueue.api.wire import core as wire_core
 from kqueue.controllers.resources import PODS
+from kqueue.model import PodView, pod_view
 from kqueue.runtime.client import Client
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.store import Store
-from kqueue.state.from_api import PodView, pod_view
 
 _log = structlog.get_logger(__name__)
 

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
@@ -28,11 +29,10 @@ from kqueue.controllers.short_stop import ShortStop
 from kqueue.errors import ForbiddenError, NotFoundError
 from kqueue.jobs.ancestry import Ancestor, AncestryError, makes
 from kqueue.kinds import OWNERS
+from kqueue.model import CustomOwner, PodView
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.store import Store, split_key
-from kqueue.state import from_api
-from kqueue.state.from_api import CustomOwner, PodView
 from kqueue.state.holding import Holding
 
 _log = structlog.get_logger(__name__)
@@ -102,7 +102,7 @@ class ForgedPods:
             await self._stop(key, claim, f"{top.gvk.kind} {top.name} holds no quota", queue=_queue_of(top))
         elif self._excess is not None:
             self._excess.add(key, top.uid)
-            held = [holding for w in known if (holding := self._holding(from_api.workload_key(w))) is not None]
+            held = [holding for w in known if (holding := self._holding(model.workload_key(w))) is not None]
             self._excess.weigh(top.uid, held)
         return Result()
 
@@ -143,7 +143,7 @@ class ForgedPods:
         except NotFoundError:
             return
         uid = pod.metadata.uid
-        if from_api.pod_view(pod).custom_owner != claim or not (await self._short_stop.end_pod(key, uid, queue=queue)):
+        if model.pod_view(pod).custom_owner != claim or not (await self._short_stop.end_pod(key, uid, queue=queue)):
             return
         _log.warning("pod stopped: it ran without quota", pod=key, reason=why)
         self._recorder.record(
@@ -185,10 +185,10 @@ def _unpaid_since(workload: wire.Workload) -> datetime | None:
 
     Pods of a finished job may go on: some operators leave them for their logs.
     """
-    if any(from_api.condition_true(workload, k) for k in (names.CONDITION_QUOTA_RESERVED, names.CONDITION_FINISHED)):
+    if any(model.condition_true(workload, k) for k in (names.CONDITION_QUOTA_RESERVED, names.CONDITION_FINISHED)):
         return None
-    lost = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
-    if from_api.condition(workload.status.conditions, names.CONDITION_EVICTED) is None:
+    lost = model.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
+    if model.condition(workload.status.conditions, names.CONDITION_EVICTED) is None:
         return workload.metadata.creation_timestamp  # it never held any
     return lost.last_transition_time if lost is not None else None
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.held_pods import HeldPods, Why
 from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.model import GangPod, PodView
 from kqueue.runtime.store import Store, split_key
-from kqueue.state import from_api
-from kqueue.state.from_api import GangPod, PodView
 
 GATED_INDEX = "gated"
 SIBLINGS_INDEX = "siblings"
-"""Index of Workloads by `from_api.siblings_key`."""
+"""Index of Workloads by `model.siblings_key`."""
 EVENT_GATE_LEAKED = "TopologyGateLeaked"
 
 
@@ -81,7 +81,7 @@ class GateSweeper:
         workloads = self._workloads.by_index(SIBLINGS_INDEX, pod.siblings)
         if not workloads:
             return Leak.WORKLOAD_GONE
-        alive = [w for w in workloads if not from_api.condition_true(w, names.CONDITION_FINISHED)]
+        alive = [w for w in workloads if not model.condition_true(w, names.CONDITION_FINISHED)]
         if not alive:
             return Leak.WORKLOAD_FINISHED
         return None if any(_owns(workload, pod) for workload in alive) else Leak.NOT_OWNED
@@ -110,13 +110,13 @@ def _owns(workload: wire.Workload, pod: GangPod) -> bool:
 
     Controllers are compared where they are of one kind: the pods of a JobSet are controlled by its Jobs.
     """
-    owner = from_api.controller_of(workload.metadata)
+    owner = model.controller_of(workload.metadata)
     if owner is not None and pod.controller is not None and owner[0] == pod.controller[0] and owner != pod.controller:
         return False
     if all(spec.name != pod.pod_set for spec in workload.spec.pod_sets):
         return False
     admission = workload.status.admission
-    if admission is None or not from_api.condition_true(workload, names.CONDITION_ADMITTED):
+    if admission is None or not model.condition_true(workload, names.CONDITION_ADMITTED):
         return True
     assigned = next((a for a in admission.pod_set_assignments if a.name == pod.pod_set), None)
     return assigned is not None and assigned.topology_assignment is not None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 import structlog
 
+from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.selectors import selector_matches
@@ -18,12 +19,11 @@ from kqueue.clock import Clock
 from kqueue.core import quota
 from kqueue.core.topology import NodeFacts
 from kqueue.core.workload import Admission, Claim
-from kqueue.state import from_api
+from kqueue.model import DEFAULT_ORDER, PodView, QueueOrder
+from kqueue.model.pending import Pending, Verdict
 from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage
-from kqueue.state.from_api import DEFAULT_ORDER, PodView, QueueOrder
 from kqueue.state.holding import Holding
-from kqueue.state.pending import Pending, Verdict
 from kqueue.state.quarantine import Quarantine
 from kqueue.state.queue_policy import POLICIES
 from kqueue.state.queues import Queues
@@ -105,7 +105,7 @@ class Intake:
         `tries` says for how many seconds there have been tries so far: where they are quick, flushes are collected for
         a part of their window only.  None: for all of it.
 
-        `order` is as in `from_api.queue_time`; `waits_for_ready`: the loop may be held until somebody's pods are ready.
+        `order` is as in `model.queue_time`; `waits_for_ready`: the loop may be held until somebody's pods are ready.
         `fair_usage` is what LocalQueues used lately; None: it counts nowhere.  `quarantine` knows who is left alone.
         """
         self._clock, self._fair_usage = clock, fair_usage
@@ -148,12 +148,12 @@ class Intake:
         """Reserved, pending, over or gone."""
         seen = new if new is not None else old
         assert seen is not None
-        key = from_api.workload_key(seen)
+        key = model.workload_key(seen)
         self._quarantine.observe(key, new)
         try:
             self._take_in(key, old, new)
         except Exception as e:
-            if new is not None and from_api.is_queueable(new) and self._cache.held.holding(key) is None:
+            if new is not None and model.is_queueable(new) and self._cache.held.holding(key) is None:
                 self._keep_out(key, new, e)
             raise
 
@@ -172,7 +172,7 @@ class Intake:
         gave_back = self._cache.held.on_workload(key, new, old)
         if self._fair_usage is not None and self._fair_usage.is_entering(key):
             self._follow_usage(self._fair_usage, key, new)
-        if new is None or from_api.is_over(new):
+        if new is None or model.is_over(new):
             self._queues.delete(key)
             self._help_others(seen, held)
             return
@@ -181,7 +181,7 @@ class Intake:
             self._help_others(seen, held)
         if self._waits_for_ready and _is_ready(holding) and not _is_ready(held):
             self._wake()
-        if not from_api.is_queueable(new):
+        if not model.is_queueable(new):
             if self._queues.is_known(key):
                 self._queues.delete(key)
                 self._wake()  # what others left for, for its sake, is free
@@ -196,7 +196,7 @@ class Intake:
 
     def _help_others(self, obj: wire.Workload, held: Holding | None) -> None:
         """Whoever the freed quota or the freed nodes can help is tried again."""
-        queue = self._queues.cluster_queue_of(from_api.local_queue_key(obj))
+        queue = self._queues.cluster_queue_of(model.local_queue_key(obj))
         helped = set(self._cache.quota.tree_of(queue)) if queue is not None else set()
         if held is not None:
             helped.update(self._cache.quota.tree_of(held.queue))
@@ -229,7 +229,7 @@ class Intake:
         else:
             usage = fair.usage if fair is not None and by_usage else None
             self._queues.set_cluster_queue(name, POLICIES[new.spec.queueing_strategy], usage=usage)
-        if old is None or new is None or not from_api.same_queue(old, new):
+        if old is None or new is None or not model.same_queue(old, new):
             self._flushes.add({*before, *self._cache.quota.tree_of(name)})
             self._wake()
 

@@ -13,6 +13,7 @@ from typing import Any
 import structlog
 from cachetools import TTLCache
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
@@ -29,7 +30,7 @@ from kqueue.jobs.kind import JobKind, Refused
 from kqueue.jobs.switches import Switches
 from kqueue.runtime.controller import Result
 from kqueue.runtime.store import Store, split_key
-from kqueue.state import from_api, retention
+from kqueue.state import retention
 
 _log = structlog.get_logger(__name__)
 
@@ -147,15 +148,15 @@ class JobReconciler:
         unfinished = [
             w
             for w in self._workload.owned_by(of)
-            if not from_api.condition_true(w, names.CONDITION_FINISHED)
+            if not model.condition_true(w, names.CONDITION_FINISHED)
             and any(o.uid == ancestor.uid for o in w.metadata.owner_references)
         ]
         newest = max(unfinished, key=lambda w: (str(w.metadata.creation_timestamp), w.metadata.name), default=None)
         if newest is None:
             return False
         if self._switches.elastic_jobs and (ancestor.elastic or rules.is_elastic(job, self._switches)):
-            return not from_api.condition_true(newest, names.CONDITION_EVICTED)
-        return from_api.condition_true(newest, names.CONDITION_ADMITTED)
+            return not model.condition_true(newest, names.CONDITION_EVICTED)
+        return model.condition_true(newest, names.CONDITION_ADMITTED)
 
     # --- what is not queued any more ---------------------------------------------------------------------------
 
@@ -166,7 +167,7 @@ class JobReconciler:
         for workload in self._workload.owned(job_key(job)):
             if not is_owner(job, workload):
                 await self._end(job_key(job), [workload])
-            elif from_api.condition_true(workload, names.CONDITION_FINISHED):
+            elif model.condition_true(workload, names.CONDITION_FINISHED):
                 await self._steps.release(workload)
             elif (end := self.kind.finished(job)) is not None:
                 await self._finish(job, workload, success=end.success, message=end.message)
@@ -181,14 +182,14 @@ class JobReconciler:
         """Started by us, and neither evicted since nor on its way out."""
         return (
             not self.kind.is_suspended(job)
-            and from_api.condition_true(workload, names.CONDITION_ADMITTED)
-            and not from_api.condition_true(workload, names.CONDITION_EVICTED)
+            and model.condition_true(workload, names.CONDITION_ADMITTED)
+            and not model.condition_true(workload, names.CONDITION_EVICTED)
             and workload.metadata.deletion_timestamp is None
         )
 
     async def _take_back(self, job: JSON, workload: wire.Workload) -> None:
         """Delete it, after a stop where one was begun.  A job that its user runs without us runs on."""
-        evicted = from_api.condition_true(workload, names.CONDITION_EVICTED)
+        evicted = model.condition_true(workload, names.CONDITION_EVICTED)
         if evicted or workload.metadata.deletion_timestamp is not None or not self.kind.suspend(job):
             job = await self._writes.stop(job, infos_at_stop(as_json(workload)), "NotQueued", "the job is not queued")
             if self._workload.busy(job, [workload]):
@@ -197,7 +198,7 @@ class JobReconciler:
             await self._workload.delete(job, [workload], "because the job is not queued any more")
         elif evicted:
             await self._steps.give_back(workload)
-        elif from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+        elif model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             await self._steps.unreserve(workload, "The job is not queued")
 
     # --- one step ----------------------------------------------------------------------------------------------
@@ -230,7 +231,7 @@ class JobReconciler:
             return
         owned = self._workload.owned(job_key(job))
         paid = (names.CONDITION_QUOTA_RESERVED, names.CONDITION_FINISHED)
-        if not any(from_api.condition_true(w, kind) for w in owned for kind in paid):
+        if not any(model.condition_true(w, kind) for w in owned for kind in paid):
             await self._writes.end_pods(job)
 
     async def _without_workload(self, job: JSON, pod_sets: Sequence[JSON]) -> Result:
@@ -253,7 +254,7 @@ class JobReconciler:
 
     async def _with_workload(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> None:
         """The steps in the order of the compatible system; each reconcile ends at the first that acts."""
-        if from_api.condition_true(workload, names.CONDITION_FINISHED):
+        if model.condition_true(workload, names.CONDITION_FINISHED):
             await self._steps.release(workload)
             if self._was_refused(workload):
                 await self._writes.stop(job, (), "NotAdmitted", "the job could not be started as it was admitted")
@@ -271,11 +272,11 @@ class JobReconciler:
             ready=self._slices.ready(job, pod_sets, workload),
         ):
             return
-        elif from_api.condition_true(workload, names.CONDITION_EVICTED):
+        elif model.condition_true(workload, names.CONDITION_EVICTED):
             await self._leave(job, workload)
         elif self.kind.is_suspended(job):
             await self._start_or_follow(job, pod_sets, workload)
-        elif not from_api.is_admitted(workload):
+        elif not model.is_admitted(workload):
             if self._slices.goes_on(job, pod_sets, workload):
                 return
             await self._writes.stop(
@@ -286,15 +287,15 @@ class JobReconciler:
 
     def _was_refused(self, workload: wire.Workload) -> bool:
         """Whether the job was never started, because it contradicts what it was admitted with."""
-        finished = from_api.condition(workload.status.conditions, names.CONDITION_FINISHED)
+        finished = model.condition(workload.status.conditions, names.CONDITION_FINISHED)
         return finished is not None and finished.reason == names.REASON_FAILED_TO_START
 
     async def _leave(self, job: JSON, workload: wire.Workload) -> None:
         """Evicted: stop the job, and when its pods are gone give the quota back."""
-        evicted = from_api.condition(workload.status.conditions, names.CONDITION_EVICTED)
+        evicted = model.condition(workload.status.conditions, names.CONDITION_EVICTED)
         assert evicted is not None
         job = await self._writes.stop(job, infos_at_stop(as_json(workload)), "WorkloadEvicted", evicted.message)
-        if not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+        if not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             await self._follow_queue(job, workload)
         elif not self._workload.busy(job, [workload]):
             await self._steps.give_back(workload)
@@ -313,16 +314,16 @@ class JobReconciler:
         return Result()
 
     async def _start_or_follow(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> None:
-        admitted = from_api.is_admitted(workload)
+        admitted = model.is_admitted(workload)
         if admitted and was_started(pod_sets, workload):
             await self._deactivate(job, workload)
         elif await self._follow_queue(job, workload):
             return
         elif admitted:
             await self._start(job, workload)
-        elif from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+        elif model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             self._tell_checks(job, workload)
-        elif (profile := rules.placement_profile(job)) not in ("", from_api.profile_name(workload.metadata)):
+        elif (profile := rules.placement_profile(job)) not in ("", model.profile_name(workload.metadata)):
             change = {"metadata": {"annotations": {names.PLACEMENT_PROFILE_ANNOTATION: profile}}}
             await self._steps.amend(workload, change)
 
@@ -331,7 +332,7 @@ class JobReconciler:
         wanted = rules.queue_name(job)
         if wanted == (workload.spec.queue_name or ""):
             return False
-        if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+        if model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             await self._steps.unreserve(workload, f"The job has moved to LocalQueue {wanted}")
         else:
             await self._steps.amend(workload, {"spec": {"queueName": wanted}})
@@ -350,7 +351,7 @@ class JobReconciler:
         """A user has suspended a running job: it stays stopped, and its quota goes back, until its Workload is made
         active again.  Starting it once more would undo what the user asked for.
         """
-        key = from_api.workload_key(workload)
+        key = model.workload_key(workload)
         await self._steps.amend(workload, {"spec": {"active": False}})
         message = f"The job was suspended by its user; set spec.active of Workload {key} to true to queue it again"
         self._writes.event(job, reason=names.EVENT_SUSPENDED, message=message)
@@ -369,7 +370,7 @@ class JobReconciler:
         await self._writes.patch(job, patch)
         queue = workload.status.admission.cluster_queue if workload.status.admission is not None else ""
         self._writes.event(job, reason="Started", message=f"Admitted by ClusterQueue {queue}")
-        _log.info("job started", job=job_key(job), workload=from_api.workload_key(workload), cluster_queue=queue)
+        _log.info("job started", job=job_key(job), workload=model.workload_key(workload), cluster_queue=queue)
 
     # --- the end -----------------------------------------------------------------------------------------------
 
@@ -379,7 +380,7 @@ class JobReconciler:
             return
         reason = names.REASON_SUCCEEDED if success else names.REASON_FAILED
         if await self._steps.finish(workload, reason, message):
-            told = f"Workload {from_api.workload_key(workload)} is finished: {message or reason}"
+            told = f"Workload {model.workload_key(workload)} is finished: {message or reason}"
             self._writes.event(job, reason="FinishedWorkload", message=told)
 
     async def _end(self, key: str, left_behind: Sequence[wire.Workload]) -> None:
@@ -388,7 +389,7 @@ class JobReconciler:
             return
         name = split_key(key)[1]
         for workload in left_behind:
-            if not from_api.condition_true(workload, names.CONDITION_FINISHED):
+            if not model.condition_true(workload, names.CONDITION_FINISHED):
                 message = f"{self.kind.gvk.kind} {name} is gone"
                 await self._steps.finish(workload, names.REASON_OWNER_NOT_FOUND, message)
             await self._steps.release(workload)

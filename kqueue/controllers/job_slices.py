@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.job_workload import JobWorkload, is_owner, was_started
@@ -22,7 +23,6 @@ from kqueue.jobs.fields import annotations_of, mapping, objects, text
 from kqueue.jobs.kind import JobKind
 from kqueue.jobs.slices import Plan, Step
 from kqueue.jobs.switches import Switches
-from kqueue.state import from_api
 
 JSON = dict[str, Any]
 
@@ -81,8 +81,8 @@ class JobSlices:
         """
         if not self.concerns(job) or not was_started(pod_sets, workload):
             return False
-        reserved = from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
-        return reserved or not any(self._standing(from_api.siblings_key(workload)).values())
+        reserved = model.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
+        return reserved or not any(self._standing(model.siblings_key(workload)).values())
 
     # --- what the job tells of its pods -----------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class JobSlices:
     async def settle(self, job: JSON, pod_sets: Sequence[JSON]) -> Settled:
         """Take the next step for the job's Workloads."""
         owned = self._workload.owned(job_key(job))
-        mine = {from_api.workload_key(w): w for w in owned if is_owner(job, w)}
+        mine = {model.workload_key(w): w for w in owned if is_owner(job, w)}
         if await self._clear_away(job, [w for w in owned if not is_owner(job, w)], mine.values()):
             return _ACTED
         plan = slices.plan(
@@ -132,15 +132,15 @@ class JobSlices:
 
     def _stand(self, workloads: Iterable[wire.Workload]) -> Mapping[str, int]:
         found = Counter[str]()
-        alive = (w for w in workloads if not from_api.condition_true(w, names.CONDITION_FINISHED))
-        for siblings in {from_api.siblings_key(w) for w in alive}:
+        alive = (w for w in workloads if not model.condition_true(w, names.CONDITION_FINISHED))
+        for siblings in {model.siblings_key(w) for w in alive}:
             found.update(self._standing(siblings))
         return found
 
     async def _clear_away(self, job: JSON, strangers: Sequence[wire.Workload], mine: Iterable[wire.Workload]) -> bool:
         """Let go of what is over, and delete what an older job of that name has left; True when that was there."""
         for workload in mine:
-            if from_api.condition_true(workload, names.CONDITION_FINISHED):
+            if model.condition_true(workload, names.CONDITION_FINISHED):
                 await self._steps.release(workload)
         if strangers and not self._workload.busy(None, strangers):
             await self._workload.delete(job, strangers)
@@ -164,8 +164,8 @@ class JobSlices:
             return True
         if not self._kind.is_suspended(job) or was_started(pod_sets, runs):
             return False
-        reserved = from_api.condition_true(runs, names.CONDITION_QUOTA_RESERVED)
-        if reserved and from_api.condition_true(runs, names.CONDITION_EVICTED):
+        reserved = model.condition_true(runs, names.CONDITION_QUOTA_RESERVED)
+        if reserved and model.condition_true(runs, names.CONDITION_EVICTED):
             return False
         return not all(self._says_the_same(job, pod_sets, w) for w in {id(w): w for w in (runs, wants)}.values())
 
@@ -194,13 +194,13 @@ class JobSlices:
         """A Workload that is to replace `older`; it describes the pods as that one does, not as they were started."""
         now = await self._steps.read(older)
         if now is None:
-            raise NotFoundError(f"Workload {from_api.workload_key(older)} is gone, it cannot be replaced")
+            raise NotFoundError(f"Workload {model.workload_key(older)} is gone, it cannot be replaced")
 
         def change(new: JSON) -> JSON:
             annotations = {
                 **annotations_of(new),
                 names.WORKLOAD_SLICE_NAME_ANNOTATION: slices.origin_of(now),
-                names.WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION: from_api.workload_key(older),
+                names.WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION: model.workload_key(older),
             }
             same = slices.with_counts(objects(now, "spec", "podSets"), slices.counts_of(pod_sets))
             queue = {"queueName": text(now, "spec", "queueName")}
@@ -217,8 +217,8 @@ def _last_word(finished: Sequence[wire.Workload]) -> wire.Workload | None:
     """Where all have ended: the newest, unless it ended only because others were to go on."""
     if not finished:
         return None
-    by_key = {from_api.workload_key(w): w for w in finished}
+    by_key = {model.workload_key(w): w for w in finished}
     last = by_key[slices.in_order([slices.slice_of(as_json(w)) for w in finished])[-1].key]
-    why = from_api.condition(last.status.conditions, names.CONDITION_FINISHED)
+    why = model.condition(last.status.conditions, names.CONDITION_FINISHED)
     over = why is not None and why.reason not in (names.REASON_WORKLOAD_SLICE_REPLACED, names.REASON_OUT_OF_SYNC)
     return last if over else None

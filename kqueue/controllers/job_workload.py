@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from cachetools import TTLCache
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
@@ -31,7 +32,6 @@ from kqueue.jobs.workload import (
     workload_for,
 )
 from kqueue.runtime.store import Store, object_key, split_key
-from kqueue.state import from_api
 
 JSON = dict[str, Any]
 OWNER_INDEX = "owner"
@@ -106,12 +106,12 @@ class JobWorkload:
     def owned_by(self, owner: str) -> list[wire.Workload]:
         """Workloads of any owner, given as in the index, in the order of their names."""
         found = [self._newest(key) for key in self._workloads.keys_by_index(OWNER_INDEX, owner)]
-        return sorted((w for w in found if w is not None), key=from_api.workload_key)
+        return sorted((w for w in found if w is not None), key=model.workload_key)
 
     def busy(self, job: JSON | None, workloads: Sequence[wire.Workload]) -> bool:
         """Whether pods of the job, or of one of its Workloads, may still hold resources; `job` None: it is gone."""
         return (job is not None and self._kind.active(job)) or any(
-            self._pods_left(from_api.siblings_key(w)) for w in workloads
+            self._pods_left(model.siblings_key(w)) for w in workloads
         )
 
     def just_made(self, job: JSON) -> bool:
@@ -146,7 +146,7 @@ class JobWorkload:
         """None of these describes the job: the first is rewritten where it holds no quota, else all of them go."""
         suspended = self._kind.is_suspended(job)
         first, mine = owned[0], [w for w in owned if is_owner(job, w)]
-        reserved = from_api.condition_true(first, names.CONDITION_QUOTA_RESERVED)
+        reserved = model.condition_true(first, names.CONDITION_QUOTA_RESERVED)
         kept = first in mine and first.metadata.deletion_timestamp is None and not is_given_up(first)
         if suspended and not reserved and kept:
             await self._rewrite(job, pod_sets, first)
@@ -164,7 +164,7 @@ class JobWorkload:
         self, job: JSON, pod_sets: Sequence[JSON], owned: Sequence[wire.Workload], name: str
     ) -> wire.Workload | None:
         key = object_key(job["metadata"]["namespace"], name)
-        others = [w for w in owned if from_api.workload_key(w) != key]
+        others = [w for w in owned if model.workload_key(w) != key]
         if others and not self.busy(job, others):
             await self.delete(job, others)
         workload = self._newest(key)
@@ -194,10 +194,10 @@ class JobWorkload:
         said = as_json(workload)
         if not belongs(job, said):
             return False
-        if from_api.condition_true(workload, names.CONDITION_FINISHED):
+        if model.condition_true(workload, names.CONDITION_FINISHED):
             return True
         infos: tuple[PodSetInfo, ...] | None = None
-        if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+        if model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             infos = self._infos(workload)
         return equivalent(pod_sets, said, infos=infos, suspended=suspended, slim=True)
 
@@ -272,7 +272,7 @@ class JobWorkload:
 
         True when something was written.  A prebuilt Workload keeps its own.
         """
-        over = from_api.condition_true(workload, names.CONDITION_FINISHED) or workload.metadata.deletion_timestamp
+        over = model.condition_true(workload, names.CONDITION_FINISHED) or workload.metadata.deletion_timestamp
         if over or rules.prebuilt_name(job, self._switches):
             return False
         how = await self._steps.follow(job, workload, priority=lambda: self._priority(job, pod_sets))
@@ -282,7 +282,7 @@ class JobWorkload:
 
     def updated(self, job: JSON, workload: wire.Workload, how: str) -> None:
         """Tell of a change."""
-        message = f"Updated Workload {from_api.workload_key(workload)} {how}"
+        message = f"Updated Workload {model.workload_key(workload)} {how}"
         self._writes.event(job, reason="UpdatedWorkload", message=message)
 
     async def delete(self, job: JSON, workloads: Sequence[wire.Workload], why: str = "which no longer matches") -> None:
@@ -292,14 +292,14 @@ class JobWorkload:
                 self._deleted(job, workload, why)
 
     def _deleted(self, job: JSON, workload: wire.Workload, why: str) -> None:
-        message = f"Deleted Workload {from_api.workload_key(workload)}, {why}"
+        message = f"Deleted Workload {model.workload_key(workload)}, {why}"
         self._writes.event(job, reason="DeletedWorkload", message=message)
 
 
 def _is_pending(workload: wire.Workload) -> bool:
     """Whether it holds nothing, and may still be admitted."""
-    ended = from_api.condition_true(workload, names.CONDITION_FINISHED) or is_given_up(workload)
-    reserved = from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
+    ended = model.condition_true(workload, names.CONDITION_FINISHED) or is_given_up(workload)
+    reserved = model.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
     return not ended and not reserved and workload.metadata.deletion_timestamp is None
 
 
@@ -339,5 +339,5 @@ def _is(job: JSON, owner: Any) -> bool:
 
 
 def _out_of_sync(workload: wire.Workload) -> bool:
-    finished = from_api.condition(workload.status.conditions, names.CONDITION_FINISHED)
+    finished = model.condition(workload.status.conditions, names.CONDITION_FINISHED)
     return finished is not None and finished.status == "True" and finished.reason == names.REASON_OUT_OF_SYNC

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock, moment_after
 from kqueue.controllers.blockers import Blockers
+from kqueue.model.conditions import NO_TIME
 from kqueue.runtime.lane import Lane
-from kqueue.state import checks, execution_time, from_api, readiness, requeueing, retention, status
-from kqueue.state.from_api.conditions import NO_TIME
+from kqueue.state import checks, execution_time, readiness, requeueing, retention, status
 from kqueue.state.readiness import ReadyRules
 from kqueue.state.requeueing import Backoff
 
@@ -171,7 +172,7 @@ class LifeCycle:
 
     def _switch_off(self, workload: wire.Workload) -> status.Patch | None:
         """We want it switched off; the switch is its user's too."""
-        wanted = from_api.condition_true(workload, names.CONDITION_DEACTIVATION_TARGET)
+        wanted = model.condition_true(workload, names.CONDITION_DEACTIVATION_TARGET)
         return {"spec": {"active": False}} if workload.spec.active and wanted else None
 
     def _clear_leftovers(self, workload: wire.Workload) -> status.Patch | None:
@@ -179,9 +180,9 @@ class LifeCycle:
 
         That client gave the reason why the workload holds no quota; Admitted and PodsReady follow from it.
         """
-        if not from_api.is_eviction_ended(workload):
+        if not model.is_eviction_ended(workload):
             return None
-        told = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
+        told = model.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
         assert told is not None
         return status.unreserve(workload, reason=told.reason, message=told.message, stamp=self._stamp(), requeued=None)
 
@@ -193,17 +194,15 @@ class LifeCycle:
 
     def _gives_back_at(self, workload: wire.Workload) -> datetime | None:
         """When kqueue may end the eviction of a Workload that no managed kind owns; None: there is nothing to end."""
-        holds = workload.status.admission is not None or from_api.condition_true(
-            workload, names.CONDITION_QUOTA_RESERVED
-        )
-        evicted = from_api.condition(workload.status.conditions, names.CONDITION_EVICTED)
+        holds = workload.status.admission is not None or model.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
+        evicted = model.condition(workload.status.conditions, names.CONDITION_EVICTED)
         if not holds or evicted is None or evicted.status != "True" or self._is_managed(workload):
             return None
         return moment_after(evicted.last_transition_time or NO_TIME, self._rules.eviction_ended_after)
 
     def _end_group(self, workload: wire.Workload) -> status.Patch | None:
         """End the eviction of a group of pods that has no pod left: pods own such a Workload, so no other step does."""
-        if self._gives_back_at(workload) is None or not from_api.is_ownerless_group(workload):
+        if self._gives_back_at(workload) is None or not model.is_ownerless_group(workload):
             return None
         return self._end_eviction(workload)
 
@@ -214,9 +213,9 @@ class LifeCycle:
 
     def _end_eviction(self, workload: wire.Workload) -> status.Patch | None:
         """Give back the quota of an evicted Workload; None while a pod that needs it is left."""
-        if self._pods_left(from_api.siblings_key(workload)):
+        if self._pods_left(model.siblings_key(workload)):
             return None
-        evicted = from_api.condition(workload.status.conditions, names.CONDITION_EVICTED)
+        evicted = model.condition(workload.status.conditions, names.CONDITION_EVICTED)
         assert evicted is not None
         return status.unreserve(
             workload,
@@ -247,7 +246,7 @@ class LifeCycle:
         """Switched off by its user, or by us: out of its queue, and out of the cluster."""
         if workload.spec.active:
             return None
-        target = from_api.condition(workload.status.conditions, names.CONDITION_DEACTIVATION_TARGET)
+        target = model.condition(workload.status.conditions, names.CONDITION_DEACTIVATION_TARGET)
         ours = target is not None and target.status == "True"
         said = f": {target.message}" if target is not None and ours and target.message else ""
         by_user = "The workload was deactivated by its user (spec.active: false)"
@@ -272,12 +271,12 @@ class LifeCycle:
         Who is admitted stays so when checks come.  A status that contradicts itself, as somebody's hand may leave it,
         is no reservation.
         """
-        reserved = from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
+        reserved = model.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
         if reserved is (workload.status.admission is None):
             message = "QuotaReserved and status.admission contradicted each other; the workload is to be tried again"
             reason, stamp = names.REASON_PENDING_EVALUATION, self._stamp()
             return status.unreserve(workload, reason=reason, message=message, stamp=stamp, requeued=None)
-        admitted = from_api.condition_true(workload, names.CONDITION_ADMITTED)
+        admitted = model.condition_true(workload, names.CONDITION_ADMITTED)
         if reserved is admitted or (reserved and self._blockers.cluster_queue(workload) is None):
             return None  # of a queue that is gone nobody can say which checks it wanted
         return status.sync_admitted(workload, stamp=self._stamp(), waits_for_ready=self._rules.ready is not None)
@@ -300,9 +299,9 @@ class LifeCycle:
 
     def _leave(self, workload: wire.Workload) -> status.Patch | None:
         """A queue is stopped or gone: reservations are taken back, admitted Workloads are evicted by HoldAndDrain."""
-        if not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+        if not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             return None
-        if from_api.condition_true(workload, names.CONDITION_ADMITTED):
+        if model.condition_true(workload, names.CONDITION_ADMITTED):
             drain = next((stop for stop in self._blockers.stops(workload) if stop.drains), None)
             if drain is None:
                 return None
@@ -333,7 +332,7 @@ class LifeCycle:
             workload,
             reason=names.REASON_PODS_READY_TIMEOUT,
             cause=late.cause,
-            message=f"{from_api.workload_key(workload)}: {late.message()}; {again}",
+            message=f"{model.workload_key(workload)}: {late.message()}; {again}",
             stamp=stamp,
             requeue_state=state,
         )

@@ -26,6 +26,7 @@ from functools import partial
 
 import structlog
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
@@ -35,13 +36,13 @@ from kqueue.controllers.resources import PODS
 from kqueue.core.topology import HOSTNAME, NodeFacts, Taint, stands_on
 from kqueue.core.topology.matching import tolerates
 from kqueue.errors import NotFoundError
+from kqueue.model import GangPod, PodView
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store, split_key
-from kqueue.state import failures, from_api, host_status, status
+from kqueue.state import failures, host_status, status
 from kqueue.state.cache import Cache
-from kqueue.state.from_api import GangPod, PodView
 
 _log = structlog.get_logger(__name__)
 
@@ -134,7 +135,7 @@ class NodeHealth:
             return set()
         seen = new if new is not None else old
         assert seen is not None
-        key = from_api.workload_key(seen)
+        key = model.workload_key(seen)
         holding = self._cache.held.holding(key)
         hosts: set[str] = set()
         for held in holding.admission.pod_sets if holding is not None else ():
@@ -149,7 +150,7 @@ class NodeHealth:
             self._hosts[key] = frozenset(hosts)
             for host in hosts:
                 self._standing[host].add(key)
-        goes_on = new is not None and not from_api.condition_true(new, names.CONDITION_FINISHED)
+        goes_on = new is not None and not model.condition_true(new, names.CONDITION_FINISHED)
         return {host for host in left if self._has_strays(key, host)} if goes_on else set()
 
     def _has_strays(self, key: str, host: str) -> bool:
@@ -224,7 +225,7 @@ class NodeHealth:
         await self._blame(host, node)
         findings = _Findings()
         for key, workload in self._concerned(host).items():
-            siblings = from_api.siblings_key(workload)
+            siblings = model.siblings_key(workload)
             pods = [pod for pod in self._pods_at(host, node) if pod.siblings == siblings]
             if _waits(workload):
                 if self._cache.held.holding(key) is None:
@@ -255,7 +256,7 @@ class NodeHealth:
         """
         pinned = {v.gang.workload for v in self._pods.by_index(PLACE_INDEX, ("host", host)) if v.gang is not None}
         found = {key: self._writer.newest(key) for key in sorted({*self._standing.get(host, ()), *pinned})}
-        return {k: obj for k, obj in found.items() if obj is not None and (from_api.is_placed(obj) or _waits(obj))}
+        return {k: obj for k, obj in found.items() if obj is not None and (model.is_placed(obj) or _waits(obj))}
 
     def _stands(self, key: str, host: str) -> bool:
         """Whether the workload holds the host now; what the watch has told may be behind a repair."""
@@ -302,7 +303,7 @@ class NodeHealth:
                 findings.healthy.append(key)
             return []
         runs = any(pod.node == node.name and not pod.deleting and not pod.terminal for pod in pods)
-        runs = runs or self._runs_unmarked(from_api.siblings_key(workload), node)
+        runs = runs or self._runs_unmarked(model.siblings_key(workload), node)
         looks_at_pods = patient or (node.ready and borne is _Taints.BORNE_FOR_A_TIME)
         if looks_at_pods and runs:
             findings.healthy.append(key)
@@ -365,7 +366,7 @@ class NodeHealth:
             self._recorder.record(workload_reference(workload), reason=EVENT_AVOIDED, message=message, warning=True)
 
     def _blamed(self, workload: wire.Workload, *, host: str, created: datetime) -> status.Patch | None:
-        if not from_api.is_placed(workload):
+        if not model.is_placed(workload):
             return None
         return host_status.blame(workload, host, created, stamp=status.Stamp(self._clock.now()))
 
@@ -384,7 +385,7 @@ class NodeHealth:
             written = await self._writer.write(key, lambda w: self._mark(w, host))
             if written is None:
                 continue
-            if from_api.condition_true(written, names.CONDITION_EVICTED):
+            if model.condition_true(written, names.CONDITION_EVICTED):
                 evicted.add(key)
                 message = next(c.message for c in written.status.conditions if c.type == names.CONDITION_EVICTED)
                 reason = f"EvictedDueTo{names.REASON_NODE_FAILURES}"
@@ -400,7 +401,7 @@ class NodeHealth:
                 await self._end(pod, host)
 
     def _mark(self, workload: wire.Workload, host: str) -> status.Patch | None:
-        if not from_api.is_placed(workload):
+        if not model.is_placed(workload):
             return None
         return host_status.mark_unhealthy(workload, host, stamp=status.Stamp(self._clock.now()))
 
@@ -444,7 +445,7 @@ def _node_of(view: PodView) -> str:
 
 def _waits(workload: wire.Workload) -> bool:
     """Whether it holds no quota and has not finished: no pod of it may run now."""
-    return workload.status.admission is None and not from_api.condition_true(workload, names.CONDITION_FINISHED)
+    return workload.status.admission is None and not model.condition_true(workload, names.CONDITION_FINISHED)
 
 
 def _lacks_admission(pod: GangPod) -> bool:
@@ -468,7 +469,7 @@ def _bears_taint(taint: Taint, tolerations: Iterable[wire_core.Toleration]) -> _
     matching = [
         toleration
         for toleration in tolerations
-        if toleration.operator not in ("Gt", "Lt") and tolerates(from_api.toleration(toleration), taint)
+        if toleration.operator not in ("Gt", "Lt") and tolerates(model.toleration(toleration), taint)
     ]
     if not matching:
         return _Taints.NOT_BORNE

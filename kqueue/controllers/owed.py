@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.state import from_api
 
 UNTRIED = (names.REASON_DEACTIVATED, names.REASON_PENDING_EVALUATION, names.REASON_SUSPENDED, names.REASON_PENDING)
 """Reasons that say nothing of a try; what a try has said of an equal workload says more."""
@@ -25,11 +25,11 @@ class Owed:
     def observe(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
         """Take in what the watch says of one."""
         if new is not None and _says_nothing_of_a_try(new):
-            self._first[from_api.workload_key(new)] = None
+            self._first[model.workload_key(new)] = None
             return
         seen = new if new is not None else old
         if seen is not None:
-            self._first.pop(from_api.workload_key(seen), None)
+            self._first.pop(model.workload_key(seen), None)
 
     def is_first(self, key: str) -> bool:
         """Whether a Workload says nothing of a try yet."""
@@ -45,5 +45,5 @@ class Owed:
 
 
 def _says_nothing_of_a_try(workload: wire.Workload) -> bool:
-    told = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
+    told = model.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
     return told is None or told.reason in UNTRIED

@@ -8,6 +8,7 @@ from datetime import timedelta
 import structlog
 from cachetools import TTLCache
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
@@ -27,7 +28,7 @@ from kqueue.jobs.workload import belongs, equivalent, spec_for, workload_for, wo
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.store import Store, split_key
-from kqueue.state import from_api, retention
+from kqueue.state import retention
 
 _log = structlog.get_logger(__name__)
 
@@ -162,7 +163,7 @@ class PodReconciler:
             if pod is not None and not _controls(pod, workload):
                 continue
             await self._give_back(workload, pod)
-            if not from_api.condition_true(workload, names.CONDITION_FINISHED):
+            if not model.condition_true(workload, names.CONDITION_FINISHED):
                 end = KIND.finished(pod.obj) if pod is not None and not pod.stopped else None
                 if end is not None:
                     reason = names.REASON_SUCCEEDED if end.success else names.REASON_FAILED
@@ -178,7 +179,7 @@ class PodReconciler:
 
     async def _give_back(self, workload: wire.Workload, pod: ManagedPod | None) -> None:
         """Whoever is still held, by its gate, can be queued again; a pod that was deleted cannot."""
-        if from_api.condition_true(workload, names.CONDITION_EVICTED):
+        if model.condition_true(workload, names.CONDITION_EVICTED):
             held = pod is not None and pod.gated and not pod.deleting
             await self._steps.give_back(workload, requeued=None if self._requeues or held else False)
 
@@ -211,7 +212,7 @@ class PodReconciler:
         return await self._without_workload(pod, pod_sets, prebuilt)
 
     async def _finalize_of_another(self, pod: ManagedPod, workload: wire.Workload) -> None:
-        if not from_api.condition_true(workload, names.CONDITION_FINISHED) and self._finishes_orphans:
+        if not model.condition_true(workload, names.CONDITION_FINISHED) and self._finishes_orphans:
             await self._steps.finish(workload, names.REASON_OWNER_NOT_FOUND, f"Pod {pod.key} is another one now")
         await self._steps.release(workload)
 
@@ -225,11 +226,11 @@ class PodReconciler:
         if not owned:
             return None
         first = owned[0]
-        reserved = from_api.condition_true(first, names.CONDITION_QUOTA_RESERVED)
+        reserved = model.condition_true(first, names.CONDITION_QUOTA_RESERVED)
         if pod.gated and not reserved and first.metadata.deletion_timestamp is None:
             spec = spec_for(KIND, pod.obj, priority=self._follow.priority(pod, pod_sets), switches=self._switches)
             if await self._steps.rewrite(first, spec):
-                message = f"Updated Workload {from_api.workload_key(first)}"
+                message = f"Updated Workload {model.workload_key(first)}"
                 self._writes.tell(pod, reason=names.EVENT_UPDATED_WORKLOAD, message=message)
             await self._delete(pod, owned[1:])
             return None
@@ -241,10 +242,10 @@ class PodReconciler:
         told = as_json(workload)
         if not belongs(pod.obj, told):
             return False
-        if from_api.condition_true(workload, names.CONDITION_FINISHED):
+        if model.condition_true(workload, names.CONDITION_FINISHED):
             return True
         infos = None
-        if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+        if model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             try:
                 found = self._steps.infos(workload)
                 infos = None if isinstance(found, Refused) else found
@@ -258,7 +259,7 @@ class PodReconciler:
         workload = self._newest(f"{split_key(pod.key)[0]}/{name}")
         if workload is None:
             return None
-        controller = from_api.controller_of(workload.metadata)
+        controller = model.controller_of(workload.metadata)
         if controller is not None and not _controls(pod, workload):
             return None
         if controller is None:
@@ -279,7 +280,7 @@ class PodReconciler:
                 self._tell_deleted(pod, workload)
 
     def _tell_deleted(self, pod: ManagedPod, workload: wire.Workload) -> None:
-        message = f"Deleted Workload {from_api.workload_key(workload)}, which no longer matches"
+        message = f"Deleted Workload {model.workload_key(workload)}, which no longer matches"
         self._writes.tell(pod, reason=names.EVENT_DELETED_WORKLOAD, message=message)
 
     # --- without a Workload
@@ -328,7 +329,7 @@ class PodReconciler:
 
     async def _with_workload(self, pod: ManagedPod, workload: wire.Workload) -> None:
         """The steps in the order of the compatible system; each reconcile ends at the first that acts."""
-        if from_api.condition_true(workload, names.CONDITION_FINISHED):
+        if model.condition_true(workload, names.CONDITION_FINISHED):
             await self._writes.let_go(pod)
             await self._steps.release(workload)
         elif workload.metadata.deletion_timestamp is not None:
@@ -341,20 +342,20 @@ class PodReconciler:
             await self._writes.let_go(pod)
         elif await self._steps.report(workload, reclaimable={}, ready=KIND.pods_ready(pod.obj)):
             return
-        elif (evicted := from_api.condition(workload.status.conditions, names.CONDITION_EVICTED)) is not None and (
+        elif (evicted := model.condition(workload.status.conditions, names.CONDITION_EVICTED)) is not None and (
             evicted.status == "True"
         ):
             soon = not _is_reserved(workload)
             await self._stop(pod, names.REASON_WORKLOAD_EVICTED, evicted.message, eviction=evicted.reason, soon=soon)
-            if pod.gated and not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            if pod.gated and not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
                 await self._follow.follow_queue(pod, workload)
             if not self._is_active(pod):
                 await self._give_back(workload, pod)
         elif pod.gated:
             await self._start_or_follow(pod, workload)
-        elif not from_api.is_admitted(workload):  # a status that somebody has spoilt is about to be put back
-            now = await self._read(from_api.workload_key(workload))
-            if now is None or not (from_api.is_admitted(now) or from_api.is_mangled(now)):
+        elif not model.is_admitted(workload):  # a status that somebody has spoilt is about to be put back
+            now = await self._read(model.workload_key(workload))
+            if now is None or not (model.is_admitted(now) or model.is_mangled(now)):
                 await self._stop(
                     pod, names.REASON_NOT_ADMITTED, "The pod runs and its Workload is not admitted", soon=True
                 )
@@ -362,7 +363,7 @@ class PodReconciler:
     async def _start_or_follow(self, pod: ManagedPod, workload: wire.Workload) -> None:
         if await self._follow.follow_queue(pod, workload):
             return
-        if from_api.is_admitted(workload):
+        if model.is_admitted(workload):
             await self._start(pod, workload)
         else:
             self._follow.tell_checks([pod], workload)
@@ -377,7 +378,7 @@ class PodReconciler:
             queue = workload.status.admission.cluster_queue if workload.status.admission is not None else ""
             self._writes.tell(pod, reason=names.EVENT_STARTED, message=f"Admitted by ClusterQueue {queue}")
             self._on_started(workload, 1)
-            _log.info("pod started", pod=pod.key, workload=from_api.workload_key(workload), cluster_queue=queue)
+            _log.info("pod started", pod=pod.key, workload=model.workload_key(workload), cluster_queue=queue)
 
     async def _stop(self, pod: ManagedPod, why: str, message: str, *, eviction: str = "", soon: bool = False) -> None:
         if to_stop(pod.obj, why) and not pod.deleting:
@@ -386,7 +387,7 @@ class PodReconciler:
     async def _retain(self, pod: ManagedPod, workload: wire.Workload) -> Result:
         """Delete a pod that kqueue has given up on, when its time has come."""
         expires = retention.deactivated_expires(workload, self._keep_deactivated)
-        if expires is None or not pod.gated or from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+        if expires is None or not pod.gated or model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             return Result()
         left = (expires - self._clock.now()).total_seconds()
         if left > 0:
@@ -406,11 +407,11 @@ class PodReconciler:
 
 
 def _is_reserved(workload: wire.Workload) -> bool:
-    return from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
+    return model.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
 
 
 def _is_over(workload: wire.Workload) -> bool:
-    finished = from_api.condition_true(workload, names.CONDITION_FINISHED)
+    finished = model.condition_true(workload, names.CONDITION_FINISHED)
     return finished or workload.metadata.deletion_timestamp is not None
 
 

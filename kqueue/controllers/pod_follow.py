@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.pod_writes import PodWrites
@@ -14,7 +15,6 @@ from kqueue.jobs import rules
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import Switches
 from kqueue.jobs.workload import Priority
-from kqueue.state import from_api
 
 
 class PodFollow:
@@ -47,7 +47,7 @@ class PodFollow:
         wanted = rules.queue_name(first.obj)
         if wanted == (workload.spec.queue_name or ""):
             return False
-        if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+        if model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             await self._steps.unreserve(workload, f"The pods have moved to LocalQueue {wanted}")
         else:
             await self._steps.amend(workload, {"spec": {"queueName": wanted}})
@@ -55,7 +55,7 @@ class PodFollow:
 
     def tell_checks(self, pods: Iterable[ManagedPod], workload: wire.Workload) -> None:
         """What the checks that are waited for say, on each pod, when it changes."""
-        if not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+        if not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             return
         said = [
             f"{c.name}: {c.message}" for c in workload.status.admission_checks if c.state == "Pending" and c.message
@@ -65,5 +65,5 @@ class PodFollow:
                 self._writes.tell(pod, reason=names.EVENT_UPDATED_ADMISSION_CHECK, message="; ".join(sorted(said)))
 
     def _updated(self, first: ManagedPod, workload: wire.Workload, how: str) -> None:
-        message = f"Updated Workload {from_api.workload_key(workload)} {how}"
+        message = f"Updated Workload {model.workload_key(workload)} {how}"
         self._writes.tell(first, reason=names.EVENT_UPDATED_WORKLOAD, message=message)

@@ -11,6 +11,7 @@ from datetime import timedelta
 import structlog
 from cachetools import TTLCache
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
@@ -32,7 +33,7 @@ from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import split_key
-from kqueue.state import from_api, retention, status
+from kqueue.state import retention, status
 
 _log = structlog.get_logger(__name__)
 
@@ -103,7 +104,7 @@ class PodGroupReconciler:
         if not prebuilt and self._checks_owner and not pod_group.is_group_workload(as_json(workload)):
             await self._tell_conflict(key, members)
             return Result()
-        if from_api.condition_true(workload, names.CONDITION_FINISHED):
+        if model.condition_true(workload, names.CONDITION_FINISHED):
             await self._writes.let_go_all(members)
             late = pod_group_state.at_large(pod_group.newcomers(members, as_json(workload)))
             await self._stop(
@@ -235,7 +236,7 @@ class PodGroupReconciler:
         return found
 
     async def _find_prebuilt(self, members: Sequence[ManagedPod], workload: wire.Workload, told: JSON) -> Match | None:
-        controller = from_api.controller_of(workload.metadata)
+        controller = model.controller_of(workload.metadata)
         if controller is not None:
             await self._tell_conflict(members[0].group, members)
             return None
@@ -265,11 +266,11 @@ class PodGroupReconciler:
         first = members[0]
         loose = pod_group_state.at_large(members)
         if loose:
-            now = await self._read(from_api.workload_key(workload))
+            now = await self._read(model.workload_key(workload))
             if now is not None and now.metadata.resource_version != workload.metadata.resource_version:
                 return  # our watch is behind; it is about to bring us back
             await self._stop(loose, names.REASON_NO_MATCHING_WORKLOAD, "No Workload matches the group")
-        elif not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+        elif not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             made = pod_group.compose(members, self._switches)
             if isinstance(made, Trouble):
                 self._tell_trouble(made, members)
@@ -306,7 +307,7 @@ class PodGroupReconciler:
             return Result()
         if not prebuilt and await self._follow.follow(kept[0], told["spec"]["podSets"], workload):
             return Result()
-        evicted = from_api.condition(workload.status.conditions, names.CONDITION_EVICTED)
+        evicted = model.condition(workload.status.conditions, names.CONDITION_EVICTED)
         leaves = evicted is not None and evicted.status == "True"
         if not leaves and await self._stop_loose(found, workload):
             return Result()
@@ -323,7 +324,7 @@ class PodGroupReconciler:
             and (await self._follow.follow_queue(kept[0], workload))
         ):
             return Result()
-        if from_api.is_admitted(workload):
+        if model.is_admitted(workload):
             await self._start(found, workload, told, prebuilt=prebuilt)
         else:
             self._follow.tell_checks(kept, workload)
@@ -337,26 +338,26 @@ class PodGroupReconciler:
 
         def change(now: wire.Workload) -> Patch | None:
             wanted = pod_group_state.waiting(as_json(now), absent)
-            if wanted is None or from_api.condition_true(now, names.CONDITION_FINISHED):
+            if wanted is None or model.condition_true(now, names.CONDITION_FINISHED):
                 return None
             conditions = status.Conditions(now.status.conditions, generation=now.metadata.generation, stamp=stamp)
             kind = names.CONDITION_WAITING_FOR_REPLACEMENT_PODS
             conditions.set(kind, status=wanted.status, reason=wanted.reason, message=wanted.message)
             return {"status": {"conditions": conditions.list()}} if conditions.changed else None
 
-        return await self._writer.write(from_api.workload_key(workload), change) is not None
+        return await self._writer.write(model.workload_key(workload), change) is not None
 
     async def _stop_loose(self, found: Match, workload: wire.Workload) -> bool:
         """Delete members that run without leave: all while the Workload is not admitted, else those of no role in it.
 
         True when there were any.
         """
-        admitted = from_api.is_admitted(workload)
+        admitted = model.is_admitted(workload)
         loose = pod_group_state.at_large(found.strangers if admitted else [*found.kept, *found.strangers])
         if not loose:
             return False
-        now = await self._read(from_api.workload_key(workload))
-        if now is not None and not admitted and (from_api.is_admitted(now) or from_api.is_mangled(now)):
+        now = await self._read(model.workload_key(workload))
+        if now is not None and not admitted and (model.is_admitted(now) or model.is_mangled(now)):
             return True  # our watch is behind, or a status that somebody has spoilt is about to be put back
         await self._stop(
             loose, names.REASON_NOT_ADMITTED, "The pod runs and the Workload of its group is not admitted", soon=True
@@ -366,7 +367,7 @@ class PodGroupReconciler:
     async def _leave(self, members: Sequence[ManagedPod], workload: wire.Workload, reason: str, message: str) -> Result:
         """Evicted: delete the members that run, and when they are gone give the quota back."""
         await self._stop(members, names.REASON_WORKLOAD_EVICTED, message, eviction=reason)
-        if not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+        if not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             if not pod_group.is_serving(members[0]):
                 await self._follow.follow_queue(members[0], workload)
             return await self._retain(members, workload)
@@ -398,7 +399,7 @@ class PodGroupReconciler:
             if not starts.patches:
                 self._writes.tell(found.kept[0], reason=EVENT_NOT_STARTED, message=message, warning=True)
         patches = {pod.key: patch for pod, patch in starts.patches}
-        key = from_api.workload_key(workload)
+        key = model.workload_key(workload)
         queue = workload.status.admission.cluster_queue if workload.status.admission is not None else ""
         released = 0
 
@@ -424,9 +425,9 @@ class PodGroupReconciler:
             now is not None
             and now.metadata.uid == workload.metadata.uid
             and now.status.admission == workload.status.admission
-            and from_api.is_admitted(now)
-            and not from_api.condition_true(now, names.CONDITION_EVICTED)
-            and not from_api.is_over(now)
+            and model.is_admitted(now)
+            and not model.condition_true(now, names.CONDITION_EVICTED)
+            and not model.is_over(now)
         )
 
     async def _stop(

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.runtime.workqueue import Rank
-from kqueue.state import checks, from_api
+from kqueue.state import checks
 
 
 def workload_rank(workload: wire.Workload | None) -> Rank:
@@ -18,12 +19,12 @@ def workload_rank(workload: wire.Workload | None) -> Rank:
 
     A finished Workload holds no quota; it is only deleted when it was kept for long enough.
     """
-    if workload is None or from_api.condition_true(workload, names.CONDITION_FINISHED):
+    if workload is None or model.condition_true(workload, names.CONDITION_FINISHED):
         return Rank.FOLLOW
     if workload.metadata.deletion_timestamp is not None or _leaves(workload):
         return Rank.FREE
     if _holds(workload):
-        admitted = from_api.condition_true(workload, names.CONDITION_ADMITTED)
+        admitted = model.condition_true(workload, names.CONDITION_ADMITTED)
         return Rank.FOLLOW if admitted else Rank.START
     return Rank.START if _is_kept_out(workload) else Rank.TELL
 
@@ -38,17 +39,17 @@ def owner_rank(workloads: Iterable[wire.Workload], *, ended: bool, held_back: bo
         ended: it has finished or is gone, so that what its Workloads hold becomes free.
         held_back: it is suspended or gated, so that its admission has to start it.
     """
-    open_ones = [w for w in workloads if not from_api.condition_true(w, names.CONDITION_FINISHED)]
+    open_ones = [w for w in workloads if not model.condition_true(w, names.CONDITION_FINISHED)]
     if any(_leaves(w) or (ended and _holds(w)) for w in open_ones):
         return Rank.FREE
     if ended:
         return Rank.FOLLOW
-    admitted = any(from_api.condition_true(w, names.CONDITION_ADMITTED) for w in open_ones)
+    admitted = any(model.condition_true(w, names.CONDITION_ADMITTED) for w in open_ones)
     return Rank.START if not open_ones or (held_back and admitted) else Rank.FOLLOW
 
 
 def _holds(workload: wire.Workload) -> bool:
-    reserved = from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
+    reserved = model.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
     return reserved or workload.status.admission is not None
 
 
@@ -56,12 +57,12 @@ def _leaves(workload: wire.Workload) -> bool:
     """Whether a Workload holds quota that it has to give back."""
     if not _holds(workload):
         return False
-    reserved = from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
+    reserved = model.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
     return (
         workload.metadata.deletion_timestamp is not None
         or not workload.spec.active
-        or from_api.condition_true(workload, names.CONDITION_EVICTED)
-        or from_api.condition_true(workload, names.CONDITION_DEACTIVATION_TARGET)
+        or model.condition_true(workload, names.CONDITION_EVICTED)
+        or model.condition_true(workload, names.CONDITION_DEACTIVATION_TARGET)
         or reserved is (workload.status.admission is None)
         or any(checks.in_state(workload, state) for state in (names.CHECK_RETRY, names.CHECK_REJECTED))
     )
@@ -69,5 +70,5 @@ def _leaves(workload: wire.Workload) -> bool:
 
 def _is_kept_out(workload: wire.Workload) -> bool:
     """Whether a Workload without quota is not in its queue, so that a step has to bring it there or take it out."""
-    requeued = from_api.condition(workload.status.conditions, names.CONDITION_REQUEUED)
+    requeued = model.condition(workload.status.conditions, names.CONDITION_REQUEUED)
     return not workload.spec.active or (requeued is not None and requeued.status == "False")

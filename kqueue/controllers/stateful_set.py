@@ -12,6 +12,7 @@ from datetime import datetime
 import structlog
 from cachetools import TTLCache
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
@@ -33,7 +34,7 @@ from kqueue.runtime.controller import Result
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store, split_key
-from kqueue.state import from_api, status
+from kqueue.state import status
 
 _log = structlog.get_logger(__name__)
 
@@ -73,9 +74,7 @@ def _stateful_sets(obj: JSON) -> list[JSON]:
 
 def _is_open(workload: wire.Workload) -> bool:
     """Neither at its end nor on its way out."""
-    return workload.metadata.deletion_timestamp is None and not from_api.condition_true(
-        workload, names.CONDITION_FINISHED
-    )
+    return workload.metadata.deletion_timestamp is None and not model.condition_true(workload, names.CONDITION_FINISHED)
 
 
 class StatefulSetReconciler:
@@ -155,7 +154,7 @@ class StatefulSetReconciler:
             return Result(requeue_after=_LOOK_AGAIN)
         for workload in held:
             if await self._steps.delete(workload):
-                what = f"Deleted Workload {from_api.workload_key(workload)}: the StatefulSet is not queued any more"
+                what = f"Deleted Workload {model.workload_key(workload)}: the StatefulSet is not queued any more"
                 self._tell(found, names.EVENT_DELETED_WORKLOAD, what)
         return Result()
 
@@ -195,7 +194,7 @@ class StatefulSetReconciler:
                 await self._steps.unreserve(workload, f"The StatefulSet is to have {wanted} pods now")
             case Next.REWRITE:
                 if await self._steps.rewrite(workload, plan.spec_of(found, self._priority(found), self._switches)):
-                    what = f"Updated Workload {from_api.workload_key(workload)} to {wanted} pods"
+                    what = f"Updated Workload {model.workload_key(workload)} to {wanted} pods"
                     self._tell(found, names.EVENT_UPDATED_WORKLOAD, what)
             case Next.RESUME:
                 await self._resume(workload, wanted)
@@ -246,26 +245,26 @@ class StatefulSetReconciler:
         labels = labels_of(told) | {names.JOB_UID_LABEL: owner["uid"]}
         metadata = {"ownerReferences": [*others, owner], "annotations": marks, "labels": labels}
         if await self._steps.amend(workload, {"metadata": metadata}):
-            self._tell(found, names.EVENT_UPDATED_WORKLOAD, f"Updated Workload {from_api.workload_key(workload)}")
+            self._tell(found, names.EVENT_UPDATED_WORKLOAD, f"Updated Workload {model.workload_key(workload)}")
 
     async def _hold(self, workload: wire.Workload) -> None:
         stamp, message = status.Stamp(self._clock.now()), "The StatefulSet is scaled to 0 and has no pods"
 
         def change(now: wire.Workload) -> status.Patch | None:
-            if from_api.condition_true(now, names.CONDITION_FINISHED):
+            if model.condition_true(now, names.CONDITION_FINISHED):
                 return None
-            if from_api.condition_true(now, names.CONDITION_QUOTA_RESERVED) or now.status.admission is not None:
+            if model.condition_true(now, names.CONDITION_QUOTA_RESERVED) or now.status.admission is not None:
                 return status.unreserve(now, reason=names.REASON_ON_HOLD, message=message, stamp=stamp, requeued=None)
             return status.wait(now, reason=names.REASON_ON_HOLD, message=message, stamp=stamp)
 
-        if await self._writer.write(from_api.workload_key(workload), change) is not None:
-            _log.info("workload on hold", workload=from_api.workload_key(workload))
+        if await self._writer.write(model.workload_key(workload), change) is not None:
+            _log.info("workload on hold", workload=model.workload_key(workload))
 
     async def _resume(self, workload: wire.Workload, wanted: int) -> None:
         stamp, message = status.Stamp(self._clock.now()), f"The StatefulSet is scaled to {wanted}"
         reason = names.REASON_PENDING_EVALUATION
         await self._writer.write(
-            from_api.workload_key(workload), lambda now: status.wait(now, reason=reason, message=message, stamp=stamp)
+            model.workload_key(workload), lambda now: status.wait(now, reason=reason, message=message, stamp=stamp)
         )
 
     async def _follow_queue(self, found: JSON, workload: wire.Workload, *, runs: bool) -> None:
@@ -275,7 +274,7 @@ class StatefulSetReconciler:
             return
         if not _is_open(workload):
             return
-        if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+        if model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             await self._steps.unreserve(workload, f"The StatefulSet has moved to LocalQueue {wanted}")
         else:
             await self._steps.amend(workload, {"spec": {"queueName": wanted}})
@@ -294,9 +293,9 @@ class StatefulSetReconciler:
         )
 
     def _tell_over(self, found: JSON, workload: wire.Workload) -> None:
-        end = from_api.condition(workload.status.conditions, names.CONDITION_FINISHED)
+        end = model.condition(workload.status.conditions, names.CONDITION_FINISHED)
         why = f"{end.reason}: {end.message}" if end is not None else ""
-        key = from_api.workload_key(workload)
+        key = model.workload_key(workload)
         self._tell(
             found, EVENT_WORKLOAD_OVER, f"Workload {key} has finished ({why}); delete it to try again", warning=True
         )

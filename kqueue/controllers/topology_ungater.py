@@ -16,6 +16,7 @@ from typing import Protocol
 
 import structlog
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
@@ -36,12 +37,12 @@ from kqueue.errors import (
     UnreachableError,
 )
 from kqueue.jobs.topology_request import index_offset
+from kqueue.model import GangPod, PodView
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.store import Store, split_key
-from kqueue.state import from_api, status
-from kqueue.state.from_api import GangPod, PodView
+from kqueue.state import status
 
 _log = structlog.get_logger(__name__)
 
@@ -230,7 +231,7 @@ class TopologyUngater:
         workload = self._newest(key)
         if workload is None or not _placed(workload):
             return Result()
-        if not self._expectations.satisfied(from_api.siblings_key(workload)):
+        if not self._expectations.satisfied(model.siblings_key(workload)):
             return Result(requeue_after=1.0)
         plan = self._plan(workload)
         if not plan.choices and not workload.status.reclaimable_pods and not _shrunk(workload):
@@ -261,7 +262,7 @@ class TopologyUngater:
             spec, pods = specs.get(assigned.name), gang.get(assigned.name, {})
             if spec is None or assigned.topology_assignment is None or not any(p.gated for p in pods.values()):
                 continue
-            assignment = from_api.assignment(assigned.topology_assignment)
+            assignment = model.assignment(assigned.topology_assignment)
             count = _count(assigned, spec)
             ranks = self._rank_rules(workload, spec, pods.values(), count=count, before=before.get(assigned.name, 0))
             found = releases(
@@ -282,7 +283,7 @@ class TopologyUngater:
 
     def _gang(self, workload: wire.Workload) -> dict[str, dict[str, GangPod]]:
         """The workload's living pods by pod set and key, in the order of their keys."""
-        views = self._pods.by_index(GANG_INDEX, from_api.siblings_key(workload))
+        views = self._pods.by_index(GANG_INDEX, model.siblings_key(workload))
         alive = [view.gang for view in views if view.gang is not None and not view.gang.terminal]
         gang: dict[str, dict[str, GangPod]] = {}
         for pod in sorted(alive, key=lambda pod: pod.key):
@@ -321,7 +322,7 @@ class TopologyUngater:
         `ended`: per pod set the pods that have ended for good.  The caller must write them, with `ended`, before
         anything else happens to the Workload; from now on no pod is released there.
         """
-        known = from_api.finished_places(workload)
+        known = model.finished_places(workload)
         if not self._is_kept or not _placed(workload) or self._is_unsure(workload):
             return {}
         found, gang = dict(known), self._gang(workload)
@@ -333,32 +334,32 @@ class TopologyUngater:
             if not gone and spec.count >= _count(assigned, spec):
                 continue
             members = [_member(pod) for pod in gang.get(assigned.name, {}).values()]
-            assignment = from_api.assignment(assigned.topology_assignment)
+            assignment = model.assignment(assigned.topology_assignment)
             places = left_over(assignment, members, needed=max(0, spec.count - gone))
             if places is not None and (places.domains or assigned.name in known):
                 found[assigned.name] = places
         if found == known:
             return {}
-        key = from_api.workload_key(workload)
+        key = model.workload_key(workload)
         self._given_back[key] = _GivenBack(workload.metadata.uid, workload.status.admission, found)
         return status.finished_pods(found)
 
     def _is_unsure(self, workload: wire.Workload) -> bool:
         """Whether there may be releases that the watch has not brought yet."""
         return self._first_look.due(workload.metadata.namespace) or not self._expectations.satisfied(
-            from_api.siblings_key(workload)
+            model.siblings_key(workload)
         )
 
     def _places_given_back(self, workload: wire.Workload) -> Mapping[str, TopologyAssignment]:
         """What was decided last, written or not: pods were seen to stand elsewhere then."""
-        decided = self._given_back.get(from_api.workload_key(workload))
-        return decided.places if decided is not None and decided.is_of(workload) else from_api.finished_places(workload)
+        decided = self._given_back.get(model.workload_key(workload))
+        return decided.places if decided is not None and decided.is_of(workload) else model.finished_places(workload)
 
     async def _give_back(self, key: str) -> None:
         """Write what is to be given back, when whoever told that pods have ended did not know where others stand."""
 
         def change(obj: wire.Workload) -> status.Patch | None:
-            fields = self.finished(obj, dict(from_api.ended_pods(obj)))
+            fields = self.finished(obj, dict(model.ended_pods(obj)))
             return {"status": fields} if fields else None
 
         written = await self._write(key, change)
@@ -456,13 +457,13 @@ class TopologyUngater:
         message = f"Pods of pod set {pod_set} are placed in listing order, not by rank: {lost.message}"
         if self._tell_once(workload, lost.trouble.value, reason=EVENT_RANK_FALLBACK, message=message):
             self._on_fallback(lost.trouble.value)
-            key = from_api.workload_key(workload)
+            key = model.workload_key(workload)
             _log.warning("ranks are not usable", workload=key, pod_set=pod_set, reason=lost.trouble.value,
                          why=lost.message)  # fmt: skip
 
     def _tell_once(self, workload: wire.Workload, what: str, *, reason: str, message: str) -> bool:
         """Warn the workload's user, unless he was warned of `what` already; whether he was not."""
-        key, uid = from_api.workload_key(workload), workload.metadata.uid
+        key, uid = model.workload_key(workload), workload.metadata.uid
         known, told = self._told.get(key, ("", set()))
         if known != uid:
             told = set()
@@ -480,9 +481,9 @@ def _where_pods_may_go(of: wire.WorkloadStatus) -> tuple[object, ...]:
 def _placed(workload: wire.Workload) -> bool:
     """Admitted by topology, and not on its way out."""
     return (
-        from_api.condition_true(workload, names.CONDITION_ADMITTED)
-        and not from_api.condition_true(workload, names.CONDITION_EVICTED)
-        and not from_api.is_over(workload)
+        model.condition_true(workload, names.CONDITION_ADMITTED)
+        and not model.condition_true(workload, names.CONDITION_EVICTED)
+        and not model.is_over(workload)
         and workload.spec.active
         and any(assigned.topology_assignment is not None for assigned in _assignments(workload))
     )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import structlog
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
@@ -25,7 +26,7 @@ from kqueue.runtime.lane import Lane
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
 from kqueue.runtime.turns import Turns
-from kqueue.state import checks, from_api, requeueing, status
+from kqueue.state import checks, requeueing, status
 from kqueue.state.cache import Cache
 from kqueue.state.queues import Queues
 
@@ -88,7 +89,7 @@ class WorkloadReconciler:
             return Result()
         if workload.metadata.deletion_timestamp is not None:
             return Result()
-        if from_api.condition_true(workload, names.CONDITION_FINISHED):
+        if model.condition_true(workload, names.CONDITION_FINISHED):
             return await self._retain(key, workload)
         lost = self._cache.held.lost_status(key)
         if lost is not None and await self._put_back(key, lost):
@@ -173,7 +174,7 @@ class WorkloadReconciler:
 
     def _tell(self, before: wire.Workload, after: wire.Workload) -> None:
         """Events and a log line for what a user should notice."""
-        key = from_api.workload_key(after)
+        key = model.workload_key(after)
         wish = _changed(before, after, names.CONDITION_DEACTIVATION_TARGET)
         if wish is not None and wish.reason in _WISHES:
             self._event(after, _WISHES[wish.reason], wish.message, warning=True)
@@ -194,7 +195,7 @@ class WorkloadReconciler:
                     self._event(after, names.EVENT_REQUEUED, new.message)
                 return
             reason = f"{names.EVENT_EVICTED_DUE_TO_PREFIX}{new.reason}" if evicted else new.reason
-            was = from_api.condition(before.status.conditions, kind)
+            was = model.condition(before.status.conditions, kind)
             if was is not None and was.reason == names.REASON_ADMISSION_GATED and new.status == "False":
                 reason = names.EVENT_ADMISSION_GATE_CLEARED if new.reason == names.REASON_PENDING_EVALUATION else reason
             warning = new.status == "False" and not evicted and new.reason not in _CALM
@@ -212,7 +213,7 @@ class WorkloadReconciler:
 
 def _wait_for_checks(workload: wire.Workload, told: Condition) -> str:
     """How long it was reserved before it was admitted; empty for anything else that is told."""
-    reserved = from_api.since(workload, names.CONDITION_QUOTA_RESERVED)
+    reserved = model.since(workload, names.CONDITION_QUOTA_RESERVED)
     if told.reason != names.REASON_ADMITTED or told.last_transition_time is None or reserved is None:
         return ""
     return f", {max(0, int((told.last_transition_time - reserved).total_seconds()))} s after the reservation"
@@ -220,7 +221,7 @@ def _wait_for_checks(workload: wire.Workload, told: Condition) -> str:
 
 def _changed(before: wire.Workload, after: wire.Workload, kind: str) -> Condition | None:
     """A condition whose status or reason is another one than before; None: it is as it was, or gone."""
-    new, old = (from_api.condition(obj.status.conditions, kind) for obj in (after, before))
+    new, old = (model.condition(obj.status.conditions, kind) for obj in (after, before))
     if new is None or (old is not None and (old.status, old.reason) == (new.status, new.reason)):
         return None
     return new

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.record import Recorder, workload_reference
 from kqueue.runtime.controller import Result
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
-from kqueue.state import from_api
 
 PRIORITY_CLASS_INDEX = "workload-priority-class"
 """Index of Workloads by the class that they name."""
@@ -50,7 +50,7 @@ class WorkloadPriorityReconciler:
         return Result()
 
     def _change(self, workload: wire.Workload) -> dict[str, Any] | None:
-        if from_api.condition_true(workload, names.CONDITION_FINISHED):
+        if model.condition_true(workload, names.CONDITION_FINISHED):
             return None
         for name in priority_class_keys(workload):
             found = self._classes.get(name)

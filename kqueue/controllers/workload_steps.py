@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
@@ -28,7 +29,7 @@ from kqueue.jobs.workload import Priority, PrioritySource, priority_source
 from kqueue.runtime.client import Client, Propagation
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
-from kqueue.state import from_api, requeueing, status
+from kqueue.state import requeueing, status
 
 _log = structlog.get_logger(__name__)
 
@@ -113,7 +114,7 @@ class WorkloadSteps:
             flavor = self._flavors(name)
             if flavor is None:
                 raise NotFoundError(
-                    f"Workload {from_api.workload_key(workload)} cannot start: ResourceFlavor {name} not found"
+                    f"Workload {model.workload_key(workload)} cannot start: ResourceFlavor {name} not found"
                 )
             flavors[name] = msgspec.to_builtins(flavor)
         return infos_at_start(found, flavors, switches=self._switches)
@@ -134,7 +135,7 @@ class WorkloadSteps:
         """Give a Workload that holds no quota another text; name, age, status and `active` stay.  True when written."""
 
         def change(w: wire.Workload) -> JSON | None:
-            if from_api.condition_true(w, names.CONDITION_QUOTA_RESERVED):
+            if model.condition_true(w, names.CONDITION_QUOTA_RESERVED):
                 return None  # reserved since: what was decided on must not change under it
             return {"spec": {**dict.fromkeys(_OPTIONAL), **spec, "active": w.spec.active}}
 
@@ -162,7 +163,7 @@ class WorkloadSteps:
         version = now["metadata"].get("generation")
 
         def change(w: wire.Workload) -> JSON | None:
-            reserved = from_api.condition_true(w, names.CONDITION_QUOTA_RESERVED)
+            reserved = model.condition_true(w, names.CONDITION_QUOTA_RESERVED)
             if w.metadata.generation != version or (more and reserved):
                 return None
             return {"spec": {"podSets": slices.with_counts(now["spec"]["podSets"], counts)}}
@@ -218,7 +219,7 @@ class WorkloadSteps:
         by_label = held is not None and held.kind == names.WORKLOAD_PRIORITY_CLASS_KIND
         if wanted == (held.name if held is not None and by_label else ""):
             return ""
-        reserved = from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
+        reserved = model.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
         if (held is not None and not by_label) or (reserved and (held is None or not wanted)):
             return ""  # the API would refuse it
         try:
@@ -268,14 +269,14 @@ class WorkloadSteps:
         )
         stamp = status.Stamp(self._clock.now())
         written = await self._writer.write(
-            from_api.workload_key(workload),
+            model.workload_key(workload),
             lambda w: status.ask_to_deactivate(w, reason=reason, message=message, stamp=stamp),
         )
         if written is not None:
             self._on_given_up()
             event = names.EVENT_RECREATED_TOO_OFTEN
             self._recorder.record(workload_reference(workload), reason=event, message=message, warning=True)
-            _log.warning("workload is not made anew any more", workload=from_api.workload_key(workload))
+            _log.warning("workload is not made anew any more", workload=model.workload_key(workload))
 
     async def release(self, workload: wire.Workload) -> None:
         """Take our finalizer off a Workload that needs us no more."""
@@ -289,7 +290,7 @@ class WorkloadSteps:
         await self._change(workload, change)
 
     async def _change(self, workload: wire.Workload, change: Callable[[wire.Workload], JSON | None]) -> bool:
-        written = await self._writer.write(from_api.workload_key(workload), change, subresource=None)
+        written = await self._writer.write(model.workload_key(workload), change, subresource=None)
         return written is not None
 
     # --- its status --------------------------------------------------------------------------------------------
@@ -317,14 +318,14 @@ class WorkloadSteps:
         wanted = {name: min(count, sizes[name]) for name, count in found.items() if name in sizes}
         if not self._switches.reclaimable_pods:
             wanted = {}
-        if from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+        if model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             kept = {name: count for name, count in told.items() if not _scaled_down(workload, name, sizes)}
             wanted.update({name: max(count, wanted.get(name, 0)) for name, count in kept.items()})
         if wanted == told:
             return False
         entries = [{"name": name, "count": count} for name, count in sorted(wanted.items())]
         await self._writer.write(
-            from_api.workload_key(workload),
+            model.workload_key(workload),
             lambda w: {"status": {"reclaimablePods": entries or None, **self._finished(w, wanted)}},
         )
         return True
@@ -333,13 +334,13 @@ class WorkloadSteps:
         """PodsReady is False from the admission on, where that is waited for; where the condition is missing, it is
         written when the pods are ready for the first time.
         """
-        written = from_api.condition(workload.status.conditions, names.CONDITION_PODS_READY)
-        admitted = from_api.condition_true(workload, names.CONDITION_ADMITTED)
+        written = model.condition(workload.status.conditions, names.CONDITION_PODS_READY)
+        admitted = model.condition_true(workload, names.CONDITION_ADMITTED)
         if ready is None or (written is None and not (admitted and ready)):
             return False
         stamp = status.Stamp(self._clock.now())
         told = await self._writer.write(
-            from_api.workload_key(workload), lambda w: status.pods_ready(w, ready=ready, stamp=stamp)
+            model.workload_key(workload), lambda w: status.pods_ready(w, ready=ready, stamp=stamp)
         )
         return told is not None
 
@@ -347,7 +348,7 @@ class WorkloadSteps:
         """Give back the quota of a Workload that has no pods yet, so that it is decided on anew."""
         stamp = status.Stamp(self._clock.now())
         await self._writer.write(
-            from_api.workload_key(workload),
+            model.workload_key(workload),
             lambda w: status.unreserve(
                 w, reason=names.REASON_PENDING_EVALUATION, message=message, stamp=stamp, requeued=None
             ),
@@ -358,13 +359,13 @@ class WorkloadSteps:
 
         `requeued`: whether it is tried again at once; None: as the reason of its eviction says.
         """
-        evicted = from_api.condition(workload.status.conditions, names.CONDITION_EVICTED)
-        if evicted is None or not from_api.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+        evicted = model.condition(workload.status.conditions, names.CONDITION_EVICTED)
+        if evicted is None or not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             return
         again = requeueing.returns_at_once(evicted.reason) if requeued is None else requeued
         stamp = status.Stamp(self._clock.now())
         await self._writer.write(
-            from_api.workload_key(workload),
+            model.workload_key(workload),
             lambda w: status.unreserve(
                 w, reason=names.REASON_PENDING_EVALUATION, message=evicted.message, stamp=stamp, requeued=again
             ),
@@ -373,7 +374,7 @@ class WorkloadSteps:
     async def replace(self, workload: wire.Workload, *, by: wire.Workload) -> None:
         """A slice of an elastic job is over, because a newer one counts for its pods; told once, as an event on it."""
         reason = names.REASON_WORKLOAD_SLICE_REPLACED
-        message = f"Replaced by {from_api.workload_key(by)} (UID {by.metadata.uid})"
+        message = f"Replaced by {model.workload_key(by)} (UID {by.metadata.uid})"
         if await self.finish(workload, reason, message):
             event = names.EVENT_WORKLOAD_SLICE_REPLACED
             self._recorder.record(workload_reference(workload), reason=event, message=message)
@@ -381,7 +382,7 @@ class WorkloadSteps:
     async def finish(self, workload: wire.Workload, reason: str, message: str) -> bool:
         """It has come to its end; told once, as an event on it.  True when that was not known before."""
         stamp = status.Stamp(self._clock.now())
-        key = from_api.workload_key(workload)
+        key = model.workload_key(workload)
         written = await self._writer.write(
             key, lambda w: status.finish(w, reason=reason, message=message or reason, stamp=stamp)
         )
@@ -395,7 +396,7 @@ class WorkloadSteps:
 
 def is_given_up(workload: wire.Workload) -> bool:
     """Whether it was switched off because it was made anew too often."""
-    evicted = from_api.condition(workload.status.conditions, names.CONDITION_EVICTED)
+    evicted = model.condition(workload.status.conditions, names.CONDITION_EVICTED)
     reason = names.REASON_DEACTIVATED_DUE_TO_RECREATED_TOO_OFTEN
     return not workload.spec.active and evicted is not None and evicted.reason == reason
 

@@ -1,7 +1,7 @@
 """Fields of a pod spec that decide where its pod may run and that kqueue does not judge.  Pure.
 
 kube-scheduler judges these fields after the release.  Preferences are left out: they never keep a pod from running.
-Host ports, and rules between the pods of one workload, are judged (`kqueue.state.from_api.neighbours`).
+Host ports, and rules between the pods of one workload, are judged (`kqueue.model.neighbours`).
 """
 
 from __future__ import annotations

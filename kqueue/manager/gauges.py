@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
@@ -15,7 +16,6 @@ from kqueue.core.fair_share import dominant_share
 from kqueue.core.quota import UNLIMITED, FlavorResource, QuotaNode
 from kqueue.errors import InvalidObjectError
 from kqueue.observe import Metrics, ResourceFigures
-from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage
 from kqueue.state.held import Held
@@ -201,7 +201,7 @@ class QueueGauges:
             metrics.holding(reserving=held.reserving, admitted=held.admitted)
         metrics.finished_kept(tally.finished_local[key])
         metrics.unadmitted(queue.spec.cluster_queue or "", tally.unadmitted_local.get(key, {}))
-        found = from_api.condition(queue.status.conditions, names.CONDITION_ACTIVE)
+        found = model.condition(queue.status.conditions, names.CONDITION_ACTIVE)
         metrics.status(found.status if found is not None else "Unknown")
         if self._fair_usage is not None and queue.spec.cluster_queue:
             metrics.fair_usage(queue.spec.cluster_queue, self._fair_usage.usage(key))
@@ -248,22 +248,22 @@ class _Tally:
 
     def add(self, workload: wire.Workload) -> None:
         """One that there is."""
-        local = from_api.local_queue_key(workload)
+        local = model.local_queue_key(workload)
         admission = workload.status.admission
         cluster_queue = admission.cluster_queue if admission is not None else self._cluster_queue_of(local)
-        if from_api.condition_true(workload, names.CONDITION_FINISHED):
+        if model.condition_true(workload, names.CONDITION_FINISHED):
             self.finished_local[local] += 1
             if cluster_queue is not None:
                 self.finished[cluster_queue] += 1
             return
-        admitted = from_api.condition(workload.status.conditions, names.CONDITION_ADMITTED)
+        admitted = model.condition(workload.status.conditions, names.CONDITION_ADMITTED)
         if self._values_of is not None and admission is not None and admitted is not None and admitted.status == "True":
             values = self._values_of(workload.metadata.labels, workload.metadata.annotations)
             self.admitted.setdefault(admission.cluster_queue, Counter())[values] += 1
             self.admitted_local.setdefault(local, Counter())[values] += 1
         if workload.metadata.deletion_timestamp is not None or (admitted is not None and admitted.status == "True"):
             return
-        reserved = from_api.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
+        reserved = model.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
         reason = admitted.reason if admitted is not None else names.REASON_NO_RESERVATION
         why = (reason, reserved.reason if reserved is not None else "")
         self.unadmitted_local.setdefault(local, Counter())[why] += 1

@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 
+from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.clock import Clock
 from kqueue.config import Configuration, Timings
@@ -51,7 +52,6 @@ from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.supervision import Supervisor, guarded
 from kqueue.scheduling.context import Lookups, SchedulingState
 from kqueue.scheduling.loop import SchedulingLoop
-from kqueue.state import from_api
 from kqueue.state.cache_audit import Told
 
 _log = structlog.get_logger(__name__)
@@ -193,14 +193,14 @@ class Operator:
         watches.workloads.subscribe(intake.on_workload)
         watches.workloads.subscribe(self.wiring.counter.on_workload)
         watches.workloads.store.add_index(OWNER_INDEX, owner_keys)
-        watches.workloads.store.add_index(STANDING_INDEX, from_api.standing)
+        watches.workloads.store.add_index(STANDING_INDEX, model.standing)
 
     def _subscribe_requests(self) -> None:
         """What surrounds a Workload is part of what it asks for: those that it changes are taken in again."""
         watches, requests = self.watches, self.cache.requests
         workloads = watches.workloads.store
         workloads.add_index(_BY_NAMESPACE, lambda workload: (workload.metadata.namespace,))
-        workloads.add_index(_BY_RUNTIME_CLASS, from_api.runtime_classes)
+        workloads.add_index(_BY_RUNTIME_CLASS, model.runtime_classes)
 
         if "scheduler" in self.parts:
             self._surrounded = self.wiring.controller("requests", self._take_in)

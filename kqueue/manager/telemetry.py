@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
@@ -18,7 +19,6 @@ from kqueue.core.topology import HOSTNAME
 from kqueue.core.workload import Admission
 from kqueue.observe import EventRecorder, Kind, LocalQueueMetrics, Metrics, Traces
 from kqueue.runtime.reflector import Reflector
-from kqueue.state import from_api
 
 SCHEDULER, WORKLOADS, NODES, GATES = (
     "kueue-admission",
@@ -122,7 +122,7 @@ class CycleObserver:
     """Turns what the scheduling loop did into metrics and events."""
 
     def __init__(
-        self, metrics: Metrics, events: Events, clock: Clock, order: from_api.QueueOrder = from_api.DEFAULT_ORDER
+        self, metrics: Metrics, events: Events, clock: Clock, order: model.QueueOrder = model.DEFAULT_ORDER
     ) -> None:
         """`order` says what makes up a priority."""
         self._metrics, self._events, self._clock, self._order = metrics, events, clock, order
@@ -149,7 +149,7 @@ class CycleObserver:
     def reserved(self, workload: wire.Workload, admission: Admission, *, decision: Admit) -> None:
         """Count the wait and the domains, tell the user."""
         waited = _waited(workload, self._clock.now())
-        admitted = from_api.condition_true(workload, names.CONDITION_ADMITTED)
+        admitted = model.condition_true(workload, names.CONDITION_ADMITTED)
         priority_class = _priority_class(workload)
         cluster = self._metrics.cluster_queue(admission.queue)
         local = self._metrics.local_queue(namespace=workload.metadata.namespace, name=workload.spec.queue_name or "")
@@ -188,7 +188,7 @@ class CycleObserver:
 
     def not_mended(self, workload: wire.Workload, *, message: str) -> None:
         """Tell the user that failed hosts were not replaced, and whether that was the end."""
-        if from_api.condition_true(workload, names.CONDITION_EVICTED):
+        if model.condition_true(workload, names.CONDITION_EVICTED):
             self._record(workload, reason=f"EvictedDueTo{names.REASON_NODE_FAILURES}", message=message)
         else:
             self._record(workload, reason=names.EVENT_SECOND_PASS_FAILED, message=message, warning=True)
@@ -200,12 +200,12 @@ class CycleObserver:
         self._metrics.cluster_queue(queue).preempts(reason=target.reason)
         evicted = f"EvictedDueTo{names.REASON_PREEMPTED}"
         self._record(workload, reason=evicted, message=message)
-        victim, own = target.admitted, from_api.priority(preemptor, self._order)
+        victim, own = target.admitted, model.priority(preemptor, self._order)
         priorities = f"priority {victim.priority}, {own}"
         self._record(
             workload, reason=names.EVENT_PREEMPTED, message=f"{message}; {priorities} of the one that it leaves for"
         )
-        who = mentioned((Mention(victim.key),), readers_of(from_api.workload_key(preemptor)))
+        who = mentioned((Mention(victim.key),), readers_of(model.workload_key(preemptor)))
         who = f"{who} (UID {victim.uid}) of ClusterQueue {victim.queue}"
         self._record(
             preemptor,
@@ -216,7 +216,7 @@ class CycleObserver:
     def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[Mention]) -> None:
         """Count it, and say that it comes to an end."""
         self._metrics.cluster_queue(queue).preemption_loop()
-        who = mentioned(victims, readers_of(from_api.workload_key(preemptor)))
+        who = mentioned(victims, readers_of(model.workload_key(preemptor)))
         message = f"Preempted {who} before without being admitted; they are safe from it from now on"
         self._record(preemptor, reason=names.EVENT_PREEMPTION_LOOP, message=message, warning=True)
 
@@ -284,8 +284,8 @@ class WorkloadCounter:
 
         Nothing happens while its LocalQueue is not known.
         """
-        name = self._cluster_queue_of(from_api.local_queue_key(workload))
-        if name is None or not from_api.is_queueable(workload):
+        name = self._cluster_queue_of(model.local_queue_key(workload))
+        if name is None or not model.is_queueable(workload):
             return
         values = self._metrics.values_of(workload.metadata.labels, workload.metadata.annotations)
         for queue in (self._metrics.cluster_queue(name), self._local(workload)):
@@ -296,7 +296,7 @@ class WorkloadCounter:
 
         A queue that does not exist gets no series: any user may name one.
         """
-        name = self._cluster_queue_of(from_api.local_queue_key(new))
+        name = self._cluster_queue_of(model.local_queue_key(new))
         if name is not None and _rose(old, new, names.CONDITION_FINISHED):
             for queue in (self._metrics.cluster_queue(name), self._local(new)):
                 queue.finished(priority_class=_priority_class(new), ran=None)
@@ -351,7 +351,7 @@ class WorkloadCounter:
 
     def _since(self, workload: wire.Workload, kind: str) -> float | None:
         """Seconds since the condition became True; None when it is not."""
-        found = from_api.condition(workload.status.conditions, kind)
+        found = model.condition(workload.status.conditions, kind)
         if found is None or found.status != "True" or found.last_transition_time is None:
             return None
         return max(0.0, (self._clock.now() - found.last_transition_time).total_seconds())
@@ -381,15 +381,15 @@ def _priority_class(workload: wire.Workload) -> str:
 
 
 def _reason(workload: wire.Workload, kind: str) -> str:
-    found = from_api.condition(workload.status.conditions, kind)
+    found = model.condition(workload.status.conditions, kind)
     return found.reason if found is not None else ""
 
 
 def _when_true(workload: wire.Workload, kind: str) -> datetime | None:
-    found = from_api.condition(workload.status.conditions, kind)
+    found = model.condition(workload.status.conditions, kind)
     return found.last_transition_time if found is not None and found.status == "True" else None
 
 
 def _rose(old: wire.Workload, new: wire.Workload, kind: str) -> bool:
     """Whether the condition became True, or did so again."""
-    return from_api.condition_true(new, kind) and _when_true(old, kind) != _when_true(new, kind)
+    return model.condition_true(new, kind) and _when_true(old, kind) != _when_true(new, kind)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.observe import Traces
-from kqueue.state import from_api
 
 
 class WorkloadTracer:
@@ -35,7 +35,7 @@ class WorkloadTracer:
             ended = self._rise(old, new, kind)
             if ended is not None:
                 since = _when_true(old, names.CONDITION_PODS_READY) or _when_true(old, names.CONDITION_ADMITTED)
-                found = from_api.condition(new.status.conditions, kind)
+                found = model.condition(new.status.conditions, kind)
                 self._tell(new, "running", since, ended, ended_by=found.reason if found is not None else "")
 
     def _rise(self, old: wire.Workload, new: wire.Workload, kind: str) -> datetime | None:
@@ -50,8 +50,8 @@ class WorkloadTracer:
             return
         admission = workload.status.admission
         attributes = {
-            "kqueue.workload": from_api.workload_key(workload),
-            "kqueue.local_queue": from_api.local_queue_key(workload),
+            "kqueue.workload": model.workload_key(workload),
+            "kqueue.local_queue": model.local_queue_key(workload),
             "kqueue.cluster_queue": admission.cluster_queue if admission is not None else "",
         }
         if ended_by:
@@ -71,5 +71,5 @@ def _queued_at(workload: wire.Workload) -> datetime | None:
 
 
 def _when_true(workload: wire.Workload, kind: str) -> datetime | None:
-    found = from_api.condition(workload.status.conditions, kind)
+    found = model.condition(workload.status.conditions, kind)
     return found.last_transition_time if found is not None and found.status == "True" else None

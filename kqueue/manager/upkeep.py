@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import structlog
 from cachetools import LRUCache
 
+from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.intake import Intake
@@ -17,7 +18,6 @@ from kqueue.core.topology import HOSTNAME, PODS
 from kqueue.manager.gauges import QueueGauges, as_written
 from kqueue.observe import Metrics
 from kqueue.runtime.store import Store
-from kqueue.state import from_api
 from kqueue.state.audit import Drift, chunks, short
 from kqueue.state.cache import Cache
 from kqueue.state.cache_audit import Told
@@ -229,7 +229,7 @@ class Auditor:
 
 
 STANDING_INDEX = "standing"
-"""The index of Workloads by what they are in: `from_api.standing`."""
+"""The index of Workloads by what they are in: `model.standing`."""
 
 
 class QuickAuditor:
@@ -261,19 +261,19 @@ class QuickAuditor:
         return self._auditor.heal(drifts)
 
     def _audit_holdings(self) -> list[Drift]:
-        if self._workloads.count_by_index(STANDING_INDEX, from_api.HOLDS) == self._cache.held.confirmed():
+        if self._workloads.count_by_index(STANDING_INDEX, model.HOLDS) == self._cache.held.confirmed():
             self._misheld = set()
             return []
-        told = set(self._workloads.keys_by_index(STANDING_INDEX, from_api.HOLDS))
+        told = set(self._workloads.keys_by_index(STANDING_INDEX, model.HOLDS))
         found = told ^ self._cache.held.confirmed_keys()
         twice, self._misheld = found & self._misheld, found
         return [drift for key in sorted(twice) if self._is_new(key) for drift in self._audit_workload(key)]
 
     def _audit_queues(self) -> list[Drift]:
-        if self._workloads.count_by_index(STANDING_INDEX, from_api.WAITS) == self._queues.known_count():
+        if self._workloads.count_by_index(STANDING_INDEX, model.WAITS) == self._queues.known_count():
             self._unqueued = set()
             return []
-        told = self._workloads.keys_by_index(STANDING_INDEX, from_api.WAITS)
+        told = self._workloads.keys_by_index(STANDING_INDEX, model.WAITS)
         found = {key for key in told if self._is_lost(key)}
         twice, self._unqueued = found & self._unqueued, found
         return [Drift("queue", key, None, "waits") for key in sorted(twice) if self._is_new(key)]

@@ -10,13 +10,14 @@ from functools import partial
 import structlog
 from cachetools import LRUCache
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.decision import Admit
 from kqueue.core.workload import Admission
 from kqueue.errors import KqueueError
 from kqueue.scheduling.context import Context
-from kqueue.state import checks, from_api, status
+from kqueue.state import checks, status
 from kqueue.state.charge import Charge
 from kqueue.state.holding import Holding
 
@@ -68,7 +69,7 @@ class Admissions:
         holding = Holding(
             key=head.key,
             uid=head.uid,
-            local_queue=from_api.local_queue_key(obj),
+            local_queue=model.local_queue_key(obj),
             admission=decision.admission,
             requests={p.name: p.request.requests for p in head.pod_sets},
             admitted=False,
@@ -76,8 +77,8 @@ class Admissions:
             priority=head.priority,
             timestamp=head.timestamp,
             takes_over=head.replaces.key if head.replaces is not None else None,
-            job=from_api.controller_of(obj.metadata),
-            pods_of=from_api.siblings_key(obj),
+            job=model.controller_of(obj.metadata),
+            pods_of=model.siblings_key(obj),
         )
         charge = self._cache.held.assumed(holding)
         with charge:
@@ -100,7 +101,7 @@ class Admissions:
                 return None  # another workload, or another request than the one decided on
             stamp, waits = status.Stamp(self._clock.now()), self._waits_for_ready
             patch = status.reserve(obj, decision.admission, wanted=wanted, stamp=stamp, waits_for_ready=waits)
-            reserved = patch is None and from_api.condition_true(obj, names.CONDITION_QUOTA_RESERVED)
+            reserved = patch is None and model.condition_true(obj, names.CONDITION_QUOTA_RESERVED)
             if reserved and self._writer.newest(key) is not None:
                 # an earlier write of ours whose answer was lost: it holds its quota
                 self._cache.held.on_answer(key, obj)
@@ -162,7 +163,7 @@ class Admissions:
         `tried` is the version for which the write was made.
         """
         obj = self._writer.newest(key)
-        if obj is None or not from_api.is_queueable(obj) or self._cache.held.holding(key) is not None:
+        if obj is None or not model.is_queueable(obj) or self._cache.held.holding(key) is not None:
             return
         item = self._cache.requests.pending(obj, self._order)
         queue = self._queues.cluster_queue_of(item.local_queue)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from kqueue.api.wire import kueue as wire
 from kqueue.core.scan import Attempt
+from kqueue.model.pending import Pending
 from kqueue.scheduling.stopwatch import Stopwatch
-from kqueue.state.pending import Pending
 
 
 class Read(NamedTuple):

@@ -9,6 +9,7 @@ from functools import partial
 
 import structlog
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.decision import Preempt
@@ -17,7 +18,7 @@ from kqueue.core.preemption import PreemptionReason, Target
 from kqueue.core.workload import Admitted
 from kqueue.errors import KqueueError
 from kqueue.scheduling.context import Context
-from kqueue.state import from_api, status
+from kqueue.state import status
 
 _log = structlog.get_logger(__name__)
 
@@ -44,7 +45,7 @@ class _Round:
 
 def _as_read_by(victim: Admitted, preemptor: wire.Workload, queue: str) -> str:
     """The preemptor, for those who read the victim."""
-    return mentioned((Mention(from_api.workload_key(preemptor), queue),), readers_of(victim.key))
+    return mentioned((Mention(model.workload_key(preemptor), queue),), readers_of(victim.key))
 
 
 class Evictions:
@@ -103,7 +104,7 @@ class Evictions:
         )
 
         def change(obj: wire.Workload) -> status.Patch | None:
-            if obj.metadata.uid != victim.uid or from_api.is_over(obj) or obj.status.admission is None:
+            if obj.metadata.uid != victim.uid or model.is_over(obj) or obj.status.admission is None:
                 return None
             stamp = status.Stamp(self._clock.now())
             return status.evict(
@@ -121,7 +122,7 @@ class Evictions:
         if written is None:
             self._not_written(target, preemptor)
             return
-        _log.info("workload preempted", workload=victim.key, by=from_api.workload_key(preemptor), reason=target.reason)
+        _log.info("workload preempted", workload=victim.key, by=model.workload_key(preemptor), reason=target.reason)
         self._observer.preempted(written, target=target, queue=queue, preemptor=preemptor, message=message)
 
     def _not_written(self, target: Target, preemptor: wire.Workload) -> None:

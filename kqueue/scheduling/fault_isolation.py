@@ -14,6 +14,7 @@ from cachetools import LRUCache
 
 from kqueue.core.decision import Wait
 from kqueue.core.workload import Claim, Head
+from kqueue.model.pending import RequeueReason
 from kqueue.scheduling.alarm import Alarm
 from kqueue.scheduling.context import Context
 from kqueue.scheduling.cycle_state import CycleState
@@ -21,7 +22,6 @@ from kqueue.scheduling.planning import Planning
 from kqueue.scheduling.put_back import PutBack
 from kqueue.scheduling.scan_memories import ScanMemories
 from kqueue.scheduling.trouble import Trouble
-from kqueue.state.pending import RequeueReason
 
 _log = structlog.get_logger(__name__)
 

@@ -20,6 +20,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.core.decision import Admit, Decision, Phase, Preempt
 from kqueue.core.workload import Head
+from kqueue.model.pending import Pending, RequeueReason
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.turns import Turns
 from kqueue.scheduling.admissions import Admissions
@@ -42,7 +43,6 @@ from kqueue.scheduling.victims import Victims
 from kqueue.scheduling.waiting import Waiting
 from kqueue.scheduling.waits import Waits, Why
 from kqueue.scheduling.writes import Writes
-from kqueue.state.pending import Pending, RequeueReason
 
 _log = structlog.get_logger(__name__)
 

@@ -7,6 +7,7 @@ from datetime import datetime
 
 import structlog
 
+from kqueue import model
 from kqueue.core.cycle import plan
 from kqueue.core.decision import Decision, Phase
 from kqueue.core.plan_cache import PlanCache
@@ -16,7 +17,6 @@ from kqueue.errors import InvalidObjectError
 from kqueue.scheduling.alarm import Alarm
 from kqueue.scheduling.context import Context
 from kqueue.scheduling.stopwatch import Stopwatch
-from kqueue.state import from_api
 from kqueue.state.heads import Heads
 
 _log = structlog.get_logger(__name__)
@@ -111,7 +111,7 @@ class Planning:
             obj is not None
             and obj.metadata.uid == claim.uid
             and self._queues.is_known(claim.key)
-            and self._queues.cluster_queue_of(from_api.local_queue_key(obj)) == claim.queue
+            and self._queues.cluster_queue_of(model.local_queue_key(obj)) == claim.queue
             and self.may_admit(claim.queue)
         )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kqueue.api.wire import kueue as wire
 from kqueue.core.quota import FlavorResource
+from kqueue.model.pending import NO_VERDICT, RequeueReason, Verdict
 from kqueue.scheduling.context import Context
 from kqueue.scheduling.cycle_state import CycleState
 from kqueue.scheduling.waits import Waits, Why
-from kqueue.state.pending import NO_VERDICT, RequeueReason, Verdict
 from kqueue.state.tries import Try
 
 

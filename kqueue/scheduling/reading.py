@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.core.workload import Head
 from kqueue.errors import InvalidObjectError
+from kqueue.model.pending import Pending, RequeueReason
 from kqueue.scheduling.context import Context
 from kqueue.scheduling.cycle_state import CycleState, Read
 from kqueue.scheduling.put_back import PutBack
 from kqueue.scheduling.scan_memories import ScanMemories
 from kqueue.scheduling.victims import Victims
 from kqueue.scheduling.waits import Waits, Why
-from kqueue.state import from_api
 from kqueue.state.heads import Heads
 from kqueue.state.namespaces import namespace_problem
-from kqueue.state.pending import Pending, RequeueReason
 
 
 class HeadReader:
@@ -66,7 +66,7 @@ class HeadReader:
 
     def _head(self, cycle: CycleState, queue: str, item: Pending, now: datetime) -> Head | None:
         obj = self._newest(item.key)
-        if obj is None or not from_api.is_queueable(obj) or self._cache.held.holding(item.key) is not None:
+        if obj is None or not model.is_queueable(obj) or self._cache.held.holding(item.key) is not None:
             self._queues.delete(item.key)
             return None
         namespace = obj.metadata.namespace

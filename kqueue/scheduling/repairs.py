@@ -9,6 +9,7 @@ from functools import partial
 
 import structlog
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.mending import Mended, Unmended, mend
@@ -17,7 +18,7 @@ from kqueue.core.topology.request import DEFAULT_PROFILE
 from kqueue.core.workload import Damaged, Snapshot
 from kqueue.errors import KqueueError
 from kqueue.scheduling.context import Context
-from kqueue.state import failures, from_api, host_status, status
+from kqueue.state import failures, host_status, status
 from kqueue.state.charge import Charge
 
 _log = structlog.get_logger(__name__)
@@ -36,7 +37,7 @@ class Patient:
         return (
             now is not None
             and now.metadata.uid == then.metadata.uid
-            and from_api.is_placed(now)
+            and model.is_placed(now)
             and now.status.admission == then.status.admission
             and now.status.finished_pods == then.status.finished_pods
             and now.status.unhealthy_nodes == then.status.unhealthy_nodes
@@ -71,7 +72,7 @@ class Repairs:
     def _patient(self, key: str) -> Patient | None:
         """The workload with its failed hosts; None when it has none, or is on its way out."""
         obj = self._writer.newest(key)
-        if obj is None or not obj.status.unhealthy_nodes or not from_api.is_placed(obj):
+        if obj is None or not obj.status.unhealthy_nodes or not model.is_placed(obj):
             return None
         admission = self._cache.requests.admission(obj)
         listed = {node.name for node in obj.status.unhealthy_nodes}
@@ -96,7 +97,7 @@ class Repairs:
         """Find other hosts and begin to write them; True when they were found."""
         key = patient.damaged.key
         try:
-            keeps = self._skips_pod_owned and from_api.is_owned_by_one_pod(patient.obj)
+            keeps = self._skips_pod_owned and model.is_owned_by_one_pod(patient.obj)
             found = Mended(patient.damaged, {}) if keeps else mend(snapshot, patient.damaged)
             if isinstance(found, Unmended):
                 self._writes.spawn(self._give_up(patient, found), ended=partial(self._settle, key, None))

@@ -8,7 +8,7 @@ from kqueue.core.decision import ALL_LOOKS, SecondLooks
 from kqueue.core.ordering import DEFAULT_RULES, OrderRules
 from kqueue.core.preemption import Strategy
 from kqueue.core.scan import DEFAULT_SCAN, ScanRules
-from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
+from kqueue.model import DEFAULT_ORDER, QueueOrder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

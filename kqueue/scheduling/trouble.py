@@ -11,12 +11,13 @@ from datetime import datetime
 import structlog
 from cachetools import LRUCache
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.errors import KqueueError
 from kqueue.runtime.timetable import Timetable
 from kqueue.scheduling.context import Context
-from kqueue.state import from_api, status
+from kqueue.state import status
 from kqueue.state.quarantine import SET_ASIDE, Quarantined
 
 _log = structlog.get_logger(__name__)
@@ -60,7 +61,7 @@ class Trouble:
             self.tell()
             return
         try:
-            if from_api.is_queueable(obj) and self._cache.held.holding(key) is None:
+            if model.is_queueable(obj) and self._cache.held.holding(key) is None:
                 self._queues.push(self._quarantine.delayed(self._cache.requests.pending(obj, self._order)))
                 self._paused(queue, now + SET_ASIDE)
         except Exception as e:  # noqa: BLE001 - nothing would ever try it

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from cachetools import LRUCache
 
 from kqueue.core.workload import Claim
+from kqueue.model.pending import Pending
 from kqueue.state.cache import Cache
-from kqueue.state.pending import Pending
 from kqueue.state.preemptions import Preemptions
 
 _MOST = 10_000

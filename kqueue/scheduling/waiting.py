@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kqueue.core.decision import Outcome, Wait
 from kqueue.core.scan import goes_round
+from kqueue.model.pending import RequeueReason
 from kqueue.scheduling.alarm import Alarm
 from kqueue.scheduling.context import Context
 from kqueue.scheduling.cycle_state import CycleState
@@ -12,7 +13,6 @@ from kqueue.scheduling.put_back import PutBack
 from kqueue.scheduling.scan_memories import ScanMemories
 from kqueue.scheduling.victims import Victims
 from kqueue.scheduling.waits import Why
-from kqueue.state.pending import RequeueReason
 
 _REQUEUE = {
     Outcome.NO_FIT: RequeueReason.NO_FIT,

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import structlog
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
@@ -31,7 +32,7 @@ from kqueue.runtime.timetable import Timetable
 from kqueue.runtime.turns import Turns
 from kqueue.scheduling.observers import WaitObserver
 from kqueue.scheduling.writes import Writes
-from kqueue.state import from_api, status, waiting
+from kqueue.state import status, waiting
 
 _log = structlog.get_logger(__name__)
 
@@ -70,13 +71,13 @@ def news(obj: wire.Workload, why: Why, *, briefly: bool = False) -> News:
     told = _told(obj)
     if told is None or (told.status, told.reason) != ("False", why.reason):
         return News.REASON
-    if why.gated and not from_api.condition_true(obj, names.CONDITION_BLOCKED_ON_PREEMPTION_GATES):
+    if why.gated and not model.condition_true(obj, names.CONDITION_BLOCKED_ON_PREEMPTION_GATES):
         return News.REASON
     if briefly:
         return News.NOTHING
     if not _knows_of_no_admission(obj):
         return News.REASON
-    text = waiting.message(from_api.workload_key(obj), why.message)
+    text = waiting.message(model.workload_key(obj), why.message)
     return News.NOTHING if waiting.is_same_cause(told.message, text) else News.DETAILS
 
 
@@ -275,10 +276,10 @@ class Waits:
 
 
 def _told(obj: wire.Workload) -> _Told | None:
-    told = from_api.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
+    told = model.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
     return _Told(told.status, told.reason, told.message) if told is not None else None
 
 
 def _knows_of_no_admission(obj: wire.Workload) -> bool:
-    admitted = from_api.condition(obj.status.conditions, names.CONDITION_ADMITTED)
+    admitted = model.condition(obj.status.conditions, names.CONDITION_ADMITTED)
     return admitted is not None and (admitted.status, admitted.reason) == ("False", names.REASON_NO_RESERVATION)

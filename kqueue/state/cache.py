@@ -14,8 +14,8 @@ from kqueue.core import quota
 from kqueue.core.quota import QuotaNode
 from kqueue.core.topology import DEFAULT_PROFILE, NodeFacts, Profile
 from kqueue.core.workload import Admission, Claim, QueueSpec, Snapshot, TopologyView
+from kqueue.model import DEFAULT_ORDER, QueueOrder
 from kqueue.state.cache_audit import CacheAudit
-from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
 from kqueue.state.holdings import Holdings
 from kqueue.state.ledger import NodeLedger
 from kqueue.state.quota_cache import QuotaCache
@@ -39,7 +39,7 @@ class Cache:
         fungible: bool = True,
     ) -> None:
         """`profile` serves ClusterQueues that do not choose one; `merge_duplicate_hostnames` is as in `NodeLedger`,
-        `order` as in `from_api.queue_time`, `ignores_undeclared` and `fungible` as in `QueueSpec`.
+        `order` as in `model.queue_time`, `ignores_undeclared` and `fungible` as in `QueueSpec`.
         """
         self.ledger = NodeLedger(merge_duplicate_hostnames=merge_duplicate_hostnames)
         self.requests = requests or Requests()

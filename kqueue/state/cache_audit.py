@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.core import quota
 from kqueue.core.topology import NodeFacts
 from kqueue.errors import KqueueError
-from kqueue.state import from_api, quota_audit
+from kqueue.state import quota_audit
 from kqueue.state.audit import Drift, Source, chunks
 from kqueue.state.held import HeldSums
 from kqueue.state.holdings import Holdings, pod_of
@@ -25,7 +26,7 @@ class Told:
     """What the watches hold: the truth that an audit compares with."""
 
     nodes: Source[NodeFacts]
-    pods: Source[from_api.PodView]
+    pods: Source[model.PodView]
     workloads: Source[wire.Workload]
 
 
@@ -91,7 +92,7 @@ class CacheAudit:
         believed = self._ledger.nodes.get(name)
         return Drift("node", name, believed, told) if self._on_node(name, told) else None
 
-    def _audit_pod(self, key: str, told: from_api.PodView | None) -> Drift | None:
+    def _audit_pod(self, key: str, told: model.PodView | None) -> Drift | None:
         believed, actual = self._ledger.pods.get(key), told.bound if told is not None else None
         if believed == actual:
             return None

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import moment_after
 from kqueue.core.workload import Admission
-from kqueue.state import from_api
 
 
 def wanted_checks(spec: wire.ClusterQueueSpec, flavors: Collection[str] | None) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ def synced_checks(
 
 def missing_controller(check: wire.AdmissionCheck) -> str | None:
     """The controller of a check without condition Active; None where it has one, or names no controller."""
-    if check.spec is None or from_api.condition(check.status.conditions, names.CONDITION_ACTIVE) is not None:
+    if check.spec is None or model.condition(check.status.conditions, names.CONDITION_ACTIVE) is not None:
         return None
     return check.spec.controller_name
 
@@ -120,5 +120,5 @@ def delayed_until(obj: wire.Workload, now: datetime) -> datetime | None:
 
 def must_answer(obj: wire.Workload) -> bool:
     """Whether what its checks say ends its reservation: it has one, and is not evicted yet."""
-    reserved = from_api.condition_true(obj, names.CONDITION_QUOTA_RESERVED)
-    return reserved and not from_api.condition_true(obj, names.CONDITION_EVICTED)
+    reserved = model.condition_true(obj, names.CONDITION_QUOTA_RESERVED)
+    return reserved and not model.condition_true(obj, names.CONDITION_EVICTED)

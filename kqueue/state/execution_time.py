@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import moment_after
-from kqueue.state import from_api
 
 SECONDS_MAX = 2**31 - 1
 """What the field of the status holds."""
@@ -15,7 +15,7 @@ SECONDS_MAX = 2**31 - 1
 
 def ends_at(obj: wire.Workload) -> datetime | None:
     """When an admitted workload has run for as long as it may; None: it does not run, or has no limit."""
-    limit, admitted = obj.spec.maximum_execution_time_seconds, from_api.since(obj, names.CONDITION_ADMITTED)
+    limit, admitted = obj.spec.maximum_execution_time_seconds, model.since(obj, names.CONDITION_ADMITTED)
     if limit is None or admitted is None or not obj.spec.active:
         return None
     ran = max(0, obj.status.accumulated_past_execution_time_seconds or 0)
@@ -24,7 +24,7 @@ def ends_at(obj: wire.Workload) -> datetime | None:
 
 def accumulated(obj: wire.Workload, now: datetime) -> int | None:
     """Seconds that it has run in all when it stops running now; None: it does not run."""
-    admitted = from_api.since(obj, names.CONDITION_ADMITTED)
+    admitted = model.since(obj, names.CONDITION_ADMITTED)
     if admitted is None:
         return None
     before = max(0, obj.status.accumulated_past_execution_time_seconds or 0)

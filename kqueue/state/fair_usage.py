@@ -20,11 +20,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.core.preemption import LocalQueueUsage
 from kqueue.core.quantity import CPU, format_decimal, parse_exactly
 from kqueue.core.quota import Usage
-from kqueue.state import from_api
 from kqueue.state.holding import Holding
 
 Amounts = Mapping[str, float]
@@ -200,7 +200,7 @@ class FairUsage:
             return
         account = self._accounts[home]
         ahead = account.penalties[key]
-        if obj is None or from_api.is_over(obj) or from_api.local_queue_key(obj) != home:
+        if obj is None or model.is_over(obj) or model.local_queue_key(obj) != home:
             self.withdraw(key)
         elif admitted:
             self.withdraw(key)

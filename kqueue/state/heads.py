@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.workload import Head, Replaced
-from kqueue.state import failures, from_api
+from kqueue.model import DEFAULT_ORDER, QueueOrder
+from kqueue.model.pending import Pending
+from kqueue.state import failures
 from kqueue.state.cache import Cache
-from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
-from kqueue.state.pending import Pending
 
 _FROM_THE_FRONT: Mapping[tuple[str, str], int] = {}
 
@@ -56,18 +57,18 @@ class Heads:
             order=self._order,
         )
         avoided = failures.avoided(obj, now)
-        gates = from_api.closed_gates(obj) if self._gates else ()
+        gates = model.closed_gates(obj) if self._gates else ()
         return replace(head, avoided=avoided, closed_gates=gates) if avoided or gates else head
 
     def _replaced(self, obj: wire.Workload, queue: str) -> Replaced | None:
         """The older slice of its job that the workload takes over from; None when it has left, or is on its way out."""
-        key = from_api.replaced_key(obj)
+        key = model.replaced_key(obj)
         holding = self._cache.held.holding(key) if key is not None else None
         if key is None or holding is None or holding.queue != queue:
             return None
-        if holding.job != from_api.controller_of(obj.metadata):
+        if holding.job != model.controller_of(obj.metadata):
             return None  # it is somebody else's
         older = self._newest(key)
-        if older is None or from_api.is_over(older) or from_api.condition_true(older, names.CONDITION_EVICTED):
+        if older is None or model.is_over(older) or model.condition_true(older, names.CONDITION_EVICTED):
             return None
         return Replaced(key=key, admission=holding.admission, requests=holding.requests)

@@ -37,7 +37,7 @@ class Holding:
     takes_over: str | None = None
     """Key of the slice of its elastic job whose pods and quota it takes over; None: of none."""
     pods_of: str = ""
-    """What its pods are found by (`from_api.siblings_key`); empty: its own key."""
+    """What its pods are found by (`model.siblings_key`); empty: its own key."""
     job: tuple[str, str] | None = None
     """Kind (with its version) and UID of the object that controls it; None: nobody does."""
     _view: tuple[frozenset[str], Admitted] | None = field(default=None, init=False, repr=False, compare=False)

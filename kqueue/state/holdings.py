@@ -12,16 +12,17 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.topology import PodFacts
 from kqueue.core.workload import Admission, Admitted, PodSetAssignment
 from kqueue.errors import KqueueError
-from kqueue.state import from_api, quota_audit
+from kqueue.model import QueueOrder
+from kqueue.state import quota_audit
 from kqueue.state.audit import Recounts, chunks
 from kqueue.state.bound_pods import amounts_of
 from kqueue.state.charge import Charge
-from kqueue.state.from_api import QueueOrder
 from kqueue.state.held import Held, HeldSums, Share
 from kqueue.state.holding import Holding, standing_in
 from kqueue.state.ledger import AssignedUsage, NodeLedger
@@ -45,7 +46,7 @@ class Holdings:
     """What workloads and pods hold of quota and nodes, as watch events tell and decisions assume."""
 
     def __init__(self, quota: QuotaCache, ledger: NodeLedger, requests: Requests, order: QueueOrder) -> None:
-        """`order` is as in `from_api.queue_time`."""
+        """`order` is as in `model.queue_time`."""
         self._quota, self._ledger, self._requests, self._order = quota, ledger, requests, order
         self._of_many_flavors: set[str] = set()
         """Workloads with places and several flavors: in which of these they stand depends on which have a topology."""
@@ -102,7 +103,7 @@ class Holdings:
         not, goes on holding what it held: its pods run.
         """
         held = self._holdings.get(key)
-        if obj is None or from_api.is_over(obj):
+        if obj is None or model.is_over(obj):
             return self._drop(key)
         admission = self._requests.admission(obj)
         if admission is not None:
@@ -124,14 +125,14 @@ class Holdings:
         return held is None and self._included.pop(key, None) is not None
 
     def _keeps(self, held: Holding, obj: wire.Workload, before: wire.Workload | None) -> bool:
-        if held.uid != obj.metadata.uid or not from_api.is_mangled(obj):
+        if held.uid != obj.metadata.uid or not model.is_mangled(obj):
             return False
         if held.key in self._kept:
             return True
         sound = before
         if held.assumed:  # nobody has seen yet what was written
             sound = self._written.get(held.key) if self._written_before(held.key, obj) else None
-        if sound is None or sound.metadata.uid != held.uid or not from_api.is_admitted(sound):
+        if sound is None or sound.metadata.uid != held.uid or not model.is_admitted(sound):
             return False
         self._kept[held.key] = sound.status
         return True
@@ -163,7 +164,7 @@ class Holdings:
         Workload, nothing changes.
         """
         held = self._holdings.get(key)
-        if held is None or not held.assumed or held.uid != obj.metadata.uid or from_api.is_over(obj):
+        if held is None or not held.assumed or held.uid != obj.metadata.uid or model.is_over(obj):
             return
         admission = self._requests.admission(obj)
         if admission is not None:
@@ -236,20 +237,20 @@ class Holdings:
         return Holding(
             key=key,
             uid=obj.metadata.uid,
-            local_queue=from_api.local_queue_key(obj),
+            local_queue=model.local_queue_key(obj),
             admission=admission,
             requests=self._requests.per_pod(obj),
-            admitted=from_api.condition_true(obj, names.CONDITION_ADMITTED),
+            admitted=model.condition_true(obj, names.CONDITION_ADMITTED),
             assumed=assumed,
-            priority=from_api.priority(obj, self._order),
-            timestamp=from_api.queue_time(obj, self._order),
-            reserved_at=from_api.since(obj, names.CONDITION_QUOTA_RESERVED),
-            admitted_at=from_api.since(obj, names.CONDITION_ADMITTED),
-            evicted=from_api.condition_true(obj, names.CONDITION_EVICTED),
-            ready=from_api.condition_true(obj, names.CONDITION_PODS_READY),
-            takes_over=from_api.replaced_key(obj),
-            job=from_api.controller_of(obj.metadata),
-            pods_of=from_api.siblings_key(obj),
+            priority=model.priority(obj, self._order),
+            timestamp=model.queue_time(obj, self._order),
+            reserved_at=model.since(obj, names.CONDITION_QUOTA_RESERVED),
+            admitted_at=model.since(obj, names.CONDITION_ADMITTED),
+            evicted=model.condition_true(obj, names.CONDITION_EVICTED),
+            ready=model.condition_true(obj, names.CONDITION_PODS_READY),
+            takes_over=model.replaced_key(obj),
+            job=model.controller_of(obj.metadata),
+            pods_of=model.siblings_key(obj),
         )
 
     def _hold(self, holding: Holding) -> None:
@@ -364,14 +365,14 @@ class Holdings:
 
     def bears_out(self, told: wire.Workload, held: Holding | None) -> bool:
         """Whether a Workload as it was told says what is held for it."""
-        admission = None if from_api.is_over(told) else self._requests.admission(told)
+        admission = None if model.is_over(told) else self._requests.admission(told)
         if held is not None and admission is None and held.key in self._kept:
-            return not from_api.is_over(told) and held.uid == told.metadata.uid  # it is about to be put back
+            return not model.is_over(told) and held.uid == told.metadata.uid  # it is about to be put back
         if held is None or admission is None:
             is_assumed = (
                 held is not None
                 and held.assumed
-                and not from_api.is_over(told)
+                and not model.is_over(told)
                 and not self._written_before(held.key, told)
             )
             return admission is None and (held is None or (is_assumed and held.uid == told.metadata.uid))

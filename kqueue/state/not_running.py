@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.state import from_api
-from kqueue.state.from_api import PodView
+from kqueue.model import PodView
 
 SILENT = "no scheduler has tried the pod"
 
@@ -41,8 +41,8 @@ def not_running(
     count, because any user may write the name of a Workload onto a pod.  None: the controllers are not known, and a pod
     of any controller counts.
     """
-    admitted = from_api.since(workload, names.CONDITION_ADMITTED)
-    if admitted is None or not from_api.is_admitted(workload) or from_api.is_over(workload):
+    admitted = model.since(workload, names.CONDITION_ADMITTED)
+    if admitted is None or not model.is_admitted(workload) or model.is_over(workload):
         return []
     owners = {owner.uid for owner in workload.metadata.owner_references}
     found = [

@@ -16,10 +16,10 @@ from types import MappingProxyType
 
 from cachetools import LRUCache
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.state import from_api
-from kqueue.state.pending import Pending
+from kqueue.model.pending import Pending
 
 STRIKES = 2
 """Failures in a row that bring a workload into quarantine."""
@@ -135,7 +135,7 @@ class Quarantine:
         """What the watch says of a workload (None: it is gone).  True when it leaves the quarantine with that."""
         if not self._held and not self._struck:
             return False
-        if obj is None or obj.status.admission is not None or from_api.is_over(obj):
+        if obj is None or obj.status.admission is not None or model.is_over(obj):
             self._struck.pop(key, None)
             return self._held.pop(key, None) is not None
         held = self._held.get(key)

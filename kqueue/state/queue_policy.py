@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Protocol
 
-from kqueue.state.pending import RequeueReason
+from kqueue.model.pending import RequeueReason
 
 
 class QueuePolicy(Protocol):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.workload import Flavor, QueueSpec
-from kqueue.state import from_api
 from kqueue.state.checks import missing_controller, missing_controller_message
 
 
@@ -56,7 +56,7 @@ def _check_problems(
         yield Inactive(
             names.REASON_ADMISSION_CHECK_NOT_FOUND, f"AdmissionCheck {_listed(missing)} not found; create it"
         )
-    inactive = [n for n in wanted if n not in missing and not from_api.is_active(checks[n].status.conditions)]
+    inactive = [n for n in wanted if n not in missing and not model.is_active(checks[n].status.conditions)]
     if inactive:
         yield Inactive(names.REASON_ADMISSION_CHECK_INACTIVE, _inactive_checks(sorted(inactive), checks))
     remote = _answered_by(names.MULTIKUEUE_CONTROLLER, rules, checks)

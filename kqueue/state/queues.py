@@ -18,7 +18,7 @@ from itertools import islice
 
 import structlog
 
-from kqueue.state.pending import NO_VERDICT, Pending, RequeueReason, Verdict
+from kqueue.model.pending import NO_VERDICT, Pending, RequeueReason, Verdict
 from kqueue.state.queue_policy import SHAPE_WIDE, QueuePolicy
 from kqueue.state.waiting_queue import Rank, WaitingQueue, may_come_back
 

@@ -8,13 +8,14 @@ from datetime import timedelta
 
 import structlog
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core import quota
 from kqueue.core.quota import QuotaNode, Usage
 from kqueue.core.topology import Profile
 from kqueue.core.workload import Flavor, QueueSpec
-from kqueue.state import from_api, quota_trees
+from kqueue.state import quota_trees
 from kqueue.state.held import Share
 from kqueue.state.ledger import NodeLedger
 from kqueue.state.queue_problems import Inactive, problems
@@ -81,10 +82,10 @@ class QuotaCache:
             return
         self._deleted_queues.discard(name)
         old = self.queues.get(name)
-        if old is not None and from_api.same_queue(old.wire, obj):
+        if old is not None and model.same_queue(old.wire, obj):
             old.wire = obj
             return
-        spec, quotas, problem = from_api.queue_spec(
+        spec, quotas, problem = model.queue_spec(
             obj, self._profile, ignores_undeclared=self._ignores_undeclared, fungible=self._fungible
         )
         queue = self.queues[name] = ConfiguredQueue(obj, spec, quotas, QuotaNode(name), problem)
@@ -101,7 +102,7 @@ class QuotaCache:
             self._cohorts.pop(name, None)
         else:
             self._cohorts[name] = obj
-            problem = from_api.cohort_problem(obj)
+            problem = model.cohort_problem(obj)
             if problem:
                 _log.warning("a part of a Cohort cannot be read and counts for nothing", name=name, error=problem)
         self._rebuild(lambda: self.queues_in_cohort(name))
@@ -131,14 +132,14 @@ class QuotaCache:
         self._reconfigured()
         inline = obj.spec.topology if obj is not None and obj.spec.topology_name is None else None
         levels = tuple(level.node_label for level in inline.levels) if inline is not None else None
-        self._set_levels(from_api.inline_topology(name), levels)
+        self._set_levels(model.inline_topology(name), levels)
         before = self.with_topology
         if obj is None:
             self.flavors.pop(name, None)
             self.with_topology -= {name}
             self._ledger.on_flavor(name, None)
         else:
-            flavor = self.flavors[name] = from_api.flavor(obj)
+            flavor = self.flavors[name] = model.flavor(obj)
             self.with_topology = self.with_topology - {name} | ({name} if flavor.topology is not None else set())
             self._ledger.on_flavor(name, flavor if flavor.topology is not None else None)
         return self.with_topology != before

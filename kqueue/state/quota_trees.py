@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.core import quota
 from kqueue.core.quota import QuotaNode
 from kqueue.core.workload import QueueSpec
-from kqueue.state import from_api
 from kqueue.state.held import Share
 
 
@@ -47,7 +47,7 @@ def build(queues: Mapping[str, ConfiguredQueue], cohorts: Mapping[str, wire.Coho
     """The trees of these ClusterQueues and Cohorts, with these shares of usage; each queue gets its node of them."""
     trees = Trees()
     for name, queue in queues.items():
-        weight, _ = from_api.weight(queue.wire.spec.fair_sharing)
+        weight, _ = model.weight(queue.wire.spec.fair_sharing)
         queue.node = trees.queues[name] = QuotaNode(name, quotas=queue.quotas, weight=weight)
     for name, queue in queues.items():
         cohort = queue.wire.spec.cohort_name
@@ -72,8 +72,8 @@ def _cohort_node(name: str, trees: Trees, cohorts: Mapping[str, wire.Cohort]) ->
     if known is not None:
         return known
     obj = cohorts.get(name)
-    quotas = from_api.quotas(obj.spec.resource_groups)[0] if obj is not None else {}
-    weight, _ = from_api.weight(obj.spec.fair_sharing if obj is not None else None)
+    quotas = model.quotas(obj.spec.resource_groups)[0] if obj is not None else {}
+    weight, _ = model.weight(obj.spec.fair_sharing if obj is not None else None)
     node = trees.cohorts[name] = QuotaNode(name, is_cohort=True, quotas=quotas, weight=weight)
     if obj is not None and obj.spec.parent_name:
         _link(node, _cohort_node(obj.spec.parent_name, trees, cohorts))

@@ -8,10 +8,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import moment_after
-from kqueue.state import from_api
 
 _ZERO = timedelta(0)
 
@@ -45,10 +45,10 @@ def ready_by(obj: wire.Workload, rules: ReadyRules) -> Late | None:
 
     Only admitted workloads that are active and not on their way out are measured.
     """
-    if not obj.spec.active or any(from_api.condition_true(obj, kind) for kind in _ENDED):
+    if not obj.spec.active or any(model.condition_true(obj, kind) for kind in _ENDED):
         return None
-    admitted = from_api.since(obj, names.CONDITION_ADMITTED)
-    ready = from_api.condition(obj.status.conditions, names.CONDITION_PODS_READY)
+    admitted = model.since(obj, names.CONDITION_ADMITTED)
+    ready = model.condition(obj.status.conditions, names.CONDITION_PODS_READY)
     if admitted is None or (ready is not None and ready.status == "True"):
         return None
     if ready is None or ready.reason != names.REASON_WAIT_FOR_RECOVERY:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 import structlog
 
+from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import ResourceList
@@ -23,9 +24,8 @@ from kqueue.core.quantity import saturating_add
 from kqueue.core.quota_requests import Counting
 from kqueue.core.workload import Admission, Head, PodSet, Replaced
 from kqueue.errors import InvalidObjectError
-from kqueue.state import from_api
-from kqueue.state.from_api import DEFAULT_ORDER, QueueOrder
-from kqueue.state.pending import Asked, Pending
+from kqueue.model import DEFAULT_ORDER, QueueOrder
+from kqueue.model.pending import Asked, Pending
 
 _log = structlog.get_logger(__name__)
 
@@ -122,7 +122,7 @@ class Requests:
         overhead: dict[str, int] = {}
         if new is not None and new.overhead is not None:
             try:
-                overhead = from_api.amounts(new.overhead.pod_fixed, "overhead.podFixed")
+                overhead = model.amounts(new.overhead.pod_fixed, "overhead.podFixed")
             except InvalidObjectError as e:
                 _log.warning("the overhead of a runtime class cannot be read and is left out", name=name, error=str(e))
         text = _text(sorted(overhead.items())) if overhead else ""
@@ -147,14 +147,14 @@ class Requests:
     # --- workloads ---------------------------------------------------------------------------------------------
 
     def admission(self, obj: wire.Workload) -> Admission | None:
-        """What the workload holds by its status; see `from_api.admission`."""
-        return from_api.admission(obj, reclaims=self._reclaims)
+        """What the workload holds by its status; see `model.admission`."""
+        return model.admission(obj, reclaims=self._reclaims)
 
     def pending(self, obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER) -> Pending:
         """What the queues know of a waiting workload."""
         added = [self._around(obj.metadata.namespace).text]
         added += [self._overhead(p.template.spec)[1] for p in obj.spec.pod_sets]
-        return from_api.pending(obj, order, added=added if any(added) else (), reclaims=self._reclaims)
+        return model.pending(obj, order, added=added if any(added) else (), reclaims=self._reclaims)
 
     def head(
         self,
@@ -167,7 +167,7 @@ class Requests:
         replaces: Replaced | None = None,
         order: QueueOrder = DEFAULT_ORDER,
     ) -> Head:
-        """A pending workload as the planner tries it; see `from_api.head`.
+        """A pending workload as the planner tries it; see `model.head`.
 
         `item` is what the queues know of it: while that is true nothing is read again.
         Raises InvalidObjectError when its requests cannot be read.
@@ -181,7 +181,7 @@ class Requests:
         pod_sets = form.pod_sets.get(topology_only)
         if pod_sets is None:
             pod_sets = form.pod_sets[topology_only] = self._pod_sets(obj, form, asked, implied=topology_only)
-        return from_api.head(
+        return model.head(
             obj,
             queue=queue,
             topology_only=topology_only,
@@ -214,10 +214,10 @@ class Requests:
         return form.unreadable or form.refused
 
     def _asked(self, obj: wire.Workload) -> Asked:
-        return from_api.asked_for(obj, reclaims=self._reclaims)
+        return model.asked_for(obj, reclaims=self._reclaims)
 
     def _ended(self, obj: wire.Workload) -> tuple[tuple[str, int], ...]:
-        return from_api.ended_pods(obj) if self._reclaims else ()
+        return model.ended_pods(obj) if self._reclaims else ()
 
     # --- forms -------------------------------------------------------------------------------------------------
 
@@ -250,26 +250,26 @@ class Requests:
         return form
 
     def _pod(self, spec: wire_core.PodSpec, index: int, limits: NamespaceLimits) -> PodResources:
-        pod = from_api.pod_resources(spec, from_api.template_path(index))
+        pod = model.pod_resources(spec, model.template_path(index))
         overhead, _ = self._overhead(spec)
         return with_defaults(replace(pod, overhead=overhead) if overhead else pod, limits)
 
     def _read_all(self, obj: wire.Workload) -> None:
         """Raise InvalidObjectError for the first pod set that cannot be read."""
         for i, p in enumerate(obj.spec.pod_sets):
-            from_api.pod_resources(p.template.spec, from_api.template_path(i))
+            model.pod_resources(p.template.spec, model.template_path(i))
 
     def _pod_sets(self, obj: wire.Workload, form: _Form, asked: Asked, *, implied: bool) -> tuple[PodSet, ...]:
-        ended, rules = dict(asked.ended), from_api.neighbours(obj)
+        ended, rules = dict(asked.ended), model.neighbours(obj)
         return tuple(
-            from_api.pod_set(
+            model.pod_set(
                 p,
                 form.per_pod[p.name],
                 costs=self._counting.counted(form.per_pod[p.name]),
                 ended=ended.get(p.name, 0),
                 implied=implied,
                 partial=self._partial,
-                rules=rules.get(p.name, from_api.NO_RULES),
+                rules=rules.get(p.name, model.NO_RULES),
             )
             for p in obj.spec.pod_sets
         )
@@ -298,7 +298,7 @@ def _limits(item: wire_core.LimitRangeItem, name: str) -> Limits:
         found: dict[str, int] = {}
         for resource, text in written.items():
             try:
-                found |= from_api.amounts({resource: text}, field_)
+                found |= model.amounts({resource: text}, field_)
             except InvalidObjectError as e:
                 _log.warning("a limit range is not heeded where it cannot be read", name=name, error=str(e))
         return found

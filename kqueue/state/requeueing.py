@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import moment_after, utc_text
-from kqueue.state import from_api
 
 _JITTER = 0.0001
 """Of a pause, added at most.  Source: the compatible system."""
@@ -88,7 +88,7 @@ def reason_to_return(obj: wire.Workload, *, local_stopped: bool, cluster_stopped
 
     Whether a back-off is over is not asked here.  What nobody knows keeps nobody out for ever.
     """
-    requeued = from_api.condition(obj.status.conditions, names.CONDITION_REQUEUED)
+    requeued = model.condition(obj.status.conditions, names.CONDITION_REQUEUED)
     if requeued is None or requeued.status != "False" or not obj.spec.active:
         return None
     match requeued.reason:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import moment_after
-from kqueue.state import from_api
 
 
 def finished_expires(obj: wire.Workload, after: timedelta | None) -> datetime | None:
@@ -15,7 +15,7 @@ def finished_expires(obj: wire.Workload, after: timedelta | None) -> datetime | 
 
     `after`: so long after its end; None: they are kept for ever.
     """
-    ended = from_api.since(obj, names.CONDITION_FINISHED)
+    ended = model.since(obj, names.CONDITION_FINISHED)
     return moment_after(ended, after) if ended is not None and after is not None else None
 
 
@@ -24,7 +24,7 @@ def deactivated_expires(obj: wire.Workload, after: timedelta | None) -> datetime
 
     What its user has deactivated, or made active again, is kept.  `after`: so long after its eviction; None: for ever.
     """
-    evicted = from_api.condition(obj.status.conditions, names.CONDITION_EVICTED)
+    evicted = model.condition(obj.status.conditions, names.CONDITION_EVICTED)
     if after is None or obj.spec.active or evicted is None or evicted.status != "True":
         return None
     if not evicted.reason.startswith(names.DEACTIVATED_DUE_TO_PREFIX) or evicted.last_transition_time is None:

@@ -11,13 +11,14 @@ from datetime import datetime
 
 import msgspec
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import utc_text
 from kqueue.core.quantity import format_quantity
 from kqueue.core.topology import TopologyAssignment, encode
 from kqueue.core.workload import Admission
-from kqueue.state import checks, execution_time, from_api, requeueing, waiting
+from kqueue.state import checks, execution_time, requeueing, waiting
 from kqueue.state.conditions import MESSAGE_BYTES as MESSAGE_BYTES
 from kqueue.state.conditions import Conditions as Conditions
 from kqueue.state.conditions import Patch as Patch
@@ -99,7 +100,7 @@ def reserve(
     `waits_for_ready`: `waitForPodsReady` is on, so the same patch says PodsReady=False (WaitForStart).
     None when the workload cannot be admitted any more: over, deleted, gated, refused or reserved meanwhile.
     """
-    if not from_api.is_queueable(obj):
+    if not model.is_queueable(obj):
         return None
     conditions = conditions_of(obj, stamp)
     conditions.set(
@@ -147,12 +148,12 @@ def wait(
     could preempt others, if its preemption gates were open.  `dated`: the sentence is of this moment, whatever the
     reason.
     """
-    told = from_api.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
-    if (told is not None and told.status == "True") or from_api.condition_true(obj, names.CONDITION_FINISHED):
+    told = model.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
+    if (told is not None and told.status == "True") or model.condition_true(obj, names.CONDITION_FINISHED):
         return None
     conditions = conditions_of(obj, stamp)
     at = stamp.now if dated or reason in waiting.OF_A_MOMENT else None
-    text = waiting.message(from_api.workload_key(obj), message, at=at)
+    text = waiting.message(model.workload_key(obj), message, at=at)
     if told is not None and told.reason == reason and waiting.is_same_cause(told.message, text):
         text = told.message
     conditions.set(names.CONDITION_QUOTA_RESERVED, status=False, reason=reason, message=text)
@@ -191,10 +192,10 @@ def unreserve(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp, re
 
     `requeued` writes the condition Requeued with the eviction's reason (None leaves it alone).
     """
-    if obj.status.admission is None and not from_api.condition_true(obj, names.CONDITION_QUOTA_RESERVED):
+    if obj.status.admission is None and not model.condition_true(obj, names.CONDITION_QUOTA_RESERVED):
         return None
     conditions = conditions_of(obj, stamp)
-    evicted = from_api.condition(obj.status.conditions, names.CONDITION_EVICTED)
+    evicted = model.condition(obj.status.conditions, names.CONDITION_EVICTED)
     if requeued is not None and evicted is not None:
         conditions.set(names.CONDITION_REQUEUED, status=requeued, reason=evicted.reason, message=evicted.message)
     fields: Patch = {"admission": None}
@@ -205,7 +206,7 @@ def unreserve(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp, re
         fields["accumulatedPastExecutionTimeSeconds"] = ran
     if conditions.status(names.CONDITION_PODS_READY):  # whoever is admitted next has not got its pods yet
         _wait_for_start(conditions)
-    text = waiting.message(from_api.workload_key(obj), message)
+    text = waiting.message(model.workload_key(obj), message)
     conditions.set(names.CONDITION_QUOTA_RESERVED, status=False, reason=reason, message=text)
     _sync_admitted(conditions, (), queue="")
     return status_patch(conditions, **fields)
@@ -226,7 +227,7 @@ def evict(
     `preempted` says by which rule it makes room for another one, in a condition of its own.  `cause` is what the
     reason comes from, as it is counted.  `requeue_state`: how often it has come back, and when it may again.
     """
-    if from_api.condition_true(obj, names.CONDITION_EVICTED) or from_api.condition_true(obj, names.CONDITION_FINISHED):
+    if model.condition_true(obj, names.CONDITION_EVICTED) or model.condition_true(obj, names.CONDITION_FINISHED):
         return None
     conditions = conditions_of(obj, stamp)
     deactivated = reason == names.REASON_DEACTIVATED
@@ -292,7 +293,7 @@ def _reset_check(check: wire.AdmissionCheckState, stamp: Stamp) -> Patch:
 
 def finish(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp) -> Patch | None:
     """The workload has come to its end; None when that stands there already."""
-    if from_api.condition_true(obj, names.CONDITION_FINISHED):
+    if model.condition_true(obj, names.CONDITION_FINISHED):
         return None
     conditions = conditions_of(obj, stamp)
     conditions.set(names.CONDITION_FINISHED, status=True, reason=reason, message=message)
@@ -304,7 +305,7 @@ def put_back(obj: wire.Workload, lost: wire.WorkloadStatus, *, stamp: Stamp) -> 
 
     Conditions and admission are as they stood in `lost`, with their times.  None when its status is sound.
     """
-    if not from_api.is_mangled(obj) or lost.admission is None:
+    if not model.is_mangled(obj) or lost.admission is None:
         return None
     conditions = Conditions(lost.conditions, generation=obj.metadata.generation, stamp=stamp)
     held = [{**msgspec.to_builtins(held), "name": held.name} for held in lost.admission.pod_set_assignments]
@@ -386,7 +387,7 @@ def ask_to_deactivate(
 
     `spent`: what it has run so far is not counted against it any more.
     """
-    if from_api.condition_true(obj, names.CONDITION_DEACTIVATION_TARGET):
+    if model.condition_true(obj, names.CONDITION_DEACTIVATION_TARGET):
         return None
     conditions = conditions_of(obj, stamp)
     conditions.set(names.CONDITION_DEACTIVATION_TARGET, status=True, reason=reason, message=message)

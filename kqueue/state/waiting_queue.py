@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from kqueue.state.pending import Pending, Verdict
+from kqueue.model.pending import Pending, Verdict
 from kqueue.state.queue_policy import QueuePolicy
 from kqueue.state.ranked import Ranked
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock, utc_text
@@ -24,13 +25,12 @@ from kqueue.core.why import Alternative, Look, OtherQueue, Search, Trials, WhatI
 from kqueue.core.why.changes import Change
 from kqueue.core.workload import Claim, Head
 from kqueue.errors import ConfigError, InvalidObjectError, NotFoundError
+from kqueue.model.pending import Pending
 from kqueue.runtime.store import Store, object_key
-from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.heads import Heads
 from kqueue.state.namespaces import namespace_problem
 from kqueue.state.not_running import NotRunning
-from kqueue.state.pending import Pending
 from kqueue.state.queues import Queues
 from kqueue.state.tries import Tries
 from kqueue.visibility import explained, remedies, standing
@@ -136,7 +136,7 @@ class WorkloadExplainer:
     async def _why(self, obj: wire.Workload, pace: Pace, *, with_search: bool) -> _Why:
         """All that keeps a Workload waiting."""
         now = self._clock.now()
-        local = self._local_queues.get(from_api.local_queue_key(obj))
+        local = self._local_queues.get(model.local_queue_key(obj))
         queue = (local.spec.cluster_queue or "") if local is not None else ""
         held_by = self._planning.held_by()
         why = _Why(
@@ -240,7 +240,7 @@ class WorkloadExplainer:
 
     async def _stand_in_line(self, obj: wire.Workload, why: _Why, pace: Pace) -> Pending | None:
         """Its place in its line, told in `why`; what the queues know of it, None when it is in no line."""
-        key = from_api.workload_key(obj)
+        key = model.workload_key(obj)
         home = self._queues.home(key)
         if home is None:
             return None

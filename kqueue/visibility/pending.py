@@ -20,8 +20,8 @@ from itertools import islice
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock, utc_text
 from kqueue.errors import FieldError, InvalidObjectError, NotFoundError
+from kqueue.model.pending import Pending
 from kqueue.runtime.store import Store, object_key, split_key
-from kqueue.state.pending import Pending
 from kqueue.state.queues import Queues
 from kqueue.visibility.asked import JSON, Asked
 

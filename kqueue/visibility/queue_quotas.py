@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock, utc_text
@@ -22,7 +23,6 @@ from kqueue.core.fair_share import dominant_share
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.errors import NotFoundError
 from kqueue.runtime.store import object_key, split_key
-from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.held import Held
 from kqueue.state.queues import Queues
@@ -135,7 +135,7 @@ def _key(obj: wire.LocalQueue) -> str:
 
 def _activity(obj: wire.LocalQueue) -> JSON:
     """Whether the LocalQueue admits, as its condition says; nothing where it has no condition yet."""
-    found = from_api.condition(obj.status.conditions, names.CONDITION_ACTIVE)
+    found = model.condition(obj.status.conditions, names.CONDITION_ACTIVE)
     if found is None:
         return {}
     active = found.status == "True"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import utc_text
@@ -17,7 +18,6 @@ from kqueue.core.topology.tree import Tree
 from kqueue.core.why.quality import quality_now
 from kqueue.core.workload import Admission, PodSetAssignment, TopologyView
 from kqueue.errors import InvalidObjectError
-from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.holding import standing_in
 from kqueue.state.not_running import NotRunning, sentences
@@ -47,7 +47,7 @@ class Running:
         for _ in self._cache.ledger.build_steps():
             await pace.step()
         shown: JSON = {"clusterQueue": admission.queue}
-        since = from_api.since(obj, names.CONDITION_ADMITTED)
+        since = model.since(obj, names.CONDITION_ADMITTED)
         if since is not None:
             shown["admittedAt"] = utc_text(since)
         requests = self._requests(obj, admission)
@@ -60,14 +60,14 @@ class Running:
             shown["borrows"] = borrowed
         if obj.status.unhealthy_nodes:
             shown["failedNodes"] = [node.name for node in obj.status.unhealthy_nodes]
-        ready = from_api.condition(obj.status.conditions, names.CONDITION_PODS_READY)
+        ready = model.condition(obj.status.conditions, names.CONDITION_PODS_READY)
         if ready is not None:
             shown["podsReady"] = ready.status == "True"
         return shown
 
     def _admission(self, obj: wire.Workload) -> Admission | None:
         """That of the status; what is held by it has been read already, and to read thousands of hosts takes long."""
-        holding = self._cache.held.holding(from_api.workload_key(obj))
+        holding = self._cache.held.holding(model.workload_key(obj))
         if holding is not None and holding.uid == obj.metadata.uid and not holding.assumed and holding.replaces is None:
             return holding.admission
         return self._cache.requests.admission(obj)

@@ -6,11 +6,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
 from kqueue.clock import utc_text
-from kqueue.state import checks, from_api, requeueing
+from kqueue.state import checks, requeueing
 from kqueue.state.status import PREVIOUSLY
 from kqueue.state.waiting import cause_of
 from kqueue.visibility.asked import JSON
@@ -48,13 +49,13 @@ class Hindrance(NamedTuple):
 
 def state_of(obj: wire.Workload) -> State:
     """Where it stands."""
-    if from_api.condition_true(obj, names.CONDITION_FINISHED):
+    if model.condition_true(obj, names.CONDITION_FINISHED):
         return State.FINISHED
-    evicted = from_api.condition_true(obj, names.CONDITION_EVICTED)
+    evicted = model.condition_true(obj, names.CONDITION_EVICTED)
     if obj.status.admission is not None:
         if evicted:
             return State.LEAVING
-        return State.RUNNING if from_api.condition_true(obj, names.CONDITION_ADMITTED) else State.RESERVED
+        return State.RUNNING if model.condition_true(obj, names.CONDITION_ADMITTED) else State.RESERVED
     if not obj.spec.active:
         return State.DEACTIVATED
     return State.EVICTED if evicted else State.PENDING
@@ -66,7 +67,7 @@ WAITS = frozenset({State.EVICTED, State.PENDING, State.DEACTIVATED})
 
 def told(obj: wire.Workload, now: datetime) -> JSON | None:
     """Why it waits, as its condition says, and since when it says so; None: it says nothing."""
-    found = from_api.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
+    found = model.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
     if found is None or found.status == "True":
         return None
     message = cause_of(found.message)
@@ -75,7 +76,7 @@ def told(obj: wire.Workload, now: datetime) -> JSON | None:
 
 def evictions(obj: wire.Workload, now: datetime) -> JSON | None:
     """By whom it was evicted, by which rule, how often, and when it comes back; None: it never was."""
-    evicted = from_api.condition(obj.status.conditions, names.CONDITION_EVICTED)
+    evicted = model.condition(obj.status.conditions, names.CONDITION_EVICTED)
     stats = obj.status.scheduling_stats
     counts = [
         {"reason": e.reason, "count": e.count, **({"cause": e.underlying_cause} if e.underlying_cause else {})}
@@ -92,7 +93,7 @@ def evictions(obj: wire.Workload, now: datetime) -> JSON | None:
 
 def _this_eviction(obj: wire.Workload, evicted: Condition, now: datetime) -> JSON:
     shown: JSON = {"reason": evicted.reason, "message": evicted.message, **_since(evicted, now)}
-    preempted = from_api.condition(obj.status.conditions, names.CONDITION_PREEMPTED)
+    preempted = model.condition(obj.status.conditions, names.CONDITION_PREEMPTED)
     if preempted is not None and preempted.status == "True":
         shown["rule"] = preempted.reason
     return {**shown, "returns": _returns(obj, now)}
@@ -110,7 +111,7 @@ def _former_eviction(evicted: Condition, now: datetime) -> JSON:
 def _returns(obj: wire.Workload, now: datetime) -> str:
     """When it comes back, in words."""
     until = requeueing.waits_until(obj, now)
-    requeued = from_api.condition(obj.status.conditions, names.CONDITION_REQUEUED)
+    requeued = model.condition(obj.status.conditions, names.CONDITION_REQUEUED)
     if not obj.spec.active:
         return "it does not come back until spec.active is set to true"
     if obj.status.admission is not None:
@@ -125,7 +126,7 @@ def _returns(obj: wire.Workload, now: datetime) -> str:
 
 def finished(obj: wire.Workload, now: datetime) -> JSON | None:
     """How it ended; None: it has not."""
-    found = from_api.condition(obj.status.conditions, names.CONDITION_FINISHED)
+    found = model.condition(obj.status.conditions, names.CONDITION_FINISHED)
     if found is None or found.status != "True":
         return None
     shown: JSON = {"reason": found.reason, "message": found.message, **_since(found, now)}
@@ -153,13 +154,13 @@ def held_back(obj: wire.Workload, now: datetime) -> list[JSON]:
         times = requeueing.times_requeued(obj)
         count = f"; it was sent back {times} time{'s' if times != 1 else ''} so far" if times else ""
         add("BackOff", f"it is not tried before {utc_text(until)}{count}")
-    requeued = from_api.condition(obj.status.conditions, names.CONDITION_REQUEUED)
+    requeued = model.condition(obj.status.conditions, names.CONDITION_REQUEUED)
     if requeued is not None and requeued.status == "False" and until is None and obj.spec.active:
         add("NotRequeued", f"it was not queued again: {requeued.reason}: {requeued.message}")
-    reserved = from_api.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
+    reserved = model.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
     if reserved is not None and reserved.status != "True" and reserved.reason == names.REASON_ON_HOLD:
         add("OnHold", reserved.message)
-    replacement = from_api.condition(obj.status.conditions, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS)
+    replacement = model.condition(obj.status.conditions, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS)
     if replacement is not None and replacement.status == "True":
         add("WaitingForReplacementPods", replacement.message or "its group lacks pods; create them")
     refusing = checks.refusing(obj)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock, SystemClock
@@ -23,7 +24,7 @@ from kqueue.runtime.lane import Lane
 from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.status_writer import StatusWriter
-from kqueue.state import from_api, status
+from kqueue.state import status
 from tests.bench._changes import Changes
 
 COHORTS, QUEUES = 5, 6
@@ -243,7 +244,7 @@ class Player:
             kinds.WORKLOADS,
             store=self.watch.store,
             decode=wire.Workload,
-            key_of=from_api.workload_key,
+            key_of=model.workload_key,
             version_of=lambda workload: workload.metadata.resource_version,
         )
         self.lives: dict[str, Life] = {}
@@ -279,19 +280,19 @@ class Player:
         if new is None:
             self.ledger.problems.append("a workload was deleted")
             return
-        key, now = from_api.workload_key(new), self._loop.time()
+        key, now = model.workload_key(new), self._loop.time()
         life = self.lives[key]
         self.changes.add(key, old, new, now=now)
         if life.seen is None:
             life.seen = self.moved = now
-        reserved = from_api.condition_true(new, names.CONDITION_QUOTA_RESERVED)
-        finished = from_api.condition_true(new, names.CONDITION_FINISHED)
+        reserved = model.condition_true(new, names.CONDITION_QUOTA_RESERVED)
+        finished = model.condition_true(new, names.CONDITION_FINISHED)
         self._count(life, new, holds=reserved and not finished, now=now)
         if finished:
             self._end(life, now)
-        elif reserved and from_api.condition_true(new, names.CONDITION_EVICTED):
+        elif reserved and model.condition_true(new, names.CONDITION_EVICTED):
             self._leave(key, life)
-        elif reserved and from_api.condition_true(new, names.CONDITION_ADMITTED) and life.runs is None:
+        elif reserved and model.condition_true(new, names.CONDITION_ADMITTED) and life.runs is None:
             self.admissions += 1
             life.admitted = now if life.admitted is None else life.admitted
             life.runs = self._loop.call_later(life.kind.run, self._spawn, key, finish(self._clock))
@@ -359,7 +360,7 @@ class Unhindered(Player):
     def _on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
         super()._on_workload(old, new)
         if new is not None and new.status.admission is None:
-            self._spawn(from_api.workload_key(new), _reserve(self._clock))
+            self._spawn(model.workload_key(new), _reserve(self._clock))
 
 
 def typed(resource: ResourceType, obj: Object) -> Object:
@@ -382,7 +383,7 @@ def finish(clock: Clock) -> Callable[[wire.Workload], status.Patch | None]:
     """What a job writes that has run; nothing where it was evicted meanwhile."""
 
     def change(workload: wire.Workload) -> status.Patch | None:
-        if from_api.condition_true(workload, names.CONDITION_EVICTED) or workload.status.admission is None:
+        if model.condition_true(workload, names.CONDITION_EVICTED) or workload.status.admission is None:
             return None  # it was sent away at its very end
         return status.finish(workload, reason="Succeeded", message="It ran", stamp=status.Stamp(clock.now()))
 
@@ -393,7 +394,7 @@ def unreserve(clock: Clock) -> Callable[[wire.Workload], status.Patch | None]:
     """What takes the reservation of an evicted workload away, when its pods are gone."""
 
     def change(workload: wire.Workload) -> status.Patch | None:
-        if not from_api.condition_true(workload, names.CONDITION_EVICTED):
+        if not model.condition_true(workload, names.CONDITION_EVICTED):
             return None
         stamp = status.Stamp(clock.now())
         reason, message = names.REASON_PENDING_EVALUATION, "Its pods are gone"
@@ -406,12 +407,12 @@ def misplaced(shape: Shape, life: Life, workload: wire.Workload) -> Iterator[str
     """What is wrong with the hosts of an admitted workload, if anything is."""
     admission = workload.status.admission
     stored = admission.pod_set_assignments[0].topology_assignment if admission is not None else None
-    key = from_api.workload_key(workload)
+    key = model.workload_key(workload)
     if stored is None:
         yield f"{key} has no hosts"
         return
     by_rack: Counter[str] = Counter()
-    for domain in from_api.assignment(stored).domains:
+    for domain in model.assignment(stored).domains:
         by_rack[domain.values[-1].rpartition("-")[0]] += domain.count
     request = shape.request(life.kind, life.number)
     if by_rack.total() != life.kind.pods:

@@ -11,9 +11,9 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.state import from_api
 
 EARLY_SECONDS = 5.0
 """An eviction within this time of the workload's latest admission counts as early."""
@@ -62,7 +62,7 @@ def change_kind(old: wire.Workload, new: wire.Workload) -> str | None:
 
 def turned(old: wire.Workload, new: wire.Workload, condition: str) -> bool:
     """Whether the condition became true with this version."""
-    return from_api.condition_true(new, condition) and not from_api.condition_true(old, condition)
+    return model.condition_true(new, condition) and not model.condition_true(old, condition)
 
 
 def eviction_reason(workload: wire.Workload) -> str:

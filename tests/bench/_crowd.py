@@ -10,8 +10,8 @@ from typing import Any
 from kqueue.api.wire import kueue as wire
 from kqueue.core.topology import TopologyAssignment
 from kqueue.core.workload import Admission, PodSetAssignment
+from kqueue.model import workload_key
 from kqueue.scheduling.settings import LoopSettings
-from kqueue.state.from_api import workload_key
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.status import admission_json
 from tests.bench._scheduler import EPOCH, World

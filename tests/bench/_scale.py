@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.core.topology import Domain, TopologyAssignment, encode
 from kqueue.runtime.loop import run
@@ -22,7 +23,6 @@ from kqueue.sandbox.nodes import new_node
 from kqueue.sandbox.registry import Kind
 from kqueue.sandbox.store import Change
 from kqueue.sandbox.topology_spec import parse_topology
-from kqueue.state import from_api
 from tests.bench._planted import NOW, Planted, condition, ours, serve
 
 GPUS = 8
@@ -286,7 +286,7 @@ class ScaleWorld(Planted):
 
 def stored_hosts(stored: wire.TopologyAssignment) -> Iterator[tuple[str, int]]:
     """(host, pods) of a stored placement, whose last level is that of hosts."""
-    for domain in from_api.assignment(stored).domains:
+    for domain in model.assignment(stored).domains:
         yield domain.values[-1], domain.count
 
 

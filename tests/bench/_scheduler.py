@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
@@ -26,7 +27,6 @@ from kqueue.runtime.lane import Lane
 from kqueue.scheduling.context import Lookups, SchedulingState
 from kqueue.scheduling.loop import SchedulingLoop
 from kqueue.scheduling.settings import LoopSettings
-from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.queues import Queues
@@ -163,7 +163,7 @@ class World:
             "metadata": {"name": name, "labels": labels},
             "status": {"allocatable": dict(allocatable), "conditions": [{"type": "Ready", "status": "True"}]},
         }
-        self.intake.on_node(None, from_api.node_facts(msgspec.convert(body, wire_core.Node)))
+        self.intake.on_node(None, model.node_facts(msgspec.convert(body, wire_core.Node)))
 
     def workload(
         self,

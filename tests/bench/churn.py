@@ -26,6 +26,7 @@ from typing import Any
 
 import msgspec
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import utc_text
@@ -35,14 +36,13 @@ from kqueue.core.decision import Phase
 from kqueue.core.preemption import Target
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.manager.telemetry import CycleObserver, Events
+from kqueue.model import DEFAULT_ORDER
 from kqueue.observe import Metrics
 from kqueue.runtime.lane import Lane
 from kqueue.scheduling.context import Lookups, SchedulingState
 from kqueue.scheduling.loop import SchedulingLoop
-from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.charge import Charge
-from kqueue.state.from_api import DEFAULT_ORDER
 from kqueue.state.holding import Holding
 from kqueue.state.holdings import Holdings
 from kqueue.state.preemptions import Preemptions
@@ -269,8 +269,8 @@ class ChurnWorld(World):
 
     def evicted(self, workload: wire.Workload, *, target: Target, preemptor: wire.Workload) -> None:
         """A victim was told."""
-        life = self.lives[from_api.workload_key(workload)]
-        other = self.lives[from_api.workload_key(preemptor)]
+        life = self.lives[model.workload_key(workload)]
+        other = self.lives[model.workload_key(preemptor)]
         self.evictions += 1
         self.reasons[target.reason.name.lower()] += 1
         if self.clock.monotonic() - life.started <= EARLY_SECONDS:

@@ -27,13 +27,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers import resources as kinds
 from kqueue.observe import configure_logs
 from kqueue.runtime.client import Client
 from kqueue.runtime.loop import run
-from kqueue.state import from_api
 from tests.bench._arrivals import KINDS, Kind, Life, Player, Shape, Unhindered, queues, typed
 from tests.bench._meter import Meter, percentile
 from tests.bench.load import SHARE, controller, core_figures, filled, settled, watching
@@ -89,10 +89,10 @@ class OneByOne(Player):
 
     def _on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
         now = time.perf_counter()  # the event loop's clock may count whole milliseconds
-        if new is not None and from_api.workload_key(new) in self.lives:
-            self._seen.setdefault(from_api.workload_key(new), now)
-            if from_api.condition_true(new, names.CONDITION_ADMITTED):
-                self._admitted.setdefault(from_api.workload_key(new), now)
+        if new is not None and model.workload_key(new) in self.lives:
+            self._seen.setdefault(model.workload_key(new), now)
+            if model.condition_true(new, names.CONDITION_ADMITTED):
+                self._admitted.setdefault(model.workload_key(new), now)
             super()._on_workload(old, new)
             self._changed.set()
 

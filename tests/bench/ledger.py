@@ -49,7 +49,7 @@ from kqueue.core.topology import (
     place,
 )
 from kqueue.core.workload import Flavor
-from kqueue.state.from_api import PodView, node_facts, pod_view
+from kqueue.model import PodView, node_facts, pod_view
 from kqueue.state.ledger import AssignedUsage, NodeLedger
 from tests.bench.table import REPETITIONS, Figure, Row, at_most, check, timed
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 
+from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import SystemClock
 from kqueue.core.topology import HOSTNAME, NodeFacts
@@ -32,7 +33,6 @@ from kqueue.manager.gauges import QueueGauges
 from kqueue.manager.upkeep import ForeignGauges, Gauges, NodeGauges, PodGauges, RoomGauges
 from kqueue.observe import Metrics
 from kqueue.runtime.loop import freeze_after_sync, run, tune_collector
-from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
 from kqueue.state.queues import Queues
@@ -126,7 +126,7 @@ class World:
             for metrics in (self.metrics.cluster_queue(queue), self.metrics.local_queue(namespace="ns", name=queue)):
                 metrics.quota_reserved(priority_class="high", waited=number % 300, admitted=True)
         else:
-            self.queues.push(from_api.pending(workload))
+            self.queues.push(model.pending(workload))
 
     def _nodes(self) -> None:
         ledger = self.cache.ledger

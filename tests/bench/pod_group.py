@@ -22,13 +22,13 @@ from typing import TypeVar
 import aiohttp
 import msgspec
 
+from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.config import Timings, parse
 from kqueue.manager.process import Flags, running
 from kqueue.observe import configure_logs
 from kqueue.runtime.client import RequestRecord
 from kqueue.runtime.loop import run
-from kqueue.state import from_api
 from tests.bench.road import KUEUE, Cluster, Object, queues, sandbox
 from tests.bench.table import Figure, Row, at_most, check
 
@@ -131,7 +131,7 @@ class World:
 
 
 def _admitted(workload: wire.Workload) -> bool:
-    return from_api.is_admitted(workload)
+    return model.is_admitted(workload)
 
 
 def _released(pods: Listed) -> bool:

@@ -27,12 +27,12 @@ from aiohttp import web
 
 from kqueue.api.wire.core import Pod
 from kqueue.clock import SystemClock
+from kqueue.model import PodView, pod_view
 from kqueue.runtime.client import Client
 from kqueue.runtime.frame import Bookmark, FrameDecoder
 from kqueue.runtime.loop import LoopLag, freeze_after_sync, loop_name, run, tune_collector
 from kqueue.runtime.reflector import Reflector, WatchSettings
 from kqueue.runtime.resources import ResourceType
-from kqueue.state.from_api import PodView, pod_view
 
 PODS = ResourceType("", "v1", "pods", "Pod")
 RUNS = 3

@@ -49,6 +49,7 @@ from pathlib import Path
 
 from prometheus_client.samples import Sample
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import SystemClock
@@ -59,7 +60,6 @@ from kqueue.runtime.lane import Lane
 from kqueue.runtime.loop import run
 from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.status_writer import StatusWriter
-from kqueue.state import from_api
 from tests.bench._arrivals import finish, typed
 from tests.bench._changes import cycle_counts, samples, total
 from tests.bench._meter import Meter, Spent, peak_mib, percentile
@@ -106,7 +106,7 @@ class Ledger:
 
     def take(self, workload: wire.Workload) -> None:
         """It holds quota from now on."""
-        key, queue = from_api.workload_key(workload), workload.metadata.namespace
+        key, queue = model.workload_key(workload), workload.metadata.namespace
         [pod_set] = workload.spec.pod_sets
         hosts = placement(workload)
         gpus = Counter({host: pods * GPUS // pod_set.count for host, pods in hosts.items()})
@@ -134,7 +134,7 @@ def placement(workload: wire.Workload) -> Counter[str]:
 
 def misplaced(workload: wire.Workload, hosts: Mapping[str, int]) -> Iterator[str]:
     """What is wrong with the hosts of an admitted workload, if anything is."""
-    key, [pod_set] = from_api.workload_key(workload), workload.spec.pod_sets
+    key, [pod_set] = model.workload_key(workload), workload.spec.pod_sets
     if sum(hosts.values()) != pod_set.count:
         yield f"{sum(hosts.values())} of the {pod_set.count} pods of {key} have hosts"
     request = pod_set.topology_request
@@ -156,7 +156,7 @@ class Steady:
             kinds.WORKLOADS,
             store=self.watch.store,
             decode=wire.Workload,
-            key_of=from_api.workload_key,
+            key_of=model.workload_key,
             version_of=lambda workload: workload.metadata.resource_version,
         )
         self.ledger = Ledger(scale)
@@ -219,11 +219,11 @@ class Steady:
         if new is None:
             self.ledger.problems.append("a workload was deleted")
             return
-        key = from_api.workload_key(new)
+        key = model.workload_key(new)
         self._seen.setdefault(key, now)
-        finished = from_api.condition_true(new, names.CONDITION_FINISHED)
+        finished = model.condition_true(new, names.CONDITION_FINISHED)
         reserved = new.status.admission is not None and not finished
-        if from_api.condition_true(new, names.CONDITION_EVICTED):
+        if model.condition_true(new, names.CONDITION_EVICTED):
             self.ledger.problems.append(f"{key} was evicted")
         if reserved and key not in self.ledger.held:
             self.ledger.take(new)
@@ -306,7 +306,7 @@ async def check_counts(client: Client, player: Steady) -> None:
 
 def waiting(workload: wire.Workload) -> bool:
     """Whether it holds nothing and has not finished."""
-    return workload.status.admission is None and not from_api.condition_true(workload, names.CONDITION_FINISHED)
+    return workload.status.admission is None and not model.condition_true(workload, names.CONDITION_FINISHED)
 
 
 # --- the row

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers import resources as kinds
@@ -20,11 +21,10 @@ from kqueue.manager.telemetry import WORKLOADS
 from kqueue.manager.wiring import rules
 from kqueue.manager.wiring.handlers import enqueues, if_changed
 from kqueue.manager.wiring.shared import AT_ONCE, Wiring
+from kqueue.model import PodView
 from kqueue.runtime.controller import Controller, Result
 from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.store import split_key
-from kqueue.state import from_api
-from kqueue.state.from_api import PodView
 
 
 def make_core(wiring: Wiring) -> None:
@@ -155,7 +155,7 @@ def _route(
                 cohorts.enqueue(cohort, after=after)
 
     def refresh_counts_of(workload: wire.Workload) -> None:
-        local, admission = from_api.local_queue_key(workload), workload.status.admission
+        local, admission = model.local_queue_key(workload), workload.status.admission
         held_in = admission.cluster_queue if admission is not None else None
         refresh_counts_in(local, wiring.queues.cluster_queue_of(local), held_in)
 
@@ -167,7 +167,7 @@ def _route(
                 refresh_counts_of(workload)
         seen = new if new is not None else old
         if seen is not None:
-            workloads.enqueue(from_api.workload_key(seen))
+            workloads.enqueue(model.workload_key(seen))
 
     def tell_of_stray(view: PodView) -> None:
         workload = watches.workloads.store.get(view.stray_of)

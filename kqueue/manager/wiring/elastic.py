@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.elastic_gates import ElasticGates
 from kqueue.controllers.elastic_ungater import ElasticUngater
 from kqueue.manager.telemetry import GATES
 from kqueue.manager.wiring.shared import Wiring
-from kqueue.state import from_api
-from kqueue.state.from_api import PodView
+from kqueue.model import PodView
 
 _FIRST_PODS = 0.05
 """Seconds in which pods of one job gather."""
@@ -49,7 +49,7 @@ def make_elastic_ungater(wiring: Wiring) -> ElasticUngater:
 
     def on_workload(_old: wire.Workload | None, new: wire.Workload | None) -> None:
         if new is not None and ungater.is_elastic(new):
-            controller.enqueue(from_api.siblings_key(new))
+            controller.enqueue(model.siblings_key(new))
 
     watches.pods.subscribe(on_pod)
     watches.workloads.subscribe(on_workload)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.blockers import Blockers
 from kqueue.manager.wiring import rules
-from kqueue.state import from_api
 from kqueue.state.heads import Heads
 from kqueue.visibility.explanation import Planning, WorkloadExplainer
 from kqueue.visibility.standing import Hindrance
@@ -27,7 +27,7 @@ def make_explainer(operator: Operator) -> WorkloadExplainer:
     )
 
     def held_back(workload: wire.Workload) -> Iterator[Hindrance]:
-        quarantined = wiring.quarantine.get(from_api.workload_key(workload))
+        quarantined = wiring.quarantine.get(model.workload_key(workload))
         if quarantined is not None:
             yield Hindrance(names.REASON_QUARANTINED, quarantined.message)
         for blocked in blockers.all(workload):

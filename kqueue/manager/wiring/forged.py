@@ -8,7 +8,7 @@ from kqueue.controllers.forged_pods import ForgedPods
 from kqueue.controllers.owners import Owners
 from kqueue.manager.telemetry import GATES
 from kqueue.manager.wiring.shared import Wiring
-from kqueue.state.from_api import PodView
+from kqueue.model import PodView
 
 
 def make_forged_pods(wiring: Wiring, owners: Owners) -> None:

@@ -28,10 +28,10 @@ from kqueue.manager.wiring.forged import make_forged_pods
 from kqueue.manager.wiring.handlers import if_changed
 from kqueue.manager.wiring.shared import Wiring
 from kqueue.manager.wiring.watches import BATCH_JOB
+from kqueue.model import PodView
 from kqueue.runtime.controller import Controller
 from kqueue.runtime.store import Store, split_key
 from kqueue.runtime.workqueue import Rank
-from kqueue.state.from_api import PodView
 
 JSON = dict[str, Any]
 _PREBUILT = "prebuilt"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.config import Configuration
@@ -26,7 +27,6 @@ from kqueue.manager.wiring.handlers import if_changed
 from kqueue.manager.wiring.shared import Wiring
 from kqueue.runtime.store import Store, split_key
 from kqueue.runtime.workqueue import Rank
-from kqueue.state import from_api
 
 _FIRST, _WINDOW = 0.05, 0.2
 """Seconds in which events of one group gather: after quiet, and while they go on."""
@@ -190,7 +190,7 @@ def _route(wiring: Wiring, single: PodReconciler, group: PodGroupReconciler) -> 
         seen = new if new is not None else old
         if seen is None:
             return
-        key = from_api.workload_key(seen)
+        key = model.workload_key(seen)
         if watch.store.keys_by_index(GROUP_INDEX, key) or (
             seen.metadata.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true"
         ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.workload_priority import (
     PRIORITY_CLASS_INDEX,
@@ -11,7 +12,6 @@ from kqueue.controllers.workload_priority import (
 from kqueue.manager.telemetry import WORKLOADS
 from kqueue.manager.wiring.shared import AT_ONCE, Wiring
 from kqueue.runtime.controller import Result
-from kqueue.state import from_api
 
 
 def make_priorities(wiring: Wiring) -> None:
@@ -42,7 +42,7 @@ def make_priorities(wiring: Wiring) -> None:
     def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
         """One that was made while its class changed may have the former value."""
         if old is None and new is not None and reconciler.is_stale(new):
-            priorities.enqueue(from_api.workload_key(new))
+            priorities.enqueue(model.workload_key(new))
 
     watches.workload_priorities.subscribe(on_class)
     watches.workloads.subscribe(on_workload)

@@ -17,10 +17,10 @@ from kqueue.core.scan import ScanRules
 from kqueue.core.topology import Algorithm, Profile
 from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.registry import owner_kinds_for
+from kqueue.model import QueueOrder
 from kqueue.observe import CustomLabel, Kind
 from kqueue.scheduling.settings import LoopSettings
 from kqueue.state.fair_usage import FairRules, FairUsage
-from kqueue.state.from_api import QueueOrder
 from kqueue.state.readiness import ReadyRules
 from kqueue.state.requeueing import Backoff
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
@@ -30,7 +31,6 @@ from kqueue.runtime.resources import EVENTS, ResourceType
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.turns import Turns
 from kqueue.runtime.workqueue import Rank
-from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.not_running import NotRunning, not_running
 from kqueue.state.preemptions import Preemptions
@@ -125,7 +125,7 @@ class Wiring:
         watches.pods.store.add_index(_UNBOUND, lambda view: (view.unbound.siblings,) if view.unbound else ())
         watches.pods.store.add_index(_ALL_UNBOUND, lambda view: (True,) if view.unbound else ())
         watches.pods.store.add_index(_STRAYS, lambda view: (True,) if view.stray_of else ())
-        watches.workloads.store.add_index(SIBLINGS_INDEX, lambda workload: [from_api.siblings_key(workload)])
+        watches.workloads.store.add_index(SIBLINGS_INDEX, lambda workload: [model.siblings_key(workload)])
         self.owned_jobs = OwnedJobs(watches.jobs_by_kind())
         metrics.stray_pods(lambda: watches.pods.store.count_by_index(_STRAYS, True))
 
@@ -234,7 +234,7 @@ class Wiring:
 
     def not_running(self, workload: wire.Workload) -> list[NotRunning]:
         """Released pods of a Workload that do not run, the longest first; see `pods_not_running_after`."""
-        views = self.watches.pods.store.by_index(_UNBOUND, from_api.siblings_key(workload))
+        views = self.watches.pods.store.by_index(_UNBOUND, model.siblings_key(workload))
         if not views:
             return []
         return not_running(

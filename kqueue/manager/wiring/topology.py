@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX, GateSweeper
 from kqueue.controllers.node_health import FailureSwitches, NodeHealth
@@ -9,9 +10,8 @@ from kqueue.controllers.topology_ungater import TopologyUngater
 from kqueue.core.topology import NodeFacts
 from kqueue.manager.telemetry import GATES, NODES
 from kqueue.manager.wiring.shared import Wiring
+from kqueue.model import PodView
 from kqueue.runtime.controller import Result
-from kqueue.state import from_api
-from kqueue.state.from_api import PodView
 
 _FIRST_PODS = 0.05
 """Seconds in which the first pods of a gang gather; those after them are collected for the ungater's window."""
@@ -70,10 +70,10 @@ def make_ungater(wiring: Wiring) -> TopologyUngater:
 
     def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
         if new is not None:
-            controller.enqueue(from_api.workload_key(new))
+            controller.enqueue(model.workload_key(new))
         elif old is not None:
-            quiet_since.pop(from_api.workload_key(old), None)
-            ungater.forget(from_api.workload_key(old))
+            quiet_since.pop(model.workload_key(old), None)
+            ungater.forget(model.workload_key(old))
 
     watches.pods.subscribe(on_pod)
     watches.workloads.subscribe(on_workload)
@@ -134,7 +134,7 @@ def make_second_pass(wiring: Wiring) -> None:
     wiring.second_pass.later = controller.enqueue
 
     def on_workload(_old: wire.Workload | None, new: wire.Workload | None) -> None:
-        if new is not None and new.status.unhealthy_nodes and from_api.is_placed(new):
-            wiring.second_pass.ask(from_api.workload_key(new))
+        if new is not None and new.status.unhealthy_nodes and model.is_placed(new):
+            wiring.second_pass.ask(model.workload_key(new))
 
     wiring.watches.workloads.subscribe(on_workload)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
@@ -20,12 +21,11 @@ from kqueue.jobs.kind import JobKind
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.stateful_set import FRAMEWORK as STATEFUL_SET
 from kqueue.kinds import GroupKind
+from kqueue.model import PodView, pod_view
 from kqueue.runtime.client import Client
 from kqueue.runtime.reflector import Reflector, Selection, WatchSettings
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.store import Store
-from kqueue.state import from_api
-from kqueue.state.from_api import PodView, pod_view
 
 BATCH_JOB = "batch/job"
 _BUILT_IN_GROUPS = frozenset({"", "apps", "batch"})
@@ -136,7 +136,7 @@ def make_watches(
         )
 
     return Watches(
-        nodes=reflector(kinds.NODES, wire_core.Node, from_api.node_facts),
+        nodes=reflector(kinds.NODES, wire_core.Node, model.node_facts),
         pods=reflector(kinds.PODS, wire_core.Pod, pod_view),
         namespaces=reflector(kinds.NAMESPACES, wire_core.Namespace),
         limit_ranges=reflector(kinds.LIMIT_RANGES, wire_core.LimitRange),

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
@@ -24,13 +25,12 @@ from kqueue.controllers.resources import (
     TOPOLOGIES,
     WORKLOADS,
 )
+from kqueue.model import PodView
 from kqueue.operations.checkup.flavors import being_deleted, room
 from kqueue.operations.checkup.values import Verdict, failed, many, ok, skipped, warning
 from kqueue.operations.node_labels.findings import find
 from kqueue.operations.node_labels.reading import read_nodes, read_topologies
 from kqueue.runtime.client import Client
-from kqueue.state import from_api
-from kqueue.state.from_api import PodView
 from kqueue.state.not_running import NotRunning, not_running
 
 JSON = dict[str, Any]
@@ -133,13 +133,13 @@ class Tenants:
         for pod in await self._client.list_json(PODS):
             if pod["spec"].get("nodeName"):
                 continue
-            view = from_api.pod_view(msgspec.convert(pod, wire_core.Pod, strict=False))
+            view = model.pod_view(msgspec.convert(pod, wire_core.Pod, strict=False))
             if view.unbound is not None:
                 views[view.unbound.siblings].append(view)
         found = list[NotRunning]()
         for obj in await self._client.list_json(WORKLOADS) if views else ():
             workload = msgspec.convert(obj, wire.Workload, strict=False)
-            pods = views.get(from_api.siblings_key(workload), ())
+            pods = views.get(model.siblings_key(workload), ())
             found += not_running(workload, pods, controllers=None, now=self._clock.now(), after=_RELEASED)
         if not found:
             return ok("the pods of admitted Workloads that were released have nodes")

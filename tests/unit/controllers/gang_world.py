@@ -8,16 +8,16 @@ from typing import Any
 
 import msgspec
 
+from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.controllers.topology_ungater import TopologyUngater
+from kqueue.model import PodView
 from kqueue.runtime.controller import Result
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
-from kqueue.state import from_api
-from kqueue.state.from_api import PodView
 from tests.unit.controllers.builders import EARLIER, JSON, condition, make_workload
 from tests.unit.controllers.fakes import Call, FakeClient, FakeRecorder
 from tests.unit.jobs.builders import prefixed
@@ -115,7 +115,7 @@ class Gate:
             WORKLOADS,
             store=self.workloads,
             decode=wire.Workload,
-            key_of=from_api.workload_key,
+            key_of=model.workload_key,
             version_of=lambda workload: workload.metadata.resource_version,
         )
         self.released = 0
@@ -136,7 +136,7 @@ class Gate:
         self.keys: list[str | None] = []
         self.pods.subscribe(lambda old, new: self.keys.append(self.ungater.observe_pod(old, new)))
         self.client.watch(WORKLOADS, self.workloads, lambda obj: msgspec.convert(obj, wire.Workload))
-        self.client.watch(PODS, self.pods, lambda obj: from_api.pod_view(msgspec.convert(obj, wire_core.Pod)))
+        self.client.watch(PODS, self.pods, lambda obj: model.pod_view(msgspec.convert(obj, wire_core.Pod)))
         for obj in objects:
             self.client.put(WORKLOADS if "podSets" in obj["spec"] else PODS, obj)
 

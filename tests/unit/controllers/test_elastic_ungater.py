@@ -14,9 +14,9 @@ from kqueue.clock import FakeClock
 from kqueue.controllers.elastic_ungater import ElasticUngater
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.errors import ApiError, ConflictError, ServerError
+from kqueue.model import PodView, pod_view
 from kqueue.runtime.controller import Result
 from kqueue.runtime.store import Store
-from kqueue.state.from_api import PodView, pod_view
 from tests.unit.controllers.builders import EARLIER, JSON, condition, make_workload
 from tests.unit.controllers.fakes import FakeClient
 from tests.unit.jobs.builders import prefixed

@@ -8,8 +8,8 @@ import pytest
 
 from kqueue.controllers.excess_pods import ExcessPods
 from kqueue.core.topology import PodFacts
+from kqueue.model import CustomOwner, PodView
 from kqueue.runtime.store import Store
-from kqueue.state.from_api import CustomOwner, PodView
 from kqueue.state.holding import Holding
 from tests.unit.state.test_cache import holding, make_workload
 

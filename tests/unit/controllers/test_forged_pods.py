@@ -14,9 +14,9 @@ from kqueue.controllers.owners import Owners
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.jobs.ancestry import OwnerKind, owner_kinds
 from kqueue.jobs.kind import GroupVersionKind
+from kqueue.model import PodView, pod_view
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.store import Store
-from kqueue.state.from_api import PodView, pod_view
 from tests.unit.controllers.builders import JSON, World, condition, make_workload, reserved
 
 DAY, START = "2025-12-31", "2026-01-01"

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
 from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX, GateSweeper
+from kqueue.model import PodView
 from kqueue.runtime.store import Store
-from kqueue.state import from_api
-from kqueue.state.from_api import PodView
 from tests.unit.controllers.builders import EARLIER, JSON, condition
 from tests.unit.controllers.fakes import FakeRecorder
 from tests.unit.jobs.builders import prefixed
@@ -52,7 +52,7 @@ def make_pod(
         **({"deletionTimestamp": EARLIER} if deleted else {}),
     }
     spec = {"schedulingGates": [{"name": gate} for gate in gates]}
-    return from_api.pod_view(
+    return model.pod_view(
         msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": phase}}, wire_core.Pod)
     )
 
@@ -84,7 +84,7 @@ class Floor:
         self.clock, self.recorder = FakeClock(), FakeRecorder()
         self.pods: Store[PodView] = Store("pods")
         self.workloads: Store[wire.Workload] = Store("workloads")
-        self.workloads.add_index(SIBLINGS_INDEX, lambda workload: [from_api.siblings_key(workload)])
+        self.workloads.add_index(SIBLINGS_INDEX, lambda workload: [model.siblings_key(workload)])
         self.leaked: dict[str, int] = {}
         self.sweeper = GateSweeper(
             pods=self.pods,
@@ -100,7 +100,7 @@ class Floor:
 
     def put(self, obj: PodView | wire.Workload) -> None:
         if isinstance(obj, wire.Workload):
-            self.workloads.put(from_api.workload_key(obj), obj)
+            self.workloads.put(model.workload_key(obj), obj)
         else:
             self.pods.put(obj.key, obj)
 

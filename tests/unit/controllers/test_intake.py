@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
+from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
@@ -16,10 +17,9 @@ from kqueue.controllers.intake import Intake, Window
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES, WORKLOADS
 from kqueue.core.topology import NodeFacts, PodFacts
 from kqueue.core.workload import Claim
-from kqueue.state import from_api
-from kqueue.state.from_api import PodView
+from kqueue.model import PodView
+from kqueue.model.pending import RequeueReason
 from kqueue.state.holding import Holding
-from kqueue.state.pending import RequeueReason
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
 from tests.unit.controllers.builders import (
     JSON,
@@ -52,7 +52,7 @@ def make_facts(name: str = "h1", *, cpus: int = 8, pool: str = "gpu", ready: boo
             "conditions": [condition("Ready", "True" if ready else "False")],
         },
     }
-    return from_api.node_facts(read(wire_core.Node, node))
+    return model.node_facts(read(wire_core.Node, node))
 
 
 def make_view(node: str | None = "h1", *, cpus: int = 1, gang: bool = False) -> PodView:
@@ -60,7 +60,7 @@ def make_view(node: str | None = "h1", *, cpus: int = 1, gang: bool = False) -> 
     marks = {"kueue.x-k8s.io/podset-required-topology": "rack", "kueue.x-k8s.io/workload": "a"} if gang else {}
     spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": str(cpus)}}}]}
     pod = {"metadata": {"namespace": "ns", "name": "p", "annotations": marks}, "spec": spec}
-    return from_api.pod_view(read(wire_core.Pod, {**pod, "spec": {**spec, "nodeName": node}}))
+    return model.pod_view(read(wire_core.Pod, {**pod, "spec": {**spec, "nodeName": node}}))
 
 
 class Yard(World):
@@ -344,12 +344,12 @@ async def test_an_old_event_of_one_that_is_being_admitted_is_passed_over(yard: Y
 
 
 def _assumed(obj: wire.Workload) -> Holding:
-    admission = from_api.admission(obj)
+    admission = model.admission(obj)
     assert admission is not None
     return Holding(
-        key=from_api.workload_key(obj),
+        key=model.workload_key(obj),
         uid=obj.metadata.uid,
-        local_queue=from_api.local_queue_key(obj),
+        local_queue=model.local_queue_key(obj),
         admission=admission,
         requests={},
         admitted=False,

@@ -12,8 +12,8 @@ from kqueue.api.wire import core as wire_core
 from kqueue.controllers.node_health import FailureSwitches, NodeHealth
 from kqueue.controllers.resources import NODES, PODS, RESOURCE_FLAVORS, TOPOLOGIES, WORKLOADS
 from kqueue.core.topology import NodeFacts
+from kqueue.model import PodView, node_facts, pod_view
 from kqueue.runtime.store import Store
-from kqueue.state.from_api import PodView, node_facts, pod_view
 from tests.unit.controllers.builders import (
     JSON,
     World,

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.first_look import PAGE_SIZE, FirstLook
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.errors import ServerError, UnreachableError
+from kqueue.model import PodView
 from kqueue.runtime.controller import Result
 from kqueue.runtime.store import Store
-from kqueue.state import from_api
-from kqueue.state.from_api import PodView
 from tests.unit.controllers.builders import JSON, condition
 from tests.unit.controllers.gang_world import HOST, IN, Gate, gang_of_sets, make_gang, make_pod
 from tests.unit.jobs.builders import prefixed
@@ -201,7 +201,7 @@ def given_back(gate: Gate) -> dict[str, dict[str, int]]:
     """Pod set -> host -> places, as the server has it."""
     obj = gate.client.object(WORKLOADS, "ns/a")
     assert obj is not None
-    found = from_api.finished_places(msgspec.convert(obj, wire.Workload))
+    found = model.finished_places(msgspec.convert(obj, wire.Workload))
     return {name: {d.values[0]: d.count for d in places.domains} for name, places in found.items()}
 
 

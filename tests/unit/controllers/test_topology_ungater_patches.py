@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
+from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.errors import ApiError, ConflictError, NotFoundError, ServerError, TooManyRequestsError, UnreachableError
 from kqueue.runtime.controller import Result
-from kqueue.state import from_api
 from tests.unit.controllers.builders import condition
 from tests.unit.controllers.gang_world import IN, Gate, make_gang, make_pod
 
@@ -24,7 +24,7 @@ async def test_a_pod_is_patched_once() -> None:
     await gate.step()
 
     assert await gate.step(late=True) == Result(requeue_after=1.0)
-    gate.pods.put("ns/p0", from_api.pod_view(msgspec.convert(gate.pod("p0"), wire_core.Pod)))
+    gate.pods.put("ns/p0", model.pod_view(msgspec.convert(gate.pod("p0"), wire_core.Pod)))
     assert await gate.step(late=True) == Result(requeue_after=1.0)
     assert await gate.step() == IN
 
@@ -192,7 +192,7 @@ async def test_a_release_without_an_answer_is_not_taken_for_none(error: ApiError
     gate.client.fail(error, key="ns/p1", done=True)
     with pytest.raises(type(error)):
         await gate.step()
-    gate.pods.put("ns/p0", from_api.pod_view(msgspec.convert(make_pod("p0"), wire_core.Pod)))
+    gate.pods.put("ns/p0", model.pod_view(msgspec.convert(make_pod("p0"), wire_core.Pod)))
 
     assert await gate.step(late=True) == Result(requeue_after=1.0)
     gate.client.put(PODS, make_pod("p0"))

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.life_cycle import LifeRules
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
 from kqueue.errors import ServerError
+from kqueue.model.pending import RequeueReason, Verdict
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.turns import Turns
-from kqueue.state import from_api
 from kqueue.state.holding import Holding
-from kqueue.state.pending import RequeueReason, Verdict
 from kqueue.state.readiness import ReadyRules
 from tests.unit.controllers.builders import (
     JSON,
@@ -378,7 +378,7 @@ async def test_one_that_is_being_admitted_is_not_told_that_it_waits(make_world: 
     world = make_world(make_workload(), (LOCAL_QUEUES, make_local_queue(stopPolicy="Hold")))
     world.sync()
     obj: wire.Workload = read(wire.Workload, make_workload(status=reserved()))
-    admission = from_api.admission(obj)
+    admission = model.admission(obj)
     assert admission is not None
     holding = Holding(
         key="ns/a",

@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
 from kqueue.core.topology import HOSTNAME, NodeFacts
 from kqueue.core.workload import Flavor
 from kqueue.manager.debugging import Signals, dump
+from kqueue.model.pending import RequeueReason
 from kqueue.observe import configure_logs, current_level
-from kqueue.state import from_api
 from kqueue.state.cache import Cache
-from kqueue.state.pending import RequeueReason
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
 from kqueue.state.queues import Queues
 
@@ -75,7 +75,7 @@ class World:
         workload = read(wire.Workload, metadata=meta, spec={"queueName": "lq", "podSets": pod_sets}, status=held)
         self.cache.held.on_workload(f"ns/{name}", workload)
         if not held:
-            self.queues.push(from_api.pending(workload))
+            self.queues.push(model.pending(workload))
 
 
 async def test_a_dump_shows_queues_quotas_and_free_room(log: io.BytesIO) -> None:

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kqueue import model
 from kqueue.api.crd_files import load_crds
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
@@ -32,7 +33,6 @@ from kqueue.runtime.resources import LEASES
 from kqueue.sandbox import Sandbox, SandboxOptions
 from kqueue.sandbox.api import CRDS, JOB_SETS
 from kqueue.sandbox.simulated_kinds import SIMULATED
-from kqueue.state import from_api
 from kqueue.state.fair_usage import FairRules
 
 JSON = dict[str, Any]
@@ -430,7 +430,7 @@ async def test_failed_nodes_are_looked_at_and_what_they_damage_comes_back_to_the
         ),
         spec=wire_core.PodSpec(node_selector=labels),
     )
-    assert "node_health" in await woken(operator, put("pods", "ns/p", from_api.pod_view(waits)))
+    assert "node_health" in await woken(operator, put("pods", "ns/p", model.pod_view(waits)))
 
     operator.watches.workloads.store.put("ns/w", make_placed("h1"))
     (second_pass,) = [c for c in operator.wiring.controllers if c.name == "second_pass"]
@@ -504,7 +504,7 @@ def make_pod(*, workload: str, name: str = "p", **labels: str) -> JSON:
 
 def pod_arrives(workload: str, name: str = "p") -> Callable[[Operator], None]:
     """A gang gets a pod."""
-    pod = from_api.pod_view(msgspec.convert(make_pod(workload=workload, name=name), wire_core.Pod))
+    pod = model.pod_view(msgspec.convert(make_pod(workload=workload, name=name), wire_core.Pod))
     return lambda operator: operator.watches.pods.store.put(pod.key, pod)
 
 
@@ -540,7 +540,7 @@ async def test_a_pod_on_its_way_to_a_node_keeps_the_quota_of_the_jobset_above_it
     pod["spec"]["schedulingGates"] = []
     operator.watches.workloads.store.put("ns/w", make_workload(owner=above))
     operator.watches.child_jobs["jobset.x-k8s.io/jobset"].store.put("ns/set-workers-0", job)
-    operator.watches.pods.store.put("ns/p", from_api.pod_view(msgspec.convert(pod, wire_core.Pod)))
+    operator.watches.pods.store.put("ns/p", model.pod_view(msgspec.convert(pod, wire_core.Pod)))
 
     assert operator.wiring.pods_left("ns/w") is keeps
 

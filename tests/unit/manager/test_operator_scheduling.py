@@ -19,10 +19,10 @@ from kqueue.core.scan import ScanRules
 from kqueue.core.workload import Claim
 from kqueue.manager.operator import Operator
 from kqueue.manager.wiring.rules import loop_settings
+from kqueue.model import QueueOrder
+from kqueue.model.pending import RequeueReason
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.client import Client
-from kqueue.state.from_api import QueueOrder
-from kqueue.state.pending import RequeueReason
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
 from tests.unit.controllers.builders import condition, make_cluster_queue, make_workload, read, reserved
 

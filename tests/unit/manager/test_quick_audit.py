@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from kqueue import model
 from kqueue.manager.upkeep import STANDING_INDEX, Auditor, QuickAuditor
 from kqueue.observe import Metrics
-from kqueue.state import from_api
 from kqueue.state.cache_audit import Told
 from tests.unit.controllers.builders import World, make_workload, reserved
 from tests.unit.manager.test_upkeep import series
@@ -21,7 +21,7 @@ class Audited(World):
     def __init__(self) -> None:
         super().__init__()
         self.metrics = Metrics()
-        self.workloads.add_index(STANDING_INDEX, from_api.standing)
+        self.workloads.add_index(STANDING_INDEX, model.standing)
         told = Told(nodes={}, pods={}, workloads=self.workloads)
         self.quick = QuickAuditor(
             cache=self.cache,

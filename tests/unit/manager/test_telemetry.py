@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
 from kqueue.clock import FakeClock
@@ -25,7 +26,6 @@ from kqueue.core.workload import Admitted
 from kqueue.manager.gauges import QueueGauges
 from kqueue.manager.telemetry import CycleObserver, Events, WorkloadCounter, job_controller
 from kqueue.observe import CustomLabel, EventRecorder, Metrics
-from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairRules, FairUsage
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
@@ -258,14 +258,14 @@ class World:
         ]  # fmt: skip
 
     def workload(self, key: str) -> wire.Workload | None:
-        return next((w for w in self.workloads if from_api.workload_key(w) == key), None)
+        return next((w for w in self.workloads if model.workload_key(w) == key), None)
 
     def add(self, *workloads: wire.Workload) -> None:
         for new in workloads:
             self.workloads.append(new)
-            self.cache.held.on_workload(from_api.workload_key(new), new)
-            if from_api.is_queueable(new):
-                self.queues.push(from_api.pending(new))
+            self.cache.held.on_workload(model.workload_key(new), new)
+            if model.is_queueable(new):
+                self.queues.push(model.pending(new))
 
     async def refresh(self) -> None:
         await self.gauges.refresh(self.local, self.workloads)
@@ -534,9 +534,9 @@ def quiet() -> Events:
 def test_how_good_placements_are_is_counted_for_their_queue(name: str, labels: dict[str, str], want: int) -> None:
     """Once per admission that was written."""
     metrics = Metrics(clock=CLOCK)
-    admission = from_api.admission(HELD)
+    admission = model.admission(HELD)
     assert admission is not None
-    head = from_api.head(HELD, queue="team", topology_only=False, last_tried={})
+    head = model.head(HELD, queue="team", topology_only=False, last_tried={})
     quality = PlacementQuality(Algorithm.OPTIMAL, True, (LevelQuality("rack", 2, 1),))
     decision = Admit(head=head, admission=admission, quality=(quality,))
 
@@ -559,14 +559,12 @@ async def test_who_gets_a_host_again_on_which_it_failed_is_told_so() -> None:
 
     clock = FakeClock()
     events = EventRecorder(post=post, patch=patch, clock=clock, instance="test", lost=lambda _reason: None)
-    admission = from_api.admission(HELD)
+    admission = model.admission(HELD)
     assert admission is not None
     (held,) = admission.pod_sets
     domains = TopologyAssignment((HOSTNAME,), (Domain(("h1",), 1), Domain(("h3",), 1)))
     placed = replace(admission, pod_sets=(replace(held, topology=domains),))
-    head = replace(
-        from_api.head(HELD, queue="team", topology_only=False, last_tried={}), avoided=frozenset({"h1", "h2"})
-    )
+    head = replace(model.head(HELD, queue="team", topology_only=False, last_tried={}), avoided=frozenset({"h1", "h2"}))
 
     CycleObserver(Metrics(clock=CLOCK), Events(events), CLOCK).reserved(
         HELD, placed, decision=Admit(head=head, admission=placed)
@@ -611,7 +609,7 @@ def test_a_preemption_is_told_on_both_sides_with_priorities() -> None:
             posted.append((regarding.name, reason, message))
 
     metrics = Metrics(clock=CLOCK)
-    boosts = from_api.QueueOrder(boosts=True)
+    boosts = model.QueueOrder(boosts=True)
     observer = CycleObserver(metrics, Recorder(cast("EventRecorder", None)), CLOCK, boosts)
     admitted = Admitted(
         key="ns/victim",
@@ -672,9 +670,9 @@ def test_what_a_workload_ran_before_an_eviction_was_no_waiting(conditions: list[
     created = CLOCK.now() - timedelta(hours=1)
     held = workload(true("QuotaReserved"), true("Admitted"), *conditions)
     held = msgspec.structs.replace(held, metadata=msgspec.structs.replace(held.metadata, creation_timestamp=created))
-    admission = from_api.admission(held)
+    admission = model.admission(held)
     assert admission is not None
-    head = from_api.head(held, queue="team", topology_only=False, last_tried={})
+    head = model.head(held, queue="team", topology_only=False, last_tried={})
     is_ready = read(Condition, **true("PodsReady"))
     ready = msgspec.structs.replace(
         held, status=msgspec.structs.replace(held.status, conditions=(*held.status.conditions, is_ready))

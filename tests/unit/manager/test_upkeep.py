@@ -16,10 +16,10 @@ from kqueue.controllers.record import ObjectReference
 from kqueue.core.topology import HOSTNAME, NodeFacts, PodFacts
 from kqueue.core.workload import Flavor
 from kqueue.manager.upkeep import Auditor, ForeignGauges, NodeGauges, PodGauges, RoomGauges
+from kqueue.model import PodView
 from kqueue.observe import Metrics
 from kqueue.state.cache import Cache
 from kqueue.state.cache_audit import Told
-from kqueue.state.from_api import PodView
 from kqueue.state.not_running import NotRunning
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
 from kqueue.state.queues import Queues

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES
 from kqueue.core.preemption import Strategy
 from kqueue.scheduling.settings import LoopSettings
-from kqueue.state import from_api, status
+from kqueue.state import status
 from tests.unit.controllers.builders import (
     condition,
     make_cluster_queue,
@@ -53,7 +54,7 @@ async def let_go(world: Scheduled, queue: str) -> None:
     for name in [f"low-{i}" for i in range(6)]:
         obj = world.writer.newest(f"ns/{name}")
         assert obj is not None
-        if obj.metadata.uid not in staying and from_api.condition_true(obj, names.CONDITION_EVICTED):
+        if obj.metadata.uid not in staying and model.condition_true(obj, names.CONDITION_EVICTED):
             await world.writer.write(
                 f"ns/{name}",
                 lambda w: status.unreserve(w, reason="PendingEvaluation", message="", stamp=stamp, requeued=True),

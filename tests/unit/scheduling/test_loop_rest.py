@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.controllers.resources import CLUSTER_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES, WORKLOADS
 from kqueue.core.scan import ScanRules
 from kqueue.scheduling.loop import SchedulingLoop
 from kqueue.scheduling.settings import LoopSettings
-from kqueue.state import from_api
 from tests.unit.controllers.builders import World, condition, make_cluster_queue, make_flavor, make_workload, read
 from tests.unit.scheduling.scheduled import Scheduled
 from tests.unit.scheduling.worlds import HOST, three_teams
@@ -104,7 +104,7 @@ def set_nodes(world: World, **cpus: int) -> None:
             "metadata": {"name": name, "labels": {HOST: name, "pool": name}},
             "status": {"allocatable": {"cpu": str(amount), "pods": "9"}, "conditions": [condition("Ready")]},
         }
-        world.intake.on_node(None, from_api.node_facts(read(wire_core.Node, node)))
+        world.intake.on_node(None, model.node_facts(read(wire_core.Node, node)))
 
 
 async def test_tables_of_a_new_flavor_are_made_in_steps_between_which_others_run(

@@ -9,9 +9,9 @@ import pytest
 
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from kqueue.errors import ServerError
+from kqueue.model.pending import RequeueReason
 from kqueue.scheduling.settings import LoopSettings
 from kqueue.state import status
-from kqueue.state.pending import RequeueReason
 from tests.unit.controllers.builders import (
     JSON,
     condition,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES
 from kqueue.scheduling.settings import LoopSettings
-from kqueue.state import from_api
 from tests.unit.controllers.builders import (
     World,
     condition,
@@ -70,7 +70,7 @@ def hospital(make: Callable[..., Scheduled], *workloads: Any, settings: LoopSett
             "metadata": {"name": f"node-{host}", "labels": labels},
             "status": {"allocatable": {"cpu": str(amount), "pods": "9"}, "conditions": [condition("Ready")]},
         }
-        world.intake.on_node(None, from_api.node_facts(read(wire_core.Node, node)))
+        world.intake.on_node(None, model.node_facts(read(wire_core.Node, node)))
     world.add(*workloads)
     for workload in workloads:
         world.second_pass.ask(f"ns/{workload['metadata']['name']}")
@@ -83,4 +83,4 @@ def hosts_of(world: World, name: str = "a") -> dict[str, int]:
     """Host -> pods, as the server has it."""
     obj = read(wire.Workload, world.workload(name) or {})
     stored = obj.status.admission.pod_set_assignments[0].topology_assignment
-    return {domain.values[-1]: domain.count for domain in from_api.assignment(stored).domains}
+    return {domain.values[-1]: domain.count for domain in model.assignment(stored).domains}

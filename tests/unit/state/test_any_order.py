@@ -16,15 +16,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
 from kqueue.controllers.intake import Intake
 from kqueue.core.topology import NodeFacts
-from kqueue.state import from_api
+from kqueue.model.pending import RequeueReason
 from kqueue.state.cache import Cache
 from kqueue.state.holding import Holding
-from kqueue.state.pending import RequeueReason
 from kqueue.state.queues import Queues
 from tests.unit.controllers.builders import DAY, condition, read
 
@@ -42,7 +42,7 @@ def make_node(name: str, *, cpus: int = 8, pool: str = "a") -> NodeFacts:
         "metadata": {"name": name, "labels": {HOST: name, "rack": f"r-{name}", "pool": pool}},
         "status": {"allocatable": {"cpu": str(cpus), "pods": "99"}, "conditions": [condition("Ready")]},
     }
-    return from_api.node_facts(read(wire_core.Node, node))
+    return model.node_facts(read(wire_core.Node, node))
 
 
 def make_flavor(name: str, *, topology: str | None = None, pool: str | None = None) -> wire.ResourceFlavor:
@@ -112,13 +112,13 @@ def make_class(cpu: str) -> wire_core.RuntimeClass:
     return read(wire_core.RuntimeClass, obj)  # type: ignore[no-any-return]
 
 
-def make_pod(name: str, *, node: str, of: str = "", cpu: int = 1, phase: str = "Running") -> from_api.PodView:
+def make_pod(name: str, *, node: str, of: str = "", cpu: int = 1, phase: str = "Running") -> model.PodView:
     """A pod on a node that names a Workload, or none."""
     marks = {"kueue.x-k8s.io/podset-required-topology": "rack"}
     annotations = {**marks, "kueue.x-k8s.io/workload": of} if of else marks
     spec = {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}]}
     meta = {"name": name, "namespace": "ns", "uid": name, "annotations": annotations}
-    return from_api.pod_view(read(wire_core.Pod, {"metadata": meta, "spec": spec, "status": {"phase": phase}}))
+    return model.pod_view(read(wire_core.Pod, {"metadata": meta, "spec": spec, "status": {"phase": phase}}))
 
 
 CHECKS = {"admissionChecks": [{"name": "budget"}]}
@@ -350,15 +350,15 @@ def assert_everybody_waits_once(process: Process) -> None:
     waiting: dict[str, list[str]] = {name: [] for name in process.queues.names()}
     local: dict[str, int] = {}
     for workload in process.workloads():
-        key = from_api.workload_key(workload)
-        waits = from_api.is_queueable(workload) and process.cache.held.holding(key) is None
+        key = model.workload_key(workload)
+        waits = model.is_queueable(workload) and process.cache.held.holding(key) is None
         assert process.queues.is_known(key) is waits, key
         home = home_of(process, workload) if waits else None
         assert (process.queues.position(key) is not None) is (home is not None), key
         if home is not None:
             waiting[home].append(key)
         if waits:
-            local[from_api.local_queue_key(workload)] = local.get(from_api.local_queue_key(workload), 0) + 1
+            local[model.local_queue_key(workload)] = local.get(model.local_queue_key(workload), 0) + 1
     assert {name: sum(process.queues.counts(name)) for name in waiting} == {n: len(k) for n, k in waiting.items()}
     stands = (process.queues.stands(key) for key in process.queues.known())
     assert Counter(where[0] for where in stands if where is not None) == local
@@ -384,12 +384,12 @@ def begin_write(process: Process, pick: random.Random, key: str) -> Write:
     """A head is admitted, as the scheduling loop does it."""
     name = key.partition("/")[2]
     workload = process.told["workload", name]
-    decided = from_api.admission(with_reservation(workload, admission(pick, workload.spec.pod_sets[0].count), 0))
+    decided = model.admission(with_reservation(workload, admission(pick, workload.spec.pod_sets[0].count), 0))
     assert decided is not None
     holding = Holding(
         key=key,
         uid=workload.metadata.uid,
-        local_queue=from_api.local_queue_key(workload),
+        local_queue=model.local_queue_key(workload),
         admission=decided,
         requests=process.cache.requests.per_pod(workload),
         admitted=False,
@@ -412,7 +412,7 @@ def end_write(process: Process, pick: random.Random, write: Write, version: int)
         return
     with pytest.raises(ConnectionError), write.charged:
         raise ConnectionError
-    if workload is not None and from_api.is_queueable(workload) and process.cache.held.holding(key) is None:
+    if workload is not None and model.is_queueable(workload) and process.cache.held.holding(key) is None:
         process.queues.push(process.cache.requests.pending(workload))
 
 
@@ -574,7 +574,7 @@ async def test_what_was_taken_away_heals_when_it_returns(kind: str, name: str, s
 
         assert process.cache.quota.inactive("left") is None
         assert_everybody_waits_once(process)
-        waiting = [w for w in process.workloads() if process.queues.is_known(from_api.workload_key(w))]
+        waiting = [w for w in process.workloads() if process.queues.is_known(model.workload_key(w))]
         homes = [home_of(process, workload) for workload in waiting]
         assert process.queues.counts("left") == (homes.count("left"), 0)
     finally:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from kqueue.api.wire import kueue as wire
 from kqueue.core.quota import FlavorResource, potential_available
 from kqueue.core.topology import NodeFacts, PodFacts
+from kqueue.model import PodView, admission, requests_per_pod
 from kqueue.state.audit import Drift, Recounts
 from kqueue.state.cache import Cache
 from kqueue.state.cache_audit import Told
-from kqueue.state.from_api import PodView, admission, requests_per_pod
 from kqueue.state.holding import Holding
 
 HOST = "kubernetes.io/hostname"

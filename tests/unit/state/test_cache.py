@@ -12,11 +12,11 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.core.quota import FlavorResource, add_usage, available
 from kqueue.core.workload import Admission, Snapshot
-from kqueue.state import from_api
 from kqueue.state.cache import Cache
 from kqueue.state.cache_audit import Told
 from kqueue.state.holding import Holding
@@ -88,7 +88,7 @@ def make_cache() -> Cache:
             metadata={"name": name, "labels": {HOST: name, "pool": "gpu"}},
             status={"allocatable": {"cpu": "8", "pods": "110"}, "conditions": [{"type": "Ready", "status": "True"}]},
         )
-        cache.on_node(name, from_api.node_facts(node))
+        cache.on_node(name, model.node_facts(node))
     cache.quota.on_topology("dc", TOPOLOGY)
     cache.on_flavor("gpu", FLAVOR)
     cache.quota.on_cluster_queue("team", make_queue())
@@ -104,14 +104,14 @@ def free(cache: Cache) -> tuple[int, int]:
 
 def holding(workload: wire.Workload) -> Holding:
     """What a decision to admit this workload assumes."""
-    admission = from_api.admission(workload)
+    admission = model.admission(workload)
     assert admission is not None
     return Holding(
-        key=from_api.workload_key(workload),
+        key=model.workload_key(workload),
         uid=workload.metadata.uid,
         local_queue="ns/main",
         admission=admission,
-        requests=from_api.requests_per_pod(workload),
+        requests=model.requests_per_pod(workload),
         admitted=False,
         assumed=True,
     )
@@ -231,7 +231,7 @@ def test_a_part_of_a_cohort_that_cannot_be_read_is_logged_and_counts_for_nothing
 @pytest.mark.parametrize(("boosts", "priority"), [pytest.param(True, 4, id="counts"), pytest.param(False, 0, id="not")])
 def test_a_boost_counts_for_who_holds_quota(boosts: bool, priority: int) -> None:
     """It is preempted by its effective priority."""
-    cache = Cache(order=from_api.QueueOrder(boosts=boosts))
+    cache = Cache(order=model.QueueOrder(boosts=boosts))
     workload = make_workload("a", host="h1")
     annotations = {"kueue.x-k8s.io/priority-boost": "4"}
     boosted = msgspec.structs.replace(workload.metadata, annotations=annotations)
@@ -477,7 +477,7 @@ def test_an_answer_that_comes_after_the_watch_changes_nothing(news: wire.Workloa
 def moving(cache: Cache) -> Admission:
     """A workload holds host h1, and is about to move to h2."""
     cache.held.on_workload("ns/a", make_workload("a", host="h1"))
-    admission = from_api.admission(make_workload("a", host="h2"))
+    admission = model.admission(make_workload("a", host="h2"))
     assert admission is not None
     return admission
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kqueue.state import from_api
+from kqueue import model
 from kqueue.state.cache import Cache
 from tests.unit.state.test_cache import free, holding, make_cache, make_workload, version
 
@@ -85,7 +85,7 @@ def test_a_move_that_fails_goes_back_although_its_admission_was_not_seen_yet(ech
     charge = cache.held.assumed(holding(admitted))
     charge.confirm(admitted)
     charge.settle()
-    admission = from_api.admission(make_workload("a", host="h2"))
+    admission = model.admission(make_workload("a", host="h2"))
     assert admission is not None
     move = cache.held.moved("ns/a", admission)
     assert free(cache) == ON_H2

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kqueue import model
 from kqueue.api.wire import kueue as wire
-from kqueue.state import from_api
-from kqueue.state.from_api.neighbours import Neighbours
+from kqueue.model.neighbours import Neighbours
 from tests.unit.state.wire_objects import read
 
 JSON = dict[str, Any]
@@ -47,7 +47,7 @@ def workload(*pod_sets: JSON) -> wire.Workload:
 
 def rules(*pod_sets: JSON) -> dict[str, tuple[list[str], tuple[str, ...]]]:
     """Per pod set with rules: whom it is apart from, and the labels of one domain."""
-    found = from_api.neighbours(workload(*pod_sets))
+    found = model.neighbours(workload(*pod_sets))
     return {name: (sorted(each.apart), each.one_domain) for name, each in found.items()}
 
 
@@ -124,7 +124,7 @@ def test_the_rule_of_one_pod_set_binds_the_other() -> None:
 
 def test_planning_hears_of_them() -> None:
     """The head that is planned has the rules of its pod sets."""
-    (one, other) = from_api.pod_sets.pod_sets_of(
+    (one, other) = model.pod_sets.pod_sets_of(
         workload(pod_set("one", **away()), pod_set("other", **near(key=RACK))), implied=False
     )
 
@@ -134,8 +134,8 @@ def test_planning_hears_of_them() -> None:
 
 def test_workloads_whose_labels_make_other_rules_are_not_equal() -> None:
     """Labels alone do not matter; what a selector finds among them does."""
-    plain = [from_api.asked_for(workload(pod_set(labels={"app": app}))) for app in ("train", "other")]
-    ruled = [from_api.asked_for(workload(pod_set(labels={"app": app}, **away()))) for app in ("train", "other")]
+    plain = [model.asked_for(workload(pod_set(labels={"app": app}))) for app in ("train", "other")]
+    ruled = [model.asked_for(workload(pod_set(labels={"app": app}, **away()))) for app in ("train", "other")]
 
     assert plain[0].pods == plain[1].pods
     assert ruled[0].pods != ruled[1].pods
@@ -143,5 +143,5 @@ def test_workloads_whose_labels_make_other_rules_are_not_equal() -> None:
 
 def test_without_rules_nothing_is_kept() -> None:
     """Most workloads have none."""
-    assert from_api.neighbours(workload(pod_set(), pod_set("other"))) == {}
-    assert Neighbours() == from_api.NO_RULES
+    assert model.neighbours(workload(pod_set(), pod_set("other"))) == {}
+    assert Neighbours() == model.NO_RULES

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
-from kqueue.state import from_api
 from kqueue.state.not_running import SILENT, NotRunning, not_running, sentences
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -37,7 +37,7 @@ def make_view(name: str = "p", *, conditions: Any = None, of: str = "w", owner: 
     meta |= {"annotations": {"kueue.x-k8s.io/workload": of}, "ownerReferences": [owner] if owner else []}
     status = {"phase": more.pop("phase", "Pending"), "conditions": scheduled() if conditions is None else conditions}
     pod = {"metadata": meta | more.pop("metadata", {}), "spec": more, "status": status}
-    return from_api.pod_view(msgspec.convert(pod, wire_core.Pod))
+    return model.pod_view(msgspec.convert(pod, wire_core.Pod))
 
 
 def make_workload(*conditions: dict[str, str], admitted: int = 5, owner: str = "job") -> wire.Workload:

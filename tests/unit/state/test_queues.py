@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kqueue.core.quota import FlavorResource
+from kqueue.model.pending import Pending, RequeueReason, Verdict
 from kqueue.state import queue_policy
-from kqueue.state.pending import Pending, RequeueReason, Verdict
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO, POLICIES, SHAPE_WIDE, STRICT_FIFO, QueuePolicy
 from kqueue.state.queues import Queues
 from kqueue.state.second_pass import SecondPass

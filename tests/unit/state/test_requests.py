@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.core.quota_requests import Counting, Transformation
 from kqueue.core.workload import Head
 from kqueue.errors import InvalidObjectError
-from kqueue.state import from_api
 from kqueue.state import requests as forms
 from kqueue.state.requests import Requests
 
@@ -355,7 +355,7 @@ def test_what_the_queues_know_is_not_taken_for_newer_objects(newer: wire.Workloa
     item = requests.pending(make_workload(requests={"cpu": "1"}))
     made = requests.head(newer, item, queue="team", topology_only=False, last_tried={})
 
-    assert made.pod_sets == from_api.head(newer, queue="team", topology_only=False, last_tried={}).pod_sets
+    assert made.pod_sets == model.head(newer, queue="team", topology_only=False, last_tried={}).pod_sets
 
 
 def test_a_change_between_queueing_and_trying_counts() -> None:

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.core.topology import Domain, TopologyAssignment
 from kqueue.core.workload import Admission, PodSetAssignment
-from kqueue.state import from_api, host_status, status
+from kqueue.state import host_status, status
 
 JSON = dict[str, Any]
 
@@ -88,7 +89,7 @@ def shown(workload: wire.Workload) -> dict[str, tuple[str, str]]:
 
 def condition(workload: wire.Workload, kind: str) -> JSON:
     """One condition as JSON."""
-    found = from_api.condition(workload.status.conditions, kind)
+    found = model.condition(workload.status.conditions, kind)
     assert found is not None
     return dict(msgspec.to_builtins(found))
 
@@ -276,7 +277,7 @@ def test_a_written_admission_is_read_back_as_it_was() -> None:
     workload = make_workload()
     written = after(workload, status.reserve(workload, ADMISSION, wanted=(), stamp=STAMP))
 
-    assert from_api.admission(written) == ADMISSION
+    assert model.admission(written) == ADMISSION
 
 
 def test_an_admission_is_written_in_the_words_of_the_api() -> None:

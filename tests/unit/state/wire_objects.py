@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.core.workload import Head
-from kqueue.state import from_api
 
 JSON = dict[str, Any]
 T = TypeVar("T")
@@ -90,7 +90,7 @@ def labelled(label: str) -> JSON:
 
 
 def head_of(workload: wire.Workload, *, topology_only: bool = False) -> Head:
-    return from_api.head(workload, queue="team", topology_only=topology_only, last_tried={})
+    return model.head(workload, queue="team", topology_only=topology_only, last_tried={})
 
 
 def reserved(assignments: list[JSON], **more: Any) -> wire.Workload:

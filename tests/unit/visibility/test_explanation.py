@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import utc_text
@@ -18,7 +19,6 @@ from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_
 from kqueue.core.workload import Claim
 from kqueue.errors import ConfigError, NotFoundError
 from kqueue.scheduling.settings import LoopSettings
-from kqueue.state import from_api
 from kqueue.state.heads import Heads
 from kqueue.state.not_running import NotRunning
 from kqueue.visibility.asked import JSON, Asked
@@ -479,7 +479,7 @@ def put_node(desk: Desk, name: str, rack: str, *, cpus: int = 4, **spec: Any) ->
             "conditions": [{"type": "Ready", "status": "True"}],
         },
     }
-    desk.world.intake.on_node(None, from_api.node_facts(msgspec.convert(body, wire_core.Node)))
+    desk.world.intake.on_node(None, model.node_facts(msgspec.convert(body, wire_core.Node)))
 
 
 async def test_one_that_runs_says_where_and_how_good_that_is(make: Callable[..., Desk]) -> None:

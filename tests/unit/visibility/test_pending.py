@@ -13,8 +13,8 @@ from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import ObjectMeta, OwnerReference
 from kqueue.clock import FakeClock
 from kqueue.errors import InvalidObjectError, NotFoundError
+from kqueue.model.pending import Pending, RequeueReason
 from kqueue.runtime.store import Store, split_key
-from kqueue.state.pending import Pending, RequeueReason
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
 from kqueue.state.queues import Queues
 from kqueue.visibility.asked import JSON, Asked

@@ -11,8 +11,8 @@ import msgspec
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
 from kqueue.core.topology import HOSTNAME, NodeFacts, PodFacts
+from kqueue.model.pending import Pending
 from kqueue.state.cache import Cache
-from kqueue.state.pending import Pending
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
 from kqueue.state.queues import Queues
 from kqueue.visibility.asked import Asked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.state.from_api.conditions import condition, condition_true
+from kqueue.model.conditions import condition, condition_true
 
 
 def is_owned_by_one_pod(obj: wire.Workload) -> bool:

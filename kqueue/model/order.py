@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
-from kqueue.state.from_api.conditions import NO_TIME, condition
+from kqueue.model.conditions import NO_TIME, condition
 
 
 def priority(obj: wire.Workload, order: QueueOrder | None = None) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import LabelSelector
@@ -14,7 +15,6 @@ from kqueue.api.wire.selectors import selector_matches
 from kqueue.core.quota import FlavorResource, Quota
 from kqueue.core.topology import Algorithm, Profile, Taint, Toleration
 from kqueue.core.workload import Preempts
-from kqueue.state import from_api
 from tests.unit.state.wire_objects import JSON, read
 
 # --- queues and flavors ----------------------------------------------------------------------------------------------
@@ -31,7 +31,7 @@ from tests.unit.state.wire_objects import JSON, read
 )
 def test_a_flavor_may_have_a_topology_by_name_or_inline(spec: JSON, want: str | None) -> None:
     """The name made for inline levels is none that an object could have."""
-    assert from_api.flavor(read(wire.ResourceFlavor, metadata={"name": "f"}, spec=spec)).topology == want
+    assert model.flavor(read(wire.ResourceFlavor, metadata={"name": "f"}, spec=spec)).topology == want
 
 
 def test_a_flavor_is_read_whole() -> None:
@@ -41,7 +41,7 @@ def test_a_flavor_is_read_whole() -> None:
         "nodeTaints": [{"key": "spot", "effect": "NoSchedule"}],
         "tolerations": [{"key": "spot", "operator": "Exists"}],
     }
-    flavor = from_api.flavor(read(wire.ResourceFlavor, metadata={"name": "f"}, spec=spec))
+    flavor = model.flavor(read(wire.ResourceFlavor, metadata={"name": "f"}, spec=spec))
 
     assert (flavor.name, flavor.node_labels) == ("f", {"pool": "gpu"})
     assert flavor.taints == (Taint("spot", "", "NoSchedule"),)
@@ -58,7 +58,7 @@ def test_the_quotas_of_a_queue_are_read_per_column() -> None:
     """Nominal and limits as integers; a limit of 0 is a limit, an absent one is none."""
     limits = {"borrowingLimit": "500m", "lendingLimit": 0}
     queue = make_queue([{"name": "cpu", "nominalQuota": "10", **limits}, {"name": "memory", "nominalQuota": "1Gi"}])
-    spec, columns, problem = from_api.queue_spec(queue)
+    spec, columns, problem = model.queue_spec(queue)
 
     assert columns == {
         FlavorResource("spot", "cpu"): Quota(10_000, 500, 0),
@@ -84,10 +84,10 @@ def test_the_quotas_of_a_queue_are_read_per_column() -> None:
 def test_the_weight_of_a_queue_is_read_exactly(sharing: JSON | None, billionths: int, problem: str) -> None:
     """Billionths; what cannot be read counts as 1, and keeps the queue from admitting with all else that is wrong."""
     queue = make_queue([{"name": "cpu", "nominalQuota": "many"}], fairSharing=sharing)
-    weight, why = from_api.weight(queue.spec.fair_sharing)
+    weight, why = model.weight(queue.spec.fair_sharing)
     assert weight == billionths
     assert (why.startswith(problem), bool(why)) == (True, bool(problem))
-    all_problems = from_api.queue_spec(queue)[2]
+    all_problems = model.queue_spec(queue)[2]
     assert "'many' is not a quantity" in all_problems
     assert problem in all_problems
 
@@ -101,7 +101,7 @@ def test_a_quota_that_cannot_be_read_does_not_hide_the_others() -> None:
             {"name": "gpu", "nominalQuota": "1", "lendingLimit": "-1"},
         ]
     )
-    _, columns, problem = from_api.queue_spec(queue)
+    _, columns, problem = model.queue_spec(queue)
 
     assert columns == {FlavorResource("spot", "memory"): Quota(1024)}
     assert "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota[cpu]: 'many' is not a quantity" in problem
@@ -142,7 +142,7 @@ def test_a_quota_that_cannot_be_read_does_not_hide_the_others() -> None:
 )
 def test_the_policies_of_a_queue_are_read(spec: JSON, changed: JSON) -> None:
     """Each policy sets its own switch and no other; the defaults are those of the API."""
-    made, _, _ = from_api.queue_spec(make_queue(**spec))
+    made, _, _ = model.queue_spec(make_queue(**spec))
     switches = {
         "borrow_before_next_flavor": True,
         "preempt_before_next_flavor": False,
@@ -202,7 +202,7 @@ def test_a_queue_may_choose_how_its_pods_are_placed(chosen: dict[str, str], prof
     queue = make_queue()
     queue = msgspec.structs.replace(queue, metadata=msgspec.structs.replace(queue.metadata, annotations=chosen))
 
-    spec, _, problem = from_api.queue_spec(queue, Profile(unconstrained=Algorithm.BEST_FIT))
+    spec, _, problem = model.queue_spec(queue, Profile(unconstrained=Algorithm.BEST_FIT))
 
     assert (spec.profile, problem) == (profile, "")
 
@@ -228,11 +228,11 @@ def test_a_queue_may_protect_its_workloads_for_a_time(text: str | None, seconds:
         without, metadata=msgspec.structs.replace(without.metadata, annotations=annotations)
     )
 
-    spec, _, why = from_api.queue_spec(queue)
+    spec, _, why = model.queue_spec(queue)
 
     assert spec.minimum_runtime == seconds
     assert why == (f"metadata.annotations[kqueue.dev/minimum-runtime]: {problem}" if problem else "")
-    assert from_api.same_queue(queue, without) is (text is None)
+    assert model.same_queue(queue, without) is (text is None)
 
 
 def test_a_profile_that_does_not_exist_is_named_with_the_remedy() -> None:
@@ -241,7 +241,7 @@ def test_a_profile_that_does_not_exist_is_named_with_the_remedy() -> None:
     annotations = {"kqueue.dev/placement-profile": "tight"}
     queue = msgspec.structs.replace(queue, metadata=msgspec.structs.replace(queue.metadata, annotations=annotations))
 
-    _, _, problem = from_api.queue_spec(queue)
+    _, _, problem = model.queue_spec(queue)
 
     assert "metadata.annotations[kqueue.dev/placement-profile]: 'tight' is no profile" in problem
     assert "use one of BestFit, LeastFreeCapacity, optimal, balanced" in problem

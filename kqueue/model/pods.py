@@ -12,8 +12,8 @@ from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire.meta import ObjectMeta, OwnerReference
 from kqueue.core.topology import PodFacts
-from kqueue.state.from_api.conditions import NO_TIME, condition
-from kqueue.state.from_api.resources import template_requests
+from kqueue.model.conditions import NO_TIME, condition
+from kqueue.model.resources import template_requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from kqueue.state.from_api.conditions import condition, condition_true, is_active, since
-from kqueue.state.from_api.holdings import admission, assignment, finished_places
-from kqueue.state.from_api.neighbours import NO_RULES, neighbours
-from kqueue.state.from_api.nodes import node_facts, node_rules, taint, toleration
-from kqueue.state.from_api.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, priority, queue_time
-from kqueue.state.from_api.pod_sets import ended_pods, pod_set, requests_per_pod, template_path, topology_request
-from kqueue.state.from_api.pods import CustomOwner, ElasticPod, GangPod, PodView, UnboundPod, controller_of, pod_view
-from kqueue.state.from_api.profiles import profile_name
-from kqueue.state.from_api.quota_objects import (
+from kqueue.model.conditions import condition, condition_true, is_active, since
+from kqueue.model.holdings import admission, assignment, finished_places
+from kqueue.model.neighbours import NO_RULES, neighbours
+from kqueue.model.nodes import node_facts, node_rules, taint, toleration
+from kqueue.model.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, priority, queue_time
+from kqueue.model.pod_sets import ended_pods, pod_set, requests_per_pod, template_path, topology_request
+from kqueue.model.pods import CustomOwner, ElasticPod, GangPod, PodView, UnboundPod, controller_of, pod_view
+from kqueue.model.profiles import profile_name
+from kqueue.model.quota_objects import (
     cohort_problem,
     flavor,
     inline_topology,
@@ -20,9 +20,9 @@ from kqueue.state.from_api.quota_objects import (
     same_queue,
     weight,
 )
-from kqueue.state.from_api.resources import amounts, pod_resources, template_requests
-from kqueue.state.from_api.waiting import asked_for, head, pending
-from kqueue.state.from_api.workloads import (
+from kqueue.model.resources import amounts, pod_resources, template_requests
+from kqueue.model.waiting import asked_for, head, pending
+from kqueue.model.workloads import (
     HOLDS,
     WAITS,
     is_admitted,

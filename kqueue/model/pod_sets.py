@@ -9,9 +9,9 @@ from kqueue.core.pod_requests import Amounts
 from kqueue.core.topology import PodSetRequest, SliceLayer, TopologyRequest
 from kqueue.core.workload import PodSet
 from kqueue.errors import InvalidObjectError
-from kqueue.state.from_api.neighbours import NO_RULES, Neighbours, neighbours
-from kqueue.state.from_api.nodes import node_rules
-from kqueue.state.from_api.resources import template_requests
+from kqueue.model.neighbours import NO_RULES, Neighbours, neighbours
+from kqueue.model.nodes import node_rules
+from kqueue.model.resources import template_requests
 
 
 def ended_pods(obj: wire.Workload) -> tuple[tuple[str, int], ...]:

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from kqueue.api.wire import core as wire_core
 from kqueue.core.topology import NodeFacts, NodeRules, NodeTerm, Requirement, Taint, Toleration, WeightedTerm
-from kqueue.state.from_api.conditions import NO_TIME, condition
-from kqueue.state.from_api.resources import amounts
+from kqueue.model.conditions import NO_TIME, condition
+from kqueue.model.resources import amounts
 
 
 def node_facts(node: wire_core.Node) -> NodeFacts:

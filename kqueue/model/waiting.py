@@ -13,13 +13,13 @@ import msgspec
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.workload import Head, PodSet, Replaced
-from kqueue.state.from_api.conditions import condition
-from kqueue.state.from_api.neighbours import neighbours
-from kqueue.state.from_api.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, priority, queue_time
-from kqueue.state.from_api.pod_sets import ended_pods, pod_sets_of
-from kqueue.state.from_api.profiles import chosen_algorithm, profile_name
-from kqueue.state.from_api.workloads import local_queue_key, replaced_key, workload_key
-from kqueue.state.pending import Asked, Pending
+from kqueue.model.conditions import condition
+from kqueue.model.neighbours import neighbours
+from kqueue.model.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, priority, queue_time
+from kqueue.model.pending import Asked, Pending
+from kqueue.model.pod_sets import ended_pods, pod_sets_of
+from kqueue.model.profiles import chosen_algorithm, profile_name
+from kqueue.model.workloads import local_queue_key, replaced_key, workload_key
 
 
 def pending(

@@ -14,9 +14,9 @@ from kqueue.core.quota import FlavorResource, Quota
 from kqueue.core.topology import DEFAULT_PROFILE, Profile
 from kqueue.core.workload import Flavor, Preempts, QueueSpec, ResourceGroup
 from kqueue.errors import InvalidObjectError
-from kqueue.state.from_api.nodes import taint, toleration
-from kqueue.state.from_api.profiles import chosen_algorithm
-from kqueue.state.from_api.resources import amounts
+from kqueue.model.nodes import taint, toleration
+from kqueue.model.profiles import chosen_algorithm
+from kqueue.model.resources import amounts
 
 
 def flavor(obj: wire.ResourceFlavor) -> Flavor:

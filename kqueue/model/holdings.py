@@ -8,8 +8,8 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.topology import TopologyAssignment, decode
 from kqueue.core.workload import Admission, PodSetAssignment
-from kqueue.state.from_api.conditions import condition_true
-from kqueue.state.from_api.resources import amounts
+from kqueue.model.conditions import condition_true
+from kqueue.model.resources import amounts
 
 
 def admission(obj: wire.Workload, *, reclaims: bool = True) -> Admission | None:

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.core.topology import NodeFacts, NodeRules, NodeTerm, PodFacts, Requirement, Taint, Toleration, WeightedTerm
 from kqueue.errors import InvalidObjectError
-from kqueue.state import from_api
 from tests.unit.state.wire_objects import (
     JSON,
     PREFIX,
@@ -40,12 +40,12 @@ from tests.unit.state.wire_objects import (
     ("look", "path"),
     [
         pytest.param(
-            lambda bad: from_api.node_facts(make_node(status={"allocatable": {"cpu": bad}})),
+            lambda bad: model.node_facts(make_node(status={"allocatable": {"cpu": bad}})),
             "status.allocatable[cpu]",
             id="of-a-node",
         ),
         pytest.param(
-            lambda bad: from_api.pod_view(make_pod(nodeName="n1", **asking(cpu=bad))),
+            lambda bad: model.pod_view(make_pod(nodeName="n1", **asking(cpu=bad))),
             "spec.containers[0].resources.requests[cpu]",
             id="of-a-pod",
         ),
@@ -73,7 +73,7 @@ from tests.unit.state.wire_objects import (
             id="of-a-pod-as-a-whole",
         ),
         pytest.param(
-            lambda bad: from_api.admission(reserved([{"name": "main", "resourceUsage": {"cpu": bad}}])),
+            lambda bad: model.admission(reserved([{"name": "main", "resourceUsage": {"cpu": bad}}])),
             "status.admission.podSetAssignments[main].resourceUsage[cpu]",
             id="of-an-admission",
         ),
@@ -98,7 +98,7 @@ def test_a_workload_with_one_unreadable_pod_set_still_shows_the_others() -> None
         pod_sets=[{"name": "bad", "template": {"spec": bad}}, {"name": "good", "template": {"spec": good}}]
     )
 
-    assert from_api.requests_per_pod(workload) == {"bad": {}, "good": {"cpu": 1000, "memory": 1024}}
+    assert model.requests_per_pod(workload) == {"bad": {}, "good": {"cpu": 1000, "memory": 1024}}
 
 
 # --- nodes and pods --------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def test_a_node_is_read_whole() -> None:
     """Labels, amounts in integers, taints in order, and whether it takes pods."""
     node = make_node(unschedulable=True, taints=[{"key": "gpu", "value": "yes", "effect": "NoSchedule"}])
 
-    assert from_api.node_facts(node) == NodeFacts(
+    assert model.node_facts(node) == NodeFacts(
         name="n1",
         labels={"rack": "r1"},
         allocatable={"cpu": 7500, "memory": 1 << 30},
@@ -121,7 +121,7 @@ def test_a_node_is_read_whole() -> None:
 def test_equal_nodes_share_what_they_have_in_common() -> None:
     """A hundred thousand nodes are of a few kinds: amounts and values of labels are kept once."""
     first, second = (
-        from_api.node_facts(
+        model.node_facts(
             msgspec.json.decode(
                 b'{"metadata":{"name":"n","labels":{"zone":"z-1"}},"status":{"allocatable":{"cpu":"8","pods":"110"}}}',
                 type=wire_core.Node,
@@ -149,7 +149,7 @@ def test_equal_nodes_share_what_they_have_in_common() -> None:
 )
 def test_a_node_is_ready_only_when_it_says_so(conditions: list[JSON], ready: bool) -> None:
     """Silence is not readiness."""
-    assert from_api.node_facts(make_node(status={"conditions": conditions})).ready is ready
+    assert model.node_facts(make_node(status={"conditions": conditions})).ready is ready
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_node_is_ready_only_when_it_says_so(conditions: list[JSON], ready: boo
 )
 def test_since_when_a_node_is_not_ready(conditions: list[JSON], since: datetime | None) -> None:
     """A node without the condition is told apart from one that lost it."""
-    assert from_api.node_facts(make_node(status={"conditions": conditions})).not_ready_since == since
+    assert model.node_facts(make_node(status={"conditions": conditions})).not_ready_since == since
 
 
 MARKED = {PREFIX + "podset-required-topology": "rack"}
@@ -190,7 +190,7 @@ MARKED = {PREFIX + "podset-required-topology": "rack"}
 )
 def test_pods_take_room_while_they_are_on_a_node(pod: wire_core.Pod, counts: bool) -> None:
     """Whatever marks they carry: the ledger compares them with what their Workload holds there."""
-    assert (from_api.pod_view(pod).bound is not None) is counts
+    assert (model.pod_view(pod).bound is not None) is counts
 
 
 def test_a_pod_of_others_takes_what_its_containers_ask_for() -> None:
@@ -201,8 +201,8 @@ def test_a_pod_of_others_takes_what_its_containers_ask_for() -> None:
     ]
     pod = make_pod(nodeName="n1", initContainers=init, overhead={"cpu": "10m"}, **asking(cpu="1", memory="4Ki"))
 
-    view = from_api.pod_view(pod)
-    assert view == from_api.PodView("ns/p", PodFacts(node="n1", requests=(("cpu", 3110), ("memory", 4096))))
+    view = model.pod_view(pod)
+    assert view == model.PodView("ns/p", PodFacts(node="n1", requests=(("cpu", 3110), ("memory", 4096))))
 
 
 BY_JOB = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "job", "controller": True}]
@@ -228,7 +228,7 @@ OF_W = {PREFIX + "workload": "w"}
 )  # fmt: skip
 def test_only_pods_that_may_run_for_the_job_need_its_quota(pod: wire_core.Pod, needs: bool, stray: bool) -> None:
     """Anybody may write the name of a Workload onto a pod; one that can never run keeps nothing from others."""
-    view = from_api.pod_view(pod)
+    view = model.pod_view(pod)
 
     assert view.needs_quota({"job"}) is needs
     assert view.stray_of == ("ns/w" if stray else "")
@@ -236,7 +236,7 @@ def test_only_pods_that_may_run_for_the_job_need_its_quota(pod: wire_core.Pod, n
 
 def test_equal_requests_are_kept_once() -> None:
     """Thousands of pods of one DaemonSet share one tuple."""
-    first, second = (from_api.pod_view(make_pod(nodeName=n, **asking(cpu="123m"))).bound for n in ("n1", "n2"))
+    first, second = (model.pod_view(make_pod(nodeName=n, **asking(cpu="123m"))).bound for n in ("n1", "n2"))
 
     assert first is not None
     assert second is not None
@@ -254,7 +254,7 @@ def test_a_pod_of_a_gang_is_known_by_its_workload_and_pod_set() -> None:
         nodeSelector={"rack": "r1"},
     )
 
-    assert from_api.pod_view(pod).gang == from_api.GangPod(
+    assert model.pod_view(pod).gang == model.GangPod(
         key="ns/p",
         uid="u",
         resource_version="5",
@@ -276,7 +276,7 @@ def test_a_pod_of_a_gang_is_known_by_who_controls_it() -> None:
         {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "1"},
         {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "2", "controller": True},
     ]
-    gang = from_api.pod_view(make_pod(annotations=MARKED | {PREFIX + "workload": "w"}, owners=owners)).gang
+    gang = model.pod_view(make_pod(annotations=MARKED | {PREFIX + "workload": "w"}, owners=owners)).gang
 
     assert gang is not None
     assert gang.controller == ("batch/v1/Job", "2")
@@ -291,12 +291,12 @@ def test_a_pod_of_a_gang_is_known_by_who_controls_it() -> None:
 )  # fmt: skip
 def test_pods_are_found_by_what_their_workloads_share(annotations: JSON, want: str) -> None:
     """A Workload and the pods that it is to place name the same."""
-    gang = from_api.pod_view(make_pod(annotations=MARKED | annotations | {PREFIX + "workload": "w"})).gang
+    gang = model.pod_view(make_pod(annotations=MARKED | annotations | {PREFIX + "workload": "w"})).gang
     metadata = {"name": "w", "namespace": "ns", "annotations": annotations}
     workload = msgspec.convert({"metadata": metadata}, wire.Workload)
 
     assert gang is not None
-    assert (gang.siblings, from_api.siblings_key(workload)) == (want, want)
+    assert (gang.siblings, model.siblings_key(workload)) == (want, want)
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_pods_are_found_by_what_their_workloads_share(annotations: JSON, want: s
 )
 def test_a_gang_pod_may_be_labelled_in_two_ways(labels: JSON, annotations: JSON, want: tuple[str, str] | None) -> None:
     """The aliases are read where the usual names are missing."""
-    gang = from_api.pod_view(make_pod(labels=labels, annotations=MARKED | annotations)).gang
+    gang = model.pod_view(make_pod(labels=labels, annotations=MARKED | annotations)).gang
 
     assert (None if gang is None else (gang.workload, gang.pod_set)) == want
 
@@ -328,7 +328,7 @@ def test_a_gang_pod_is_gated_by_the_topology_gate_alone() -> None:
 
     def gated(*gates: str) -> bool:
         pod = make_pod(annotations=MARKED | {PREFIX + "workload": "w"}, schedulingGates=[{"name": g} for g in gates])
-        gang = from_api.pod_view(pod).gang
+        gang = model.pod_view(pod).gang
         assert gang is not None
         return gang.gated
 
@@ -352,7 +352,7 @@ def test_the_rules_of_a_template_are_read_whole() -> None:
     )
     pool = NodeTerm((Requirement("pool", "In", ("a", "b")),))
 
-    assert from_api.node_rules(spec) == NodeRules(
+    assert model.node_rules(spec) == NodeRules(
         selector=(("a", "2"), ("z", "1")),
         required=(pool, NodeTerm((), (Requirement("metadata.name", "In", ("n1",)),))),
         tolerations=(Toleration(operator="Exists"), Toleration("k", "", "v", "NoSchedule")),
@@ -364,9 +364,9 @@ def test_no_required_affinity_is_not_the_same_as_one_that_nothing_meets() -> Non
     """A template without terms demands nothing; an empty list of terms matches nothing."""
     empty: JSON = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
 
-    assert from_api.node_rules(read(wire_core.PodSpec)).required is None
-    assert from_api.node_rules(read(wire_core.PodSpec, affinity={"nodeAffinity": {}})).required is None
-    assert from_api.node_rules(read(wire_core.PodSpec, affinity=empty)).required == ()
+    assert model.node_rules(read(wire_core.PodSpec)).required is None
+    assert model.node_rules(read(wire_core.PodSpec, affinity={"nodeAffinity": {}})).required is None
+    assert model.node_rules(read(wire_core.PodSpec, affinity=empty)).required == ()
 
 
 # --- workloads -------------------------------------------------------------------------------------------------------
@@ -377,7 +377,7 @@ def test_pods_of_one_form_share_their_requests_and_others_do_not() -> None:
 
     def requests(**spec: Any) -> Any:
         pod = read(wire_core.Pod, metadata={"name": "p", "namespace": "n"}, spec={"nodeName": "h", **spec})
-        facts = from_api.pod_view(pod).bound
+        facts = model.pod_view(pod).bound
         assert facts is not None
         return facts.requests
 

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.core.quota import FlavorResource
 from kqueue.core.topology import Algorithm, SliceLayer, TopologyRequest
-from kqueue.state import from_api
-from kqueue.state.from_api import QueueOrder
+from kqueue.model import QueueOrder
 from tests.unit.state.wire_objects import (
     CREATED,
     JSON,
@@ -51,7 +51,7 @@ from tests.unit.state.wire_objects import (
 )
 def test_who_may_wait_in_a_queue(workload: wire.Workload, may: bool) -> None:
     """Only who could be admitted: not gated, not over, no reservation, not on hold."""
-    assert from_api.is_queueable(workload) is may
+    assert model.is_queueable(workload) is may
 
 
 OWNED = {"ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}]}
@@ -70,7 +70,7 @@ HOLDS = {"admission": {"clusterQueue": "q", "podSetAssignments": []}}
 )  # fmt: skip
 def test_what_is_over_holds_nothing(workload: wire.Workload, over: bool) -> None:
     """Quota goes with the last pod, also of what its user has switched off."""
-    assert from_api.is_over(workload) is over
+    assert model.is_over(workload) is over
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_the_place_in_the_queue_is_by_creation_but_for_some_evictions(
     """Who could not use its quota goes to the back; who lost it to others does not."""
     workload = make_workload(conditions={} if evicted is None else {"Evicted": evicted})
 
-    assert from_api.queue_time(workload) == want
-    assert from_api.pending(workload).timestamp == want
+    assert model.queue_time(workload) == want
+    assert model.pending(workload).timestamp == want
     assert head_of(workload).timestamp == want
 
 
@@ -126,8 +126,8 @@ def test_the_configuration_says_which_evictions_move_a_workload_back(
     """While it waits and, for whoever may preempt it, while it runs."""
     workload = make_workload(conditions=conditions)
 
-    assert from_api.pending(workload, order).timestamp == want
-    assert from_api.head(workload, queue="q", topology_only=False, last_tried={}, order=order).timestamp == want
+    assert model.pending(workload, order).timestamp == want
+    assert model.head(workload, queue="q", topology_only=False, last_tried={}, order=order).timestamp == want
 
 
 BOOSTED = "kueue.x-k8s.io/priority-boost"
@@ -153,25 +153,25 @@ def test_a_boost_is_a_part_of_the_priority(boost: str, counts: bool, want: int) 
     """For whoever waits and whoever runs; a change of it alone is news, and another shape."""
     order, metadata = QueueOrder(boosts=counts), {"annotations": {BOOSTED: boost}}
     workload, plain = make_workload(priority=7, metadata=metadata), make_workload(priority=7)
-    item = from_api.pending(workload, order)
+    item = model.pending(workload, order)
 
     assert item.priority == want
-    assert from_api.head(workload, queue="q", topology_only=False, last_tried={}, order=order).priority == want
-    same = from_api.pending(plain, order)
+    assert model.head(workload, queue="q", topology_only=False, last_tried={}, order=order).priority == want
+    same = model.pending(plain, order)
     assert (item.shape == same.shape, item.version == same.version) == (want == 7, want == 7)
 
 
 def test_a_pending_workload_knows_its_place() -> None:
     """Key, queue, priority and until when it is to wait."""
     state = {"requeueState": {"count": 1, "requeueAt": "2026-01-01T02:00:00Z"}}
-    item = from_api.pending(
+    item = model.pending(
         make_workload(priority=7, status=state, conditions={"Requeued": ("False", "PodsReadyTimeout")})
     )
 
     assert (item.key, item.uid, item.local_queue, item.priority) == ("ns/w", "u", "ns/main", 7)
     assert (item.not_before, item.on_hold) == (MOVED, True)
-    assert from_api.pending(make_workload(queueName=None)).local_queue == "ns/"
-    assert not from_api.pending(make_workload(conditions={"Requeued": ("True", "BackoffFinished")})).on_hold
+    assert model.pending(make_workload(queueName=None)).local_queue == "ns/"
+    assert not model.pending(make_workload(conditions={"Requeued": ("True", "BackoffFinished")})).on_hold
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_equal_requests_have_equal_shapes_and_changes_that_matter_change_the_ver
     other: wire.Workload, same_shape: bool, same_version: bool
 ) -> None:
     """Equals are parked together; a parked one is tried again when what decides about it has changed."""
-    one, two = from_api.pending(make_workload()), from_api.pending(other)
+    one, two = model.pending(make_workload()), model.pending(other)
 
     assert (one.shape == two.shape) is same_shape
     assert (one.version == two.version) is same_version
@@ -268,7 +268,7 @@ def test_a_head_has_what_its_pods_ask_for() -> None:
         status={"reclaimablePods": [{"name": "a", "count": 1}, {"name": "b", "count": 3}]},
         priority=3,
     )
-    head = from_api.head(workload, queue="team", topology_only=False, last_tried={("a", "cpu"): 1})
+    head = model.head(workload, queue="team", topology_only=False, last_tried={("a", "cpu"): 1})
     a, b = head.pod_sets
 
     assert (head.key, head.uid, head.queue, head.priority) == ("ns/w", "u", "team", 3)
@@ -301,7 +301,7 @@ def test_pods_that_have_ended_give_their_quota_back(admitted: int | None, reclai
         pod_sets=[{"name": "main", "count": 10, "template": {}}],
         status={"reclaimablePods": [{"name": "main", "count": reclaimable}]},
     )
-    admission = from_api.admission(workload)
+    admission = model.admission(workload)
 
     assert admission is not None
     assert admission.usage() == {FlavorResource("spot", "cpu"): want}
@@ -323,7 +323,7 @@ def test_places_that_were_given_back_are_not_held() -> None:
         pod_sets=[{"name": name, "count": 3, "template": {}} for name in ("main", "other")],
         status={"finishedPods": [{"name": name, "topologyAssignment": on_racks(r1=1)} for name in ("main", "gone")]},
     )
-    admission = from_api.admission(workload)
+    admission = model.admission(workload)
 
     assert admission is not None
     held = [p.topology and {d.values[0]: d.count for d in p.topology.domains} for p in admission.pod_sets]
@@ -332,7 +332,7 @@ def test_places_that_were_given_back_are_not_held() -> None:
 
 def test_usage_without_a_flavor_is_not_charged() -> None:
     """There is no column that it could be charged to."""
-    admission = from_api.admission(
+    admission = model.admission(
         reserved([{"name": "main", "flavors": {"cpu": "spot"}, "resourceUsage": {"cpu": "1", "memory": "1Gi"}}])
     )
 
@@ -352,7 +352,7 @@ def test_usage_without_a_flavor_is_not_charged() -> None:
 )
 def test_without_a_reservation_nothing_is_held(workload: wire.Workload) -> None:
     """Both the condition and the admission must be there."""
-    assert from_api.admission(workload) is None
+    assert model.admission(workload) is None
 
 
 @pytest.mark.parametrize(
@@ -390,4 +390,4 @@ def test_a_workload_may_choose_how_its_pods_are_placed(
 )
 def test_a_slice_says_which_one_it_replaces(metadata: JSON, key: str | None) -> None:
     """Only within its namespace: what others hold is not its to take."""
-    assert from_api.replaced_key(make_workload(metadata=metadata)) == key
+    assert model.replaced_key(make_workload(metadata=metadata)) == key

@@ -40,7 +40,7 @@ def quota(
 
     Exit codes: 0 done; 1 the answer was refused or did not come; 2 the call is wrong.
     """
-    from kqueue.cli.glance.asking import quotas
+    from kqueue.cli.dashboard.asking import quotas
     from kqueue.cli.output import show
     from kqueue.runtime.loop import run
 
@@ -52,7 +52,7 @@ def quota(
 
     answer, namespace, why = run(look())
     if output is Output.TEXT:
-        from kqueue.cli.glance.quotas import print_quotas
+        from kqueue.cli.dashboard.quotas import print_quotas
 
         print_quotas(answer, namespace)
     else:

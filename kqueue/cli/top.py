@@ -26,7 +26,7 @@ class _What(StrEnum):
 
 
 class _Order(StrEnum):
-    """As `glance.queues.Order`, which is not loaded before it is needed."""
+    """As `dashboard.queues.Order`, which is not loaded before it is needed."""
 
     PENDING = "pending"
     WAIT = "wait"
@@ -78,7 +78,7 @@ async def _run(
     output: Output,
     reach: Reach,
 ) -> None:
-    from kqueue.cli.glance import asking
+    from kqueue.cli.dashboard import asking
 
     async with reach.session(quick=live) as session:
 
@@ -114,8 +114,8 @@ def _collected(refused: list[ForbiddenError]) -> Iterator[None]:
 
 
 def _print(found: dict[str, Any], order: _Order, resources: list[str], output: Output) -> None:
-    from kqueue.cli.glance.printing import print_queues, print_topologies
-    from kqueue.cli.glance.queues import Order
+    from kqueue.cli.dashboard.printing import print_queues, print_topologies
+    from kqueue.cli.dashboard.queues import Order
     from kqueue.cli.output import printable, show
 
     if output is not Output.TEXT:
@@ -134,7 +134,7 @@ def _print(found: dict[str, Any], order: _Order, resources: list[str], output: O
 async def _follow(ask: Any, every: float, page: Any) -> None:
     from rich.console import Console
 
-    from kqueue.cli.glance.live import follow
+    from kqueue.cli.dashboard.live import follow
     from kqueue.clock import SystemClock
 
     await follow(ask, page, console=Console(highlight=False, emoji=False), clock=SystemClock(), seconds=every)
@@ -144,8 +144,8 @@ def _pages(order: _Order, resources: list[str]) -> Any:
     from rich.console import Group, RenderableType
     from rich.text import Text
 
-    from kqueue.cli.glance.queues import Order
-    from kqueue.cli.glance.screen import queue_page, topology_page
+    from kqueue.cli.dashboard.queues import Order
+    from kqueue.cli.dashboard.screen import queue_page, topology_page
     from kqueue.cli.output import printable
 
     def page(found: dict[str, Any], height: int) -> RenderableType:

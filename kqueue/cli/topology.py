@@ -67,7 +67,7 @@ def show_topology(
 
     IDLE are nodes on which no workload holds anything.  `kqueue topology show NAME` is the same.
     """
-    from kqueue.cli.glance.asking import Wish, topologies
+    from kqueue.cli.dashboard.asking import Wish, topologies
     from kqueue.cli.output import show
     from kqueue.runtime.loop import run
 
@@ -81,7 +81,7 @@ def show_topology(
     if output is not Output.TEXT:
         show(answer, output)
         return
-    from kqueue.cli.glance.printing import print_topologies
+    from kqueue.cli.dashboard.printing import print_topologies
 
     print_topologies(answer.get("items", [answer]), resource or ())
 

@@ -10,7 +10,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
 from kqueue.clock import Clock
 from kqueue.controllers.blockers import REFUSED, Blockers
-from kqueue.controllers.owed import UNTRIED, Owed
+from kqueue.controllers.pending_notifications import UNTRIED, PendingNotifications
 from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.runtime.store import Store
 from kqueue.runtime.turns import Turns
@@ -61,13 +61,13 @@ class Explainer:
         self._blockers, self._cache, self._queues = blockers, cache, queues
         self._clock, self._tell_after, self._at_once = clock, tell_after, at_once
         self._started = clock.now()
-        self.owed = Owed()
+        self.pending_notifications = PendingNotifications()
         """Workloads that say nothing of a try."""
-        workloads.subscribe(self.owed.observe)
+        workloads.subscribe(self.pending_notifications.observe)
 
     def look(self, key: str) -> None:
         """Give a Workload whose first reason is known a turn to say it."""
-        if self.owed.is_first(key) and self._queues.bulk_verdict(key) is not None:
+        if self.pending_notifications.is_first(key) and self._queues.bulk_verdict(key) is not None:
             self._take_turn(key)
 
     def _take_turn(self, key: str) -> None:

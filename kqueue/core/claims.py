@@ -27,7 +27,7 @@ from typing import cast
 from kqueue.core import quota
 from kqueue.core.charging import same_hosts
 from kqueue.core.mention import Mention
-from kqueue.core.outlook import Outlook, come_true
+from kqueue.core.pending_changes import PendingChanges
 from kqueue.core.preemption.simulation import Simulation, simulate
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.topology.node import PODS
@@ -66,7 +66,7 @@ class Claims:
         """Who has to leave for any claim, by uid."""
         self._leave_for = Counter[str]()
         """For how many claims each of them leaves."""
-        self._outlook = Outlook(snapshot)
+        self._changes = PendingChanges(snapshot)
         """All that is different when claims are as they will be, but for what is new."""
         self._new: dict[str, _Kept] = {}
         self._new_leaving: dict[str, Admitted] = {}
@@ -157,13 +157,13 @@ class Claims:
             return
         self._charge(kept, -1)
         if self._new.pop(uid, None) is None:
-            self._come(self._outlook, kept, -1)
+            self._come(self._changes, kept, -1)
         for leaver, victim in kept.leavers.items():
             self._leave_for[leaver] -= 1
             if not self._leave_for[leaver]:
                 del self._leaving[leaver], self._leave_for[leaver]
                 if self._new_leaving.pop(leaver, None) is None:
-                    _leave(self._outlook, victim, -1)
+                    _leave(self._changes, victim, -1)
         self._without_leaving = None
 
     def without(self, uid: str) -> AbstractContextManager[None]:
@@ -212,24 +212,24 @@ class Claims:
         self._snapshot.admitted = self._admitted_without_leaving(staying)
         try:
             with simulate(self._snapshot) as simulation:
-                come_true((self._summed_up(), *self._but(own, staying)), simulation)
+                PendingChanges.apply((self._summed_up(), *self._but(own, staying)), simulation)
                 yield
         finally:
             self._snapshot.admitted = before
 
-    def _summed_up(self) -> Outlook:
+    def _summed_up(self) -> PendingChanges:
         for kept in self._new.values():
-            self._come(self._outlook, kept, 1)
+            self._come(self._changes, kept, 1)
         for victim in self._new_leaving.values():
-            _leave(self._outlook, victim, 1)
+            _leave(self._changes, victim, 1)
         self._new.clear()
         self._new_leaving.clear()
-        return self._outlook
+        return self._changes
 
-    def _but(self, own: _Kept | None, staying: Mapping[str, Admitted]) -> Iterator[Outlook]:
+    def _but(self, own: _Kept | None, staying: Mapping[str, Admitted]) -> Iterator[PendingChanges]:
         """What of all that is not to happen: that this claimant comes in, and that these leave."""
         if own is not None:
-            negated = Outlook(self._snapshot)
+            negated = PendingChanges(self._snapshot)
             self._come(negated, own, -1)
             for victim in staying.values():
                 _leave(negated, victim, -1)
@@ -244,15 +244,15 @@ class Claims:
         return self._without_leaving[1]
 
     @staticmethod
-    def _come(outlook: Outlook, kept: _Kept, sign: int) -> None:
+    def _come(changes: PendingChanges, kept: _Kept, sign: int) -> None:
         """A claimant has come in, and nothing is kept for it any more."""
         for node, column, amount in kept.usage:
-            outlook.add_node(node, column, -sign * amount)
-        outlook.add_quota(kept.claim.queue, kept.claim.usage, sign)
+            changes.add_node(node, column, -sign * amount)
+        changes.add_quota(kept.claim.queue, kept.claim.usage, sign)
         for flavor, taken in kept.claim.domains.items():
-            outlook.add_domains(flavor, taken, -sign)
+            changes.add_domains(flavor, taken, -sign)
         for flavor, missing in kept.domains.items():
-            outlook.add_amounts(flavor, missing, sign)
+            changes.add_amounts(flavor, missing, sign)
 
     def _charge(self, kept: _Kept, sign: int) -> None:
         self._charge_quota(kept, sign)
@@ -340,11 +340,11 @@ def _without(admitted: _Admitted, leaving: Iterable[Admitted]) -> _Admitted:
     return ChainMap(*cast("tuple[MutableMapping[str, Mapping[str, Admitted]], ...]", layers))
 
 
-def _leave(outlook: Outlook, victim: Admitted, sign: int) -> None:
+def _leave(changes: PendingChanges, victim: Admitted, sign: int) -> None:
     """Somebody has left; hosts come back in all flavors that stand on them."""
-    outlook.add_quota(victim.queue, victim.usage, -sign)
+    changes.add_quota(victim.queue, victim.usage, -sign)
     for flavor, domains in victim.domains.items():
-        outlook.add_domains(flavor, domains, sign)
+        changes.add_domains(flavor, domains, sign)
 
 
 def _by_domain(usage: Iterable[DomainUsage]) -> dict[Path, dict[str, int]]:

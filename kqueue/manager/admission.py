@@ -45,7 +45,7 @@ _SYNC_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Endpoint:
     """Where the webhooks listen (`port` 0 takes a free one), and where the API server reaches them.
 
     `url` empty: through our service; `{port}` in it stands for the real port.  `certificates` is a folder with tls.crt,
@@ -84,7 +84,7 @@ class _FolderCaretaker:
 async def admission(
     client: Client,
     configuration: Configuration,
-    place: Place,
+    endpoint: Endpoint,
     *,
     clock: Clock,
     on_review: Callable[[ReviewRecord], None],
@@ -101,7 +101,7 @@ async def admission(
     """
     async with contextlib.AsyncExitStack() as stack:
         made = stack.enter_context(TemporaryDirectory(prefix="kqueue-certificates-"))
-        tls, caretaker = await _certificates(client, configuration, place, Path(made), clock, rhythm, on_certificate)
+        tls, caretaker = await _certificates(client, configuration, endpoint, Path(made), clock, rhythm, on_certificate)
         on_certificate(tls.bundle)
         if configuration.tls is not None:
             configuration.tls.apply(tls.context)
@@ -112,17 +112,19 @@ async def admission(
             lookups=lookups_of(client, configuration, clock),
             declared=declared_for(configuration.integrations),
         )
-        server = WebhookServer(handlers, ssl_context=tls.context, host=place.host, port=place.port, on_review=on_review)
+        server = WebhookServer(
+            handlers, ssl_context=tls.context, host=endpoint.host, port=endpoint.port, on_review=on_review
+        )
         await server.start()
         stack.push_async_callback(server.stop)
-        _log.info("webhooks answer", host=place.host, port=server.port)
+        _log.info("webhooks answer", host=endpoint.host, port=server.port)
         registrar = Registrar(
             client,
             configuration,
-            url=place.url.replace("{port}", str(server.port)),
-            inject=place.certificates is None,
+            url=endpoint.url.replace("{port}", str(server.port)),
+            inject=endpoint.certificates is None,
         )
-        if place.register:
+        if endpoint.register:
             kept = _registered(client, configuration, registrar, caretaker, clock)
         else:
             kept = _tended(partial(caretaker.look, _told_to_nobody), asyncio.Event(), clock)
@@ -166,21 +168,21 @@ def lookups_of(client: Client, configuration: Configuration, clock: Clock) -> Ap
 async def _certificates(
     client: Client,
     configuration: Configuration,
-    place: Place,
+    endpoint: Endpoint,
     made: Path,
     clock: Clock,
     rhythm: Rhythm | None,
     on_certificate: Callable[[Bundle], None],
 ) -> tuple[CertificateFolder, _Caretaker]:
     """Somebody's folder; or our own certificates, shared with other replicas where these may exist."""
-    if place.certificates is not None:
-        tls = CertificateFolder(place.certificates, clock=clock, on_reload=on_certificate)
+    if endpoint.certificates is not None:
+        tls = CertificateFolder(endpoint.certificates, clock=clock, on_reload=on_certificate)
         return tls, _FolderCaretaker(tls)
     management = configuration.internal_cert_management
     shared = SecretShelf(client, configuration.namespace, management.webhook_secret_name)
     keeper = CertificateKeeper(
-        MemoryShelf() if place.url else shared,
-        names=_names(configuration, place.host),
+        MemoryShelf() if endpoint.url else shared,
+        names=_names(configuration, endpoint.host),
         serve=lambda bundle: write_bundle(bundle, made),
         clock=clock,
         rhythm=rhythm,

@@ -221,10 +221,10 @@ async def _webhooks(
     frame: _Frame, configuration: Configuration, flags: Flags, clock: Clock, timings: Timings
 ) -> AsyncIterator[None]:
     """The webhooks in this process, registered at the API server where they should be.  Readiness waits for both."""
-    from kqueue.manager.admission import Place, admission  # brings in cryptography, which nobody else needs
+    from kqueue.manager.admission import Endpoint, admission  # brings in cryptography, which nobody else needs
 
     settings, management = configuration.webhook, configuration.internal_cert_management
-    place = Place(
+    endpoint = Endpoint(
         host=settings.host if flags.webhook_host is None else flags.webhook_host,
         port=settings.port if flags.webhook_port is None else flags.webhook_port,
         url=flags.webhook_url,
@@ -237,7 +237,7 @@ async def _webhooks(
     async with admission(
         frame.client,
         configuration,
-        place,
+        endpoint,
         clock=clock,
         on_review=_reviewed(frame.metrics),
         on_certificate=lambda bundle: served.is_now(bundle.not_after),
@@ -249,10 +249,10 @@ async def _webhooks(
 @asynccontextmanager
 async def _visibility(frame: _Frame, wired: Operator, flags: Flags) -> AsyncIterator[None]:
     """The visibility API of this process, whether it leads or not."""
-    from kqueue.manager.visibility import Place, catalog_of, visibility  # brings in cryptography
+    from kqueue.manager.visibility import Endpoint, catalog_of, visibility  # brings in cryptography
 
     settings = wired.config.visibility_server
-    place = Place(
+    endpoint = Endpoint(
         host=settings.bind_address if flags.visibility_host is None else flags.visibility_host,
         port=settings.bind_port if flags.visibility_port is None else flags.visibility_port,
         url=flags.visibility_url,
@@ -261,7 +261,7 @@ async def _visibility(frame: _Frame, wired: Operator, flags: Flags) -> AsyncIter
     async with visibility(
         frame.client,
         wired.config,
-        place,
+        endpoint,
         catalog_of(wired),
         warm=wired.synced.is_set,
         checks=frame.checks,

@@ -186,7 +186,7 @@ class CycleObserver:
         """Tell the user that a newer slice took over."""
         self._record(workload, reason=names.EVENT_WORKLOAD_SLICE_REPLACED, message=f"Replaced by {by}")
 
-    def not_mended(self, workload: wire.Workload, *, message: str) -> None:
+    def hosts_not_replaced(self, workload: wire.Workload, *, message: str) -> None:
         """Tell the user that failed hosts were not replaced, and whether that was the end."""
         if model.condition_true(workload, names.CONDITION_EVICTED):
             self._record(workload, reason=f"EvictedDueTo{names.REASON_NODE_FAILURES}", message=message)

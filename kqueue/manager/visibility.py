@@ -56,7 +56,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Endpoint:
     """Where the server listens (`port` 0 takes a free one), and where the API server reaches it.
 
     `url` empty: through the service that somebody else makes; else it is a host name and `{port}`, or a port.
@@ -161,7 +161,7 @@ def _add_summaries(catalog: Catalog, operator: Operator) -> None:
 async def visibility(
     client: Client,
     configuration: Configuration,
-    place: Place,
+    endpoint: Endpoint,
     catalog: Catalog,
     *,
     warm: Callable[[], bool],
@@ -180,11 +180,11 @@ async def visibility(
     server = VisibilityServer(
         catalog, rights=Rights(client, clock=clock), warm=warm, clock=clock, on_answer=metrics.visibility
     )
-    server.listen(place.host, place.port)
+    server.listen(endpoint.host, endpoint.port)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(server.stop)
         made = Path(stack.enter_context(TemporaryDirectory(prefix="kqueue-visibility-")))
-        keeper = _Keeper(client, configuration, place, server, catalog, made, clock, rhythm)
+        keeper = _Keeper(client, configuration, endpoint, server, catalog, made, clock, rhythm)
         checks.add(_CHECK, keeper.problem)
         metrics.certificate("visibility", keeper.not_after)
         stack.callback(checks.remove, _CHECK)
@@ -200,24 +200,24 @@ class _Keeper:
         self,
         client: Client,
         configuration: Configuration,
-        place: Place,
+        endpoint: Endpoint,
         server: VisibilityServer,
         catalog: Catalog,
         made: Path,
         clock: Clock,
         rhythm: Rhythm | None,
     ) -> None:
-        self._client, self._configuration, self._place, self._server = client, configuration, place, server
+        self._client, self._configuration, self._endpoint, self._server = client, configuration, endpoint, server
         self._clock = clock
-        reached = reached_at(place.url, server.port) if place.url else None
+        reached = reached_at(endpoint.url, server.port) if endpoint.url else None
         self._registration = Registration(
             client, catalog.group_versions(), namespace=configuration.namespace, reached=reached
         )
-        hosts = [place.host] if place.host not in ("", "0.0.0.0", "::") else []  # noqa: S104  (compared)
+        hosts = [endpoint.host] if endpoint.host not in ("", "0.0.0.0", "::") else []  # noqa: S104  (compared)
         if reached is not None:
             hosts.append(reached.host)
         self._certificates = CertificateKeeper(
-            MemoryShelf() if place.url else SecretShelf(client, configuration.namespace, SECRET),
+            MemoryShelf() if endpoint.url else SecretShelf(client, configuration.namespace, SECRET),
             names=list(dict.fromkeys([f"{SERVICE}.{configuration.namespace}.svc", "localhost", "127.0.0.1", *hosts])),
             serve=lambda bundle: write_bundle(bundle, made),
             clock=clock,
@@ -282,9 +282,9 @@ class _Keeper:
             unread = e
         self._serve(tls)
         try:
-            if self._place.certificates is None:
+            if self._endpoint.certificates is None:
                 await self._certificates.look(self._registration.bring)
-            elif self._place.url:  # else whoever looks after them tells the API server of their authority, too
+            elif self._endpoint.url:  # else whoever looks after them tells the API server of their authority, too
                 await self._registration.bring(tls.bundle.ca)
         finally:
             tls.check()
@@ -293,8 +293,8 @@ class _Keeper:
             raise unread
 
     async def _first_certificates(self) -> CertificateFolder:
-        if self._place.certificates is not None:
-            return CertificateFolder(self._place.certificates, clock=self._clock)
+        if self._endpoint.certificates is not None:
+            return CertificateFolder(self._endpoint.certificates, clock=self._clock)
         await self._certificates.load()
         return CertificateFolder(self._made, clock=self._clock)
 

@@ -34,7 +34,7 @@ from kqueue.scheduling.pace import Pace
 from kqueue.scheduling.planning import Planning
 from kqueue.scheduling.put_back import PutBack
 from kqueue.scheduling.reading import HeadReader
-from kqueue.scheduling.repairs import Patient, Repairs
+from kqueue.scheduling.repairs import DamagedWorkload, Repairs
 from kqueue.scheduling.scan_memories import ScanMemories
 from kqueue.scheduling.settings import LoopSettings
 from kqueue.scheduling.stopwatch import Stopwatch
@@ -224,15 +224,17 @@ class SchedulingLoop:
             for queue, item in popped:  # a cycle that is cut off half-way loses no workload
                 if self._queues.in_flight(queue) is item:
                     self._put_back.requeue(cycle, item.key, RequeueReason.FAILED_AFTER_NOMINATION)
-            for patient in damaged:  # as many as were not reached
-                self._repairs.ask_again(patient.damaged.key)
+            for lost in damaged:  # as many as were not reached
+                self._repairs.ask_again(lost.damaged.key)
         if len(cycle.came_back) < len(popped):
             self._go_on()
         else:
             self._wake_unless_stuck(frozenset((key, *sorted(begun.get(key, {}).items())) for key in cycle.came_back))
         return success
 
-    async def _try(self, cycle: CycleState, popped: Iterable[tuple[str, Pending]], damaged: list[Patient]) -> bool:
+    async def _try(
+        self, cycle: CycleState, popped: Iterable[tuple[str, Pending]], damaged: list[DamagedWorkload]
+    ) -> bool:
         heads = self._read(cycle, popped)
         if not heads and not damaged:
             return False
@@ -265,12 +267,12 @@ class SchedulingLoop:
                 heads.append(head)
         return heads
 
-    async def _plan(self, cycle: CycleState, heads: list[Head], damaged: list[Patient]) -> bool:
+    async def _plan(self, cycle: CycleState, heads: list[Head], damaged: list[DamagedWorkload]) -> bool:
         """Mend what is damaged, plan the heads, and carry out each decision; True when one was admitted or mended."""
         snapshot = self.planning.snapshot({head.queue for head in heads})
         since, success = self._clock.monotonic(), False
         while damaged:
-            success |= self._repairs.mend(snapshot, damaged.pop(0))
+            success |= self._repairs.replace_hosts(snapshot, damaged.pop(0))
             since = await self._give_way(cycle, since)
         for decision in self.planning.decisions(snapshot, heads, cycle.watch):
             cycle.watch.enter(Phase.APPLY)

@@ -27,7 +27,7 @@ class AdmissionObserver(Protocol):
 class RepairObserver(Protocol):
     """Makes metrics and events of it.  Calls must return at once and must not raise."""
 
-    def not_mended(self, workload: wire.Workload, *, message: str) -> None:
+    def hosts_not_replaced(self, workload: wire.Workload, *, message: str) -> None:
         """No other hosts were found for failed ones; it is tried again, or the workload was evicted."""
         ...
 

@@ -12,7 +12,7 @@ import structlog
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.core.mending import Mended, Unmended, mend
+from kqueue.core.host_replacement import HostsNotReplaced, HostsReplaced, replace_hosts
 from kqueue.core.topology import stands_on
 from kqueue.core.topology.request import DEFAULT_PROFILE
 from kqueue.core.workload import Damaged, Snapshot
@@ -25,7 +25,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class DamagedWorkload:
     """A damaged workload, and the object that it was read from."""
 
     obj: wire.Workload
@@ -54,22 +54,22 @@ class Repairs:
         self._observer, self._clock, self._host_of = context.observer, context.clock, host_of
         self._fail_fast, self._skips_pod_owned = context.settings.fail_fast, context.settings.skips_pod_owned
 
-    def take(self) -> list[Patient]:
+    def take(self) -> list[DamagedWorkload]:
         """Workloads that are due for their second pass and still need it."""
-        found: list[Patient] = []
+        found: list[DamagedWorkload] = []
         for key in self._second_pass.take():
             try:
-                patient = self._patient(key)
+                lost = self._damaged(key)
             except Exception as e:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
                 self._look_later(key, e)
                 continue
-            if patient is None:
+            if lost is None:
                 self._second_pass.drop(key)
             else:
-                found.append(patient)
+                found.append(lost)
         return found
 
-    def _patient(self, key: str) -> Patient | None:
+    def _damaged(self, key: str) -> DamagedWorkload | None:
         """The workload with its failed hosts; None when it has none, or is on its way out."""
         obj = self._writer.newest(key)
         if obj is None or not obj.status.unhealthy_nodes or not model.is_placed(obj):
@@ -91,64 +91,64 @@ class Repairs:
             avoided=failures.avoided(obj, self._clock.now()),
             profile=(spec.profile if spec is not None else DEFAULT_PROFILE).with_algorithm(head.algorithm),
         )
-        return Patient(obj, damaged)
+        return DamagedWorkload(obj, damaged)
 
-    def mend(self, snapshot: Snapshot, patient: Patient) -> bool:
+    def replace_hosts(self, snapshot: Snapshot, lost: DamagedWorkload) -> bool:
         """Find other hosts and begin to write them; True when they were found."""
-        key = patient.damaged.key
+        key = lost.damaged.key
         try:
-            keeps = self._skips_pod_owned and model.is_owned_by_one_pod(patient.obj)
-            found = Mended(patient.damaged, {}) if keeps else mend(snapshot, patient.damaged)
-            if isinstance(found, Unmended):
-                self._writes.spawn(self._give_up(patient, found), ended=partial(self._settle, key, None))
+            keeps = self._skips_pod_owned and model.is_owned_by_one_pod(lost.obj)
+            found = HostsReplaced(lost.damaged, {}) if keeps else replace_hosts(snapshot, lost.damaged)
+            if isinstance(found, HostsNotReplaced):
+                self._writes.spawn(self._give_up(lost, found), ended=partial(self._settle, key, None))
                 return False
-            admission = self._cache.requests.admission(host_status.mended(patient.obj, found.assignments))
-            if admission is None or self._cache.held.holding(key) is None or not patient.same(self._writer.newest(key)):
+            admission = self._cache.requests.admission(host_status.with_hosts(lost.obj, found.assignments))
+            if admission is None or self._cache.held.holding(key) is None or not lost.same(self._writer.newest(key)):
                 self.ask_again(key)
                 return False
             charge = self._cache.held.moved(key, admission) if found.assignments else None
             with charge or nullcontext():
-                work = self._write_mended(patient, found, charge)
+                work = self._write_hosts(lost, found, charge)
                 self._writes.spawn(work, ended=partial(self._settle, key, charge))
         except Exception as e:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
             self._look_later(key, e)
             return False
         return True
 
-    async def _write_mended(self, patient: Patient, found: Mended, charge: Charge | None) -> None:
+    async def _write_hosts(self, lost: DamagedWorkload, found: HostsReplaced, charge: Charge | None) -> None:
         """Write what was found for the workload as it was then."""
-        key = patient.damaged.key
+        key = lost.damaged.key
 
         def change(obj: wire.Workload) -> status.Patch | None:
-            return host_status.mend(obj, found.assignments) if patient.same(obj) else None
+            return host_status.replace_hosts(obj, found.assignments) if lost.same(obj) else None
 
         written = await self._writes.commit(key, change, doing="its failed hosts were being replaced")
         if charge is not None:
             charge.confirm(written)
         self._second_pass.drop(key)
         if found.stays:
-            self._observer.not_mended(written, message=found.stays)
+            self._observer.hosts_not_replaced(written, message=found.stays)
         _log.info(
             "failed hosts are replaced",
             workload=key,
-            hosts=[node.name for node in patient.obj.status.unhealthy_nodes],
+            hosts=[node.name for node in lost.obj.status.unhealthy_nodes],
             pod_sets=sorted(found.assignments),
             stays=found.stays,
         )
 
-    async def _give_up(self, patient: Patient, found: Unmended) -> None:
+    async def _give_up(self, lost: DamagedWorkload, found: HostsNotReplaced) -> None:
         """Evict, or try again later: when that is asked for, or when the obstacle may go away by itself."""
-        key = patient.damaged.key
+        key = lost.damaged.key
         if found.may_pass or not self._fail_fast:
             _log.info("failed hosts are not replaced yet", workload=key, message=found.message)
             self._second_pass.failed(key)
-            self._observer.not_mended(patient.obj, message=found.message)
+            self._observer.hosts_not_replaced(lost.obj, message=found.message)
             return
-        hosts = ", ".join(node.name for node in patient.obj.status.unhealthy_nodes)
+        hosts = ", ".join(node.name for node in lost.obj.status.unhealthy_nodes)
         message = f"No replacement for the pods on failed nodes {hosts}: {found.message}"
 
         def change(obj: wire.Workload) -> status.Patch | None:
-            if not patient.same(obj):
+            if not lost.same(obj):
                 return None
             stamp = status.Stamp(self._clock.now())
             return status.evict(obj, reason=names.REASON_NODE_FAILURES, message=message, stamp=stamp)
@@ -159,7 +159,7 @@ class Repairs:
             return
         self._second_pass.drop(key)
         _log.info("workload evicted", workload=key, reason=names.REASON_NODE_FAILURES, message=message)
-        self._observer.not_mended(written, message=message)
+        self._observer.hosts_not_replaced(written, message=message)
 
     def _settle(self, key: str, charge: Charge | None, error: BaseException | None) -> None:
         """The write has ended: where the new hosts do not stand, hold the old ones and look at the workload again."""

@@ -60,7 +60,7 @@ def unmark_unhealthy(obj: wire.Workload, recovered: Collection[str]) -> Patch | 
     return {"status": {"unhealthyNodes": [{"name": name} for name in left] or None}}
 
 
-def mended(obj: wire.Workload, assignments: Mapping[str, TopologyAssignment]) -> wire.Workload:
+def with_hosts(obj: wire.Workload, assignments: Mapping[str, TopologyAssignment]) -> wire.Workload:
     """The workload with these assignments in place of its own, and no failed hosts any more.
 
     They are of what the pod sets still held, so nothing of them is given back yet.
@@ -83,9 +83,9 @@ def mended(obj: wire.Workload, assignments: Mapping[str, TopologyAssignment]) ->
     )
 
 
-def mend(obj: wire.Workload, assignments: Mapping[str, TopologyAssignment]) -> Patch:
+def replace_hosts(obj: wire.Workload, assignments: Mapping[str, TopologyAssignment]) -> Patch:
     """Rewrite assignments and clear the list of failed hosts, in one patch."""
-    now = mended(obj, assignments).status
+    now = with_hosts(obj, assignments).status
     assert now.admission is not None
     pod_sets = [{**msgspec.to_builtins(held), "name": held.name} for held in now.admission.pod_set_assignments]
     fields: Patch = {"admission": {"podSetAssignments": pod_sets}, "unhealthyNodes": None}

@@ -55,7 +55,7 @@ def make_core(wiring: Wiring) -> None:
     )
 
     def on_parked(keys: Collection[str]) -> None:
-        for key in workload.explainer.owed.among(keys):
+        for key in workload.explainer.pending_notifications.among(keys):
             if not workload.explainer.until_turn(key):  # else it is looked at when its turn comes
                 workloads.enqueue(key)
 

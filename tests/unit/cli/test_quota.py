@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kqueue.cli.app import run
-from kqueue.cli.glance.quotas import heading, print_quotas
+from kqueue.cli.dashboard.quotas import heading, print_quotas
 from kqueue.errors import ApiError, ForbiddenError, NotFoundError
 from kqueue.runtime.client import Client
 from tests.unit.visibility.test_queue_quotas import OWN, answer, company
@@ -97,7 +97,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, found: JSON | Exception) -> Itera
             raise found
         return found
 
-    monkeypatch.setattr("kqueue.cli.glance.asking.ask", ask)
+    monkeypatch.setattr("kqueue.cli.dashboard.asking.ask", ask)
     yield asked
 
 

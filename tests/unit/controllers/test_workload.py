@@ -273,14 +273,16 @@ async def test_an_equal_that_was_parked_untried_says_what_the_tried_one_says(
     [(_, head)] = world.queues.pop_heads(lambda _: True)
     assert head.key == "ns/tried"
     world.queues.requeue(head.key, RequeueReason.NO_FIT, verdict=Verdict("WaitingForQuota", "free 3"))
-    assert list(world.reconciler.explainer.owed.among(["ns/a"])) == (["ns/a"] if want[1] != before else [])
+    assert list(world.reconciler.explainer.pending_notifications.among(["ns/a"])) == (
+        ["ns/a"] if want[1] != before else []
+    )
 
     await world.rest()
 
     assert status_of(world.found, "QuotaReserved") == want
     assert (message_of(world.found, "QuotaReserved") == "free 3") is (want[1] != before)
     world.sync()
-    assert list(world.reconciler.explainer.owed.among(["ns/a"])) == []
+    assert list(world.reconciler.explainer.pending_notifications.among(["ns/a"])) == []
 
 
 async def test_under_load_the_first_word_of_an_equal_waits_for_its_turn(make_world: Callable[..., Workloads]) -> None:

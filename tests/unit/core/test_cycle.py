@@ -8,7 +8,7 @@ import pytest
 
 from kqueue.core.decision import Admit, Decision, Outcome, Phase, SecondLooks, Wait
 from kqueue.core.explain import WaitReason
-from kqueue.core.mending import Mended, Unmended, mend
+from kqueue.core.host_replacement import HostsNotReplaced, HostsReplaced, replace_hosts
 from kqueue.core.quota import FlavorResource, available
 from kqueue.core.topology import Algorithm, Capacity, Profile, Taint, Tree
 from kqueue.core.topology.result import DomainUsage
@@ -388,8 +388,8 @@ def damage(pods: int, *failed: str) -> tuple[Damaged, Snapshot]:
     return damaged, make_snapshot({"team": {"gpu": 64}}, topologies={"gpu": view})
 
 
-def hosts_of(mended: Mended | Unmended) -> list[str]:
-    assert isinstance(mended, Mended), mended
+def hosts_of(mended: HostsReplaced | HostsNotReplaced) -> list[str]:
+    assert isinstance(mended, HostsReplaced), mended
     return [domain.values[-1] for domain in mended.assignments["main"].domains]
 
 
@@ -397,7 +397,7 @@ def test_a_damaged_gang_keeps_its_other_hosts_and_the_new_one_is_charged() -> No
     """One of three hosts failed; the fourth of the rack takes its place, and the next head does not get it."""
     damaged, snapshot = damage(3, "b0-r0-h1")
 
-    assert hosts_of(mend(snapshot, damaged)) == ["b0-r0-h0", "b0-r0-h2", "b0-r0-h3"]
+    assert hosts_of(replace_hosts(snapshot, damaged)) == ["b0-r0-h0", "b0-r0-h2", "b0-r0-h3"]
     (decision,) = plan(snapshot, [make_head("next", pods=1)])
     assert isinstance(decision, Admit)
     assert racks(decision) == {"b0-r1"}
@@ -408,9 +408,9 @@ def test_a_gang_that_cannot_be_mended_says_why_and_nothing_is_charged() -> None:
     damaged, snapshot = damage(4, "b0-r0-h1")
     before = [snapshot.topologies["gpu"].capacity.free(leaf) for leaf in range(7)]
 
-    found = mend(snapshot, damaged)
+    found = replace_hosts(snapshot, damaged)
 
-    assert isinstance(found, Unmended)
+    assert isinstance(found, HostsNotReplaced)
     for fact in ("pod set main", "flavor gpu", "level rack", "4 by lying outside of the domain to repair"):
         assert fact in found.message
     assert [snapshot.topologies["gpu"].capacity.free(leaf) for leaf in range(7)] == before
@@ -421,9 +421,9 @@ def test_a_gang_whose_flavor_lost_its_topology_cannot_be_mended() -> None:
     damaged, snapshot = damage(3, "b0-r0-h1")
     bare = dataclasses.replace(snapshot, topologies={})
 
-    found = mend(bare, damaged)
+    found = replace_hosts(bare, damaged)
 
-    assert isinstance(found, Unmended)
+    assert isinstance(found, HostsNotReplaced)
     assert "Topology is gone" in found.message
 
 
@@ -450,14 +450,14 @@ def test_pod_sets_of_two_flavors_do_not_get_the_same_host() -> None:
     twins = {"one": view, "two": dataclasses.replace(view, capacity=view.capacity.fork())}
     both = dataclasses.replace(damaged, admission=admission, pod_sets=requests)
 
-    found = mend(dataclasses.replace(snapshot, topologies=twins), both)
+    found = replace_hosts(dataclasses.replace(snapshot, topologies=twins), both)
 
-    assert isinstance(found, Unmended)
+    assert isinstance(found, HostsNotReplaced)
     assert [blocker.flavor for blocker in found.blockers] == ["two"]
 
 
-def stays_on(found: Mended | Unmended) -> str:
-    assert isinstance(found, Mended), found
+def stays_on(found: HostsReplaced | HostsNotReplaced) -> str:
+    assert isinstance(found, HostsReplaced), found
     assert found.assignments == {}
     return found.stays
 
@@ -467,10 +467,10 @@ def test_pods_leave_a_healthy_host_on_which_they_failed_repeatedly() -> None:
     damaged, snapshot = damage(2)
     bad = frozenset({"b0-r0-h1", "b0-r0-h2"})
 
-    found = mend(snapshot, dataclasses.replace(damaged, failed=frozenset({"b0-r0-h1"}), avoided=bad))
+    found = replace_hosts(snapshot, dataclasses.replace(damaged, failed=frozenset({"b0-r0-h1"}), avoided=bad))
 
     assert hosts_of(found) == ["b0-r0-h0", "b0-r0-h3"]
-    assert isinstance(found, Mended)
+    assert isinstance(found, HostsReplaced)
     assert found.stays == ""
 
 
@@ -479,7 +479,7 @@ def test_pods_stay_on_a_healthy_host_on_which_they_failed_when_no_other_has_room
     damaged, snapshot = damage(4)
     bad = frozenset({"b0-r0-h1"})
 
-    stays = stays_on(mend(snapshot, dataclasses.replace(damaged, failed=bad, avoided=bad)))
+    stays = stays_on(replace_hosts(snapshot, dataclasses.replace(damaged, failed=bad, avoided=bad)))
 
     for fact in ("stay on b0-r0-h1", "level rack"):
         assert fact in stays
@@ -489,7 +489,7 @@ def test_a_lost_host_is_replaced_even_by_one_on_which_pods_failed() -> None:
     """The only spare host is one to be avoided: better that than an eviction."""
     damaged, snapshot = damage(3, "b0-r0-h1")
 
-    found = mend(snapshot, dataclasses.replace(damaged, avoided=frozenset({"b0-r0-h3"})))
+    found = replace_hosts(snapshot, dataclasses.replace(damaged, avoided=frozenset({"b0-r0-h3"})))
 
     assert hosts_of(found) == ["b0-r0-h0", "b0-r0-h2", "b0-r0-h3"]
 
@@ -499,10 +499,12 @@ def test_of_a_lost_host_and_one_on_which_pods_failed_the_lost_one_comes_first() 
     damaged, snapshot = damage(3, "b0-r0-h1")
     bad = frozenset({"b0-r0-h2"})
 
-    found = mend(snapshot, dataclasses.replace(damaged, failed=damaged.failed | bad, avoided=bad | damaged.failed))
+    found = replace_hosts(
+        snapshot, dataclasses.replace(damaged, failed=damaged.failed | bad, avoided=bad | damaged.failed)
+    )
 
     assert hosts_of(found) == ["b0-r0-h0", "b0-r0-h2", "b0-r0-h3"]
-    assert isinstance(found, Mended)
+    assert isinstance(found, HostsReplaced)
     assert "stay on b0-r0-h2" in found.stays
 
 
@@ -521,7 +523,7 @@ def test_pods_do_not_stay_on_a_host_that_they_may_not_use() -> None:
     full = TopologyView("dc", tree, Capacity.of(tree, usage=usage))
     tainted = dataclasses.replace(snapshot, topologies={"gpu": full})
 
-    assert isinstance(mend(tainted, dataclasses.replace(damaged, failed=bad, avoided=bad)), Unmended)
+    assert isinstance(replace_hosts(tainted, dataclasses.replace(damaged, failed=bad, avoided=bad)), HostsNotReplaced)
 
 
 def test_a_plan_says_what_it_is_busy_with() -> None:

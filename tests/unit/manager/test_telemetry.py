@@ -469,7 +469,7 @@ async def test_what_a_local_queue_used_is_shown() -> None:
 
 
 def _not_mended(*conditions: dict[str, str]) -> Callable[[CycleObserver], None]:
-    return lambda observer: observer.not_mended(workload(*conditions), message="no room")
+    return lambda observer: observer.hosts_not_replaced(workload(*conditions), message="no room")
 
 
 @pytest.mark.parametrize(

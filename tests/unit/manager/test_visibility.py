@@ -19,7 +19,7 @@ from kqueue.clock import SystemClock
 from kqueue.config import parse
 from kqueue.errors import ConfigError, NotFoundError
 from kqueue.manager import visibility as wiring
-from kqueue.manager.visibility import SECRET, Place, visibility
+from kqueue.manager.visibility import SECRET, Endpoint, visibility
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.certificate_secret import SECRETS
 from kqueue.runtime.certificates import make_bundle, write_bundle
@@ -79,7 +79,7 @@ async def served(
     configuration = parse("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n", source="test")
     catalog = Catalog([Resource(group="g.example", version="v1", name="things", kind="Thing", view=told)])
     chosen: dict[str, Any] = {"host": "127.0.0.1", "port": 0}
-    checks, settings = Checks(), Place(**(chosen | place))
+    checks, settings = Checks(), Endpoint(**(chosen | place))
     async with visibility(
         client,
         configuration,

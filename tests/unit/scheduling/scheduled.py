@@ -72,7 +72,7 @@ class Observed:
         del queue
         self.loops.append((preemptor.metadata.name, tuple(victim.key for victim in victims)))
 
-    def not_mended(self, workload: wire.Workload, *, message: str) -> None:
+    def hosts_not_replaced(self, workload: wire.Workload, *, message: str) -> None:
         del workload
         self.not_mended_messages.append(message)
 

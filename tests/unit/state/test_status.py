@@ -708,7 +708,7 @@ def test_mending_changes_domains_and_nothing_else() -> None:
     admission = {"clusterQueue": "team", "podSetAssignments": entries}
     workload = make_workload(make_condition("QuotaReserved"), admission=admission, unhealthyNodes=[{"name": "h1"}])
 
-    patch = host_status.mend(workload, {"main": TopologyAssignment(("rack",), (Domain(("r2",), 3),))})
+    patch = host_status.replace_hosts(workload, {"main": TopologyAssignment(("rack",), (Domain(("r2",), 3),))})
 
     entries[0] = entries[0] | {"topologyAssignment": {"levels": ["rack"], "slices": [_one_domain("r2", 3)]}}
     wanted = {"admission": {"podSetAssignments": entries}, "unhealthyNodes": None}
@@ -744,10 +744,10 @@ def test_mending_is_of_what_was_not_given_back() -> None:
     admission = {"clusterQueue": "team", "podSetAssignments": entries}
     workload = make_workload(admission=admission, finishedPods=GIVEN_BACK)
 
-    written = after(workload, host_status.mend(workload, {"main": WHERE}))
+    written = after(workload, host_status.replace_hosts(workload, {"main": WHERE}))
 
     assert [entry.name for entry in written.status.finished_pods] == ["other"]
-    assert written.status.finished_pods == host_status.mended(workload, {"main": WHERE}).status.finished_pods
+    assert written.status.finished_pods == host_status.with_hosts(workload, {"main": WHERE}).status.finished_pods
 
 
 WHERE = TopologyAssignment(("rack",), (Domain(("r2",), 3),))

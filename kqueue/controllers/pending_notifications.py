@@ -1,7 +1,7 @@
-"""Waiting Workloads whose status says nothing of a try: what the try of an equal Workload has said is news to them.
+"""Waiting Workloads whose status does not yet say why they wait.
 
-Thousands are set aside at each refusal, again and again, and most of them have said all there is to say: the others are
-found without a look at each.
+The outcome of one try holds for all equal Workloads, so their statuses are to say it, too.  Thousands are set aside at
+each refusal, and most of them say it already: this finds the others without a look at each.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ UNTRIED = (names.REASON_DEACTIVATED, names.REASON_PENDING_EVALUATION, names.REAS
 """Reasons that say nothing of a try; what a try has said of an equal workload says more."""
 
 
-class Owed:
-    """Of all Workloads, which one is to be told something at the next occasion."""
+class PendingNotifications:
+    """Workloads whose status must be written when the next outcome of an equal Workload is known."""
 
     def __init__(self) -> None:
         self._first: dict[str, None] = {}
 
     def observe(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
-        """Take in what the watch says of one."""
+        """Follow the watch event of a Workload."""
         if new is not None and _says_nothing_of_a_try(new):
             self._first[model.workload_key(new)] = None
             return
@@ -32,7 +32,7 @@ class Owed:
             self._first.pop(model.workload_key(seen), None)
 
     def is_first(self, key: str) -> bool:
-        """Whether a Workload says nothing of a try yet."""
+        """Whether the status of a Workload does not say yet why it waits."""
         return key in self._first
 
     def among(self, keys: Collection[str]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from kqueue.core.workload import Damaged, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
+class HostsReplaced:
     """New assignments for the pod sets of a damaged workload that lost hosts; the others keep theirs."""
 
     damaged: Damaged
@@ -29,7 +29,7 @@ class Mended:
 
 
 @dataclass(frozen=True, slots=True)
-class Unmended:
+class HostsNotReplaced:
     """Why the pods of failed hosts find no place."""
 
     damaged: Damaged
@@ -46,18 +46,18 @@ class Unmended:
         return message(self.blockers)
 
 
-def mend(snapshot: Snapshot, damaged: Damaged) -> Mended | Unmended:
+def replace_hosts(snapshot: Snapshot, damaged: Damaged) -> HostsReplaced | HostsNotReplaced:
     """Find other hosts for the pods of failed ones, in the flavors that the workload has.  Nobody is preempted for it.
 
     What is found is charged to the snapshot.  What the failed hosts held stays charged: they are of no use.  Hosts on
     which the workload failed repeatedly are avoided; where that leaves no place they do, and pods stay on them.
     """
-    found = _mend(snapshot, damaged, damaged.failed, avoided=damaged.avoided)
-    if isinstance(found, Mended) or not damaged.avoided:
+    found = _replace_hosts(snapshot, damaged, damaged.failed, avoided=damaged.avoided)
+    if isinstance(found, HostsReplaced) or not damaged.avoided:
         return found
     stay = _may_stay(damaged, snapshot)
-    least = _mend(snapshot, damaged, damaged.failed - stay, avoided=frozenset())
-    if isinstance(least, Unmended) or not stay:
+    least = _replace_hosts(snapshot, damaged, damaged.failed - stay, avoided=frozenset())
+    if isinstance(least, HostsNotReplaced) or not stay:
         return least
     hosts = ", ".join(sorted(stay))
     return replace(least, stays=f"Pods stay on {hosts}, where they failed repeatedly: {found.message}")
@@ -77,9 +77,9 @@ def _may_stay(damaged: Damaged, snapshot: Snapshot) -> frozenset[str]:
     return stay
 
 
-def _mend(
+def _replace_hosts(
     snapshot: Snapshot, damaged: Damaged, failed: frozenset[str], *, avoided: frozenset[str]
-) -> Mended | Unmended:
+) -> HostsReplaced | HostsNotReplaced:
     found: dict[str, tuple[Replacement, ...]] = {}
     blockers: list[Blocker] = []
     on_hosts: list[DomainUsage] = []
@@ -99,12 +99,12 @@ def _mend(
         found[flavor] = answer
         on_hosts += usage_of(Placement(tuple(replacement.added for replacement in answer)))
     if blockers:
-        return Unmended(damaged, tuple(blockers))
+        return HostsNotReplaced(damaged, tuple(blockers))
     for flavor, replacements in found.items():
         added = Placement(tuple(replacement.added for replacement in replacements))
         charge_domains(flavor, usage_of(added), snapshot.topologies)
     whole = {r.whole.name: r.whole.assignment for replacements in found.values() for r in replacements}
-    return Mended(damaged, whole)
+    return HostsReplaced(damaged, whole)
 
 
 def _held_by_flavor(

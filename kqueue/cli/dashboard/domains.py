@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kqueue.cli.glance.amounts import FOREIGN, HELD, amount, bar, chosen, short
+from kqueue.cli.dashboard.amounts import FOREIGN, HELD, amount, bar, chosen, short
 
 JSON = Mapping[str, Any]
 

@@ -98,7 +98,7 @@ async def test_queues_and_domains_at_a_glance(either_plane: Plane) -> None:
     assert partly[0] == 0
     assert "team   -" in partly[1]
     assert "LOCALQUEUE" not in partly[1]
-    assert "topologysummaries" in partly[2]
+    assert "topologysummaries" in partly[2], partly
     assert (refused[0], refused[1]) == (1, "")
     assert listed.split() == [
         "topologysummary.visibility.kqueue.dev/dc",

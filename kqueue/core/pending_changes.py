@@ -1,6 +1,6 @@
 """What changes when some leave and others come in, summed up, so that it is made to a snapshot in one go.
 
-Many heads of a cycle are asked about under the same outlook.  Sums are kept per ClusterQueue, per node of the quota
+Many heads of a cycle are judged under the same changes.  Sums are kept per ClusterQueue, per node of the quota
 tree and per host: making the changes one workload after the other comes to the same, because what a queue takes of the
 cohorts above it depends on what it holds, not on the steps that led there.
 """
@@ -21,7 +21,7 @@ from kqueue.core.topology.tree import Ints, Tree
 from kqueue.core.workload import Snapshot
 
 
-class Outlook:
+class PendingChanges:
     """Sums of changes to one snapshot, whose queues and trees stay as they are.
 
     Everything can be added with the sign -1, too, which takes it out again.
@@ -87,15 +87,15 @@ class Outlook:
             if amounts:
                 simulation.free_more(flavor, leaves, amounts)
 
-
-def come_true(outlooks: Sequence[Outlook], simulation: Simulation) -> None:
-    """Make the changes of all of them, in a simulation of their snapshot."""
-    for outlook in outlooks:  # first: what a queue takes of its cohort depends on what it holds
-        outlook.shift_nodes(simulation)
-    for outlook in outlooks:
-        outlook.charge_queues(simulation)
-    for outlook in outlooks:
-        outlook.free_hosts(simulation)
+    @staticmethod
+    def apply(many: Sequence[PendingChanges], simulation: Simulation) -> None:
+        """Make the changes of all of these in a simulation of their snapshot."""
+        for changes in many:  # first: what a queue takes of its cohort depends on what it holds
+            changes.shift_nodes(simulation)
+        for changes in many:
+            changes.charge_queues(simulation)
+        for changes in many:
+            changes.free_hosts(simulation)
 
 
 class _Hosts:

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kqueue.cli.glance import domains
-from kqueue.cli.glance import queues as queue_rows
+from kqueue.cli.dashboard import domains
+from kqueue.cli.dashboard import queues as queue_rows
 from kqueue.cli.output import printable
 from kqueue.cli.tables import print_table, tell_nothing_found
 
@@ -22,7 +22,7 @@ def print_topologies(summaries: Sequence[JSON], resources: Sequence[str]) -> Non
         tell_nothing_found()
         return
     if sys.stdout.isatty():
-        from kqueue.cli.glance.screen import topology_page
+        from kqueue.cli.dashboard.screen import topology_page
 
         for summary in summaries:
             _console().print(topology_page(summary, resources))
@@ -61,7 +61,7 @@ def print_queues(answer: JSON, resources: Sequence[str], order: queue_rows.Order
         tell_nothing_found()
         return
     if sys.stdout.isatty():
-        from kqueue.cli.glance.screen import queue_page
+        from kqueue.cli.dashboard.screen import queue_page
 
         _console().print(queue_page(answer, resources, order))
         return

@@ -13,8 +13,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from kqueue.cli.glance import domains, queues
-from kqueue.cli.glance.amounts import FOREIGN, FREE, HELD
+from kqueue.cli.dashboard import domains, queues
+from kqueue.cli.dashboard.amounts import FOREIGN, FREE, HELD
 from kqueue.cli.output import printable
 
 JSON = Mapping[str, Any]

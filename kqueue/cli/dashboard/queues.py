@@ -8,7 +8,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
-from kqueue.cli.glance.amounts import HELD, amount, bar, chosen, short
+from kqueue.cli.dashboard.amounts import HELD, amount, bar, chosen, short
 from kqueue.cli.tables import duration
 
 JSON = Mapping[str, Any]

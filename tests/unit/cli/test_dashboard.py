@@ -14,12 +14,12 @@ import pytest
 from rich.console import Console
 
 from kqueue.cli import top
-from kqueue.cli.glance import domains, queues
-from kqueue.cli.glance.amounts import bar, chosen, short
-from kqueue.cli.glance.live import follow
-from kqueue.cli.glance.printing import print_queues, print_topologies
-from kqueue.cli.glance.queues import Order
-from kqueue.cli.glance.screen import queue_page, topology_page
+from kqueue.cli.dashboard import domains, queues
+from kqueue.cli.dashboard.amounts import bar, chosen, short
+from kqueue.cli.dashboard.live import follow
+from kqueue.cli.dashboard.printing import print_queues, print_topologies
+from kqueue.cli.dashboard.queues import Order
+from kqueue.cli.dashboard.screen import queue_page, topology_page
 from kqueue.clock import SystemClock
 from kqueue.errors import NotServedError, UnreachableError
 from kqueue.operations.grants import SUMMARIES

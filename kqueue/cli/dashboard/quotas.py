@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kqueue.cli.glance.amounts import amount, short
+from kqueue.cli.dashboard.amounts import amount, short
 from kqueue.cli.output import printable
 from kqueue.cli.tables import print_table, tell_nothing_found
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import pytest
 
 from kqueue.api.wire import kueue as wire
-from kqueue.controllers.owed import Owed
+from kqueue.controllers.pending_notifications import PendingNotifications
 from tests.unit.controllers.builders import condition, make_workload, read
 
 NAMES = ("a", "b", "c")
@@ -20,10 +20,10 @@ def says(name: str, reason: str | None) -> wire.Workload:
     return workload
 
 
-def told(owed: Owed, *names: str) -> None:
+def told(pending: PendingNotifications, *names: str) -> None:
     """The watch brings that a try has said something of them."""
     for name in names:
-        owed.observe(None, says(name, "WaitingForQuota"))
+        pending.observe(None, says(name, "WaitingForQuota"))
 
 
 @pytest.mark.parametrize(
@@ -39,27 +39,27 @@ def told(owed: Owed, *names: str) -> None:
 )
 def test_who_is_owed_a_first_word(reasons: list[str | None], first: bool) -> None:
     """As its condition says now; nobody who is gone is."""
-    owed, before = Owed(), None
+    pending, before = PendingNotifications(), None
     for reason in reasons:
         now = says("a", reason)
-        owed.observe(before, now)
+        pending.observe(before, now)
         before = now
 
-    assert owed.is_first("ns/a") is first
-    assert list(owed.among(["ns/a"])) == (["ns/a"] if first else [])
-    owed.observe(before, None)
-    assert not owed.is_first("ns/a")
-    assert list(owed.among(["ns/a"])) == []
+    assert pending.is_first("ns/a") is first
+    assert list(pending.among(["ns/a"])) == (["ns/a"] if first else [])
+    pending.observe(before, None)
+    assert not pending.is_first("ns/a")
+    assert list(pending.among(["ns/a"])) == []
 
 
 @pytest.mark.parametrize("asked", [["ns/a"], [f"ns/{n}" for n in range(99)] + ["ns/a"]], ids=["few", "many"])
 def test_those_among_many_that_say_nothing_of_a_try(asked: Collection[str]) -> None:
     """Each once, however many are asked about, and as often as it is asked."""
-    owed = Owed()
-    told(owed, *NAMES)
-    assert list(owed.among(asked)) == []
-    owed.observe(None, says("a", None))
-    owed.observe(None, says("x", None))
+    pending = PendingNotifications()
+    told(pending, *NAMES)
+    assert list(pending.among(asked)) == []
+    pending.observe(None, says("a", None))
+    pending.observe(None, says("x", None))
 
-    assert list(owed.among(asked)) == ["ns/a"]
-    assert list(owed.among(asked)) == ["ns/a"]
+    assert list(pending.among(asked)) == ["ns/a"]
+    assert list(pending.among(asked)) == ["ns/a"]

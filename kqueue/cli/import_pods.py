@@ -103,7 +103,8 @@ def import_pods(
     work = _Work(configuration, settings, tuple(dict.fromkeys(namespace)), verbose=verbose > 0)
 
     async def connected() -> bool:
-        from kqueue.runtime.client import ClientSettings, connect
+        from kqueue.runtime.client import connect
+        from kqueue.runtime.transport import ClientSettings
 
         async with await connect(kubeconfig, context, ClientSettings(per_second=qps, burst=burst)) as client:
             return await work.run(client, write=dry_run is Truth.FALSE, at_once=concurrent_workers)

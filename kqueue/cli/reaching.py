@@ -57,8 +57,9 @@ class Reach:
             ConfigError: there is no such cluster, or a flag is wrong.
         """
         from kqueue.errors import ConfigError
-        from kqueue.runtime.client import ClientSettings, client_of
+        from kqueue.runtime.client import client_of
         from kqueue.runtime.kubeconfig import Overrides, find_cluster
+        from kqueue.runtime.transport import ClientSettings
 
         timeout = self._timeout()
         if self.namespace in (".", "..") or {"/", "%"} & set(self.namespace):

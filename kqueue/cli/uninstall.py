@@ -150,7 +150,8 @@ class _Work:
         from kqueue.operations.removal.release import release
         from kqueue.operations.removal.stop import stop
         from kqueue.operations.removal.survey import survey
-        from kqueue.runtime.client import ClientSettings, connect
+        from kqueue.runtime.client import connect
+        from kqueue.runtime.transport import ClientSettings
 
         connection = self._configuration.client_connection
         settings = ClientSettings(

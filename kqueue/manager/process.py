@@ -22,9 +22,10 @@ from kqueue.errors import KqueueError
 from kqueue.manager.debugging import Signals, dump
 from kqueue.manager.extensions import allow_profiles, load_profiles
 from kqueue.observe import Checks, CustomLabel, Endpoint, HealthServer, Kind, Metrics, traces_from
-from kqueue.runtime.client import Client, ClientSettings, RequestRecord, connect
+from kqueue.runtime.client import Client, connect
 from kqueue.runtime.lane import Lane, Lanes
 from kqueue.runtime.loop import tune_collector
+from kqueue.runtime.transport import ClientSettings, RequestRecord
 
 if TYPE_CHECKING:
     from kqueue.manager.operator import Operator

@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import copy
-import random
-import ssl
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlencode
 
-import aiohttp
 import msgspec
-from yarl import URL
 
-from kqueue import __version__
-from kqueue.clock import Clock, SystemClock
+from kqueue.clock import Clock
 from kqueue.errors import (
     ApiError,
-    ConfigError,
     FieldError,
     InvalidObjectError,
-    NotFoundError,
-    NotLeadingError,
     ServerError,
-    TooManyRequestsError,
-    UnauthorizedError,
-    UnreachableError,
 )
-from kqueue.runtime.credentials import Credentials, NoCredentials
-from kqueue.runtime.failure import error_from_answer
 from kqueue.runtime.kubeconfig import Cluster, find_cluster
-from kqueue.runtime.lane import Lane, LaneLimit, Lanes
+from kqueue.runtime.lane import Lane
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.stream import Stream
+from kqueue.runtime.transport import Call, ClientSettings, RequestRecord, Transport, is_about_trust
 
 T = TypeVar("T")
 
@@ -66,154 +49,21 @@ class Propagation(StrEnum):
     ORPHAN = "Orphan"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientSettings:
-    """Limits of the client; times in seconds."""
-
-    call_timeout: float = 30.0
-    """One call with all its retries, from the moment its lane lets it go."""
-    attempts: int = 5
-    """Requests that one call may cost."""
-    retry_base: float = 0.1
-    """Pause before the second attempt; doubles, with jitter."""
-    retry_max: float = 5.0
-    """Longest pause; also the longest `Retry-After` that the client sits out by itself.  A longer one is raised."""
-    connect_timeout: float = 5.0
-    """Opening a connection."""
-    watch_read_timeout: float = 90.0
-    """A watch that brings nothing for so long is broken; bookmarks arrive about each minute."""
-    per_second: float | None = None
-    """Requests per second over all lanes but the lease's; None for no limit."""
-    burst: int = 500
-    """Requests that may go at once after a quiet time, when `per_second` is set."""
-    lanes: Mapping[Lane, LaneLimit] = field(default_factory=dict)
-    """Limits that differ from the lanes' defaults."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestRecord:
-    """One request that was answered, or not (`status` 0).  A call that is retried makes several."""
-
-    verb: str
-    """get, list, watch, create, update, patch or delete."""
-    resource: str
-    """`jobs.batch`, `pods`."""
-    subresource: str
-    """`status`; empty for the object itself."""
-    lane: Lane
-    status: int
-    seconds: float
-    attempt: int
-    """1 for the first."""
-
-
-class _NeverSentError(UnreachableError):
-    """The connection could not be opened, so the server cannot have acted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Call:
-    """One request as data."""
-
-    method: str
-    verb: str
-    resource: ResourceType
-    path: str
-    what: str
-    lane: Lane
-    params: Mapping[str, str] = field(default_factory=dict)
-    body: bytes | None = None
-    content_type: str = "application/json"
-    subresource: str = ""
-    repeatable: bool = True
-    """Whether doing it twice does no harm."""
-
-
-class Client:
+class Client(Transport):
     """The verbs of one API server over one pool of kept-alive connections.
 
-    - Every request has a time limit and a `Lane`.
-    - 429 and, for requests that may be repeated, 5xx and lost connections are retried with jitter, honouring
-      `Retry-After`.  A create is repeated only when the server cannot have acted.
-    - On 401 the credentials are read again and the request is sent once more.
-    - Failures are `kqueue.errors.ApiError`s, chained to their cause.
-    - Whole objects are never written, except the lease: use patches of the fields we own.
+    How they are sent is said at `Transport`.  Whole objects are never written, except the lease: use patches of the
+    fields we own.
 
     Objects go in as JSON-ready values and come out as dictionaries, or as the struct that `decode` names.
     """
-
-    def __init__(
-        self,
-        server: str,
-        *,
-        settings: ClientSettings | None = None,
-        credentials: Credentials | None = None,
-        tls: ssl.SSLContext | None = None,
-        tls_server_name: str | None = None,
-        proxy: str | None = None,
-        clock: Clock | None = None,
-        chance: random.Random | None = None,
-        on_request: Callable[[RequestRecord], None] | None = None,
-        headers: Sequence[tuple[str, str]] = (),
-    ) -> None:
-        """Needs a running event loop.  `server` is the base URL; `tls` None uses the system's CAs for https.
-
-        `headers` go with every request.
-        """
-        self.server = server.rstrip("/")
-        self.settings = settings or ClientSettings()
-        self.on_request = on_request
-        """Called for each answered or failed request; must be quick and must not raise."""
-        self._credentials = credentials or NoCredentials()
-        self._clock = clock or SystemClock()
-        self._chance = chance or random.Random()
-        s = self.settings
-        self.lanes = Lanes(s.lanes, clock=self._clock, per_second=s.per_second, burst=s.burst)
-        self._proxy, self._tls_server_name = proxy, tls_server_name
-        self._link = _Link(tls, headers)
-        self._may_write: Callable[[], bool] | None = None
-        self._paid: bool | None = None
-        """None: each request waits for a place of its lane.  True: the next one has waited for all there is."""
-
-    async def __aenter__(self) -> Client:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close all connections; requests under way fail."""
-        self.lanes.close()
-        await self._link.close()
-
-    def fenced(self, may_write: Callable[[], bool]) -> Client:
-        """A client over the same connections and lanes that sends a write only while `may_write` says so.
-
-        It is asked just before each attempt.  Events and the lease itself are not fenced.  Closing either closes both.
-
-        The writes of it raise NotLeadingError otherwise.
-        """
-        fenced = copy.copy(self)
-        vars(fenced)["_may_write"] = may_write
-        return fenced
-
-    @asynccontextmanager
-    async def placed(self, lane: Lane) -> AsyncIterator[Client]:
-        """Wait for a place of `lane` and for the rate, and yield a client for a request or two that wait for no place.
-
-        For requests that must not wait for a place while their caller holds a lock that more urgent requests need.
-        """
-        async with self.lanes.place(lane):
-            placed = copy.copy(self)
-            vars(placed)["_paid"] = True
-            yield placed
 
     # --- reading
 
     async def version(self) -> Json:
         """What the server says about itself: the quickest proof that it answers and accepts us."""
-        call = _Call(method="GET", verb="get", resource=_VERSION, path="/version", what="get /version", lane=Lane.JOBS)
-        return _json(await self._call(call), call.what)
+        call = Call(method="GET", verb="get", resource=_VERSION, path="/version", what="get /version", lane=Lane.JOBS)
+        return _json(await self.send(call), call.what)
 
     async def get(
         self,
@@ -252,10 +102,10 @@ class Client:
             NotFoundError: there is nothing at this path.
         """
         what = f"get {path}"
-        call = _Call(
+        call = Call(
             method="GET", verb="get", resource=resource, path=path, what=what, lane=lane, params=params or {}
         )  # fmt: skip
-        return _json(await self._call(call), what)
+        return _json(await self.send(call), what)
 
     async def list_json(
         self,
@@ -296,8 +146,8 @@ class Client:
             GoneError: the continue token has expired; begin anew.
         """
         path, what = resource.path(namespace), _words("list", resource, namespace)
-        return await self._call(
-            _Call(method="GET", verb="list", resource=resource, path=path, what=what, lane=lane, params=params)
+        return await self.send(
+            Call(method="GET", verb="list", resource=resource, path=path, what=what, lane=lane, params=params)
         )
 
     async def open_watch(
@@ -310,17 +160,15 @@ class Client:
         """
         path, what = resource.path(namespace), _words("watch", resource, namespace)
         params = {"watch": "true", **params}
-        call = _Call(
-            method="GET", verb="watch", resource=resource, path=path, what=what, lane=Lane.WATCH, params=params
-        )
+        call = Call(method="GET", verb="watch", resource=resource, path=path, what=what, lane=Lane.WATCH, params=params)
         known = self._link.renewals
         try:
-            return await self._open(call)
+            return await self.open_stream(call)
         except ApiError as e:
-            if not _is_about_trust(e):
+            if not is_about_trust(e):
                 raise
             await self._reload_credentials(known)
-            return await self._open(call)
+            return await self.open_stream(call)
 
     # --- writing
 
@@ -345,11 +193,11 @@ class Client:
         if resource.namespaced and not namespace:
             raise ValueError(f"{resource} is namespaced: the object to create names no namespace")
         what = _words("create", resource, namespace, _metadata(obj).get("name"))
-        call = _Call(
+        call = Call(
             method="POST", verb="create", resource=resource, path=resource.path(namespace), what=what, lane=lane,
             params=_dry(dry_run), body=msgspec.json.encode(obj), repeatable=False,
         )  # fmt: skip
-        return _json(await self._call(call), what)
+        return _json(await self.send(call), what)
 
     async def patch(
         self,
@@ -381,7 +229,7 @@ class Client:
             params["fieldManager"] = field_manager
         if force:
             params["force"] = "true"
-        call = _Call(
+        call = Call(
             method="PATCH",
             verb="patch",
             resource=resource,
@@ -394,7 +242,7 @@ class Client:
             subresource=subresource or "",
             repeatable=content_type is not PatchType.JSON,
         )
-        return _json(await self._call(call), what)
+        return _json(await self.send(call), what)
 
     async def replace(self, resource: ResourceType, obj: Any, *, lane: Lane = Lane.JOBS) -> Json:
         """Write a whole object that we own wholly (a lease); it must carry the resourceVersion it was read at.
@@ -407,11 +255,11 @@ class Client:
             raise ValueError(f"replacing {resource} {meta.get('name')!r} without a resourceVersion would be blind")
         name, namespace = meta["name"], meta.get("namespace")
         what = _words("update", resource, namespace, name)
-        call = _Call(
+        call = Call(
             method="PUT", verb="update", resource=resource, path=resource.path(namespace, name), what=what, lane=lane,
             body=msgspec.json.encode(obj),
         )  # fmt: skip
-        return _json(await self._call(call), what)
+        return _json(await self.send(call), what)
 
     async def delete(
         self,
@@ -443,211 +291,17 @@ class Client:
             "dryRun": ["All"] if dry_run else None,  # the API server reads no query beside a body
         }
         options = {"kind": "DeleteOptions", "apiVersion": "v1", **{k: v for k, v in given.items() if v is not None}}
-        call = _Call(
+        call = Call(
             method="DELETE", verb="delete", resource=resource, path=resource.path(namespace, name), what=what,
             lane=lane, body=msgspec.json.encode(options),
         )  # fmt: skip
-        await self._call(call)
+        await self.send(call)
 
     # --- underneath
 
     async def _get(self, resource: ResourceType, name: str, namespace: str | None, lane: Lane) -> bytes:
         path, what = resource.path(namespace, name), _words("get", resource, namespace, name)
-        return await self._call(_Call(method="GET", verb="get", resource=resource, path=path, what=what, lane=lane))
-
-    async def _call(self, call: _Call) -> bytes:
-        """Send until answered, refused for good, out of attempts or out of time."""
-        async with self._place(call.lane):
-            deadline = self._clock.monotonic() + self.settings.call_timeout
-            renewed = False
-            attempt = 1
-            while True:
-                known = self._link.renewals
-                try:
-                    self._check_fence(call)
-                    return await self._attempt(call, attempt, deadline)
-                except NotFoundError:
-                    if call.verb == "delete" and attempt > 1:
-                        return b""  # the attempt whose answer was lost has done it
-                    raise
-                except ApiError as e:
-                    if _is_about_trust(e) and not renewed:
-                        renewed = True
-                        await self._reload_credentials(known)
-                        continue
-                    pause = self._pause(call, e, attempt)
-                    if pause is None or self._clock.monotonic() + pause >= deadline:
-                        raise
-                    await self._clock.sleep(pause)
-                attempt += 1
-                await self.lanes.pace(call.lane)
-
-    @asynccontextmanager
-    async def _place(self, lane: Lane) -> AsyncIterator[None]:
-        if self._paid is None:
-            async with self.lanes.place(lane):
-                yield
-            return
-        if not self._paid:
-            await self.lanes.pace(lane)
-        self._paid = False
-        yield
-
-    def _check_fence(self, call: _Call) -> None:
-        if self._may_write is None or call.method == "GET" or call.lane in _UNFENCED or self._may_write():
-            return
-        raise NotLeadingError(f"{call.what}: not sent, because this process does not lead (any more)")
-
-    def _pause(self, call: _Call, error: ApiError, attempt: int) -> float | None:
-        """Seconds until the next attempt; None when there must be none."""
-        s = self.settings
-        lost = isinstance(error, UnreachableError) or error.status in _PASSING
-        refused = isinstance(error, TooManyRequestsError | _NeverSentError)  # the server has not acted
-        if attempt >= s.attempts or not (refused or (lost and call.repeatable)):
-            return None
-        pause = min(s.retry_max, s.retry_base * 2.0 ** (attempt - 1)) * self._chance.uniform(0.5, 1.0)
-        if error.retry_after is None:
-            return pause
-        # Jitter on top of what was asked: all clients of a busy server are told the same number.
-        return None if error.retry_after > s.retry_max else error.retry_after + pause
-
-    async def _attempt(self, call: _Call, attempt: int, deadline: float) -> bytes:
-        left = max(0.001, deadline - self._clock.monotonic())
-        timeout = aiohttp.ClientTimeout(total=left, sock_connect=self.settings.connect_timeout)
-        started, status = self._clock.monotonic(), 0
-        try:
-            async with await self._send(call, timeout) as response:
-                body = await response.read()
-                status = response.status
-                if status >= 300:
-                    raise error_from_answer(call.what, status=status, headers=response.headers, body=body)
-                return body
-        except (aiohttp.ClientError, OSError) as e:  # TimeoutError is an OSError
-            raise self._unreachable(call, e) from e
-        finally:
-            self._report(call, status=status, started=started, attempt=attempt)
-
-    async def _open(self, call: _Call) -> Stream:
-        s = self.settings
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=s.connect_timeout, sock_read=s.watch_read_timeout)
-        started, status = self._clock.monotonic(), 0
-        try:
-            await self.lanes.pace(call.lane)
-            response = await self._send(call, timeout)
-            status = response.status
-            if status == 200 and response.content_type == "application/json":
-                return Stream(response, call.what)
-            async with response:
-                body = await response.read()
-                raise error_from_answer(call.what, status=status, headers=response.headers, body=body)
-        except (aiohttp.ClientError, OSError) as e:
-            raise self._unreachable(call, e) from e
-        finally:
-            self._report(call, status=status, started=started, attempt=1)
-
-    async def _send(self, call: _Call, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        headers = {"Content-Type": call.content_type} if call.body is not None else {}
-        authorization = await self._credentials.header()
-        if authorization:
-            headers["Authorization"] = authorization
-        query = f"?{urlencode(call.params)}" if call.params else ""
-        return await self._link.session.request(
-            call.method,
-            URL(f"{self.server}{call.path}{query}", encoded=True),
-            data=call.body,
-            headers=headers,
-            timeout=timeout,
-            proxy=self._proxy,
-            server_hostname=self._tls_server_name,
-            allow_redirects=False,  # a redirect would carry our token to wherever it points
-        )
-
-    def _unreachable(self, call: _Call, error: Exception) -> UnreachableError:
-        kind = _NeverSentError if isinstance(error, aiohttp.ClientConnectorError) else UnreachableError
-        reason = "timed out" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-        return kind(f"{call.what}: no answer from {self.server}: {reason}")
-
-    def _report(self, call: _Call, *, status: int, started: float, attempt: int) -> None:
-        if self.on_request is None:
-            return
-        record = RequestRecord(
-            verb=call.verb,
-            resource=str(call.resource),
-            subresource=call.subresource,
-            lane=call.lane,
-            status=status,
-            seconds=self._clock.monotonic() - started,
-            attempt=attempt,
-        )
-        self.on_request(record)
-
-    async def _reload_credentials(self, known: int) -> None:
-        """Read the credentials again, once for all requests that were refused with the `known` ones."""
-        link = self._link
-        if known != link.renewals:
-            return
-        if link.renewing is None or link.renewing.done():
-            link.renewing = asyncio.create_task(self._read_credentials())
-        await asyncio.shield(link.renewing)
-
-    async def _read_credentials(self) -> None:
-        try:
-            tls = await self._credentials.reload()
-        except ConfigError as e:
-            # A file that is being replaced, perhaps: what failed goes on failing until it is there.
-            raise UnauthorizedError(f"credentials cannot be read again: {e}", status=401) from e
-        if tls is not None:
-            self._link.replace(tls, after=self.settings.call_timeout)
-        self._link.renewals += 1
-
-
-class _Link:
-    """The connections of one client, and of those that are fenced."""
-
-    def __init__(self, tls: ssl.SSLContext | None, headers: Sequence[tuple[str, str]]) -> None:
-        self._headers = [*_HEADERS, *headers]
-        self.session = self._open(tls)
-        self.renewals = 0
-        """How often the credentials were read again."""
-        self.renewing: asyncio.Task[None] | None = None
-        self._former: dict[aiohttp.ClientSession, asyncio.TimerHandle] = {}
-        self._closing: set[asyncio.Task[None]] = set()
-
-    def _open(self, tls: ssl.SSLContext | None) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=tls or True),
-            headers=self._headers,
-            read_bufsize=1 << 20,
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
-
-    def replace(self, tls: ssl.SSLContext, *, after: float) -> None:
-        """Make new connections with this.  Calls on the former ones have `after` seconds to end; then, watches end."""
-        former, self.session = self.session, self._open(tls)
-        self._former[former] = asyncio.get_running_loop().call_later(after, self._close_former, former)
-
-    def _close_former(self, session: aiohttp.ClientSession) -> None:
-        self._former.pop(session, None)
-        task = asyncio.get_running_loop().create_task(session.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
-
-    async def close(self) -> None:
-        """Close all of them."""
-        for session, timer in self._former.items():
-            timer.cancel()
-            await session.close()
-        self._former.clear()
-        await asyncio.gather(*self._closing)
-        await self.session.close()
-
-
-def _is_about_trust(error: ApiError) -> bool:
-    """Whether one side does not trust the other any more: reading credentials and certificates again may help."""
-    return isinstance(error, UnauthorizedError) or isinstance(
-        error.__cause__, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError
-    )
+        return await self.send(Call(method="GET", verb="get", resource=resource, path=path, what=what, lane=lane))
 
 
 async def connect(
@@ -678,28 +332,10 @@ def client_of(
     on_request: Callable[[RequestRecord], None] | None = None,
 ) -> Client:
     """A client for a cluster that was found.  Needs a running event loop; sends nothing yet."""
-    return Client(
-        cluster.server,
-        settings=settings,
-        credentials=cluster.credentials,
-        tls=cluster.tls,
-        tls_server_name=cluster.tls_server_name,
-        proxy=cluster.proxy,
-        clock=clock,
-        on_request=on_request,
-        headers=cluster.headers,
-    )
+    return Client(cluster, settings=settings, clock=clock, on_request=on_request)
 
 
-_HEADERS = (
-    ("Accept-Encoding", "identity"),
-    ("Accept", "application/json"),
-    ("User-Agent", f"kqueue/{__version__}"),
-)
 _VERSION = ResourceType("", "v1", "version", "Info", namespaced=False)
-_UNFENCED = frozenset({Lane.LEASE, Lane.EVENTS})
-_PASSING = frozenset({408, 500, 502, 503, 504})
-"""Statuses that may be gone at the next attempt."""
 
 
 def _dry(dry_run: bool) -> dict[str, str]:

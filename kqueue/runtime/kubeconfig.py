@@ -11,7 +11,7 @@ import os
 import ssl
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from kqueue.errors import ConfigError
-from kqueue.runtime.credentials import Credentials
+from kqueue.runtime.credentials import Credentials, NoCredentials
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,12 +29,12 @@ class Cluster:
 
     server: str
     """Base URL."""
-    credentials: Credentials
-    tls: ssl.SSLContext | None
-    """None for plain HTTP."""
-    tls_server_name: str | None
+    credentials: Credentials = field(default_factory=NoCredentials)
+    tls: ssl.SSLContext | None = None
+    """None for plain HTTP, or the CAs of the system."""
+    tls_server_name: str | None = None
     """Name to expect in the server's certificate; None for the URL's host."""
-    proxy: str | None
+    proxy: str | None = None
     namespace: str = "default"
     """Where a person works who names no namespace."""
     headers: tuple[tuple[str, str], ...] = ()

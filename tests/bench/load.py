@@ -60,9 +60,10 @@ from prometheus_client.samples import Sample
 
 from kqueue.controllers import resources as kinds
 from kqueue.observe import configure_logs
-from kqueue.runtime.client import Client, ClientSettings, PatchType, connect
+from kqueue.runtime.client import Client, PatchType, connect
 from kqueue.runtime.lane import Lane, LaneLimit
 from kqueue.runtime.loop import run
+from kqueue.runtime.transport import ClientSettings
 from tests.bench._arrivals import Player, Shape, Unhindered, typed
 from tests.bench._changes import cycle_counts, samples, total
 from tests.bench._meter import Meter, Spent, peak_mib

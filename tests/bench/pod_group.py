@@ -27,8 +27,8 @@ from kqueue.api.wire import kueue as wire
 from kqueue.config import Timings, parse
 from kqueue.manager.process import Flags, running
 from kqueue.observe import configure_logs
-from kqueue.runtime.client import RequestRecord
 from kqueue.runtime.loop import run
+from kqueue.runtime.transport import RequestRecord
 from tests.bench.road import KUEUE, Cluster, Object, queues, sandbox
 from tests.bench.table import Figure, Row, at_most, check
 

@@ -33,8 +33,8 @@ from kqueue.config import Configuration, Timings, load
 from kqueue.manager.operator import Operator
 from kqueue.manager.process import Flags, running
 from kqueue.observe import configure_logs
-from kqueue.runtime.client import RequestRecord
 from kqueue.runtime.loop import run, tune_collector
+from kqueue.runtime.transport import RequestRecord
 from tests.bench.road import BATCH, KUEUE, RACK, Cluster, Object, queues, sandbox
 from tests.bench.table import Figure, Row, at_most, check
 

@@ -33,8 +33,8 @@ import aiohttp
 from kqueue.config import Timings, load
 from kqueue.manager.process import Flags, running
 from kqueue.observe import configure_logs
-from kqueue.runtime.client import RequestRecord
 from kqueue.runtime.loop import loop_name, run
+from kqueue.runtime.transport import RequestRecord
 
 RUNS = 3
 JOBS, PODS = 60, 8

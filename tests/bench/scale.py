@@ -55,11 +55,12 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import SystemClock
 from kqueue.controllers import resources as kinds
 from kqueue.observe import configure_logs
-from kqueue.runtime.client import Client, ClientSettings, connect
+from kqueue.runtime.client import Client, connect
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.loop import run
 from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.status_writer import StatusWriter
+from kqueue.runtime.transport import ClientSettings
 from tests.bench._arrivals import finish, typed
 from tests.bench._changes import cycle_counts, samples, total
 from tests.bench._meter import Meter, Spent, peak_mib, percentile

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from kqueue.manager.process import running
-from kqueue.runtime.client import RequestRecord
+from kqueue.runtime.transport import RequestRecord
 from tests.integration.other_writers import RUNNING, TRANSITIONS, WRITERS, Transition, Writer, charged, now, unmet
 from tests.integration.road import KUEUE, Object
 from tests.integration.teams import FAST, Plane, Teams, configuration, flags, post

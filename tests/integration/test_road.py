@@ -13,7 +13,7 @@ import pytest
 
 from kqueue.config import Configuration, Timings, load, parse
 from kqueue.manager.process import Flags, running
-from kqueue.runtime.client import RequestRecord
+from kqueue.runtime.transport import RequestRecord
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import RequestError
 from tests.integration.controlplane.cluster import RACK_LABEL

@@ -16,10 +16,11 @@ import yaml
 from kqueue import errors
 from kqueue.api.wire.meta import ObjectMeta, Struct
 from kqueue.clock import SystemClock
-from kqueue.runtime.client import Client, ClientSettings, PatchType, RequestRecord, connect
+from kqueue.runtime.client import Client, PatchType, connect
 from kqueue.runtime.leader import ElectionSettings, LeaderElection
 from kqueue.runtime.reflector import Listed, Reflector, Selection, WatchSettings
 from kqueue.runtime.resources import LEASES, ResourceType
+from kqueue.runtime.transport import ClientSettings, RequestRecord
 from tests.integration.controlplane.cluster import Cluster
 from tests.integration.network import (
     Fault,

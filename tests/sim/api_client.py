@@ -11,15 +11,16 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import aiohttp
 import msgspec
 
 from kqueue.clock import Clock
 from kqueue.errors import ApiError
-from kqueue.runtime.client import Client, _Call
+from kqueue.runtime.client import Client
 from kqueue.runtime.lane import Lane
+from kqueue.runtime.transport import Call
 from kqueue.sandbox import discovery, failure, listing, route, watching
 from kqueue.sandbox.cluster_api import ClusterApi, WriteOptions
 from kqueue.sandbox.deletion import Preconditions
@@ -150,7 +151,7 @@ class Server:
     def __init__(self, api: ClusterApi) -> None:
         self.api = api
 
-    async def answer(self, call: _Call) -> Answer:
+    async def answer(self, call: Call) -> Answer:
         """The answer to anything but a watch; failures are answers too."""
         try:
             status, body = await self._answer(call)
@@ -158,20 +159,20 @@ class Server:
         except ApiError as error:
             return failed(error)
 
-    def watch(self, call: _Call) -> AsyncGenerator[bytes]:
+    def watch(self, call: Call) -> AsyncGenerator[bytes]:
         """The bytes of a watch.  Raises ApiError when it is refused."""
         found, kind = self._target(call)
         chosen = route.selection(found, kind, call.params)
         wanted = watching.request(kind, chosen, call.params, listing.encoded)
         return watching.stream(self.api, wanted, lambda: self.api.stopped)
 
-    def _target(self, call: _Call) -> tuple[Route, Kind]:
+    def _target(self, call: Call) -> tuple[Route, Kind]:
         found = route.parse(call.path)
         if found is None:
             raise failure.unknown_path()
         return found, self.api.kind(found.resource)
 
-    async def _answer(self, call: _Call) -> tuple[int, bytes]:
+    async def _answer(self, call: Call) -> tuple[int, bytes]:
         if call.path == "/version":
             return 200, _encode(discovery.VERSION)
         found, kind = self._target(call)
@@ -193,7 +194,7 @@ class Server:
             case _:
                 return 200, await self._delete(found, kind, sent, options)
 
-    async def _patch(self, call: _Call, found: Route, kind: Kind, sent: Any, options: WriteOptions) -> Any:
+    async def _patch(self, call: Call, found: Route, kind: Kind, sent: Any, options: WriteOptions) -> Any:
         return await self.api.patch(
             kind.resource,
             found.name,
@@ -260,13 +261,13 @@ class SimulatedClient(Client):
         for task in self._under_way - {asyncio.current_task()}:
             task.cancel()
 
-    def fenced(self, may_write: Callable[[], bool]) -> Client:
+    def fenced(self, may_write: Callable[[], bool]) -> Self:
         """Itself: whoever kills it, or cuts its line, means all that the process sends."""
         self._may_write = may_write
         return self
 
     @asynccontextmanager
-    async def placed(self, lane: Lane) -> AsyncIterator[Client]:
+    async def placed(self, lane: Lane) -> AsyncIterator[Self]:
         """Itself: a copy would go on after a kill.  Its requests take their places one by one."""
         yield self
 
@@ -282,7 +283,7 @@ class SimulatedClient(Client):
         self._tidying.add(task)
         task.add_done_callback(self._tidying.discard)
 
-    async def _send(self, call: _Call, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+    async def _send(self, call: Call, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         if self.killed:
             raise KilledError
         task = asyncio.current_task()
@@ -293,7 +294,7 @@ class SimulatedClient(Client):
         finally:
             self._under_way.discard(task)
 
-    async def _through(self, call: _Call, timeout: aiohttp.ClientTimeout) -> Answer:
+    async def _through(self, call: Call, timeout: aiohttp.ClientTimeout) -> Answer:
         if self.partitioned:
             await self._time.sleep(min(timeout.total or PARTITION_SECONDS, PARTITION_SECONDS))
             raise TimeoutError
@@ -309,7 +310,7 @@ class SimulatedClient(Client):
         await self._delayed(chance, call.path)
         return answer
 
-    async def _tried(self, call: _Call, where: str, chance: random.Random) -> Answer:
+    async def _tried(self, call: Call, where: str, chance: random.Random) -> Answer:
         is_write = call.method in _WRITES
         if self._strikes(chance, self.faults.lost_request, call.path):
             raise aiohttp.ServerDisconnectedError
@@ -331,7 +332,7 @@ class SimulatedClient(Client):
             raise aiohttp.ServerDisconnectedError
         return answer
 
-    def _watched(self, call: _Call, chance: random.Random) -> Answer:
+    def _watched(self, call: Call, chance: random.Random) -> Answer:
         if "resourceVersion" in call.params and self._strikes(chance, self.faults.watch_gone, call.path):
             return _status(410, "Expired", "too old resource version")
         try:

@@ -12,7 +12,8 @@ from aiohttp.test_utils import RawTestServer
 
 from kqueue.errors import ForbiddenError, KqueueError, NotFoundError, NotServedError
 from kqueue.operations.asking import ask, path
-from kqueue.runtime.client import Client, ClientSettings
+from kqueue.runtime.client import Client
+from kqueue.runtime.transport import ClientSettings
 
 QUESTION = "/apis/visibility.kqueue.dev/v1alpha1/namespaces/a/workloads/b/explanation"
 DISCOVERY = "/apis/visibility.kqueue.dev/v1alpha1"

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -79,7 +79,7 @@ class FakeClient(Client):
         self._version = 0
 
     @asynccontextmanager
-    async def placed(self, lane: Lane) -> AsyncIterator[Client]:
+    async def placed(self, lane: Lane) -> AsyncIterator[Self]:
         """Places are not counted, but words wait while `words_open` is clear."""
         if lane is Lane.WORDS:
             await self.words_open.wait()

@@ -28,8 +28,9 @@ from kqueue.controllers.resources import CLUSTER_QUEUES, NAMESPACES, PODS, WORKL
 from kqueue.core.topology import HOSTNAME, Algorithm, NodeFacts, Profile
 from kqueue.manager.operator import PARTS, Operator
 from kqueue.observe import Checks, Metrics
-from kqueue.runtime.client import Client, RequestRecord
+from kqueue.runtime.client import Client
 from kqueue.runtime.resources import LEASES
+from kqueue.runtime.transport import RequestRecord
 from kqueue.sandbox import Sandbox, SandboxOptions
 from kqueue.sandbox.api import CRDS, JOB_SETS
 from kqueue.sandbox.simulated_kinds import SIMULATED

@@ -24,8 +24,8 @@ from kqueue.manager.operator import Operator
 from kqueue.manager.process import Flags, _Served, run_webhooks, running
 from kqueue.observe import Metrics
 from kqueue.runtime.certificates import make_bundle, write_bundle
-from kqueue.runtime.client import RequestRecord
 from kqueue.runtime.resources import ResourceType
+from kqueue.runtime.transport import RequestRecord
 from kqueue.sandbox import Sandbox, SandboxOptions
 
 VALIDATING = ResourceType(

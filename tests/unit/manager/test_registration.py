@@ -15,7 +15,8 @@ from kqueue.config import Configuration, parse
 from kqueue.errors import ForbiddenError
 from kqueue.manager.registration import CONFIGURATIONS, Registrar, covers, injection
 from kqueue.runtime.certificates import make_bundle
-from kqueue.runtime.client import Client, RequestRecord
+from kqueue.runtime.client import Client
+from kqueue.runtime.transport import RequestRecord
 from kqueue.sandbox import Sandbox, SandboxOptions
 from webhooks.configuration import Scope, Target, webhook_configurations
 

@@ -23,9 +23,10 @@ from kqueue.manager.visibility import SECRET, Endpoint, visibility
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.certificate_secret import SECRETS
 from kqueue.runtime.certificates import make_bundle, write_bundle
-from kqueue.runtime.client import Client, RequestRecord
+from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.rotation import Rhythm
+from kqueue.runtime.transport import RequestRecord
 from kqueue.sandbox import Sandbox, SandboxOptions
 from kqueue.visibility.asked import JSON, Asked
 from kqueue.visibility.catalog import Catalog, Resource

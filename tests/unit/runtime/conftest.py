@@ -14,8 +14,11 @@ from aiohttp import web
 
 from kqueue.api.wire.meta import ObjectMeta, Struct
 from kqueue.clock import SystemClock
-from kqueue.runtime.client import Client, ClientSettings
+from kqueue.runtime.client import Client
+from kqueue.runtime.credentials import Credentials, NoCredentials
+from kqueue.runtime.kubeconfig import Cluster
 from kqueue.runtime.reflector import Reflector, WatchSettings
+from kqueue.runtime.transport import ClientSettings
 from tests.unit.runtime.fake_server import THINGS, FakeServer
 
 
@@ -64,8 +67,9 @@ async def server() -> AsyncIterator[FakeServer]:
 async def open_client(server: FakeServer) -> AsyncIterator[Callable[..., Client]]:
     async with AsyncExitStack() as stack:
 
-        def make(settings: ClientSettings = QUICK, **more: Any) -> Client:
-            client = Client(server.url, settings=settings, chance=random.Random(1), **more)
+        def make(settings: ClientSettings = QUICK, credentials: Credentials | None = None, **more: Any) -> Client:
+            cluster = Cluster(server=server.url, credentials=credentials or NoCredentials())
+            client = Client(cluster, settings=settings, chance=random.Random(1), **more)
             stack.push_async_callback(client.close)
             return client
 

@@ -12,9 +12,10 @@ from aiohttp import web
 
 from kqueue import errors
 from kqueue.clock import FakeClock
-from kqueue.runtime.client import Client, ClientSettings, PatchType, RequestRecord, connect
+from kqueue.runtime.client import Client, PatchType, connect
 from kqueue.runtime.lane import Lane, LaneLimit
 from kqueue.runtime.resources import LEASES, ResourceType
+from kqueue.runtime.transport import ClientSettings, RequestRecord
 from tests.unit.runtime.conftest import QUICK, Thing, eventually, running
 from tests.unit.runtime.fake_server import THINGS, FakeServer, answers, drops, hangs, html, status
 

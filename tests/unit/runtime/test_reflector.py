@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kqueue.clock import FakeClock
-from kqueue.runtime.client import Client, ClientSettings
+from kqueue.runtime.client import Client
 from kqueue.runtime.reflector import Listed, Pausing, Reflector, Selection, Watching, WatchSettings
+from kqueue.runtime.transport import ClientSettings
 from tests.unit.runtime.conftest import QUICK, RESTLESS, Thing, View, eventually, make_reflector, running, view_of
 from tests.unit.runtime.conftest import serving as serving_server
 from tests.unit.runtime.fake_server import (

@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from kqueue import errors
 from kqueue.runtime.certificates import Bundle, make_bundle, write_bundle
-from kqueue.runtime.client import ClientSettings, connect
+from kqueue.runtime.client import connect
+from kqueue.runtime.transport import ClientSettings
 
 QUICK = ClientSettings(call_timeout=5, attempts=2, retry_base=0.01)
 

@@ -13,7 +13,8 @@ from aiohttp.test_utils import RawTestServer
 
 from kqueue.clock import FakeClock, SystemClock
 from kqueue.errors import ApiError, TooManyRequestsError
-from kqueue.runtime.client import Client, ClientSettings
+from kqueue.runtime.client import Client
+from kqueue.runtime.transport import ClientSettings
 from kqueue.visibility.front_proxy import User
 from kqueue.visibility.remembered import Remembered
 from kqueue.visibility.rights import Action, Reading, Rights

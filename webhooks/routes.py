@@ -28,6 +28,9 @@ DEFAULT_QUEUE_PATH = "/mutate-default-queue"
 """Answers for unlabelled objects of every enabled kind, in namespaces that have a LocalQueue named `default`."""
 
 _PODS = "pod"
+_FIRST = ("batch/job", _PODS)
+"""Kinds whose entries come first in the webhook configurations, as in earlier versions: while a Deployment of webhooks
+is updated, replicas of two versions that disagree about the order would rewrite each other's configuration."""
 _OURS = f"{names.GROUP.replace('.', '-')}-{names.VERSION}"
 
 
@@ -37,7 +40,8 @@ def reviewed_kinds(frameworks: Iterable[str], declared: Iterable[ReviewedKind] =
     `declared`: kinds that users have declared; they are always on.
     """
     wanted = set(frameworks)
-    found = {f: REVIEWED[f] for f in FRAMEWORKS if f in wanted and f in REVIEWED}
+    ordered = sorted(FRAMEWORKS, key=lambda framework: framework not in _FIRST)
+    found = {f: REVIEWED[f] for f in ordered if f in wanted and f in REVIEWED}
     if _PODS in wanted or implies_pods(wanted):
         found[_PODS] = ReviewedPod(found)
     return found | {kind.framework: kind for kind in declared}

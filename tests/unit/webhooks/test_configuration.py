@@ -93,6 +93,16 @@ def test_kinds_that_are_off_have_no_hook() -> None:
     assert made["vworkloadstatus.kb.io"]["rules"][0]["resources"] == ["workloads/status"]
 
 
+def test_entries_keep_their_order() -> None:
+    """Replicas of two versions that disagree would rewrite each other's configuration."""
+    frameworks = ("statefulset", "deployment", "pod", "jobset.x-k8s.io/jobset", "batch/job")
+    kinds = [name for name in hooks(*frameworks) if name.startswith("v") and not name.startswith("vw")]
+
+    assert kinds[:6] == [
+        f"v{kind}.kb.io" for kind in ("job", "pod", "pod-managed", "jobset", "deployment", "statefulset")
+    ]
+
+
 def test_without_queue_names_the_selected_namespaces_send_all_their_jobs() -> None:
     """The selector of the configuration opts namespaces in; an object is sent by one entry only."""
     made = hooks(managed=TEAMS, without_queue=True, default_queues=["a"])

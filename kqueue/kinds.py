@@ -28,6 +28,8 @@ class Kind:
         through_pods: its objects are queued through their pods, so that `pod` is on where it is.
         makes: kinds of the objects that its controller makes, among the kinds here; None: nothing is known.
         controlled: it has a controller; without one, what runs in it makes what it owns.
+        account: account in kube-system of the kind's controller; empty: it has none, or another project's.
+        gate: feature gate that has to be on where the kind is; empty: none.
         child_label: label of the batch Jobs that an object is run as, with its name; empty: it is not run so.
         pod_label: label of the pods of an object, with its name; empty: there is none.
     """
@@ -41,6 +43,8 @@ class Kind:
     through_pods: bool = False
     makes: frozenset[GroupKind] | None = None
     controlled: bool = True
+    account: str = ""
+    gate: str = ""
     child_label: str = ""
     pod_label: str = ""
 
@@ -89,6 +93,7 @@ _ROWS = (
         plural="jobs",
         built_in=True,
         makes=frozenset({POD, _BATCH_JOB}),  # managers of this API let a Job be the parent of Jobs, too
+        account="job-controller",
         pod_label="batch.kubernetes.io/job-name",
     ),
     Kind(
@@ -112,6 +117,7 @@ _ROWS = (
         built_in=True,
         through_pods=True,
         makes=frozenset({("apps", "ReplicaSet")}),
+        account="deployment-controller",
     ),
     Kind(
         framework="statefulset",
@@ -122,6 +128,7 @@ _ROWS = (
         built_in=True,
         through_pods=True,
         makes=frozenset({POD}),
+        account="statefulset-controller",
     ),
     Kind(
         framework="leaderworkerset.x-k8s.io/leaderworkerset",
@@ -169,11 +176,18 @@ _ROWS = (
         version="v1beta2",
         kind="SparkApplication",
         plural="sparkapplications",
+        gate="SparkApplicationIntegration",
     ),
 )
 
 REPLICA_SET = Kind(
-    framework="", group="apps", version="v1", kind="ReplicaSet", plural="replicasets", makes=frozenset({POD})
+    framework="",
+    group="apps",
+    version="v1",
+    kind="ReplicaSet",
+    plural="replicasets",
+    makes=frozenset({POD}),
+    account="replicaset-controller",
 )
 """No framework: owners are followed through it."""
 
@@ -197,6 +211,14 @@ def framework_of(group: str, kind: str) -> str | None:
     """The framework whose objects are of this kind, whatever the version; None when no framework's are."""
     row = _owners.get((group, kind))
     return row.framework or None if row is not None else None
+
+
+def framework_above(group: str, kind: str) -> str | None:
+    """`framework_of`; for a kind that owners only pass through, the framework whose controller makes its objects."""
+    row = _owners.get((group, kind))
+    if row is None or row.framework:
+        return framework_of(group, kind)
+    return next((name for name, above in _frameworks.items() if row.group_kind in (above.makes or ())), None)
 
 
 def implies_pods(frameworks: Collection[str]) -> bool:

@@ -7,11 +7,10 @@ Source: the names that kube-controller-manager uses with and without `--use-serv
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
-from types import MappingProxyType
 
-from kqueue.kinds import GroupKind
+from kqueue.kinds import OWNERS, GroupKind
 from webhooks.review import User
 
 _ACCOUNT = "system:serviceaccount:"
@@ -19,16 +18,6 @@ _MASTERS = "system:masters"
 """The group that may do everything: no rule of ours would hold it back."""
 _SHARED = "system:kube-controller-manager"
 """All of Kubernetes' controllers, where they have no accounts of their own."""
-_CONTROLLERS: Mapping[GroupKind, str] = MappingProxyType(
-    {
-        ("batch", "Job"): "job-controller",
-        ("apps", "Deployment"): "deployment-controller",
-        ("apps", "ReplicaSet"): "replicaset-controller",
-        ("apps", "StatefulSet"): "statefulset-controller",
-        ("", "Pod"): "",
-    }
-)
-"""Owners that Kubernetes looks after itself, and the account in kube-system that makes what they own; empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +37,9 @@ class Accounts:
         """
         if _MASTERS in user.groups or user.name in self.controllers or user.name == _SHARED:
             return True
-        if owner in _CONTROLLERS:
-            return user.name == f"{_ACCOUNT}kube-system:{_CONTROLLERS[owner]}"
+        row = OWNERS.get(owner)
+        if row is not None and (row.account or not row.controlled):
+            return user.name == f"{_ACCOUNT}kube-system:{row.account}"
         home = _home(user)
         return bool(home) and home != namespace
 

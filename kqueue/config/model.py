@@ -33,6 +33,7 @@ from kqueue.config.section import Section, refuse_any
 from kqueue.config.selector import LabelSelector, Requirement
 from kqueue.config.tls import Tls
 from kqueue.errors import FieldError
+from kqueue.kinds import FRAMEWORKS
 
 DEFAULT_NAMESPACE = "kueue-system"
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
@@ -143,9 +144,10 @@ def _namespace_problems(configuration: Configuration) -> list[FieldError]:
 def _integration_problems(configuration: Configuration) -> list[FieldError]:
     problems = []
     integrations = configuration.integrations
-    spark, gate = "sparkoperator.k8s.io/sparkapplication", "SparkApplicationIntegration"
-    if spark in integrations.frameworks and not configuration.enabled(gate):
-        problems.append(FieldError("integrations.frameworks", f"{spark} needs feature gate {gate}; set it to true"))
+    for name, row in FRAMEWORKS.items():
+        if name in integrations.frameworks and row.gate and not configuration.enabled(row.gate):
+            remedy = f"{name} needs feature gate {row.gate}; set it to true"
+            problems.append(FieldError("integrations.frameworks", remedy))
     for index, external in enumerate(configuration.multi_kueue.external_frameworks):
         if external.name in integrations.kinds():
             path = f"multiKueue.externalFrameworks[{index}].name"

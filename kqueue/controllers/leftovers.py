@@ -14,7 +14,7 @@ from kqueue.api.wire.meta import Condition, ObjectMeta, OwnerReference, Struct
 from kqueue.jobs.catalog import child_labels
 from kqueue.jobs.declared import Declared
 from kqueue.jobs.fields import JSON, mapping
-from kqueue.kinds import framework_of
+from kqueue.kinds import framework_above, framework_of
 from kqueue.runtime.resources import ResourceType
 
 GATES = frozenset({names.ADMISSION_GATE, names.TOPOLOGY_GATE, names.ELASTIC_JOB_GATE})
@@ -258,6 +258,5 @@ def _parent_of(child: Seen) -> str:
 
 def _framework_of(owner: OwnerReference) -> str:
     group = owner.api_version.rpartition("/")[0]
-    if (group, owner.kind) == ("apps", "ReplicaSet"):
-        return "deployment"
-    return framework_of(group, owner.kind) or f"{group}/{owner.kind.lower()}".lstrip("/")  # as declared kinds are named
+    found = framework_above(group, owner.kind)
+    return found or f"{group}/{owner.kind.lower()}".lstrip("/")  # as declared kinds are named

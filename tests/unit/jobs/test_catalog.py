@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from kqueue import kinds
+from kqueue.config import ConfigFileError, parse
 from kqueue.config.policy import Integrations
 from kqueue.jobs import catalog
 from kqueue.jobs.ancestry import managed_ancestor, owner_kinds
@@ -22,8 +24,9 @@ from kqueue.kinds import FRAMEWORKS, OWNERS, Kind
 from tests.unit.jobs.builders import make_job
 from tests.unit.toys import toy_kind
 from tests.unit.webhooks.test_routes import at_once
+from webhooks.accounts import Accounts
 from webhooks.configuration import Scope, Target, webhook_configurations
-from webhooks.review import Request
+from webhooks.review import Request, User
 from webhooks.routes import routes
 
 TARGET = Target(ca_bundle=b"ca", url="https://kqueue/")
@@ -100,6 +103,42 @@ def test_where_it_is_off_the_remedy_names_it() -> None:
     off = Integrations(frameworks=("batch/job",))
     assert "Toy" in [owner.gvk.kind for owner in kinds_not_queued(off)]
     assert remedy(toy_kind.Toy.gvk) == f"add {NAME} to configuration.integrations.frameworks of the chart's values"
+
+
+def with_row(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    """The facts of the toy kind are known for one test, with these fields."""
+    row = dataclasses.replace(toy_kind.ROW, **changes)
+    monkeypatch.setitem(kinds._frameworks, NAME, row)
+    monkeypatch.setitem(kinds._owners, row.group_kind, row)
+
+
+def test_a_kind_with_a_gate_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate is named where the kind is on without it."""
+    with_row(monkeypatch, gate="SparkApplicationIntegration")
+    text = f"apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations: {{frameworks: [{NAME}]}}\n"
+
+    with pytest.raises(ConfigFileError, match=f"{NAME} needs feature gate SparkApplicationIntegration"):
+        parse(text, source="f")
+    assert parse(f"{text}featureGates: {{SparkApplicationIntegration: true}}\n", source="f").integrations.frameworks
+
+
+def test_the_account_of_its_controller_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without one in kube-system, operators of other namespaces are; with one, no other account is."""
+    kind, operator = toy_kind.ROW.group_kind, User(name="system:serviceaccount:toys:operator")
+    kubernetes = User(name="system:serviceaccount:kube-system:toy-controller")
+    assert Accounts().makes(operator, kind, "team")
+
+    with_row(monkeypatch, account="toy-controller")
+    assert (Accounts().makes(operator, kind, "team"), Accounts().makes(kubernetes, kind, "team")) == (False, True)
+
+
+def test_what_owners_pass_through_belongs_to_the_kind_above() -> None:
+    """A pod of a ReplicaSet is one of a Deployment; a ReplicaSet is no framework itself."""
+    assert (kinds.framework_above("apps", "ReplicaSet"), kinds.framework_of("apps", "ReplicaSet")) == (
+        "deployment",
+        None,
+    )
+    assert (kinds.framework_above("batch", "Job"), kinds.framework_above("example.com", "Other")) == ("batch/job", None)
 
 
 def test_without_its_line_it_is_unknown() -> None:

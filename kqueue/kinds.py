@@ -2,7 +2,7 @@
 
 What kqueue does with the objects of a kind is its adapter's (`kqueue/jobs/catalog.py`).  From these rows come the names
 that `integrations.frameworks` takes, the kinds through which owners are followed, the paths of webhooks, the survey of
-objects that are not queued, and the chart's rules.
+objects that are not queued, and the chart's rights and roles.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ GroupKind = tuple[str, str]
 """API group and kind, whatever the version."""
 
 POD: GroupKind = ("", "Pod")
+ALL_VIEWERS, NO_BATCH_USERS = "buva", "bva"
+"""Viewers of objects: batch administrators, batch users and users who may view the namespace; or no batch users.
+Source: the roles of Kueue's chart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +35,10 @@ class Kind:
         gate: feature gate that has to be on where the kind is; empty: none.
         child_label: label of the batch Jobs that an object is run as, with its name; empty: it is not run so.
         pod_label: label of the pods of an object, with its name; empty: there is none.
+        stop_writes_status: to stop an object, kqueue also writes its status.
+        watched: a reconciler of its own reads objects that are queued through their pods.
+        viewers: who gets the chart's role that views objects, in the letters of its file of user roles; empty: the
+            chart has no roles of users for the kind.
     """
 
     framework: str
@@ -47,6 +54,9 @@ class Kind:
     gate: str = ""
     child_label: str = ""
     pod_label: str = ""
+    stop_writes_status: bool = False
+    watched: bool = False
+    viewers: str = ALL_VIEWERS
 
     @property
     def group_kind(self) -> GroupKind:
@@ -94,6 +104,7 @@ _ROWS = (
         built_in=True,
         makes=frozenset({POD, _BATCH_JOB}),  # managers of this API let a Job be the parent of Jobs, too
         account="job-controller",
+        stop_writes_status=True,
         pod_label="batch.kubernetes.io/job-name",
     ),
     Kind(
@@ -107,7 +118,16 @@ _ROWS = (
         child_label="jobset.sigs.k8s.io/jobset-name",
         pod_label="jobset.sigs.k8s.io/jobset-name",
     ),
-    Kind(framework="pod", group="", version="v1", kind="Pod", plural="pods", built_in=True, controlled=False),
+    Kind(
+        framework="pod",
+        group="",
+        version="v1",
+        kind="Pod",
+        plural="pods",
+        built_in=True,
+        controlled=False,
+        viewers="",
+    ),
     Kind(
         framework="deployment",
         group="apps",
@@ -118,6 +138,7 @@ _ROWS = (
         through_pods=True,
         makes=frozenset({("apps", "ReplicaSet")}),
         account="deployment-controller",
+        viewers="",
     ),
     Kind(
         framework="statefulset",
@@ -129,6 +150,8 @@ _ROWS = (
         through_pods=True,
         makes=frozenset({POD}),
         account="statefulset-controller",
+        watched=True,
+        viewers="",
     ),
     Kind(
         framework="leaderworkerset.x-k8s.io/leaderworkerset",
@@ -160,8 +183,16 @@ _ROWS = (
         kind="RayCluster",
         plural="rayclusters",
         pod_label="ray.io/cluster",
+        viewers=NO_BATCH_USERS,
     ),
-    Kind(framework="ray.io/rayservice", group="ray.io", version="v1", kind="RayService", plural="rayservices"),
+    Kind(
+        framework="ray.io/rayservice",
+        group="ray.io",
+        version="v1",
+        kind="RayService",
+        plural="rayservices",
+        viewers=NO_BATCH_USERS,
+    ),
     Kind(
         framework="workload.codeflare.dev/appwrapper",
         group="workload.codeflare.dev",
@@ -169,6 +200,7 @@ _ROWS = (
         kind="AppWrapper",
         plural="appwrappers",
         pod_label="workload.codeflare.dev/appwrapper",
+        viewers="",
     ),
     Kind(
         framework="sparkoperator.k8s.io/sparkapplication",

@@ -1,7 +1,7 @@
 """Write the parts of the Helm chart that follow from the table of kinds.  `--check` only compares.
 
-The table is `kqueue/kinds.py`.  A kind that is added there gets the rights that following owners and counting objects
-need, and may be named in the chart's values.
+The table is `kqueue/kinds.py`, with the adapters of `kqueue/jobs/catalog.py`.  A kind that is added there gets the
+rights that kqueue needs for it and roles for its users, and may be named in the chart's values.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from kqueue.controllers.leftovers import READ_IN_BULK
+from kqueue.jobs.catalog import BY_FRAMEWORK
 from kqueue.kinds import FRAMEWORKS, OWNERS, Kind
 
 CHART = Path(__file__).resolve().parent.parent / "charts" / "kqueue"
@@ -36,8 +38,61 @@ def template() -> str:
             *_rules(counted, "list"),
             "{{- end }}",
             "",
+            '{{/* Rights for objects of kinds that are on: (dict "frameworks" list "deletes" bool). */}}',
+            '{{- define "kqueue.queuedKinds" -}}',
+            *(line for kind in FRAMEWORKS.values() for line in _queued(kind)),
+            "{{- end }}",
+            "",
+            "{{/* Kinds whose objects are looked through before kqueue is removed. */}}",
+            '{{- define "kqueue.startedKinds" -}}',
+            *(line for name in BY_FRAMEWORK for line in _started(FRAMEWORKS[name])),
+            "{{- end }}",
+            "",
+            "{{/* Roles of users, as JSON: path of the kind, and viewers as in user-roles.yaml. */}}",
+            '{{- define "kqueue.kindRoles" -}}',
+            json.dumps(_roles(), indent=2),
+            "{{- end }}",
+            "",
         ]
     )
+
+
+def _queued(kind: Kind) -> list[str]:
+    """What the controller may do where a kind is on; nothing for kinds that other rules cover."""
+    is_on = f"has {json.dumps(kind.framework)} .frameworks"
+    rules: list[str] = []
+    if kind.framework in BY_FRAMEWORK:
+        rules += _rule(kind, "get, list, watch, patch{{ if .deletes }}, delete{{ end }}")
+        rules += _rule(kind, "patch", "/status") if kind.stop_writes_status else []
+    elif kind.watched:
+        rules += _rule(kind, "get, list, watch")
+    elif kind.framework == "pod":  # pods themselves are read and written whatever is on
+        through = [name for name, row in FRAMEWORKS.items() if row.built_in and row.through_pods]
+        is_on = "or " + " ".join(f"(has {json.dumps(name)} .frameworks)" for name in ("pod", *through))
+    else:
+        return []
+    return [f"{{{{- if {is_on} }}}}", *rules, *_rule(kind, "update", "/finalizers"), "{{- end }}"]
+
+
+def _started(kind: Kind) -> list[str]:
+    """Gates come off templates of those kinds only that are read in bulk."""
+    return _rule(kind, "get, list, patch" if kind.group_kind in READ_IN_BULK else "list")
+
+
+def _roles() -> dict[str, dict[str, str]]:
+    return {
+        kind.kind.lower(): {"path": f"{kind.group}/{kind.plural}", "viewers": kind.viewers}
+        for kind in FRAMEWORKS.values()
+        if kind.viewers
+    }
+
+
+def _rule(kind: Kind, verbs: str, subresource: str = "") -> list[str]:
+    return [
+        f"- apiGroups: [{kind.group or json.dumps(kind.group)}]",
+        f"  resources: [{kind.plural}{subresource}]",
+        f"  verbs: [{verbs}]",
+    ]
 
 
 def _rules(kinds: Iterable[Kind], verb: str) -> list[str]:

@@ -12,8 +12,8 @@ import msgspec
 from kqueue.api import names
 from kqueue.api.wire.meta import Condition, ObjectMeta, OwnerReference, Struct
 from kqueue.jobs.catalog import child_labels
-from kqueue.jobs.declared import Declared
 from kqueue.jobs.fields import JSON, mapping
+from kqueue.jobs.kind import JobKind
 from kqueue.kinds import framework_above, framework_of
 from kqueue.runtime.resources import ResourceType
 
@@ -21,6 +21,8 @@ GATES = frozenset({names.ADMISSION_GATE, names.TOPOLOGY_GATE, names.ELASTIC_JOB_
 """Scheduling gates that nobody removes when kqueue is gone."""
 FINALIZERS = frozenset({names.MANAGED_POD_FINALIZER, names.RESOURCE_IN_USE_FINALIZER})
 """Finalizers that nobody takes off when kqueue is gone."""
+READ_IN_BULK = frozenset({("batch", "Job"), ("jobset.x-k8s.io", "JobSet")})
+"""Kinds whose suspension and templates `Seen` reads; objects of all other kinds are judged by their adapters."""
 _OVER = ("Complete", "Completed", "Failed")
 
 
@@ -192,8 +194,8 @@ def of_job(resource: ResourceType, job: Seen, *, waits_for_us: bool) -> tuple[Le
     return tuple(found)
 
 
-def of_declared(resource: ResourceType, obj: JSON, kind: Declared, *, waits_for_us: bool) -> tuple[Leftover, ...]:
-    """The same for an object of a declared kind; gates are looked for wherever pods may be described in it."""
+def of_kind(resource: ResourceType, obj: JSON, kind: JobKind, *, waits_for_us: bool) -> tuple[Leftover, ...]:
+    """The same for an object of any kind, as its adapter reads it; gates are looked for in the whole object."""
     metadata = mapping(obj, "metadata")
     if metadata.get("deletionTimestamp") or kind.finished(obj) is not None:
         return ()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from kqueue.kinds import FRAMEWORKS
 from tools.integrations import BEGIN, END, PAGE, WITHOUT, MarkError, Proof, matrix, page, proofs
 
 
@@ -14,6 +16,13 @@ def test_the_page_is_what_the_tests_prove() -> None:
     text = PAGE.read_text()
 
     assert text == page(text, matrix(proofs())), "run `make integrations`"
+
+
+def test_each_kind_that_is_built_in_has_a_row_that_says_how_it_is_held() -> None:
+    """In the table above the matrix, by its name in the configuration, in the order of the catalogue."""
+    names = re.findall(r"^\|[^|]+\| `([^`]+)` \|", PAGE.read_text().partition(BEGIN)[0], re.MULTILINE)
+
+    assert names == [name for name, row in FRAMEWORKS.items() if row.built_in]
 
 
 def test_what_a_kind_cannot_have_is_proven_by_nobody() -> None:

@@ -64,3 +64,111 @@
   resources: [sparkapplications]
   verbs: [list]
 {{- end }}
+
+{{/* Rights for objects of kinds that are on: (dict "frameworks" list "deletes" bool). */}}
+{{- define "kqueue.queuedKinds" -}}
+{{- if has "batch/job" .frameworks }}
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, list, watch, patch{{ if .deletes }}, delete{{ end }}]
+- apiGroups: [batch]
+  resources: [jobs/status]
+  verbs: [patch]
+- apiGroups: [batch]
+  resources: [jobs/finalizers]
+  verbs: [update]
+{{- end }}
+{{- if has "jobset.x-k8s.io/jobset" .frameworks }}
+- apiGroups: [jobset.x-k8s.io]
+  resources: [jobsets]
+  verbs: [get, list, watch, patch{{ if .deletes }}, delete{{ end }}]
+- apiGroups: [jobset.x-k8s.io]
+  resources: [jobsets/finalizers]
+  verbs: [update]
+{{- end }}
+{{- if or (has "pod" .frameworks) (has "deployment" .frameworks) (has "statefulset" .frameworks) }}
+- apiGroups: [""]
+  resources: [pods/finalizers]
+  verbs: [update]
+{{- end }}
+{{- if has "statefulset" .frameworks }}
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [get, list, watch]
+- apiGroups: [apps]
+  resources: [statefulsets/finalizers]
+  verbs: [update]
+{{- end }}
+{{- end }}
+
+{{/* Kinds whose objects are looked through before kqueue is removed. */}}
+{{- define "kqueue.startedKinds" -}}
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, list, patch]
+- apiGroups: [jobset.x-k8s.io]
+  resources: [jobsets]
+  verbs: [get, list, patch]
+{{- end }}
+
+{{/* Roles of users, as JSON: path of the kind, and viewers as in user-roles.yaml. */}}
+{{- define "kqueue.kindRoles" -}}
+{
+  "job": {
+    "path": "batch/jobs",
+    "viewers": "buva"
+  },
+  "jobset": {
+    "path": "jobset.x-k8s.io/jobsets",
+    "viewers": "buva"
+  },
+  "leaderworkerset": {
+    "path": "leaderworkerset.x-k8s.io/leaderworkersets",
+    "viewers": "buva"
+  },
+  "pytorchjob": {
+    "path": "kubeflow.org/pytorchjobs",
+    "viewers": "buva"
+  },
+  "tfjob": {
+    "path": "kubeflow.org/tfjobs",
+    "viewers": "buva"
+  },
+  "xgboostjob": {
+    "path": "kubeflow.org/xgboostjobs",
+    "viewers": "buva"
+  },
+  "paddlejob": {
+    "path": "kubeflow.org/paddlejobs",
+    "viewers": "buva"
+  },
+  "jaxjob": {
+    "path": "kubeflow.org/jaxjobs",
+    "viewers": "buva"
+  },
+  "mpijob": {
+    "path": "kubeflow.org/mpijobs",
+    "viewers": "buva"
+  },
+  "trainjob": {
+    "path": "trainer.kubeflow.org/trainjobs",
+    "viewers": "buva"
+  },
+  "rayjob": {
+    "path": "ray.io/rayjobs",
+    "viewers": "buva"
+  },
+  "raycluster": {
+    "path": "ray.io/rayclusters",
+    "viewers": "bva"
+  },
+  "rayservice": {
+    "path": "ray.io/rayservices",
+    "viewers": "bva"
+  },
+  "sparkapplication": {
+    "path": "sparkoperator.k8s.io/sparkapplications",
+    "viewers": "buva"
+  }
+}
+{{- end }}

@@ -12,11 +12,12 @@ from kqueue.api.wire.meta import Struct
 from kqueue.config.declared import DeclaredKind
 from kqueue.controllers import resources as kinds
 from kqueue.controllers.leftovers import (
+    READ_IN_BULK,
     Left,
     Leftover,
     Seen,
-    of_declared,
     of_job,
+    of_kind,
     of_object,
     of_pod,
     waiting_owners,
@@ -25,6 +26,7 @@ from kqueue.controllers.resources import resource_of
 from kqueue.errors import ForbiddenError, GoneError, NotFoundError, ServerError
 from kqueue.jobs.catalog import BY_FRAMEWORK
 from kqueue.jobs.declared import Declared
+from kqueue.jobs.kind import JobKind
 from kqueue.kinds import FRAMEWORKS
 from kqueue.manager.registration import CONFIGURATIONS
 from kqueue.runtime.client import Client
@@ -92,16 +94,17 @@ async def survey(client: Client, scope: Scope) -> list[Leftover]:
     found += await _found(client, kinds.WORKLOADS, scope, of_workload)
     for resource in (*_NAMESPACED, *_CLUSTER_SCOPED) if scope.whole else _NAMESPACED:
         found += await _found(client, resource, scope, _judge(resource))
-    for resource in map(resource_of, BY_FRAMEWORK.values()):
-        found += await _found(client, resource, scope, _judge_job(resource, waiting))
-    for declared in scope.declared:
-        found += await _of_declared(client, declared, scope, waiting)
+    for kind in (*BY_FRAMEWORK.values(), *map(Declared, scope.declared)):
+        if (kind.gvk.group, kind.gvk.kind) in READ_IN_BULK:
+            resource = resource_of(kind)
+            found += await _found(client, resource, scope, _judge_job(resource, waiting))
+        else:
+            found += await _of_kind(client, kind, scope, waiting)
     return found
 
 
-async def _of_declared(client: Client, declared: DeclaredKind, scope: Scope, waiting: set[str]) -> list[Leftover]:
-    kind = Declared(declared)
-    resource = ResourceType(declared.group, declared.version, declared.plural, declared.kind)
+async def _of_kind(client: Client, kind: JobKind, scope: Scope, waiting: set[str]) -> list[Leftover]:
+    resource = resource_of(kind)
     try:
         objects = await client.list_json(resource, scope.namespace or None)
     except NotFoundError:
@@ -109,7 +112,7 @@ async def _of_declared(client: Client, declared: DeclaredKind, scope: Scope, wai
     found = [
         leftover
         for obj in objects
-        for leftover in of_declared(resource, obj, kind, waits_for_us=obj["metadata"]["uid"] in waiting)
+        for leftover in of_kind(resource, obj, kind, waits_for_us=obj["metadata"]["uid"] in waiting)
     ]
     return [leftover for leftover in found if scope.has(leftover)]
 

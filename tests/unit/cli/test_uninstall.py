@@ -13,9 +13,10 @@ import pytest
 from kqueue.cli.app import run
 from kqueue.clock import FakeClock
 from kqueue.config.declared import DeclaredKind
-from kqueue.controllers.leftovers import Left, Leftover, Seen, of_declared, of_job, of_object, of_pod, waiting_owners
+from kqueue.controllers.leftovers import Left, Leftover, Seen, of_job, of_kind, of_object, of_pod, waiting_owners
 from kqueue.controllers.resources import CLUSTER_QUEUES, PODS, WORKLOADS
 from kqueue.errors import ForbiddenError, GoneError, NotFoundError, UnreachableError
+from kqueue.jobs import catalog
 from kqueue.jobs.declared import Declared
 from kqueue.operations.removal import release as releasing
 from kqueue.operations.removal.lease import holder_in
@@ -210,7 +211,7 @@ def train(hold: bool, *gates: str, over: bool = False, **metadata: Any) -> JSON:
 )
 @pytest.mark.proves("declared kind", "uninstall")
 def test_declared_kinds_are_told_as_jobs_are(given: JSON, waits: bool, left: list[Left]) -> None:
-    found = of_declared(TRAINS, given, Declared(DECLARED), waits_for_us=waits)
+    found = of_kind(TRAINS, given, Declared(DECLARED), waits_for_us=waits)
 
     assert [each.left for each in found] == left
     assert all((each.name, each.resource) == ("ice", TRAINS) for each in found)
@@ -226,6 +227,21 @@ async def test_declared_kinds_are_looked_for(client: Client) -> None:
 
     found = await survey(Trains([]), Scope(declared=(DECLARED,)))  # type: ignore[arg-type]
     assert [(each.name, each.left) for each in found] == [("ice", Left.SUSPENDED)]
+
+
+async def test_kinds_of_the_catalogue_are_looked_for_as_their_adapters_read_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever their objects are shaped like."""
+    adapter = Declared(DECLARED)
+    monkeypatch.setitem(catalog._jobs, adapter.framework, adapter)
+
+    class Trains(Pages):
+        async def list_json(self, resource: ResourceType, *_: Any, **__: Any) -> list[JSON]:
+            return [train(True, labels=QUEUED)] if resource == TRAINS else []
+
+    found = await survey(Trains([]), Scope())  # type: ignore[arg-type]
+    assert [(each.name, each.left, each.integration) for each in found] == [("ice", Left.SUSPENDED, adapter.framework)]
 
 
 def test_only_live_workloads_make_a_job_wait() -> None:

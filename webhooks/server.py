@@ -65,6 +65,28 @@ class ReviewRecord:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewLimits:
+    """What reviews may cost.
+
+    Args:
+        max_body: bytes of one body.
+        read_seconds: for the arrival of a body, and for the wait until a review is worked on.
+        max_held: bytes of bodies that are still arriving; beyond that the one that began first is given up.
+        at_once: reviews that are worked on; others wait, and are then refused in words.
+        bounds: of connections.
+    """
+
+    max_body: int = MAX_BODY
+    read_seconds: float = READ_SECONDS
+    max_held: int = MAX_HELD
+    at_once: int = MAX_AT_ONCE
+    bounds: Bounds = BOUNDS
+
+
+DEFAULT_LIMITS = ReviewLimits()
+
+
 class WebhookServer:
     """Serves the routes over TLS."""
 
@@ -75,30 +97,22 @@ class WebhookServer:
         ssl_context: ssl.SSLContext | None,
         host: str = "127.0.0.1",
         port: int = 0,
-        max_body: int = MAX_BODY,
-        read_seconds: float = READ_SECONDS,
-        max_held: int = MAX_HELD,
-        at_once: int = MAX_AT_ONCE,
-        bounds: Bounds = BOUNDS,
+        limits: ReviewLimits = DEFAULT_LIMITS,
         on_review: Callable[[ReviewRecord], None] = lambda _record: None,
         clock: Clock | None = None,
     ) -> None:
-        """`ssl_context` None serves plain HTTP, for tests on loopback; `port` 0 takes a free one.
-
-        Of bodies that are still arriving, no more than `max_held` bytes are kept: the one that began first is given up.
-        `at_once` reviews are worked on; others wait for `read_seconds` and are then refused in words.
-        """
+        """`ssl_context` None serves plain HTTP, for tests on loopback; `port` 0 takes a free one."""
         self._routes, self._ssl, self._host, self._port = dict(routes), ssl_context, host, port
         self._on_review, self._clock = on_review, clock or SystemClock()
-        self._max_body, self._read_seconds = max_body, read_seconds
-        self._bodies = _Bodies(max_body, max_held)
+        self._max_body, self._read_seconds = limits.max_body, limits.read_seconds
+        self._bodies = _Bodies(limits.max_body, limits.max_held)
         self._large = LargeBodies(self._clock)
-        self._places = asyncio.Semaphore(at_once)
+        self._places = asyncio.Semaphore(limits.at_once)
         # Without an application around it: its routing takes as long as the answer to a small review.
         self._connections = Connections(
             self._serve,
             clock=self._clock,
-            bounds=replace(bounds, request_bytes=2 * max_body + _HEADERS_BYTES),
+            bounds=replace(limits.bounds, request_bytes=2 * limits.max_body + _HEADERS_BYTES),
             context=lambda: self._ssl,
             request_factory=self._request,
         )

@@ -102,6 +102,28 @@ def plan(
     cycle = _Cycle(snapshot, nominator.claims, findings, held_by, one_at_a_time, looks, order, nominator, reserves)
     cycle.share_order = ShareOrder(snapshot.nodes, next_head)
     cycle.lenders = Lenders(snapshot, next_head)
+    entries: list[Entry] = []
+    for wait in _nominated(cycle, heads, entries, planner_failed):
+        yield wait
+        enter(Phase.NOMINATE)
+    enter(Phase.ORDER)
+    for entry in cycle.turns(entries, order):
+        enter(Phase.PROCESS)
+        try:
+            decision = cycle.with_time(cycle.process(entry))
+        except Exception as e:  # noqa: BLE001 - as above
+            decision = _broken(entry.head, e)
+        yield decision
+        enter(Phase.ORDER)
+
+
+def _nominated(
+    cycle: _Cycle,
+    heads: Sequence[Head],
+    entries: list[Entry],
+    planner_failed: Callable[[str, Exception], None],
+) -> Iterator[Wait]:
+    """Nominate heads in three steps and add them to `entries`; yields decisions for heads that are not tried."""
     chosen: list[tuple[Head, Entry | None]] = []
     for head in heads:
         try:
@@ -112,25 +134,13 @@ def plan(
         except Exception as e:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
             wait = _broken(head, e)
         yield wait
-        enter(Phase.NOMINATE)
     if PLANNERS:
-        nominator.place_together([entry for _, entry in chosen if entry is not None], planner_failed)
-    entries: list[Entry] = []
+        cycle.nominator.place_together([entry for _, entry in chosen if entry is not None], planner_failed)
     for head, choice in chosen:
         try:
-            entries.append(cycle.nominate(head) if choice is None else nominator.commit(choice))
+            entries.append(cycle.nominate(head) if choice is None else cycle.nominator.commit(choice))
         except Exception as e:  # noqa: BLE001 - as above
             yield _broken(head, e)
-            enter(Phase.NOMINATE)
-    enter(Phase.ORDER)
-    for entry in cycle.turns(entries, order):
-        enter(Phase.PROCESS)
-        try:
-            decision = cycle.with_time(cycle.process(entry))
-        except Exception as e:  # noqa: BLE001 - as above
-            decision = _broken(entry.head, e)
-        yield decision
-        enter(Phase.ORDER)
 
 
 def _broken(head: Head, error: Exception) -> Wait:

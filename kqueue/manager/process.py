@@ -21,7 +21,17 @@ from kqueue.config import Configuration, Timings
 from kqueue.errors import KqueueError
 from kqueue.manager.debugging import Signals, dump
 from kqueue.manager.extensions import allow_profiles, load_profiles
-from kqueue.observe import Checks, CustomLabel, Endpoint, HealthServer, Kind, Metrics, traces_from
+from kqueue.observe import (
+    Checks,
+    CustomLabel,
+    Endpoint,
+    HealthServer,
+    Kind,
+    MetricGroups,
+    Metrics,
+    ProbePaths,
+    traces_from,
+)
 from kqueue.runtime.client import Client, connect
 from kqueue.runtime.lane import Lane, Lanes
 from kqueue.runtime.loop import tune_collector
@@ -146,12 +156,14 @@ async def _frame(
     options = configuration.metrics
     metrics = Metrics(
         clock=clock,
-        local_queues=options.local_queue_metrics.enable and configuration.enabled("LocalQueueMetrics"),
-        cohorts=configuration.enabled("MetricsForCohorts"),
-        creation_latency=configuration.enabled("MetricForWorkloadCreationLatency"),
-        cluster_queue_resources=options.enable_cluster_queue_resources,
-        unadmitted=configuration.enabled("UnadmittedWorkloadsObservability"),
-        hashes=configuration.enabled("SchedulingEquivalenceHashing"),
+        groups=MetricGroups(
+            local_queues=options.local_queue_metrics.enable and configuration.enabled("LocalQueueMetrics"),
+            cohorts=configuration.enabled("MetricsForCohorts"),
+            creation_latency=configuration.enabled("MetricForWorkloadCreationLatency"),
+            cluster_queue_resources=options.enable_cluster_queue_resources,
+            unadmitted=configuration.enabled("UnadmittedWorkloadsObservability"),
+            hashes=configuration.enabled("SchedulingEquivalenceHashing"),
+        ),
         custom_labels=_custom_labels(configuration),
         cache_seconds=timings.metrics_cache,
     )
@@ -171,8 +183,10 @@ async def _frame(
         health = HealthServer(
             checks=checks,
             metrics=metrics,
-            readiness_path=configuration.health.readiness_endpoint_name,
-            liveness_path=configuration.health.liveness_endpoint_name,
+            paths=ProbePaths(
+                readiness=configuration.health.readiness_endpoint_name,
+                liveness=configuration.health.liveness_endpoint_name,
+            ),
             guard=guard,
         )
         probes = flags.health_address or configuration.health.health_probe_bind_address

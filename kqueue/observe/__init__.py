@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from kqueue.observe.custom_labels import CustomLabel
 from kqueue.observe.event_queue import Rank as EventRank
-from kqueue.observe.events import EventLimits, EventRecorder
-from kqueue.observe.health import Checks, Endpoint, Guard, HealthServer, Route
+from kqueue.observe.events import EventHooks, EventLimits, EventRecorder
+from kqueue.observe.health import Checks, Endpoint, Guard, HealthServer, ProbePaths, Route
 from kqueue.observe.logs import LogFormat, configure_logs, current_level, log_context, set_level
 from kqueue.observe.loop import LoopProbe
-from kqueue.observe.metrics import Kind, Metrics, Role
+from kqueue.observe.metrics import Kind, MetricGroups, Metrics, Role
 from kqueue.observe.queue_metrics import ClusterQueueMetrics, LocalQueueMetrics, ResourceFigures
 from kqueue.observe.traces import Traces, traces_from
 
@@ -21,6 +21,7 @@ __all__ = [
     "ClusterQueueMetrics",
     "CustomLabel",
     "Endpoint",
+    "EventHooks",
     "EventLimits",
     "EventRank",
     "EventRecorder",
@@ -30,7 +31,9 @@ __all__ = [
     "LocalQueueMetrics",
     "LogFormat",
     "LoopProbe",
+    "MetricGroups",
     "Metrics",
+    "ProbePaths",
     "ResourceFigures",
     "Role",
     "Route",

@@ -102,6 +102,21 @@ class EventLimits:
     changing numbers would otherwise make an object per attempt."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventHooks:
+    """What the recorder calls.
+
+    Args:
+        lost: with the cause of each event that is not written: `queue-full`, `too-many-notes`, `refused`, `shutdown`.
+        joined: for each event that another one says, too.
+        pace: gives the seconds until the next write may begin: what is more urgent goes first.
+    """
+
+    lost: Callable[[str], None]
+    joined: Callable[[], None] = lambda: None
+    pace: Callable[[], float] = lambda: 0.0
+
+
 class EventRecorder:
     """Takes events from anywhere on the event loop, and writes them when there is time."""
 
@@ -112,21 +127,16 @@ class EventRecorder:
         patch: Patch,
         clock: Clock,
         instance: str,
-        lost: Callable[[str], None],
+        hooks: EventHooks,
         limits: EventLimits | None = None,
         actions: Mapping[str, str] | None = None,
-        joined: Callable[[], None] = lambda: None,
-        pace: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """Write with `post` and `patch`.
 
-        `instance` names this process (the pod's name); `lost` is told the cause of each event that is not written:
-        `queue-full`, `too-many-notes`, `refused` or `shutdown`; `actions` are those that differ from the reason.
-        `joined` is called for each event that another one says, too.  `pace` gives the seconds until the next write may
-        begin: what is more urgent goes first.
+        `instance` names this process (the pod's name); `actions` are those that differ from the reason.
         """
-        self._actions, self._joined, self._pace = actions or {}, joined, pace
-        self._post, self._patch, self._clock, self._lost = post, patch, clock, lost
+        self._actions, self._joined, self._pace = actions or {}, hooks.joined, hooks.pace
+        self._post, self._patch, self._clock, self._lost = post, patch, clock, hooks.lost
         self._instance = instance[:_WORD_LENGTH_MAX]
         self._limits = limits or EventLimits()
         self._recent: OrderedDict[About, dict[str, Series]] = OrderedDict()

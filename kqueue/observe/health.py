@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 from aiohttp import web
@@ -80,6 +81,16 @@ class Endpoint:
     tls: ssl.SSLContext | None = None
 
 
+class ProbePaths(NamedTuple):
+    """Where the probes are served."""
+
+    readiness: str = "/readyz"
+    liveness: str = "/healthz"
+
+
+DEFAULT_PATHS = ProbePaths()
+
+
 class HealthServer:
     """Serves probes on one address and metrics on another; both may be the same, each may be off (`0`).
 
@@ -93,15 +104,14 @@ class HealthServer:
         checks: Checks,
         metrics: Metrics,
         routes: Iterable[Route] = (),
-        readiness_path: str = "/readyz",
-        liveness_path: str = "/healthz",
+        paths: ProbePaths = DEFAULT_PATHS,
         guard: Guard | None = None,
         clock: Clock | None = None,
         bounds: Bounds = BOUNDS,
     ) -> None:
         """`routes` are served beside `/metrics`; `guard` keeps both."""
         self._checks, self._metrics, self._guard = checks, metrics, guard
-        self._probes = [Route(liveness_path, self._live), Route(readiness_path, self._ready)]
+        self._probes = [Route(paths.liveness, self._live), Route(paths.readiness, self._ready)]
         self._pages = [Route("/metrics", self._render), *routes]
         self._clock, self._bounds = clock or SystemClock(), bounds
         self._open: list[Connections] = []

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
@@ -41,6 +42,30 @@ Kind = Literal["ClusterQueue", "LocalQueue", "Cohort", "Workload"]
 """Kinds of objects whose metrics may have custom labels."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricGroups:
+    """Which groups of families are shown.
+
+    Args:
+        local_queues: those of LocalQueues.
+        cluster_queue_resources: quota per ClusterQueue.
+        cohorts: places of queues and cohorts in their tree.
+        creation_latency: latency of creation.
+        unadmitted: Workloads by the reason for which they are not admitted.
+        hashes: forms of Workloads.
+    """
+
+    local_queues: bool = True
+    cluster_queue_resources: bool = False
+    cohorts: bool = True
+    creation_latency: bool = True
+    unadmitted: bool = True
+    hashes: bool = True
+
+
+DEFAULT_GROUPS = MetricGroups()
+
+
 class Metrics:
     """What this process counts.
 
@@ -51,21 +76,13 @@ class Metrics:
     def __init__(
         self,
         *,
+        groups: MetricGroups = DEFAULT_GROUPS,
         clock: Clock | None = None,
         role: Role = "standalone",
-        local_queues: bool = True,
-        cluster_queue_resources: bool = False,
-        cohorts: bool = True,
-        creation_latency: bool = True,
-        unadmitted: bool = True,
-        hashes: bool = True,
         custom_labels: Mapping[Kind, Sequence[CustomLabel]] | None = None,
         cache_seconds: float = 5.0,
     ) -> None:
-        """`cache_seconds` is a page's life.  The switches are for groups of families: of LocalQueues; of quota per
-        ClusterQueue; of the places of queues and cohorts in their tree; for the latency of creation; of Workloads by
-        why they are not admitted; of their forms.
-        """
+        """`cache_seconds` is a page's life."""
         self._clock = clock or SystemClock()
         self._cache_seconds = cache_seconds
         self._role: Role = role
@@ -84,19 +101,23 @@ class Metrics:
         self._cycle = CycleFamilies(others)
         self._process = ProcessFamilies(others)
         self._queue_families = ClusterQueueFamilies(
-            of_queue, places=cohorts, unadmitted=unadmitted, hashes=hashes, of_workloads=of_workloads
+            of_queue,
+            places=groups.cohorts,
+            unadmitted=groups.unadmitted,
+            hashes=groups.hashes,
+            of_workloads=of_workloads,
         )
         self._preemptor_families = PreemptorFamilies(of_preemptor)
-        self._resource_families = ClusterQueueResourceFamilies(of_queue if cluster_queue_resources else None)
-        self.has_resources = cluster_queue_resources
+        self._resource_families = ClusterQueueResourceFamilies(of_queue if groups.cluster_queue_resources else None)
+        self.has_resources = groups.cluster_queue_resources
         """Whether quota per ClusterQueue is shown."""
-        self._cohort_families = CohortFamilies(of_cohort, places=cohorts)
+        self._cohort_families = CohortFamilies(of_cohort, places=groups.cohorts)
         self._active_families = CohortActiveFamilies(
             others, [label.shown_name for label in self._custom["ClusterQueue"].labels]
         )
-        self._creation_latency = creation_latency
+        self._creation_latency = groups.creation_latency
         self._local_families = LocalQueueFamilies(
-            of_local if local_queues else None, unadmitted=unadmitted, of_workloads=of_workloads
+            of_local if groups.local_queues else None, unadmitted=groups.unadmitted, of_workloads=of_workloads
         )
         self._cluster_queues: dict[str, ClusterQueueMetrics] = {}
         self._local_queues: dict[tuple[str, str], LocalQueueMetrics] = {}

@@ -73,37 +73,55 @@ class Planning:
     held_by: Callable[[], str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What explanations are made from; `namespace_labels` gives None for a namespace that does not exist."""
+
+    workloads: Store[wire.Workload]
+    local_queues: Store[wire.LocalQueue]
+    cache: Cache
+    queues: Queues
+    namespace_labels: Callable[[str], Mapping[str, str] | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freshness:
+    """Whether answers may be old.
+
+    Args:
+        leads: whether this process leads.
+        silence: for how many seconds the API server has been silent on the watch that it is silent on longest.
+        stale_after: seconds of silence from which on answers say that they may be old.
+    """
+
+    leads: Callable[[], bool]
+    silence: Callable[[], float] = lambda: 0.0
+    stale_after: float = 180.0
+
+
 class WorkloadExplainer:
     """The view `workloads/explanation`."""
 
     def __init__(
         self,
         *,
-        workloads: Store[wire.Workload],
-        local_queues: Store[wire.LocalQueue],
-        cache: Cache,
-        queues: Queues,
+        known: Known,
         planning: Planning,
         held_back: Callable[[wire.Workload], Iterable[Hindrance]],
-        namespace_labels: Callable[[str], Mapping[str, str] | None],
         clock: Clock,
-        leads: Callable[[], bool],
+        freshness: Freshness,
         not_running: Callable[[wire.Workload], Sequence[NotRunning]] = lambda _workload: (),
-        silence: Callable[[], float] = lambda: 0.0,
-        stale_after: float = 180.0,
         search_seconds: float = _SEARCH_SECONDS,
     ) -> None:
-        """`held_back` gives each thing that keeps a Workload out of its queue; `silence` is for
-        how many seconds the API server has been silent on the watch that it is silent on longest; from `stale_after`
-        on answers say that they may be old.  Searches end after `search_seconds`.  `not_running` gives the released
-        pods of a Workload that do not run.
+        """`held_back` gives each thing that keeps a Workload out of its queue, `not_running` the released pods of a
+        Workload that do not run.  Searches end after `search_seconds`.
         """
-        self._workloads, self._local_queues = workloads, local_queues
-        self._cache, self._queues, self._planning = cache, queues, planning
-        self._held_back, self._namespace_labels = held_back, namespace_labels
-        self._clock, self._leads, self._silence = clock, leads, silence
-        self._stale_after, self._search_seconds = stale_after, search_seconds
-        self._running, self._not_running = Running(cache), not_running
+        self._workloads, self._local_queues = known.workloads, known.local_queues
+        self._cache, self._queues, self._planning = known.cache, known.queues, planning
+        self._held_back, self._namespace_labels = held_back, known.namespace_labels
+        self._clock, self._leads, self._silence = clock, freshness.leads, freshness.silence
+        self._stale_after, self._search_seconds = freshness.stale_after, search_seconds
+        self._running, self._not_running = Running(known.cache), not_running
         self._turn = asyncio.Lock()
 
     async def view(self, asked: Asked) -> JSON:

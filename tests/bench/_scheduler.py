@@ -23,6 +23,7 @@ from kqueue.clock import FakeClock
 from kqueue.controllers.intake import Intake
 from kqueue.manager.telemetry import CycleObserver, Events, WorkloadCounter
 from kqueue.observe import EventRecorder, Metrics, configure_logs
+from kqueue.observe.events import EventHooks
 from kqueue.runtime.lane import Lane
 from kqueue.scheduling.context import Lookups, SchedulingState
 from kqueue.scheduling.loop import SchedulingLoop
@@ -109,7 +110,9 @@ class World:
         async def patch(_namespace: str, _name: str, _change: dict[str, Any]) -> None:
             self.events += 1
 
-        self.recorder = EventRecorder(post=post, patch=patch, clock=self.clock, instance="bench", lost=lambda *_: None)
+        self.recorder = EventRecorder(
+            post=post, patch=patch, clock=self.clock, instance="bench", hooks=EventHooks(lost=lambda *_: None)
+        )
         self.loop = SchedulingLoop(
             SchedulingState(cache=self.cache, queues=self.queues, preemptions=preemptions or Preemptions()),
             Lookups(namespace_labels=lambda _namespace: {}, look_at_parked=self.intake.look_at_parked),

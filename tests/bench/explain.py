@@ -29,7 +29,7 @@ from kqueue.runtime.store import Store
 from kqueue.state.heads import Heads
 from kqueue.state.tries import Tries
 from kqueue.visibility.asked import JSON, Asked
-from kqueue.visibility.explanation import Planning, WorkloadExplainer
+from kqueue.visibility.explanation import Freshness, Known, Planning, WorkloadExplainer
 from tests.bench._crowd import running
 from tests.bench._scheduler import HOST, RACK, World
 from tests.bench.table import REPETITIONS, Figure, Row, at_most, check
@@ -111,10 +111,13 @@ def stage() -> tuple[World, WorkloadExplainer, asyncio.AbstractEventLoop]:
             )
             stores.local_queues.put(f"{_queue(i)}/{_queue(i)}", local)
         explainer = WorkloadExplainer(
-            workloads=stores.workloads,
-            local_queues=stores.local_queues,
-            cache=world.cache,
-            queues=world.queues,
+            known=Known(
+                workloads=stores.workloads,
+                local_queues=stores.local_queues,
+                cache=world.cache,
+                queues=world.queues,
+                namespace_labels=lambda _: {},
+            ),
             planning=Planning(
                 heads=Heads(world.cache, world.writer.newest),
                 tries=Tries(),
@@ -123,9 +126,8 @@ def stage() -> tuple[World, WorkloadExplainer, asyncio.AbstractEventLoop]:
                 held_by=world.loop.planning.held_by,
             ),
             held_back=lambda _: (),
-            namespace_labels=lambda _: {},
             clock=SystemClock(),
-            leads=lambda: True,
+            freshness=Freshness(leads=lambda: True),
         )
         return world, explainer
 

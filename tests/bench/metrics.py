@@ -32,6 +32,7 @@ from kqueue.core.workload import Flavor
 from kqueue.manager.gauges import QueueGauges
 from kqueue.manager.upkeep import ForeignGauges, Gauges, NodeGauges, PodGauges, RoomGauges
 from kqueue.observe import Metrics
+from kqueue.observe.metrics import MetricGroups
 from kqueue.runtime.loop import freeze_after_sync, run, tune_collector
 from kqueue.state.cache import Cache
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
@@ -68,7 +69,10 @@ class World:
     """What the gauges are set from."""
 
     def __init__(self) -> None:
-        self.metrics, self.cache = Metrics(cluster_queue_resources=True, cache_seconds=0.0), Cache()
+        self.metrics, self.cache = (
+            Metrics(groups=MetricGroups(cluster_queue_resources=True), cache_seconds=0.0),
+            Cache(),
+        )
         self.queues = Queues(lambda: datetime.now(UTC))
         self.local_queues: list[wire.LocalQueue] = []
         self.workloads: dict[str, wire.Workload] = {}

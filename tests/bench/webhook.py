@@ -40,6 +40,7 @@ from kqueue.jobs.switches import switches_from
 from kqueue.manager.admission import policy_of
 from kqueue.manager.lookups import ApiLookups
 from kqueue.observe import Metrics
+from kqueue.observe.metrics import MetricGroups
 from kqueue.runtime.certificates import CertificateFolder, make_bundle, write_bundle
 from kqueue.runtime.loop import run, tune_collector
 from tests.bench.table import REPETITIONS, Figure, Row, at_least, at_most, check
@@ -186,7 +187,9 @@ async def serve(folder: Path) -> None:
     """Serve until the parent is gone; the first line that is printed is the port."""
     configuration, clock = parse(CONFIGURATION, source="bench"), SystemClock()
     tune_collector()
-    metrics = Metrics(clock=clock, local_queues=False, cluster_queue_resources=False, cache_seconds=5.0)
+    metrics = Metrics(
+        groups=MetricGroups(local_queues=False, cluster_queue_resources=False), clock=clock, cache_seconds=5.0
+    )
 
     def on_review(record: ReviewRecord) -> None:
         metrics.webhook(path=record.path, operation=record.operation, result=record.result, seconds=record.seconds)

@@ -11,7 +11,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.controllers.blockers import Blockers
 from kqueue.manager.wiring import rules
 from kqueue.state.heads import Heads
-from kqueue.visibility.explanation import Planning, WorkloadExplainer
+from kqueue.visibility.explanation import Freshness, Known, Planning, WorkloadExplainer
 from kqueue.visibility.standing import Hindrance
 
 if TYPE_CHECKING:
@@ -38,10 +38,13 @@ def make_explainer(operator: Operator) -> WorkloadExplainer:
         return max(served, default=0.0)
 
     return WorkloadExplainer(
-        workloads=watches.workloads.store,
-        local_queues=watches.local_queues.store,
-        cache=wiring.cache,
-        queues=wiring.queues,
+        known=Known(
+            workloads=watches.workloads.store,
+            local_queues=watches.local_queues.store,
+            cache=wiring.cache,
+            queues=wiring.queues,
+            namespace_labels=wiring.namespace_labels,
+        ),
         planning=Planning(
             heads=Heads(
                 wiring.cache,
@@ -56,10 +59,9 @@ def make_explainer(operator: Operator) -> WorkloadExplainer:
             held_by=loop.planning.held_by,
         ),
         held_back=held_back,
-        namespace_labels=wiring.namespace_labels,
         not_running=wiring.not_running,
         clock=operator.clock,
-        leads=operator.ready.is_set,
-        silence=silence,
-        stale_after=operator.timings.watch_stale_after,
+        freshness=Freshness(
+            leads=operator.ready.is_set, silence=silence, stale_after=operator.timings.watch_stale_after
+        ),
     )

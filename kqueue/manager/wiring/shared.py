@@ -21,7 +21,7 @@ from kqueue.jobs.switches import switches_from
 from kqueue.manager.telemetry import Events, WorkloadCounter
 from kqueue.manager.wiring import rules
 from kqueue.manager.wiring.watches import Watches
-from kqueue.observe import EventLimits, EventRank, EventRecorder, Metrics
+from kqueue.observe import EventHooks, EventLimits, EventRank, EventRecorder, Metrics
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Controller, ControllerSettings, Reconcile
 from kqueue.runtime.lane import DEFAULT_LIMITS, Lane
@@ -195,9 +195,11 @@ class Wiring:
             patch=patch,
             clock=self.clock,
             instance=unique_identity(),
-            lost=self.metrics.event_lost,
-            joined=self.metrics.event_joined,
-            pace=Turns(self.clock, lambda: self.quiet_for()).take,
+            hooks=EventHooks(
+                lost=self.metrics.event_lost,
+                joined=self.metrics.event_joined,
+                pace=Turns(self.clock, lambda: self.quiet_for()).take,
+            ),
             actions=_ACTIONS,
             limits=EventLimits(
                 window=self.timings.event_window,

@@ -26,6 +26,8 @@ from kqueue.core.workload import Admitted
 from kqueue.manager.gauges import QueueGauges
 from kqueue.manager.telemetry import CycleObserver, Events, WorkloadCounter, job_controller
 from kqueue.observe import CustomLabel, EventRecorder, Metrics
+from kqueue.observe.events import EventHooks
+from kqueue.observe.metrics import MetricGroups
 from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairRules, FairUsage
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
@@ -238,7 +240,9 @@ class World:
     """One ClusterQueue with one LocalQueue, and its gauges."""
 
     def __init__(self, *, fair: bool = False, custom: Sequence[CustomLabel] = ()) -> None:
-        self.metrics = Metrics(clock=CLOCK, cluster_queue_resources=True, custom_labels={"Workload": custom})
+        self.metrics = Metrics(
+            groups=MetricGroups(cluster_queue_resources=True), clock=CLOCK, custom_labels={"Workload": custom}
+        )
         self.cache, self.queues = Cache(), Queues(CLOCK.now)
         self.workloads: list[wire.Workload] = []
         self.gauges = QueueGauges(
@@ -501,7 +505,9 @@ async def test_what_becomes_of_a_running_workload_is_told(
         raise AssertionError("one event is no series")
 
     clock = FakeClock()
-    recorder = EventRecorder(post=post, patch=patch, clock=clock, instance="test", lost=lambda _reason: None)
+    recorder = EventRecorder(
+        post=post, patch=patch, clock=clock, instance="test", hooks=EventHooks(lost=lambda _reason: None)
+    )
     observer = CycleObserver(Metrics(clock=clock), Events(recorder), clock)
     running = asyncio.create_task(recorder.run())
 
@@ -520,7 +526,11 @@ def quiet() -> Events:
         raise AssertionError("the recorder does not run")
 
     clock = FakeClock()
-    return Events(EventRecorder(post=ignore, patch=ignore, clock=clock, instance="test", lost=lambda _reason: None))
+    return Events(
+        EventRecorder(
+            post=ignore, patch=ignore, clock=clock, instance="test", hooks=EventHooks(lost=lambda _reason: None)
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -558,7 +568,9 @@ async def test_who_gets_a_host_again_on_which_it_failed_is_told_so() -> None:
         raise AssertionError("no event comes twice")
 
     clock = FakeClock()
-    events = EventRecorder(post=post, patch=patch, clock=clock, instance="test", lost=lambda _reason: None)
+    events = EventRecorder(
+        post=post, patch=patch, clock=clock, instance="test", hooks=EventHooks(lost=lambda _reason: None)
+    )
     admission = model.admission(HELD)
     assert admission is not None
     (held,) = admission.pod_sets
@@ -588,7 +600,9 @@ async def test_each_part_tells_under_its_name() -> None:
     async def patch(*_what: Any) -> None:
         raise AssertionError("no event comes twice")
 
-    recorder = EventRecorder(post=post, patch=patch, clock=CLOCK, instance="test", lost=lambda _reason: None)
+    recorder = EventRecorder(
+        post=post, patch=patch, clock=CLOCK, instance="test", hooks=EventHooks(lost=lambda _reason: None)
+    )
     events = Events(recorder)
     about = ObjectReference("batch/v1", "Job", "j", "ns", "1")
     for number, one in enumerate((events, events.by(job_controller("batch/job")))):

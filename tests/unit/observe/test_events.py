@@ -13,6 +13,7 @@ from kqueue.clock import FakeClock
 from kqueue.controllers.record import ObjectReference
 from kqueue.errors import AlreadyExistsError, ForbiddenError, NotFoundError, ServerError, TooManyRequestsError
 from kqueue.observe import EventLimits, EventRecorder
+from kqueue.observe.events import EventHooks
 
 JOB = ObjectReference(api_version="batch/v1", kind="Job", namespace="team", name="train", uid="u1")
 
@@ -59,11 +60,9 @@ class World:
             patch=self.server.patch,
             clock=self.clock,
             instance="pod-1",
-            lost=self._count,
+            hooks=EventHooks(lost=self._count, joined=self._count_joined, pace=lambda: self.pause),
             limits=limits,
             actions={"WorkloadSliceReplaced": "Replaced"},
-            joined=self._count_joined,
-            pace=lambda: self.pause,
         )
 
     def _count_joined(self) -> None:
@@ -393,7 +392,9 @@ async def test_what_lasts_is_no_news_to_the_next_process() -> None:
 
     for _process in range(2):
         await clock.advance(1)
-        recorder = EventRecorder(post=post, patch=server.patch, clock=clock, instance="pod", lost=lost.append)
+        recorder = EventRecorder(
+            post=post, patch=server.patch, clock=clock, instance="pod", hooks=EventHooks(lost=lost.append)
+        )
         for regarding, note in (
             (JOB, "incomplete"),
             (JOB._replace(uid="u2"), "incomplete"),

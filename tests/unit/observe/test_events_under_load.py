@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from kqueue.clock import FakeClock
 from kqueue.errors import TooManyRequestsError
 from kqueue.observe import EventLimits, EventRank, EventRecorder, Metrics
+from kqueue.observe.events import EventHooks
 from tests.unit.observe.test_events import JOB, World
 
 _GAUGES = ("kqueue_events_waiting", "kqueue_events_oldest")
@@ -193,7 +194,11 @@ async def test_the_count_of_a_series_never_overtakes_its_event_nor_another_count
         patched.append(change["count"])
 
     world.recorder = EventRecorder(
-        post=world.server.post, patch=watched, clock=world.clock, instance="p", lost=lambda _cause: None
+        post=world.server.post,
+        patch=watched,
+        clock=world.clock,
+        instance="p",
+        hooks=EventHooks(lost=lambda _cause: None),
     )
     task = asyncio.create_task(world.recorder.run())
     world.server.gate.clear()
@@ -256,7 +261,9 @@ async def test_an_idle_process_keeps_no_memory_of_events() -> None:
     async def write(*_: Any) -> None:
         pass
 
-    recorder = EventRecorder(post=write, patch=write, clock=clock, instance="p", lost=lambda _cause: None)
+    recorder = EventRecorder(
+        post=write, patch=write, clock=clock, instance="p", hooks=EventHooks(lost=lambda _cause: None)
+    )
     note = "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor default, 10 more"
     gc.collect()
     tracemalloc.start()

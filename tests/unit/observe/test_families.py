@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kqueue.observe import Metrics
+from kqueue.observe.metrics import MetricGroups
 
 KUEUE = """
 kueue_admission_attempts_total                            counter   result
@@ -84,7 +85,7 @@ DEFAULT = [".005", ".01", ".025", ".05", ".075", ".1", ".25", ".5", ".75", "1", 
 
 
 def everything() -> Metrics:
-    return Metrics(cluster_queue_resources=True)
+    return Metrics(groups=MetricGroups(cluster_queue_resources=True))
 
 
 def rows(text: str) -> dict[str, tuple[str, frozenset[str]]]:

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from kqueue.errors import ConfigError
 from kqueue.observe import Checks, Endpoint, HealthServer, Metrics, Route
+from kqueue.observe.health import ProbePaths
 
 FREE = "127.0.0.1:0"
 
@@ -114,7 +115,7 @@ async def test_both_may_share_one_address(make: Callable[..., Site], unused_tcp_
 
 async def test_paths_can_be_renamed(make: Callable[..., Site]) -> None:
     """The configuration may name the probes' paths."""
-    site = make(readiness_path="/ready", liveness_path="/live")
+    site = make(paths=ProbePaths(readiness="/ready", liveness="/live"))
     await site.server.start(probes=probes(), metrics=metrics_on("0"))
     assert [(await site.get(path))[0] for path in ("/ready", "/live", "/readyz")] == [200, 200, 404]
     assert "metrics.bindAddress" not in site.server.addresses

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kqueue.clock import FakeClock
 from kqueue.core.topology import LevelQuality
 from kqueue.observe import LoopProbe, Metrics, ResourceFigures
+from kqueue.observe.metrics import MetricGroups
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -112,14 +113,14 @@ def report(metrics: Metrics, queue: str) -> None:
 )
 def test_a_cluster_queue_is_reported(name: str, labels: dict[str, str], want: float | None) -> None:
     """Names, labels and buckets are those that Kueue's dashboards ask for; negative times count as 0."""
-    metrics = Metrics(cluster_queue_resources=True)
+    metrics = Metrics(groups=MetricGroups(cluster_queue_resources=True))
     report(metrics, "q")
     assert value(metrics, name, cluster_queue="q", **labels) == want
 
 
 def test_a_forgotten_cluster_queue_leaves_no_series() -> None:
     """Deleting a queue removes all of its series and none of another's; late reports do not bring them back."""
-    metrics = Metrics(cluster_queue_resources=True)
+    metrics = Metrics(groups=MetricGroups(cluster_queue_resources=True))
     report(metrics, "q")
     report(metrics, "other")
     before = names_with(metrics, "cluster_queue", "other")
@@ -159,7 +160,7 @@ def test_preemptors_that_got_nothing_are_those_of_the_last_cycle() -> None:
 
 def test_what_a_queue_no_longer_has_disappears() -> None:
     """A flavor that was removed, a reason that ceased and a former cohort leave no stale series."""
-    metrics = Metrics(cluster_queue_resources=True)
+    metrics = Metrics(groups=MetricGroups(cluster_queue_resources=True))
     report(metrics, "q")
     q = metrics.cluster_queue("q")
     q.resources("d", {("g", "cpu"): ResourceFigures(nominal=1, reservation=0, usage=0)})
@@ -242,7 +243,7 @@ def test_a_local_queue_is_reported_and_forgotten() -> None:
 
 def test_groups_can_be_switched_off() -> None:
     """LocalQueue and quota series exist only where the configuration asks for them."""
-    metrics = Metrics(local_queues=False, cluster_queue_resources=False)
+    metrics = Metrics(groups=MetricGroups(local_queues=False, cluster_queue_resources=False))
     report(metrics, "q")
     metrics.local_queue(namespace="a", name="lq").pending(active=1, inadmissible=0)
     page = metrics.render_now().decode()
@@ -317,7 +318,7 @@ def test_the_process_is_reported() -> None:
 
 def test_no_name_is_used_twice() -> None:
     """Every family and every sample name is declared once."""
-    metrics = Metrics(cluster_queue_resources=True)
+    metrics = Metrics(groups=MetricGroups(cluster_queue_resources=True))
     declared = [line.split()[2] for line in metrics.render_now().decode().splitlines() if line.startswith("# TYPE")]
     assert len(declared) == len(set(declared)) > 60
 
@@ -339,7 +340,7 @@ def test_label_values_are_escaped(name: str) -> None:
 
 def test_pages_say_what_the_client_library_says() -> None:
     """Our writer and the library's agree on every sample, type and help text, but for the role and `_created`."""
-    metrics = Metrics(cluster_queue_resources=True)
+    metrics = Metrics(groups=MetricGroups(cluster_queue_resources=True))
     report(metrics, "q")
     theirs = {
         line.replace(",}", "}")
@@ -407,7 +408,7 @@ async def test_a_held_loop_is_measured() -> None:
 
 def test_groups_that_gates_switch_off_are_not_shown() -> None:
     """The places of cohorts, and the time from a job to its Workload: counted by nobody, and no error."""
-    shown, hidden = Metrics(), Metrics(cohorts=False, creation_latency=False)
+    shown, hidden = Metrics(), Metrics(groups=MetricGroups(cohorts=False, creation_latency=False))
     for metrics in (shown, hidden):
         metrics.cohort("all").place([], root="all")
         metrics.workload_created(job_kind="Job", seconds=1.0)

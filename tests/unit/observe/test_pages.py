@@ -14,13 +14,14 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from kqueue.observe import Metrics
 from kqueue.observe.families import ClusterQueueFamilies
+from kqueue.observe.metrics import MetricGroups
 from tests.unit.observe.promql import Asked, Selected, asked
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES = ROOT / "charts" / "kqueue" / "files"
 PAGE = (ROOT / "docs" / "metrics.md").read_text()
 RUNBOOKS = (ROOT / "docs" / "runbooks.md").read_text()
-METRICS = Metrics(cluster_queue_resources=True)
+METRICS = Metrics(groups=MetricGroups(cluster_queue_resources=True))
 FAMILIES = {name: (kind, set(labels)) for name, kind, labels in METRICS.described()}
 GROUPS: list[dict[str, Any]] = yaml.safe_load((FILES / "alerts.yaml").read_text())["groups"]
 RULES = [rule for group in GROUPS for rule in group["rules"]]

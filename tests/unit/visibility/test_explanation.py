@@ -22,7 +22,7 @@ from kqueue.scheduling.settings import LoopSettings
 from kqueue.state.heads import Heads
 from kqueue.state.not_running import NotRunning
 from kqueue.visibility.asked import JSON, Asked
-from kqueue.visibility.explanation import Planning, WorkloadExplainer
+from kqueue.visibility.explanation import Freshness, Known, Planning, WorkloadExplainer
 from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.queue_quotas import QueueQuotas
 from kqueue.visibility.standing import Hindrance
@@ -51,10 +51,13 @@ class Desk:
             return (Hindrance(blocked.reason, blocked.message, blocked.command) for blocked in blockers.all(obj))
 
         self.explainer = WorkloadExplainer(
-            workloads=world.workloads,
-            local_queues=world.local_queues,
-            cache=world.cache,
-            queues=world.queues,
+            known=Known(
+                workloads=world.workloads,
+                local_queues=world.local_queues,
+                cache=world.cache,
+                queues=world.queues,
+                namespace_labels=world.namespaces.get,
+            ),
             planning=Planning(
                 heads=Heads(world.cache, world.writer.newest),
                 tries=world.tries,
@@ -63,10 +66,8 @@ class Desk:
                 held_by=world.loop.planning.held_by,
             ),
             held_back=held_back,
-            namespace_labels=world.namespaces.get,
             clock=world.clock,
-            leads=lambda: self.leads,
-            silence=lambda: self.silent,
+            freshness=Freshness(leads=lambda: self.leads, silence=lambda: self.silent),
             **more,
         )
 

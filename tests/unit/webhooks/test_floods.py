@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from kqueue.runtime.certificates import CertificateFolder, make_bundle, write_bu
 from tests.unit.webhooks.test_review import review
 from webhooks.review import ALLOWED, Answer, Request
 from webhooks.routes import Handler
-from webhooks.server import MAX_BODY, MAX_LARGE, CrowdedError, LargeBodies, WebhookServer
+from webhooks.server import MAX_BODY, MAX_LARGE, CrowdedError, LargeBodies, ReviewLimits, WebhookServer
 
 FEW = Bounds(connections=8)
 HEAD = b"POST /ok HTTP/1.1\r\nHost: h\r\n"
@@ -37,7 +37,9 @@ async def talkative(_request: Request) -> Answer:
 
 @asynccontextmanager
 async def serving(handlers: Mapping[str, Handler] | None = None, **options: Any) -> AsyncIterator[WebhookServer]:
-    server = WebhookServer(handlers or {"/ok": allow}, **{"ssl_context": None, "max_body": 20_000} | options)
+    limits = {f.name: options.pop(f.name) for f in fields(ReviewLimits) if f.name in options}
+    limits = {"max_body": 20_000, **limits}
+    server = WebhookServer(handlers or {"/ok": allow}, **{"ssl_context": None} | options, limits=ReviewLimits(**limits))
     await server.start()
     try:
         yield server

@@ -20,7 +20,7 @@ from kqueue.runtime.certificates import CertificateFolder, make_bundle, write_bu
 from tests.unit.webhooks.test_review import review
 from webhooks.review import ALLOWED, Answer, Request
 from webhooks.routes import routes
-from webhooks.server import ReviewRecord, WebhookServer
+from webhooks.server import ReviewLimits, ReviewRecord, WebhookServer
 
 
 async def allow(_request: Request) -> Answer:
@@ -61,7 +61,10 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     handlers = {"/mutate-ok": allow, "/mutate-bug": fail, "/mutate-unwritable": unwritable}
     records: list[ReviewRecord] = []
     server = WebhookServer(
-        handlers, ssl_context=certificates.context, max_body=10_000, read_seconds=0.2, on_review=records.append
+        handlers,
+        ssl_context=certificates.context,
+        limits=ReviewLimits(max_body=10_000, read_seconds=0.2),
+        on_review=records.append,
     )
     await server.start()
     yield Served(server, records, ssl.create_default_context(cafile=str(tmp_path / "ca.crt")))

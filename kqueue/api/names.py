@@ -1,9 +1,8 @@
 """Every name that users and other programs depend on, exactly as it stands on the wire.
 
-The suffix of a constant says what it names: `_LABEL`, `_ANNOTATION`, `_GATE` (scheduling gate of a pod), `_FINALIZER`,
+The suffix says what a constant names: `_LABEL`, `_ANNOTATION`, `_GATE` (scheduling gate of a pod), `_FINALIZER`,
 `_FIELD_MANAGER`, `_CONTROLLER`; the prefix `CONDITION_` marks condition types, `REASON_` the reasons of conditions (one
-constant per text, whatever conditions use it), `EVENT_` the reasons of events, and `REQUEUE_` why a workload went back
-to its queue after an attempt (internal; shown in logs and explanations).
+constant per text, whatever conditions use it), and `EVENT_` the reasons of events.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ VERSION: Final = "v1beta2"
 """The one version that is stored and served."""
 API_VERSION: Final = "kueue.x-k8s.io/v1beta2"
 """`apiVersion` of our objects."""
-CONFIG_API_VERSION: Final = "config.kueue.x-k8s.io/v1beta2"
-"""`apiVersion` of the configuration file."""
 VISIBILITY_GROUP: Final = "visibility.kueue.x-k8s.io"
 """Aggregated API group that lists pending workloads."""
 KQUEUE_GROUP: Final = "kqueue.dev"
@@ -272,10 +269,6 @@ MULTIKUEUE_CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
 """Check controller, and `managedBy`, of jobs that run in worker clusters."""
 PROVISIONING_REQUEST_CONTROLLER: Final = "kueue.x-k8s.io/provisioning-request"
 """Check controller that asks for new nodes."""
-MULTIKUEUE_DISPATCHER_ALL_AT_ONCE: Final = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
-"""Dispatcher that offers a workload to all worker clusters."""
-MULTIKUEUE_DISPATCHER_INCREMENTAL: Final = "kueue.x-k8s.io/multikueue-dispatcher-incremental"
-"""Dispatcher that offers a workload to a few worker clusters at a time."""
 
 KUEUE_FIELD_MANAGER: Final = "kueue"
 """Field manager of writes to jobs and pods."""

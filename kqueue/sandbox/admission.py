@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 import jsonpatch
@@ -19,11 +19,9 @@ from kqueue.errors import ApiError
 from kqueue.sandbox import expression, failure, selectors
 from kqueue.sandbox.api import Object, Resource
 from kqueue.sandbox.metadata import new_uid
+from kqueue.sandbox.objects import Objects, WriteOptions
 from kqueue.sandbox.registry import Kind
 from kqueue.sandbox.store import copied
-
-if TYPE_CHECKING:
-    from kqueue.sandbox.cluster_api import ClusterApi, WriteOptions
 
 GROUP = "admissionregistration.k8s.io"
 MUTATING = Resource(GROUP, "v1", "mutatingwebhookconfigurations")
@@ -96,7 +94,7 @@ class Admission:
         api: where the configurations, services and namespaces are.
     """
 
-    def __init__(self, api: ClusterApi) -> None:
+    def __init__(self, api: Objects) -> None:
         self._api = api
         self._hooks: dict[Resource, list[Hook]] = {MUTATING: [], VALIDATING: []}
         self._session: aiohttp.ClientSession | None = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import builtins
 import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -19,27 +18,14 @@ from kqueue.sandbox.admission import Admission, Call, Operation
 from kqueue.sandbox.api import APPLY_PATCH, MERGE_PATCH, NAMESPACES, STRATEGIC_PATCH, EventType, Object, Resource
 from kqueue.sandbox.builtin import BUILTIN_KINDS
 from kqueue.sandbox.crd import CRDS
-from kqueue.sandbox.decoding import Validation
 from kqueue.sandbox.deletion import Deleted, Preconditions, Propagation
 from kqueue.sandbox.failure import Cause
+from kqueue.sandbox.objects import WriteOptions
 from kqueue.sandbox.registry import Kind, Registry
 from kqueue.sandbox.store import Change, Record, Store, Versions, copied
 
 ATTEMPTS = 8
 """How often a write without a version starts again when others write in between; names that generateName tries."""
-
-
-@dataclass(slots=True, kw_only=True)
-class WriteOptions:
-    """How a write is to be done.  `warnings` is filled for the one who asked."""
-
-    manager: str = "sandbox"
-    dry_run: bool = False
-    force: bool = False
-    validation: Validation = "Ignore"
-    user: str = "system:sandbox"
-    groups: tuple[str, ...] = ("system:masters", "system:authenticated")
-    warnings: list[str] = field(default_factory=list)
 
 
 class ClusterApi:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 from kqueue.errors import NotFoundError
 from kqueue.sandbox.api import NAMESPACES, Object
-from kqueue.sandbox.cluster_api import ClusterApi, WriteOptions
+from kqueue.sandbox.cluster_api import ClusterApi
 from kqueue.sandbox.controller_loop import ControllerLoop
 from kqueue.sandbox.crd import CRDS
 from kqueue.sandbox.crd_rules import CLEANUP
 from kqueue.sandbox.deletion import FOREGROUND, ORPHAN, Propagation
+from kqueue.sandbox.objects import WriteOptions
 from kqueue.sandbox.registry import Kind
 from kqueue.sandbox.store import Change, copied
 

@@ -8,8 +8,8 @@ from typing import cast
 
 from kqueue.sandbox import failure, selectors
 from kqueue.sandbox.api import Resource
-from kqueue.sandbox.cluster_api import WriteOptions
 from kqueue.sandbox.decoding import Validation
+from kqueue.sandbox.objects import WriteOptions
 from kqueue.sandbox.registry import Kind
 from kqueue.sandbox.selectors import LabelSelector, Test
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kqueue.sandbox import columns, failure, patching
 from kqueue.sandbox.api import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Object, Resource
+from kqueue.sandbox.objects import Objects, WriteOptions
 from kqueue.sandbox.registry import Kind
 from kqueue.sandbox.store import copied
-
-if TYPE_CHECKING:
-    from kqueue.sandbox.cluster_api import ClusterApi, WriteOptions
 
 NAME = "scale"
 SCALES = Resource("autoscaling", "v1", "scales")
@@ -53,16 +51,14 @@ def shown(kind: Kind, obj: Object) -> Object:
     }
 
 
-async def replace(
-    api: ClusterApi, kind: Kind, name: str, namespace: str, sent: Object, options: WriteOptions
-) -> Object:
+async def replace(api: Objects, kind: Kind, name: str, namespace: str, sent: Object, options: WriteOptions) -> Object:
     """Write the number of `sent`, a Scale.  Raises InvalidError, ConflictError, NotFoundError."""
     new = await api.rewrite(kind, name, namespace, lambda old: _scaled(kind, old, sent), NAME, options)
     return shown(kind, new)
 
 
 async def patch(
-    api: ClusterApi, kind: Kind, name: str, namespace: str, wanted: Any, content_type: str, options: WriteOptions
+    api: Objects, kind: Kind, name: str, namespace: str, wanted: Any, content_type: str, options: WriteOptions
 ) -> Object:
     """Patch the object's Scale.  Raises InvalidError, ConflictError, NotFoundError."""
     if content_type not in (MERGE_PATCH, STRATEGIC_PATCH, JSON_PATCH):

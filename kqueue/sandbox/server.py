@@ -32,8 +32,9 @@ from kqueue.sandbox import (
 from kqueue.sandbox.aggregation import Aggregator
 from kqueue.sandbox.api import APPLY_PATCH, Object
 from kqueue.sandbox.builtin import BUILTIN_KINDS
-from kqueue.sandbox.cluster_api import ClusterApi, WriteOptions
+from kqueue.sandbox.cluster_api import ClusterApi
 from kqueue.sandbox.deletion import Deleted, Preconditions
+from kqueue.sandbox.objects import WriteOptions
 from kqueue.sandbox.registry import Kind
 from kqueue.sandbox.route import Route
 from kqueue.sandbox.store import Record

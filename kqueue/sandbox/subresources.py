@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kqueue.sandbox import core_rules, decoding, failure, metadata, selectors
 from kqueue.sandbox.api import NAMESPACES, PODS, Object, Resource
 from kqueue.sandbox.crd import CRDS
 from kqueue.sandbox.crd_rules import CLEANUP
+from kqueue.sandbox.objects import Objects, WriteOptions
 from kqueue.sandbox.pod_rules import FINISHED, PRIORITY_CLASSES
 from kqueue.sandbox.registry import Kind
 from kqueue.sandbox.shape import builtin
 from kqueue.sandbox.store import copied
 from kqueue.sandbox.strategy import Surroundings
-
-if TYPE_CHECKING:
-    from kqueue.sandbox.cluster_api import ClusterApi, WriteOptions
 
 PROTECTED_NAMESPACES = frozenset(("default", "kube-system", "kube-public"))
 SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
@@ -76,7 +72,7 @@ def on_marked(kind: Kind, obj: Object) -> None:
 
 
 async def create(
-    api: ClusterApi, kind: Kind, name: str, namespace: str | None, subresource: str, body: Object, options: WriteOptions
+    api: Objects, kind: Kind, name: str, namespace: str | None, subresource: str, body: Object, options: WriteOptions
 ) -> Object:
     """POST to a subresource.  Raises NotFoundError for one that is not there."""
     if subresource not in kind.subresources:
@@ -93,16 +89,14 @@ async def create(
             raise failure.wrong_method()
 
 
-def refuse_stream(api: ClusterApi, kind: Kind, name: str, namespace: str, subresource: str) -> None:
+def refuse_stream(api: Objects, kind: Kind, name: str, namespace: str, subresource: str) -> None:
     """Raises InvalidError for what needs a process in a pod, and NotFoundError when there is not even a pod."""
     if subresource in STREAMS:
         api.record(kind, name, namespace)
         raise failure.bad_request(f"pods of the sandbox run nothing, so there {STREAMS[subresource]}")
 
 
-async def _bind(
-    api: ClusterApi, kind: Kind, name: str, namespace: str, binding: Object, options: WriteOptions
-) -> Object:
+async def _bind(api: Objects, kind: Kind, name: str, namespace: str, binding: Object, options: WriteOptions) -> Object:
     _decoded("core.Binding", binding)
     node = (binding.get("target") or {}).get("name")
     if not node:
@@ -136,7 +130,7 @@ def _mark_scheduled(pod: Object, now: str) -> None:
 
 
 async def _evict(
-    api: ClusterApi, kind: Kind, name: str, namespace: str, eviction: Object, options: WriteOptions
+    api: Objects, kind: Kind, name: str, namespace: str, eviction: Object, options: WriteOptions
 ) -> Object:
     _decoded("policy.Eviction", eviction)
     pod = api.record(kind, name, namespace).obj
@@ -168,7 +162,7 @@ def _is_ready(pod: Object) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def _blocking_budget(api: ClusterApi, pod: Object) -> str | None:
+def _blocking_budget(api: Objects, pod: Object) -> str | None:
     """The name of a disruption budget that needs this pod where it is."""
     namespace = pod["metadata"]["namespace"]
     for budget in api.every(BUDGETS, namespace):
@@ -195,7 +189,7 @@ def _share(amount: int | str, whole: int) -> int:
     return int(amount)
 
 
-def _token(api: ClusterApi, body: Object) -> Object:
+def _token(api: Objects, body: Object) -> Object:
     _decoded("authentication.TokenRequest", body)
     return {
         **body,

@@ -19,20 +19,15 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock, utc_text
 from kqueue.core.decision import Admit, Preempt
 from kqueue.core.mention import mentioned
-from kqueue.core.preemption import Rules
 from kqueue.core.topology.node import HOSTNAME
 from kqueue.core.why import Alternative, Look, OtherQueue, Search, Trials, WhatIf, World, look
 from kqueue.core.why.changes import Change
-from kqueue.core.workload import Claim, Head
+from kqueue.core.workload import Head
 from kqueue.errors import ConfigError, InvalidObjectError, NotFoundError
 from kqueue.model.pending import Pending
-from kqueue.runtime.store import Store, object_key
-from kqueue.state.cache import Cache
-from kqueue.state.heads import Heads
+from kqueue.runtime.store import object_key
 from kqueue.state.namespaces import namespace_problem
 from kqueue.state.not_running import NotRunning
-from kqueue.state.queues import Queues
-from kqueue.state.tries import Tries
 from kqueue.visibility import explained, remedies, standing
 from kqueue.visibility.asked import JSON, Asked
 from kqueue.visibility.explained import Audience
@@ -40,6 +35,7 @@ from kqueue.visibility.pacing import Pace
 from kqueue.visibility.params import only
 from kqueue.visibility.remedies import stops_of
 from kqueue.visibility.running import Running, pods_not_running
+from kqueue.visibility.sources import Freshness, Known, Planning
 from kqueue.visibility.standing import Hindrance, State
 
 KIND = "Explanation"
@@ -54,49 +50,6 @@ _NODES_NAMED = 3
 """Nodes that a sentence names; of others it tells the number."""
 _MOST_RIVALS = 32
 """Workloads that are tried before, for which a change is planned, too."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planning:
-    """What the scheduling loop goes by.
-
-    Args:
-        rules: how preemption chooses at a time for these workloads (uids).
-        claims: what is kept for preemptors.
-        held_by: a workload whose pods must be ready before anybody is admitted; empty: there is none.
-    """
-
-    heads: Heads
-    tries: Tries
-    rules: Callable[[datetime, Iterable[str]], Rules]
-    claims: Callable[[], Sequence[Claim]]
-    held_by: Callable[[], str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What explanations are made from; `namespace_labels` gives None for a namespace that does not exist."""
-
-    workloads: Store[wire.Workload]
-    local_queues: Store[wire.LocalQueue]
-    cache: Cache
-    queues: Queues
-    namespace_labels: Callable[[str], Mapping[str, str] | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Freshness:
-    """Whether answers may be old.
-
-    Args:
-        leads: whether this process leads.
-        silence: for how many seconds the API server has been silent on the watch that it is silent on longest.
-        stale_after: seconds of silence from which on answers say that they may be old.
-    """
-
-    leads: Callable[[], bool]
-    silence: Callable[[], float] = lambda: 0.0
-    stale_after: float = 180.0
 
 
 class WorkloadExplainer:

@@ -29,7 +29,8 @@ from kqueue.runtime.store import Store
 from kqueue.state.heads import Heads
 from kqueue.state.tries import Tries
 from kqueue.visibility.asked import JSON, Asked
-from kqueue.visibility.explanation import Freshness, Known, Planning, WorkloadExplainer
+from kqueue.visibility.explanation import WorkloadExplainer
+from kqueue.visibility.sources import Freshness, Known, Planning
 from tests.bench._crowd import running
 from tests.bench._scheduler import HOST, RACK, World
 from tests.bench.table import REPETITIONS, Figure, Row, at_most, check

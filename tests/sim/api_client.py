@@ -22,8 +22,9 @@ from kqueue.runtime.client import Client
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.transport import Call
 from kqueue.sandbox import discovery, failure, listing, route, watching
-from kqueue.sandbox.cluster_api import ClusterApi, WriteOptions
+from kqueue.sandbox.cluster_api import ClusterApi
 from kqueue.sandbox.deletion import Preconditions
+from kqueue.sandbox.objects import WriteOptions
 from kqueue.sandbox.registry import Kind
 from kqueue.sandbox.route import Route
 

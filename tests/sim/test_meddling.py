@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kqueue.sandbox.api import APPLY_PATCH, Object
-from kqueue.sandbox.cluster_api import WriteOptions
+from kqueue.sandbox.objects import WriteOptions
 from tests.sim import invariants
 from tests.sim.actor import Actor
 from tests.sim.api_client import NONE, ROUGH, Faults

@@ -11,7 +11,8 @@ from kqueue.api.wire import kueue as wire
 from kqueue.controllers.blockers import Blockers
 from kqueue.manager.wiring import rules
 from kqueue.state.heads import Heads
-from kqueue.visibility.explanation import Freshness, Known, Planning, WorkloadExplainer
+from kqueue.visibility.explanation import WorkloadExplainer
+from kqueue.visibility.sources import Freshness, Known, Planning
 from kqueue.visibility.standing import Hindrance
 
 if TYPE_CHECKING:

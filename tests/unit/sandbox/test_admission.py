@@ -15,7 +15,8 @@ from aiohttp import web
 from kqueue.errors import ForbiddenError, InvalidError, ServerError
 from kqueue.sandbox.admission import MUTATING, VALIDATING
 from kqueue.sandbox.api import JOBS, NAMESPACES, Object
-from kqueue.sandbox.cluster_api import ClusterApi, WriteOptions
+from kqueue.sandbox.cluster_api import ClusterApi
+from kqueue.sandbox.objects import WriteOptions
 from tests.unit.sandbox.objects import CONFIG_MAPS, config_map, job, new_api
 
 Answer = Callable[[Object], Object]

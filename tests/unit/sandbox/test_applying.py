@@ -6,7 +6,8 @@ import pytest
 
 from kqueue.errors import ConflictError
 from kqueue.sandbox.api import APPLY_PATCH, JOBS, Object
-from kqueue.sandbox.cluster_api import ClusterApi, WriteOptions
+from kqueue.sandbox.cluster_api import ClusterApi
+from kqueue.sandbox.objects import WriteOptions
 from tests.unit.sandbox.objects import CONFIG_MAPS, CRDS, THINGS, config_map, definition, job, new_api, thing
 
 

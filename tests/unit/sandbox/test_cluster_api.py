@@ -17,9 +17,10 @@ from kqueue.errors import (
     TooManyRequestsError,
 )
 from kqueue.sandbox.api import JOBS, JSON_PATCH, NAMESPACES, NODES, PODS, Object, Resource
-from kqueue.sandbox.cluster_api import ClusterApi, WriteOptions
+from kqueue.sandbox.cluster_api import ClusterApi
 from kqueue.sandbox.deletion import Preconditions
 from kqueue.sandbox.failure import Detailed
+from kqueue.sandbox.objects import WriteOptions
 from tests.unit.sandbox.objects import CONFIG_MAPS, START, config_map, job, new_api, pod
 
 BINDINGS = Resource("", "v1", "pods/binding")

@@ -22,9 +22,10 @@ from kqueue.scheduling.settings import LoopSettings
 from kqueue.state.heads import Heads
 from kqueue.state.not_running import NotRunning
 from kqueue.visibility.asked import JSON, Asked
-from kqueue.visibility.explanation import Freshness, Known, Planning, WorkloadExplainer
+from kqueue.visibility.explanation import WorkloadExplainer
 from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.queue_quotas import QueueQuotas
+from kqueue.visibility.sources import Freshness, Known, Planning
 from kqueue.visibility.standing import Hindrance
 from tests.unit.controllers.builders import (
     condition,

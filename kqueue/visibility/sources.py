@@ -1,0 +1,59 @@
+"""What explanations are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from kqueue.api.wire import kueue as wire
+from kqueue.core.preemption import Rules
+from kqueue.core.workload import Claim
+from kqueue.runtime.store import Store
+from kqueue.state.cache import Cache
+from kqueue.state.heads import Heads
+from kqueue.state.queues import Queues
+from kqueue.state.tries import Tries
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planning:
+    """What the scheduling loop goes by.
+
+    Args:
+        rules: how preemption chooses at a time for these workloads (uids).
+        claims: what is kept for preemptors.
+        held_by: a workload whose pods must be ready before anybody is admitted; empty: there is none.
+    """
+
+    heads: Heads
+    tries: Tries
+    rules: Callable[[datetime, Iterable[str]], Rules]
+    claims: Callable[[], Sequence[Claim]]
+    held_by: Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What explanations are made from; `namespace_labels` gives None for a namespace that does not exist."""
+
+    workloads: Store[wire.Workload]
+    local_queues: Store[wire.LocalQueue]
+    cache: Cache
+    queues: Queues
+    namespace_labels: Callable[[str], Mapping[str, str] | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freshness:
+    """Whether answers may be old.
+
+    Args:
+        leads: whether this process leads.
+        silence: for how many seconds the API server has been silent on the watch that it is silent on longest.
+        stale_after: seconds of silence from which on answers say that they may be old.
+    """
+
+    leads: Callable[[], bool]
+    silence: Callable[[], float] = lambda: 0.0
+    stale_after: float = 180.0

@@ -1,4 +1,4 @@
-"""What is running: version, commit, interpreter, platform."""
+"""The running build: version, commit, interpreter, platform."""
 
 from __future__ import annotations
 

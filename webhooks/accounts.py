@@ -1,4 +1,4 @@
-"""Whose requests make the objects of which owner.
+"""Accounts whose requests make the objects of an owner.
 
 Kubernetes' own controllers run under accounts of their own in kube-system, or all under that of the controller manager.
 Other controllers run under accounts that the configuration names, or that live in another namespace than the object.

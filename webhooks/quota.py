@@ -1,4 +1,4 @@
-"""What the schema cannot say about ClusterQueues, Cohorts and ResourceFlavors.
+"""Rules for ClusterQueues, Cohorts and ResourceFlavors that their schemas cannot express.
 
 An object that is being deleted is not checked: nothing may stand in the way of removing its finalizers.
 """

@@ -1,4 +1,4 @@
-"""What a review has to know beyond the object in it, asked for only where the answer makes a difference.
+"""Facts that a review needs beyond its object, looked up only where they make a difference.
 
 An object that names its queue and has no controller above it costs no look-up.  The API server is asked through
 `Lookups`, which whoever runs the webhooks puts in; this room keeps no cache and no watch.

@@ -1,4 +1,4 @@
-"""What the schema cannot say about Workloads.
+"""Rules for Workloads that their schema cannot express.
 
 Rules about the spec are skipped for writes to the status: these cannot change it, and nothing that was stored once may
 keep the controller from writing what it decided.  An object that is being deleted is not checked at all.

@@ -1,1 +1,1 @@
-"""What users write: models of our kinds, the foreign fields we read, and the names (labels, reasons) of the API."""
+"""Models of our kinds as users write them, the foreign fields that kqueue reads, and the names of the API."""

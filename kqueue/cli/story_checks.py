@@ -1,4 +1,4 @@
-"""What the demo has seen of its cluster, and which promises that breaks."""
+"""Promises that the demo checks on its cluster."""
 
 from __future__ import annotations
 

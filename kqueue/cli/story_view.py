@@ -1,4 +1,4 @@
-"""What the demo sees of its cluster at one moment, and how it puts that into words."""
+"""A view of the demo's cluster at one moment, and its words."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is decided: values in, values out.  No I/O, no clock, no chance, no logging."""
+"""Decisions: values in, values out.  No I/O, no clock, no chance, no logging."""

@@ -1,4 +1,4 @@
-"""What workloads take of hosts, where several flavors stand on the same ones.
+"""Usage of hosts that several flavors share.
 
 What is decided is charged to, and released from, all of them.  What is only tried, to find out who would have to go,
 is released in the flavors that the workload was assigned: another one learns of it when it has happened.

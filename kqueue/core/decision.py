@@ -1,4 +1,4 @@
-"""What a plan decides for a workload: to admit it, to preempt others for it, or to let it wait, and why."""
+"""Decisions of a plan for a workload: admit it, preempt others for it, or let it wait for a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pod sets ask of a ClusterQueue, flavor by flavor, as far as that is the same for all workloads of their form.
+"""Demands of pod sets on a ClusterQueue, flavor by flavor, as far as equal workloads share them.
 
 Workloads of one form share their pod sets, and many queues list the same flavors.  So totals, columns, eligible flavors
 and what is handed out with them are worked out once and kept.  Nothing here depends on who uses how much, and nothing

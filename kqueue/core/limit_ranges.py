@@ -1,4 +1,4 @@
-"""What the LimitRanges of a namespace add to a pod's requests, and which of its requests they forbid."""
+"""LimitRanges of a namespace: what they add to a pod's requests, and which requests they forbid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changes when some leave and others come in, summed up, so that it is made to a snapshot in one go.
+"""Changes of workloads that leave and enter, summed up, so that a snapshot takes them in one go.
 
 Many heads of a cycle are judged under the same changes.  Sums are kept per ClusterQueue, per node of the quota
 tree and per host: making the changes one workload after the other comes to the same, because what a queue takes of the

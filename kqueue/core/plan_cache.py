@@ -1,4 +1,4 @@
-"""What may be kept from one plan to the next."""
+"""Results that may be kept from one plan to the next."""
 
 from __future__ import annotations
 

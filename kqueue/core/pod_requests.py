@@ -1,4 +1,4 @@
-"""What a pod takes from its node, from what its containers ask for."""
+"""Requests of a pod on its node, from the requests of its containers."""
 
 from __future__ import annotations
 

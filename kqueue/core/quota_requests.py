@@ -1,4 +1,4 @@
-"""What a pod costs in quota: its requests, without what is not counted, and with what is counted as something else."""
+"""Cost of a pod in quota: its requests without excluded resources, and with transformed ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered of a workload's scan of flavors: where the next try goes on, and for how long that is of use.
+"""Memory of a workload's scan of flavors: where the next try goes on, and how long the memory is valid.
 
 A scan that stopped at a flavor, for a place or a victim that it then did not get there, goes on behind it.  That is
 worth while as long as nothing has been given back since: then the flavors in front may serve again.

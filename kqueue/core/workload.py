@@ -1,4 +1,4 @@
-"""What the planner sees of workloads, queues and flavors: frozen values, filled in by the state room."""
+"""Workloads, queues and flavors as the planner sees them: frozen values, filled in by `kqueue/state`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is queued on behalf of an object: the topmost owner above it that kqueue manages itself.
+"""The owner that is queued on behalf of an object: the topmost one above it that kqueue manages itself.
 
 The walk goes from controller to controller, in one namespace.  Objects are looked up by whoever asks, so this room
 reads nothing itself: reconcilers look into their watches first, webhooks ask the API server.

@@ -1,4 +1,4 @@
-"""What kqueue does with the objects of each kind: the adapters, beside the facts of `kqueue/kinds.py`.
+"""The adapters of job kinds, beside the facts of `kqueue/kinds.py`.
 
 A new kind is one file with its facts and its adapter, and one line that registers them.
 """

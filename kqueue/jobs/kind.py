@@ -1,4 +1,4 @@
-"""What every job kind can tell about its objects, and the values that pass between jobs and Workloads."""
+"""The interface of job kinds, and the values that pass between jobs and Workloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the webhooks do with pods: gate those that are queued, refuse what contradicts itself or would cost nothing."""
+"""Rules of the webhooks for pods: gate pods that are queued, refuse pods that contradict themselves."""
 
 from __future__ import annotations
 

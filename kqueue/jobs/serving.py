@@ -1,4 +1,4 @@
-"""What Deployments and StatefulSets share: they run for ever, cannot be suspended, and are queued through their pods.
+"""Rules that Deployments and StatefulSets share: they run for ever, and are queued through their pods.
 
 "Suspended" is for them that no pod of theirs is ready.
 """

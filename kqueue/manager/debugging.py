@@ -1,4 +1,4 @@
-"""What an operator may ask a running process for by signals: more of its log, and what it believes."""
+"""Signals to a running process: one makes its log longer, one dumps the state of cache and queues."""
 
 from __future__ import annotations
 

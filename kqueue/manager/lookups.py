@@ -1,4 +1,4 @@
-"""What the webhooks ask the API server: single objects by name, kept for seconds, never watched.
+"""Lookups of the webhooks at the API server: single objects by name, kept for seconds, never watched.
 
 What exists is believed for longer than what does not: a queue that was made a moment ago is to count at once.  Many who
 ask the same at the same time share one request.

@@ -1,4 +1,4 @@
-"""Who may read `/metrics`, where that is asked: whoever the API server lets `get` that path, over TLS.
+"""Access to `/metrics`, where it is checked: users whom the API server lets `get` that path, over TLS.
 
 The certificate is found in the folder that cert-manager fills; without one it is made for this process alone, as in
 Kueue, and scrapers do not verify it.

@@ -1,4 +1,4 @@
-"""What the operator does, told to metrics and events.  Nothing here decides or writes objects."""
+"""Reports of the operator to metrics and events.  Nothing here decides or writes objects."""
 
 from __future__ import annotations
 

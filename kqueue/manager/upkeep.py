@@ -1,4 +1,4 @@
-"""What a leader does now and then, beside its work: nodes that are left out are shown, and the cache is audited."""
+"""Periodic work of a leader: show nodes that are left out, and audit the cache."""
 
 from __future__ import annotations
 

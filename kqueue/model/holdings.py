@@ -1,4 +1,4 @@
-"""What a Workload holds by its status."""
+"""The quota and domains that a Workload holds, read from its status."""
 
 from __future__ import annotations
 

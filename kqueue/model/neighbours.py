@@ -1,4 +1,4 @@
-"""What host ports and affinity between pods ask of a workload's own pods.
+"""Host ports and affinity rules between the pods of one workload.
 
 Only rules between pods of one workload are read, because they are placed together.  What other pods in the cluster mean
 for such a rule is kube-scheduler's business.  Source: the fields `hostPort`, `podAffinity` and `podAntiAffinity` of the

@@ -1,4 +1,4 @@
-"""What orders Workloads among those that wait."""
+"""The order of waiting Workloads: priority and queue time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the queues know of one waiting workload, and why it comes back from a cycle."""
+"""One waiting workload as the queues know it, and the reasons for which it comes back from a cycle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Workload's pod sets ask for."""
+"""Pod sets of a Workload as values of the core."""
 
 from __future__ import annotations
 

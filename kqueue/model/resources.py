@@ -1,4 +1,4 @@
-"""What pods ask for, from their specs."""
+"""Resource requests of pods, read from their specs."""
 
 from __future__ import annotations
 

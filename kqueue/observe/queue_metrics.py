@@ -1,4 +1,4 @@
-"""What one ClusterQueue and one LocalQueue report.  Label children are bound once and kept here.
+"""Metrics of one ClusterQueue and of one LocalQueue.  Label children are bound once and kept here.
 
 An object of these stays valid after its queue is forgotten: what is reported then is counted for nobody.
 """

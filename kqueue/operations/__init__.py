@@ -1,4 +1,4 @@
-"""What an administrator does with a cluster: checks it, labels nodes, imports pods, moves from Kueue, removes kqueue.
+"""Work of administrators: check a cluster, label nodes, import pods, migrate from Kueue, remove kqueue.
 
 Each package works on values and on a client, and prints nothing; `kqueue.cli` has the commands and what they print.
 """

@@ -1,4 +1,4 @@
-"""What a user without a right asks an administrator for: the kubectl commands that grant exactly this right."""
+"""The kubectl commands with which an administrator grants a user exactly one missing right."""
 
 from __future__ import annotations
 

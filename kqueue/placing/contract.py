@@ -1,4 +1,4 @@
-"""What every placer must do, as a check that other packages run in their tests.
+"""The contract of placers, as a check that other packages run in their tests.
 
     from kqueue.placing.contract import check_placer
 

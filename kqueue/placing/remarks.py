@@ -1,4 +1,4 @@
-"""What is valid in a placement, but hardly meant so: each with its JSON pointer and what to write instead.
+"""Warnings about valid input that is probably a mistake: each with its JSON pointer and a remedy.
 
 The answer stays as it is.  Remarks are found before anything is placed and do not depend on what has room, so that they
 can also be taken as errors.

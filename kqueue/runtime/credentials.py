@@ -1,4 +1,4 @@
-"""Who we are to the API server."""
+"""Credentials for the API server."""
 
 from __future__ import annotations
 

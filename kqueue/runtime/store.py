@@ -1,4 +1,4 @@
-"""What a watch has told us, by key: small views, indexes, and calls for those who want to know of changes."""
+"""The objects of one watch by key: small views, indexes, and subscriptions to changes."""
 
 from __future__ import annotations
 

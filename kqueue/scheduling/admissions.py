@@ -1,4 +1,4 @@
-"""What an admission writes: charged to the cache at once, written beside the loop, and taken back if that fails."""
+"""Admissions: charged to the cache at once, written beside the loop, and taken back if the write fails."""
 
 from __future__ import annotations
 

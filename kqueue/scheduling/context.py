@@ -1,4 +1,4 @@
-"""What the parts of scheduling share."""
+"""Values that the parts of scheduling share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one cycle knows and counts; the next one begins with a new one."""
+"""The state of one scheduling cycle; each cycle begins with a new one."""
 
 from __future__ import annotations
 

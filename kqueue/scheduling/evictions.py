@@ -1,4 +1,4 @@
-"""What a preemption writes: each victim is told to leave, by whom and why; nobody is told twice."""
+"""Preemptions are written here: each victim gets an eviction that names the preemptor and the reason, once."""
 
 from __future__ import annotations
 

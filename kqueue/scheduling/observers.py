@@ -1,4 +1,4 @@
-"""What wants to know of scheduling: metrics and events."""
+"""Interfaces through which scheduling reports to metrics and events."""
 
 from __future__ import annotations
 

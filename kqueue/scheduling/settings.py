@@ -1,4 +1,4 @@
-"""What the scheduling loop is told once, from the configuration file and the fixed times."""
+"""Settings of the scheduling loop, from the configuration file and the fixed times."""
 
 from __future__ import annotations
 

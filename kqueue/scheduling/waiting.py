@@ -1,4 +1,4 @@
-"""What becomes of a workload that the planner lets wait."""
+"""Decisions to wait are carried out here."""
 
 from __future__ import annotations
 

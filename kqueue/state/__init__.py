@@ -1,1 +1,1 @@
-"""What is believed now: quota usage, queues, node ledger, snapshots.  Changed by plain functions on one event loop."""
+"""The present state: quota usage, queues, node ledger, snapshots.  Changed by plain functions on one event loop."""

@@ -1,4 +1,4 @@
-"""What audits are made of: differences found, and sums made anew while the facts go on changing.
+"""Parts of audits: differences, and sums that are made anew while the facts go on changing.
 
 An audit goes in steps that are short enough for the event loop, and anything may happen between two of them.  So a step
 compares what is believed now with what follows from the facts now; a sum over everything, which no single step could

@@ -1,4 +1,4 @@
-"""What is believed now: quota, nodes, and who holds what; put together for the planner.
+"""The present state of quota, nodes and holdings, put together for the planner.
 
 Fed by watch events through plain functions.  A decision is charged by `held.assumed` before it is written, and
 confirmed by the watch's echo; a write that fails takes it back.

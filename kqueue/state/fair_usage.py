@@ -1,4 +1,4 @@
-"""What LocalQueues used lately: where a ClusterQueue goes by it, those who used least go first.
+"""Recent usage of LocalQueues: where a ClusterQueue orders by usage, the LocalQueue that used least goes first.
 
     consumed    what is in use, averaged over the past; each half-life halves the weight of what was before
     penalty     what a workload counts ahead of its use, from the decision to admit it until it is admitted

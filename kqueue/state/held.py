@@ -1,4 +1,4 @@
-"""What workloads hold, summed up as they come and go: statuses and gauges show it without a look at each of them."""
+"""Sums of holdings per queue, kept as workloads come and go, for statuses and gauges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one workload holds: its quota and its domains, and what preemption goes by."""
+"""The holding of one workload: quota, domains, and the facts that preemption goes by."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds what: reservations of workloads, decisions that are being written, and pods without a reservation.
+"""Holdings: reservations of workloads, decisions that are being written, and pods without a reservation.
 
 pending ──assumed──► assumed ──echo──► reserved ──finished, evicted, deleted──► gone
              │                                                     ▲

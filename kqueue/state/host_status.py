@@ -1,4 +1,4 @@
-"""What a Workload's status says of hosts that failed under it: each change as a pure function that makes a patch."""
+"""Failed hosts in the status of a Workload: each change is a pure function that makes a patch."""
 
 from __future__ import annotations
 

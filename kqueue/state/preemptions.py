@@ -1,4 +1,4 @@
-"""Who makes room for whom: claims that outlive their cycle, and preemption that goes round in circles.
+"""Claims of preemptors that outlive their cycle, and preemption that repeats itself.
 
 A claim begins when victims are chosen and ends when its preemptor is admitted, gives up, or is gone.  It lives in
 memory only: after a restart the preemptor is tried again, finds its victims on their way out, and claims anew.

@@ -1,4 +1,4 @@
-"""What keeps a ClusterQueue from admitting: objects that are missing, idle or do not go together."""
+"""Reasons for which a ClusterQueue is inactive: objects that are missing, idle or do not go together."""
 
 from __future__ import annotations
 

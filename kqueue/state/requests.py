@@ -1,4 +1,4 @@
-"""What workloads ask for, with what their namespace and their runtime classes add to it, and what it costs in quota.
+"""Requests of workloads with the additions of namespace and runtime classes, and their cost in quota.
 
 Nothing of this is written back: it follows from the Workload, the LimitRanges of its namespace and the RuntimeClasses
 that its templates name.  Equal pod sets are read once, however many workloads have them.

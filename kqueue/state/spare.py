@@ -1,4 +1,4 @@
-"""What a flavor's free room is good for: gangs of empty nodes, and how much of it lies in pieces."""
+"""Free room of a flavor: the largest gang of empty nodes, and how fragmented the room is."""
 
 from __future__ import annotations
 

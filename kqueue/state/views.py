@@ -1,4 +1,4 @@
-"""Who holds what, by ClusterQueue, and how it was when a snapshot was taken.
+"""Holdings by ClusterQueue, as they were when a snapshot was taken.
 
 A cycle looks at the workloads of few queues, and while it goes on others change.  So nothing is copied for it: a view
 keeps what a change puts an end to, and is put together when it is asked for.

@@ -1,4 +1,4 @@
-"""What a view is asked, and what it answers."""
+"""Question and answer of a view."""
 
 from __future__ import annotations
 

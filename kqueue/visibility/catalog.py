@@ -1,4 +1,4 @@
-"""What is served: resources with their views, where they are asked for, and how the API server tells of them."""
+"""The resources that are served: views, paths, and their description for API discovery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who stands in one domain: workloads with pods there, by name for those who may read them, else counted."""
+"""Workloads with pods in one domain: by name for users who may read them, else counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was found out about a workload, as JSON, for one who asks: others are named only where they may be read."""
+"""An explanation as JSON: other workloads are named only to users who may read them."""
 
 from __future__ import annotations
 

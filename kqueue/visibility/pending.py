@@ -1,4 +1,4 @@
-"""Who waits in a queue, in which order: the `pendingworkloads` of ClusterQueues and LocalQueues.
+"""Waiting workloads of a queue in their order: the `pendingworkloads` of ClusterQueues and LocalQueues.
 
 The order is that of the heap, over all that wait: those who are to be tried, those set aside, and the one that is being
 tried.  A long line is put in order in steps, between which others run, and what was found is used for a moment by

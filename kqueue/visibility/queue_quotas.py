@@ -1,4 +1,4 @@
-"""What the LocalQueues of one namespace may use: quota, use, borrowing, and the places of waiting workloads.
+"""The LocalQueues of one namespace: quota, use, borrowing, and the places of waiting workloads.
 
     GET namespaces/NS/queuequotas[?localQueue=NAME][&limit=N]
 

@@ -1,4 +1,4 @@
-"""Who asks, and what they may: both are the API server's to say, and are remembered for seconds."""
+"""Identity and rights of users, as the API server says them; remembered for seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What explanations are made from."""
+"""The sources of explanations."""
 
 from __future__ import annotations
 

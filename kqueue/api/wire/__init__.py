@@ -1,1 +1,1 @@
-"""What is read in bulk: msgspec structs with the used fields only, one module per API group."""
+"""Structs for objects that are read in bulk: used fields only, one module per API group."""

@@ -1,4 +1,4 @@
-"""What our kinds may be called."""
+"""Names and short names of our kinds."""
 
 from __future__ import annotations
 

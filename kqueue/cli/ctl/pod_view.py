@@ -1,4 +1,4 @@
-"""What a list tells about pods, and how the pods of a job are found."""
+"""Rows of pods in lists, and the selector of a job's pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lists tell about queues and flavors."""
+"""Rows of queues and flavors in lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a list shows of one kind."""
+"""The table that a list shows of one kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a list tells about Workloads: pure functions over their JSON."""
+"""Rows of Workloads in lists: pure functions over their JSON."""
 
 from __future__ import annotations
 

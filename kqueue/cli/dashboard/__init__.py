@@ -1,1 +1,1 @@
-"""What the controller sums up, for people: rows of tables, bars, and a screen that follows."""
+"""The controller's summaries for people: rows of tables, bars, and a screen that follows changes."""

@@ -1,4 +1,4 @@
-"""What the controller is asked for its summaries."""
+"""Requests for the controller's summaries."""
 
 from __future__ import annotations
 

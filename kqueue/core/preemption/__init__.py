@@ -1,4 +1,4 @@
-"""Who has to go so that one workload fits: candidates, the two ways to choose among them, and the trial they run in.
+"""Targets of preemption for one workload: candidates, two ways to choose among them, and the trial they run in.
 
     candidates     whom the preemptor's queue may preempt, and in which order
     classical      by quota: reclaim what others borrowed, then lesser workloads of the own queue

@@ -1,4 +1,4 @@
-"""Whom a queue's policy lets a workload preempt, and in which order they would go."""
+"""Workloads that a queue's policy lets a workload preempt, and their order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan finds out about queues while it looks for workloads to preempt."""
+"""Facts about queues that one plan finds out while it looks for workloads to preempt."""
 
 from __future__ import annotations
 

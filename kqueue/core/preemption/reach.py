@@ -1,4 +1,4 @@
-"""What is known of hosts before anybody looks for domains: whose are of any use, and how many are missing at least."""
+"""Bounds before a search for domains: whose hosts are of use, and how many are missing at least."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a workload asks of a topology, and the checks that need no capacity."""
+"""Topology requests of workloads, and the checks that need no capacity."""
 
 from __future__ import annotations
 

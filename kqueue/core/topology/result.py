@@ -1,4 +1,4 @@
-"""What placement answers: where the pods go, or why they cannot, as numbers."""
+"""Results of placement: the domains of the pods, or the reason for a misfit, as numbers."""
 
 from __future__ import annotations
 

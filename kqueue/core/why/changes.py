@@ -1,4 +1,4 @@
-"""What could be different, and what that would cost whom."""
+"""Changes that could let a workload start, and their cost for others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who holds what: on the leaves of a flavor, and in a column of quota."""
+"""Holders of the leaves of a flavor, and of a column of quota."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked about: a snapshot, all who hold anything, and nodes that are left out."""
+"""The state that explanations look at: a snapshot, all holders, and nodes that are left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of a controller process share, and where each of them leaves what is to be run."""
+"""Values that the parts of a controller process share, and the list of tasks that they run."""
 
 from __future__ import annotations
 

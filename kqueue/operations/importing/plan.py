@@ -1,4 +1,4 @@
-"""What is to be done about one pod: pure functions over what the cluster has."""
+"""The next step for one pod that is imported: pure functions over the state of the cluster."""
 
 from __future__ import annotations
 

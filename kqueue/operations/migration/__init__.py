@@ -1,1 +1,1 @@
-"""What a migration from Kueue has to know: its configuration, the values of its chart, and the cluster."""
+"""The inputs of a migration from Kueue: its configuration, the values of its chart, and the cluster."""

@@ -1,4 +1,4 @@
-"""What is odd about the level labels of a topology's nodes, and the command that mends it."""
+"""Problems with the level labels of a topology's nodes, and the commands that correct them."""
 
 from __future__ import annotations
 

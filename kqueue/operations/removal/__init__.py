@@ -1,1 +1,1 @@
-"""What kqueue would leave behind in a cluster, and how it is released."""
+"""Gates and finalizers that a removed kqueue would leave behind, and their release."""

@@ -1,4 +1,4 @@
-"""What was found and done, for people and for programs."""
+"""The report of a removal, for people and for programs."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from kqueue.clock import Clock
+from kqueue.kube.timetable import Timetable
 from kqueue.runtime.backoff import pause_after
-from kqueue.runtime.timetable import Timetable
 
 _OLDEST_EVERY = 8
 """Of so many picks one takes the key that has waited longest, whatever its rank."""

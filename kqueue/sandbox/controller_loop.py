@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
@@ -12,6 +10,7 @@ import structlog
 
 from kqueue.clock import Clock
 from kqueue.errors import ConflictError
+from kqueue.kube.timetable import Timetable
 
 Reconcile = Callable[[str], Awaitable[float | None]]
 """Bring the world of one key up to date; return after how many seconds to look again, None for never."""
@@ -19,57 +18,6 @@ Reconcile = Callable[[str], Awaitable[float | None]]
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 30.0
 log = structlog.get_logger(__name__)
-
-
-class Timetable:
-    """Keys and the times at which they are due: per key the earliest.  One sleeper, whatever the number of keys."""
-
-    def __init__(self, clock: Clock, due: Callable[[str], None]) -> None:
-        self._clock, self._due = clock, due
-        self._heap: list[tuple[float, int, str]] = []
-        self._order = itertools.count()
-        self._due_at: dict[str, float] = {}  # an entry of the heap counts only if this agrees
-        self._wake: float | None = None
-        self._sleeper: asyncio.Task[None] | None = None
-
-    def __len__(self) -> int:
-        """Keys that wait for their time."""
-        return len(self._due_at)
-
-    def add(self, key: str, seconds: float) -> None:
-        """Call `due(key)` after `seconds`, unless it is due before then anyway."""
-        when = self._clock.monotonic() + seconds
-        if self._due_at.get(key, when + 1) <= when:
-            return
-        self._due_at[key] = when
-        heapq.heappush(self._heap, (when, next(self._order), key))
-        if self._wake is None or when < self._wake:
-            self._arm(when)
-
-    def close(self) -> None:
-        """Forget all keys."""
-        self._heap.clear()
-        self._due_at.clear()
-        if self._sleeper is not None:
-            self._sleeper.cancel()
-
-    def _arm(self, when: float) -> None:
-        if self._sleeper is not None:
-            self._sleeper.cancel()
-        self._wake = when
-        self._sleeper = asyncio.get_running_loop().create_task(self._sleep(when))
-
-    async def _sleep(self, when: float) -> None:
-        await self._clock.sleep(when - self._clock.monotonic())
-        self._sleeper = self._wake = None
-        now = self._clock.monotonic()
-        while self._heap and self._heap[0][0] <= now:
-            when, _, key = heapq.heappop(self._heap)
-            if self._due_at.get(key) == when:
-                del self._due_at[key]
-                self._due(key)
-        if self._heap:
-            self._arm(self._heap[0][0])
 
 
 class ControllerLoop:
@@ -112,7 +60,7 @@ class ControllerLoop:
                 for _ in range(self._workers):
                     group.create_task(self._work())
         finally:
-            self._timetable.close()
+            self._timetable.clear()
 
     async def _work(self) -> None:
         while True:

@@ -17,8 +17,8 @@ import structlog
 
 from kqueue.clock import Clock
 from kqueue.errors import ApiError, NotFoundError
+from kqueue.kube.timetable import Timetable
 from kqueue.sandbox.api import PODS, Api, Object, Resource
-from kqueue.sandbox.controller_loop import Timetable
 from kqueue.sandbox.json_object import (
     condition,
     is_deleting,
@@ -89,7 +89,7 @@ class Scheduler:
                     await self._pass(group)
                     self._passing = False
         finally:
-            self._retries.close()
+            self._retries.clear()
 
     def _on_node(self, old: Object | None, new: Object | None) -> None:
         if new is None and old is not None:

@@ -15,7 +15,7 @@ from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.errors import KqueueError
-from kqueue.runtime.timetable import Timetable
+from kqueue.kube.timetable import Timetable
 from kqueue.scheduling.context import Context
 from kqueue.state import status
 from kqueue.state.quarantine import SET_ASIDE, Quarantined

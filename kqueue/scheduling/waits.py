@@ -26,9 +26,9 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.core.value import value
 from kqueue.core.workload import PodSet
+from kqueue.kube.timetable import Timetable
 from kqueue.runtime.deadline import within
 from kqueue.runtime.lane import Lane
-from kqueue.runtime.timetable import Timetable
 from kqueue.runtime.turns import Turns
 from kqueue.scheduling.observers import WaitObserver
 from kqueue.scheduling.writes import Writes

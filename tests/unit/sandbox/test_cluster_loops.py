@@ -8,7 +8,7 @@ from kqueue.clock import FakeClock
 from kqueue.errors import ConflictError
 from kqueue.sandbox.api import PODS, Object
 from kqueue.sandbox.cluster_api import ClusterApi
-from kqueue.sandbox.controller_loop import ControllerLoop, Reconcile, Timetable
+from kqueue.sandbox.controller_loop import ControllerLoop, Reconcile
 from kqueue.sandbox.json_object import key_of
 from kqueue.sandbox.mirror import Mirror
 from tests.unit.sandbox.simulated_world import NAMESPACE, make_pod
@@ -106,20 +106,6 @@ async def test_a_reconcile_may_ask_to_be_called_later() -> None:
         await turns()
         await clock.advance(60)
     assert at == [0, 5, 10]
-
-
-async def test_a_timetable_keeps_the_earliest_time_of_every_key() -> None:
-    """A later time for the same key is dropped, an earlier one replaces it; one sleeper serves all."""
-    clock, due = FakeClock(), list[tuple[float, str]]()
-    timetable = Timetable(clock, lambda key: due.append((clock.monotonic(), key)))
-    for key, seconds in (("a", 5), ("b", 2), ("a", 9), ("a", 3), ("c", 1)):
-        timetable.add(key, seconds)
-    assert len(timetable) == 3
-
-    await turns()
-    await clock.advance(20)
-    assert due == [(1, "c"), (2, "b"), (3, "a")]
-    assert len(timetable) == 0
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from kqueue.clock import FakeClock
-from kqueue.runtime.timetable import Timetable
+from kqueue.kube.timetable import Timetable
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,13 @@ from kqueue.controllers.first_look import FirstLook
 from kqueue.controllers.record import ObjectReference, Recorder
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.controllers.short_stop import ShortStop
-from kqueue.controllers.topology_ungater import PATCHES_AT_ONCE, Expectations
+from kqueue.controllers.topology_ungater import PATCHES_AT_ONCE
 from kqueue.errors import ConflictError, KqueueError, NotFoundError, ServerError, UnreachableError
 from kqueue.model import ElasticPod, PodView
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.lane import Lane
+from kqueue.runtime.own_writes import PendingReleases
 from kqueue.runtime.store import Store, split_key
 
 _log = structlog.get_logger(__name__)
@@ -63,12 +64,12 @@ class ElasticUngater:
         """Since when pods of a job are known to run beyond what was admitted: seconds of the clock."""
         self._client, self._workloads, self._newest, self._pods = client, workloads, newest, pods
         self._short_stop = short_stop or ShortStop(client)
-        self._expectations = Expectations(clock, expectation_timeout)
+        self._releases = PendingReleases(clock, expectation_timeout)
         self._first_look = FirstLook(
             client,
             pods,
             of=lambda view: view.elastic,
-            on_behind=lambda pod: self._expectations.expect(pod.siblings, pod.uid),
+            on_behind=lambda pod: self._releases.expect(pod.siblings, pod.uid),
         )
         self._on_released = on_released
         pods.add_index(ELASTIC_INDEX, _siblings_of)
@@ -76,7 +77,7 @@ class ElasticUngater:
 
     def begin(self) -> None:
         """This process begins to lead: what was on its way is another's past, and is read from the API server."""
-        self._expectations.clear()
+        self._releases.clear()
         self._first_look.begin()
 
     def observe_pod(self, old: PodView | None, new: PodView | None) -> str | None:
@@ -84,9 +85,9 @@ class ElasticUngater:
         before = old.elastic if old is not None else None
         after = new.elastic if new is not None else None
         if before is not None and (after is None or after.uid != before.uid):
-            self._expectations.observed(before.siblings, before.uid)
+            self._releases.observed(before.siblings, before.uid)
         if after is not None:
-            self._expectations.observe(after.siblings, after)
+            self._releases.observe(after.siblings, after)
         seen = after or before
         return (seen.siblings or None) if seen is not None else None
 
@@ -108,7 +109,7 @@ class ElasticUngater:
         workload = self._active(siblings)
         if workload is None:
             return Result()
-        if not self._expectations.satisfied(siblings):
+        if not self._releases.satisfied(siblings):
             return Result(requeue_after=_LOOK_AGAIN)
         if await self._stop_beyond(siblings, workload):
             return Result(requeue_after=_LOOK_AGAIN)
@@ -200,7 +201,7 @@ class ElasticUngater:
     async def _release(self, pod: ElasticPod, patch: Patch) -> KqueueError | None:
         """Send one patch; why the pod was not released, None when it was."""
         namespace, name = split_key(pod.key)
-        self._expectations.expect(pod.siblings, pod.uid)
+        self._releases.expect(pod.siblings, pod.uid)
         try:
             await self._client.patch(PODS, name, patch, namespace, lane=Lane.UNGATE)
         except KqueueError as e:
@@ -209,9 +210,9 @@ class ElasticUngater:
                 seen is not None and seen.elastic is not None and seen.elastic.resource_version == pod.resource_version
             )
             if same and isinstance(e, ConflictError | ServerError | UnreachableError):
-                self._expectations.doubt(pod.siblings, pod.uid, pod.resource_version)  # it may have come through
+                self._releases.doubt(pod.siblings, pod.uid, pod.resource_version)  # it may have come through
             else:
-                self._expectations.observed(pod.siblings, pod.uid)
+                self._releases.observed(pod.siblings, pod.uid)
             return e
         return None
 

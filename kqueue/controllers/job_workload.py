@@ -31,6 +31,7 @@ from kqueue.jobs.workload import (
     spec_for,
     workload_for,
 )
+from kqueue.runtime.own_writes import OwnWrites
 from kqueue.runtime.store import Store, object_key, split_key
 
 JSON = dict[str, Any]
@@ -83,7 +84,7 @@ class JobWorkload:
         self._steps, self._writes, self._pods_left = steps, writes, pods_left
         self._switches, self._clock, self._copied = switches, clock, copied
         self._on_created = on_created
-        self._created: TTLCache[str, None] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
+        self._created: OwnWrites[str, bool] = OwnWrites(clock, echo_timeout)
         """UIDs of jobs whose Workload we have created, until the watch has brought it."""
         self._bereft: TTLCache[str, None] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
         """UIDs of jobs whose Workload was deleted."""
@@ -92,7 +93,7 @@ class JobWorkload:
     def _on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
         seen = new if new is not None else old
         for owner in seen.metadata.owner_references if seen is not None else ():
-            self._created.pop(owner.uid, None)
+            self._created.forget(owner.uid)
             if new is None:
                 self._bereft[owner.uid] = None
 
@@ -225,12 +226,12 @@ class JobWorkload:
         workload = change(workload)
         if await self._is_gone(job):
             return
-        self._created[job["metadata"]["uid"]] = None
+        self._created.remember(job["metadata"]["uid"], True)
         try:
             if not await self._steps.create(workload):
                 return  # made by us before; the watch brings it
         except BaseException:  # cancellation, too: what was cut off may not have come through
-            self._created.pop(job["metadata"]["uid"], None)
+            self._created.forget(job["metadata"]["uid"])
             raise
         if job["metadata"].get("generation", 1) == 1:  # a job that was changed since may have become ours late
             created = datetime.fromisoformat(job["metadata"]["creationTimestamp"])

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import structlog
-from cachetools import TTLCache
 
 from kqueue.clock import Clock
 from kqueue.controllers.record import ObjectReference, Recorder
@@ -15,14 +14,13 @@ from kqueue.errors import ConflictError, NotFoundError
 from kqueue.jobs import rules
 from kqueue.jobs.kind import JobKind, PodSetInfo
 from kqueue.runtime.client import Client, Propagation
+from kqueue.runtime.own_writes import OwnWrites
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.store import split_key
 
 _log = structlog.get_logger(__name__)
 
 JSON = dict[str, Any]
-_REMEMBERED = 100_000
-"""Own writes that are waited for at most; those beyond cost a request that changes nothing."""
 _STEPS_MAX = 4
 """Writes of one stop."""
 
@@ -52,19 +50,12 @@ class JobWrites:
         self._kind, self._client, self._recorder = kind, client, recorder
         self._short_stop = short_stop or ShortStop(client)
         self._resource = ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)
-        self._written: TTLCache[str, int] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
+        self._written: OwnWrites[str, int] = OwnWrites(clock, echo_timeout, version_of=int)
         """Job key to the resource version of our newest write, until the watch has brought it."""
 
     def is_old(self, job: JSON) -> bool:
         """Whether the watch still owes us what we wrote ourselves: deciding on less would write it twice."""
-        key = job_key(job)
-        written = self._written.get(key)
-        if written is None:
-            return False
-        if int(job["metadata"]["resourceVersion"]) < written:
-            return True
-        self._written.pop(key, None)
-        return False
+        return self._written.is_behind(job_key(job), int(job["metadata"]["resourceVersion"]))
 
     async def fetch(self, key: str) -> JSON | None:
         """The job as the server has it now; None: there is none."""
@@ -84,7 +75,7 @@ class JobWrites:
             job["metadata"]["namespace"],
             subresource=subresource or None,
         )
-        self._written[job_key(job)] = int(written["metadata"]["resourceVersion"])
+        self._written.remember(job_key(job), int(written["metadata"]["resourceVersion"]))
         return written
 
     async def delete(self, job: JSON) -> None:

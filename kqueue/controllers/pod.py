@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import structlog
-from cachetools import TTLCache
 
 from kqueue import model
 from kqueue.api import names
@@ -27,6 +26,7 @@ from kqueue.jobs.switches import Switches
 from kqueue.jobs.workload import belongs, equivalent, spec_for, workload_for, workload_name_of
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
+from kqueue.runtime.own_writes import OwnWrites
 from kqueue.runtime.store import Store, split_key
 from kqueue.state import retention
 
@@ -35,7 +35,6 @@ _log = structlog.get_logger(__name__)
 KIND = PlainPod()
 EVENT_LABEL_RESTORED = "ManagedLabelRestored"
 EVENT_INVALID = "InvalidPod"
-_REMEMBERED = 100_000
 _PREBUILT_RETRY = 5.0
 """Seconds after which a prebuilt Workload that is missing is looked for again; its creation brings the pod back too."""
 _STILL_THERE = 5.0
@@ -85,14 +84,14 @@ class PodReconciler:
         self._keep_deactivated, self._fast_release = keep_deactivated, fast_release
         self._follow = PodFollow(writes=writes, steps=steps, switches=switches)
         self._on_created, self._on_started = on_created, on_started
-        self._created: TTLCache[str, None] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
+        self._created: OwnWrites[str, bool] = OwnWrites(clock, echo_timeout)
         """UIDs of pods whose Workload we have created, until the watch has brought it."""
         workloads.subscribe(self._on_workload)
 
     def _on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
         seen = new if new is not None else old
         for owner in seen.metadata.owner_references if seen is not None else ():
-            self._created.pop(owner.uid, None)
+            self._created.forget(owner.uid)
 
     async def reconcile(self, key: str) -> Result:
         """Take the next step for one pod."""
@@ -313,12 +312,12 @@ class PodReconciler:
             switches=self._switches,
             copied=self._copied,
         )
-        self._created[pod.uid] = None
+        self._created.remember(pod.uid, True)
         try:
             if not await self._steps.create(workload):
                 return  # made by us before; the watch brings it
         except BaseException:  # cancellation, too: what was cut off may not have come through
-            self._created.pop(pod.uid, None)
+            self._created.forget(pod.uid)
             raise
         self._on_created(max(0.0, (self._clock.now() - pod.created).total_seconds()))
         name = workload["metadata"]["name"]

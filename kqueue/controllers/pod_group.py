@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import structlog
-from cachetools import TTLCache
 
 from kqueue import model
 from kqueue.api import names
@@ -31,6 +30,7 @@ from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import Switches
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
+from kqueue.runtime.own_writes import OwnWrites
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import split_key
 from kqueue.state import retention, status
@@ -80,12 +80,12 @@ class PodGroupReconciler:
         self._checks_owner, self._fast_release, self._keep_deactivated = checks_owner, fast_release, keep_deactivated
         self._follow = PodFollow(writes=writes, steps=steps, switches=switches)
         self._on_created, self._on_started, self._echo_timeout = on_created, on_started, echo_timeout
-        self._created: TTLCache[str, None] = TTLCache(10_000, echo_timeout, clock.monotonic)
+        self._created: OwnWrites[str, bool] = OwnWrites(clock, echo_timeout)
         """Groups whose Workload we have created, until the watch has brought it."""
 
     def forget(self, key: str) -> None:
         """The watch has brought the group's Workload, or its end."""
-        self._created.pop(key, None)
+        self._created.forget(key)
 
     async def reconcile(self, key: str) -> Result:
         """Take the next step for one group."""
@@ -100,7 +100,7 @@ class PodGroupReconciler:
         prebuilt = rules.prebuilt_name(members[0].obj, self._switches)
         if workload is None:
             return await self._without_workload(key, members, prebuilt=bool(prebuilt))
-        self._created.pop(key, None)
+        self._created.forget(key)
         if not prebuilt and self._checks_owner and not pod_group.is_group_workload(as_json(workload)):
             await self._tell_conflict(key, members)
             return Result()
@@ -186,13 +186,13 @@ class PodGroupReconciler:
         )
         if isinstance(workload, Trouble):
             return self._tell_trouble(workload, made.kept)
-        self._created[key] = None
+        self._created.remember(key, True)
         try:
             if not await self._steps.create(workload):
-                self._created.pop(key, None)
+                self._created.forget(key)
                 return Result(requeue_after=1.0)  # it is there, and the watch is about to bring it
         except BaseException as e:  # cancellation, too: what was cut off may not have come through
-            self._created.pop(key, None)
+            self._created.forget(key)
             if isinstance(e, ApiError):
                 message = f"The API server does not take the group's Workload: {e}"
                 self._writes.tell(first, reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message, warning=True)

@@ -27,6 +27,7 @@ from kqueue.jobs.pod_view import ManagedPod, managed_pod
 from kqueue.jobs.switches import Switches
 from kqueue.runtime.client import Client, PatchType
 from kqueue.runtime.lane import Lane
+from kqueue.runtime.own_writes import OwnWrites
 from kqueue.runtime.store import Store, split_key
 
 _log = structlog.get_logger(__name__)
@@ -65,9 +66,9 @@ class PodWrites:
         self._client, self._pods, self._recorder = client, pods, recorder
         self._short_stop = short_stop or ShortStop(client)
         self._switches, self._clock, self._strict = switches, clock, strict
-        self._ours: TTLCache[str, ManagedPod] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
+        self._ours: OwnWrites[str, ManagedPod] = OwnWrites(clock, echo_timeout, version_of=_version)
         """Our newest answers by UID, until the watch has brought as much."""
-        self._deleted: TTLCache[str, None] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
+        self._deleted: OwnWrites[str, bool] = OwnWrites(clock, echo_timeout)
         """UIDs of pods whose deletion we asked for, or that the API server told us are gone."""
         self._told: TTLCache[tuple[str, str], str] = TTLCache(_REMEMBERED, _QUIET, clock.monotonic)
         pods.add_index(GROUP_INDEX, lambda pod: [pod.group] if pod.group else [])
@@ -83,11 +84,9 @@ class PodWrites:
         seen = new if new is not None else old
         if seen is None:
             return
-        ours = self._ours.get(seen.uid)
-        if ours is not None and (new is None or _version(new) >= _version(ours)):
-            del self._ours[seen.uid]
+        self._ours.echoed(seen.uid, None if new is None else _version(new))
         if new is None or new.deleting:
-            self._deleted.pop(seen.uid, None)
+            self._deleted.forget(seen.uid)
 
     # --- reading
 
@@ -101,8 +100,7 @@ class PodWrites:
         return [self._newer(pod) for pod in self._pods.by_index(GROUP_INDEX, group)]
 
     def _newer(self, seen: ManagedPod) -> ManagedPod:
-        ours = self._ours.get(seen.uid)
-        newest = ours if ours is not None and _version(ours) > _version(seen) else seen
+        newest = self._ours.newer(seen.uid, seen)
         return newest if newest.deleting or newest.uid not in self._deleted else replace(newest, deleting=True)
 
     # --- writing
@@ -119,7 +117,7 @@ class PodWrites:
         except NotFoundError:
             self._is_gone(pod)
             return False
-        self._ours[pod.uid] = managed_pod(answer, self._switches)
+        self._ours.remember(pod.uid, managed_pod(answer, self._switches))
         return True
 
     async def let_go(self, pod: ManagedPod) -> bool:
@@ -140,7 +138,7 @@ class PodWrites:
         except NotFoundError:
             self._is_gone(pod)
             return
-        self._deleted[pod.uid] = None
+        self._deleted.remember(pod.uid, True)
 
     async def shorten(self, pod: ManagedPod) -> None:
         """Of a pod that is being deleted and runs without quota: end it within seconds, whatever it was given."""
@@ -176,7 +174,7 @@ class PodWrites:
 
     def _is_gone(self, pod: ManagedPod) -> None:
         """The API server has the pod no more: until the watch says so, too, nothing is made for it."""
-        self._deleted[pod.uid] = None
+        self._deleted.remember(pod.uid, True)
 
     async def each(self, pods: Iterable[ManagedPod], act: Callable[[ManagedPod], Awaitable[object]]) -> None:
         """Do something to each of many pods, some at a time; what failed is raised when all were tried."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import structlog
 
@@ -41,6 +40,7 @@ from kqueue.model import GangPod, PodView
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.lane import Lane
+from kqueue.runtime.own_writes import PendingReleases
 from kqueue.runtime.store import Store, split_key
 from kqueue.state import status
 
@@ -56,81 +56,6 @@ EVENT_BAD_OFFSET = "InvalidPodIndexOffset"
 def gang_of(view: PodView) -> list[str]:
     """Index of pods by what they are found by."""
     return [view.gang.siblings] if view.gang is not None else []
-
-
-class Releasable(Protocol):
-    """A pod that a gate may hold."""
-
-    @property
-    def uid(self) -> str:
-        """Its UID."""
-        ...
-
-    @property
-    def gated(self) -> bool:
-        """Whether the gate still holds it."""
-        ...
-
-    @property
-    def resource_version(self) -> str:
-        """Its version."""
-        ...
-
-
-@dataclass(slots=True)
-class _Awaited:
-    """A release whose event is to come.  `version`: it may have failed, so that any other version is news enough."""
-
-    deadline: float
-    version: str | None = None
-
-    def seen_in(self, pod: Releasable) -> bool:
-        return not pod.gated or (self.version is not None and pod.resource_version != self.version)
-
-
-class Expectations:
-    """Pods whose release was sent and not yet seen, per gang."""
-
-    def __init__(self, clock: Clock, timeout: float) -> None:
-        self._clock, self._timeout = clock, timeout
-        self._open: dict[str, dict[str, _Awaited]] = {}
-
-    def expect(self, gang: str, uid: str) -> None:
-        """The pod's release is on its way."""
-        self._open.setdefault(gang, {})[uid] = _Awaited(self._clock.monotonic() + self._timeout)
-
-    def doubt(self, gang: str, uid: str, version: str) -> None:
-        """The release may not have come through; the server has another version than this, which is to come."""
-        awaited = self._open.get(gang, {}).get(uid)
-        if awaited is not None:
-            awaited.version = version
-
-    def observe(self, gang: str, pod: Releasable) -> None:
-        """An event of the pod; it counts if it can be the release."""
-        awaited = self._open.get(gang, {}).get(pod.uid)
-        if awaited is not None and awaited.seen_in(pod):
-            self.observed(gang, pod.uid)
-
-    def observed(self, gang: str, uid: str) -> None:
-        """The pod's release was seen, or will never be."""
-        waiting = self._open.get(gang)
-        if waiting is not None:
-            waiting.pop(uid, None)
-            if not waiting:
-                del self._open[gang]
-
-    def satisfied(self, gang: str) -> bool:
-        """Nothing is on its way any more; what is overdue is given up, because its event was lost."""
-        now = self._clock.monotonic()
-        for uid, awaited in list(self._open.get(gang, {}).items()):
-            if awaited.deadline <= now:
-                _log.warning("the release of a pod was never seen, it is looked at again", gang=gang, uid=uid)
-                self.observed(gang, uid)
-        return gang not in self._open
-
-    def clear(self) -> None:
-        """Nothing is awaited."""
-        self._open.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +115,12 @@ class TopologyUngater:
         """
         self._client, self._newest, self._write, self._pods, self._host_of = client, newest, write, pods, host_of
         self._recorder = recorder
-        self._expectations = Expectations(clock, expectation_timeout)
+        self._releases = PendingReleases(clock, expectation_timeout)
         self._first_look = FirstLook(
             client,
             pods,
             of=lambda view: view.gang,
-            on_behind=lambda pod: self._expectations.expect(pod.siblings, pod.uid),
+            on_behind=lambda pod: self._releases.expect(pod.siblings, pod.uid),
         )
         self._on_released, self._on_fallback = on_released, on_fallback
         self._told: dict[str, tuple[str, set[str]]] = {}
@@ -206,7 +131,7 @@ class TopologyUngater:
 
     def begin(self) -> None:
         """This process begins to lead: what was on its way is another's past, and is read from the API server."""
-        self._expectations.clear()
+        self._releases.clear()
         self._given_back.clear()
         self._first_look.begin()
 
@@ -215,9 +140,9 @@ class TopologyUngater:
         before = old.gang if old is not None else None
         after = new.gang if new is not None else None
         if before is not None and (after is None or after.uid != before.uid):
-            self._expectations.observed(before.siblings, before.uid)
+            self._releases.observed(before.siblings, before.uid)
         if after is not None:
-            self._expectations.observe(after.siblings, after)
+            self._releases.observe(after.siblings, after)
         seen = after or before
         return seen.workload if seen is not None else None
 
@@ -231,7 +156,7 @@ class TopologyUngater:
         workload = self._newest(key)
         if workload is None or not _placed(workload):
             return Result()
-        if not self._expectations.satisfied(model.siblings_key(workload)):
+        if not self._releases.satisfied(model.siblings_key(workload)):
             return Result(requeue_after=1.0)
         plan = self._plan(workload)
         if not plan.choices and not workload.status.reclaimable_pods and not _shrunk(workload):
@@ -346,7 +271,7 @@ class TopologyUngater:
 
     def _is_unsure(self, workload: wire.Workload) -> bool:
         """Whether there may be releases that the watch has not brought yet."""
-        return self._first_look.due(workload.metadata.namespace) or not self._expectations.satisfied(
+        return self._first_look.due(workload.metadata.namespace) or not self._releases.satisfied(
             model.siblings_key(workload)
         )
 
@@ -422,14 +347,14 @@ class TopologyUngater:
         """Send one patch; why the pod was not released, None when it was."""
         pod = choice.pod
         namespace, name = split_key(pod.key)
-        self._expectations.expect(pod.siblings, pod.uid)
+        self._releases.expect(pod.siblings, pod.uid)
         try:
             await self._client.patch(PODS, name, choice.patch, namespace, lane=Lane.UNGATE)
         except KqueueError as e:
             if await self._may_have_changed(pod, e) and not self._changed(pod):
-                self._expectations.doubt(pod.siblings, pod.uid, pod.resource_version)
+                self._releases.doubt(pod.siblings, pod.uid, pod.resource_version)
             else:
-                self._expectations.observed(pod.siblings, pod.uid)
+                self._releases.observed(pod.siblings, pod.uid)
             return e
         return None
 

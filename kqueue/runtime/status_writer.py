@@ -12,6 +12,7 @@ import msgspec
 from kqueue.errors import ConflictError, NotFoundError
 from kqueue.runtime.client import Client
 from kqueue.runtime.lane import Lane
+from kqueue.runtime.own_writes import OwnWrites
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.store import ObjectKey, Store, split_key
 
@@ -40,16 +41,18 @@ class StatusWriter(Generic[T]):
         """`key_of` and `version_of` read an object's key and resource version; `attempts` bounds the tries."""
         self._client, self._resource, self._store = client, resource, store
         self._decode, self._key_of, self._version_of, self._attempts = decode, key_of, version_of, attempts
-        self._ours: dict[ObjectKey, T] = {}
+        self._ours: OwnWrites[ObjectKey, T] = OwnWrites(version_of=self._version)
+        """Our newest answers.  Without a timeout: nothing waits for their echo, and the watch ends each of them."""
         self._locks: dict[ObjectKey, tuple[asyncio.Lock, int]] = {}
         store.subscribe(self._observe)
 
     def newest(self, key: ObjectKey) -> T | None:
         """The newest version known; None when the watch does not have the object."""
-        seen, ours = self._store.get(key), self._ours.get(key)
-        if seen is None or ours is None:
-            return seen
-        return ours if int(self._version_of(ours) or 0) > int(self._version_of(seen) or 0) else seen
+        seen = self._store.get(key)
+        return None if seen is None else self._ours.newer(key, seen)
+
+    def _version(self, obj: T) -> int:
+        return int(self._version_of(obj) or 0)
 
     async def write(
         self,
@@ -105,7 +108,7 @@ class StatusWriter(Generic[T]):
         )
         written = msgspec.convert(answer, self._decode)
         if key in self._store:
-            self._ours[key] = written
+            self._ours.remember(key, written)
         return written
 
     async def _read(self, client: Client, key: ObjectKey, lane: Lane) -> T | None:
@@ -120,10 +123,7 @@ class StatusWriter(Generic[T]):
         seen = new if new is not None else old
         if seen is None:
             return
-        key = self._key_of(seen)
-        ours = self._ours.get(key)
-        if ours is not None and (new is None or int(self._version_of(new) or 0) >= int(self._version_of(ours) or 0)):
-            del self._ours[key]
+        self._ours.echoed(self._key_of(seen), None if new is None else self._version(new))
 
     @asynccontextmanager
     async def _locked(self, key: ObjectKey) -> AsyncIterator[None]:

@@ -33,13 +33,13 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.record import ObjectReference, Recorder, workload_reference
 from kqueue.controllers.resources import PODS
+from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.core.topology import HOSTNAME, NodeFacts, Taint, stands_on
 from kqueue.core.topology.matching import tolerates
 from kqueue.errors import NotFoundError
 from kqueue.model import GangPod, PodView
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
-from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store, split_key
 from kqueue.state import failures, host_status, status
 from kqueue.state.cache import Cache
@@ -109,7 +109,7 @@ class NodeHealth:
         client: Client,
         nodes: Store[NodeFacts],
         pods: Store[PodView],
-        writer: StatusWriter[wire.Workload],
+        writer: WorkloadBook,
         cache: Cache,
         flavors: Callable[[str], wire.ResourceFlavor | None],
         recorder: Recorder,

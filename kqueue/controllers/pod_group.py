@@ -18,6 +18,7 @@ from kqueue.controllers.pod_follow import PodFollow
 from kqueue.controllers.pod_writes import PodWrites
 from kqueue.controllers.record import Recorder, workload_reference
 from kqueue.controllers.resources import WORKLOADS
+from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.controllers.workload_steps import JSON, WorkloadSteps, as_json
 from kqueue.errors import ApiError, NotFoundError
 from kqueue.jobs import pod_group, pod_group_state, pod_view, rules
@@ -31,7 +32,6 @@ from kqueue.jobs.switches import Switches
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.own_writes import OwnWrites
-from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import split_key
 from kqueue.state import retention, status
 
@@ -53,7 +53,7 @@ class PodGroupReconciler:
         *,
         client: Client,
         writes: PodWrites,
-        writer: StatusWriter[wire.Workload],
+        writer: WorkloadBook,
         steps: WorkloadSteps,
         manages: Callable[[str], bool],
         recorder: Recorder,

@@ -18,6 +18,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.pod_writes import PodWrites
 from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, WorkloadSteps, as_json
 from kqueue.errors import NotFoundError
 from kqueue.jobs import pod_group_state, rules
@@ -32,7 +33,6 @@ from kqueue.jobs.workload import Priority
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.resources import ResourceType
-from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store, split_key
 from kqueue.state import status
 
@@ -88,7 +88,7 @@ class StatefulSetReconciler:
         workloads: Store[wire.Workload],
         pods: Store[ManagedPod],
         pod_writes: PodWrites,
-        writer: StatusWriter[wire.Workload],
+        writer: WorkloadBook,
         steps: WorkloadSteps,
         manages: Callable[[str], bool],
         recorder: Recorder,

@@ -10,7 +10,7 @@ more.  From the moment in which that is decided nobody is released to them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -23,6 +23,7 @@ from kqueue.clock import Clock
 from kqueue.controllers.first_look import FirstLook
 from kqueue.controllers.record import Recorder, workload_reference
 from kqueue.controllers.resources import PODS
+from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.core.ranks import Member, OrderLost, RankRules, Release, left_over, releases
 from kqueue.core.topology import HOSTNAME, TopologyAssignment
 from kqueue.errors import (
@@ -96,8 +97,7 @@ class TopologyUngater:
         self,
         *,
         client: Client,
-        newest: Callable[[str], wire.Workload | None],
-        write: Callable[[str, status.Change], Awaitable[wire.Workload | None]],
+        workloads: WorkloadBook,
         pods: Store[PodView],
         host_of: Callable[[str], str | None],
         recorder: Recorder,
@@ -106,14 +106,13 @@ class TopologyUngater:
         on_released: Callable[[wire.Workload, bool | None], None] = lambda _workload, _in_order: None,
         on_fallback: Callable[[str], None] = lambda _reason: None,
     ) -> None:
-        """`newest(key)` is a Workload with our own last write, `write(key, change)` changes its status,
-        `host_of(node)` is the host name label of a node.
+        """`workloads` finds and writes Workloads; `host_of(node)` is the host name label of a node.
 
         `on_released(workload, in_order)` is told of each pod at the moment of its release, and whether it goes where
         its rank belongs (None: it has none); `on_fallback(reason)` once per workload and reason that its pods were not
         placed by rank.
         """
-        self._client, self._newest, self._write, self._pods, self._host_of = client, newest, write, pods, host_of
+        self._client, self._book, self._pods, self._host_of = client, workloads, pods, host_of
         self._recorder = recorder
         self._releases = PendingReleases(clock, expectation_timeout)
         self._first_look = FirstLook(
@@ -153,7 +152,7 @@ class TopologyUngater:
 
     async def reconcile(self, key: str) -> Result:
         """Release what may be released."""
-        workload = self._newest(key)
+        workload = self._book.newest(key)
         if workload is None or not _placed(workload):
             return Result()
         if not self._releases.satisfied(model.siblings_key(workload)):
@@ -287,7 +286,7 @@ class TopologyUngater:
             fields = self.finished(obj, dict(model.ended_pods(obj)))
             return {"status": fields} if fields else None
 
-        written = await self._write(key, change)
+        written = await self._book.write(key, change)
         if written is None:
             return
         decided = self._given_back.get(key)
@@ -328,7 +327,7 @@ class TopologyUngater:
 
     def _holds(self, key: str, plan: _Plan) -> bool:
         """Whether what the plan was made from is still so, now that a pod is about to be released by it."""
-        now, then = self._newest(key), plan.workload
+        now, then = self._book.newest(key), plan.workload
         if now is then:
             return True
         if now is None or now.metadata.uid != then.metadata.uid or not _placed(now):

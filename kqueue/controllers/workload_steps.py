@@ -19,6 +19,7 @@ from kqueue.clock import Clock
 from kqueue.controllers.record import Recorder, workload_reference
 from kqueue.controllers.recreations import MOST, Recreations
 from kqueue.controllers.resources import WORKLOADS
+from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.errors import AlreadyExistsError, NotFoundError, TerminalError
 from kqueue.jobs import rules, slices, syntax
 from kqueue.jobs.fields import annotations_of
@@ -27,7 +28,6 @@ from kqueue.jobs.kind import PodSetInfo, Refused
 from kqueue.jobs.switches import Switches
 from kqueue.jobs.workload import Priority, PrioritySource, priority_source
 from kqueue.runtime.client import Client, Propagation
-from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
 from kqueue.state import requeueing, status
 
@@ -60,7 +60,7 @@ class WorkloadSteps:
         self,
         *,
         client: Client,
-        writer: StatusWriter[wire.Workload],
+        writer: WorkloadBook,
         flavors: Callable[[str], wire.ResourceFlavor | None],
         workload_priorities: Store[wire.WorkloadPriorityClass],
         pod_priorities: Store[wire_core.PriorityClass],

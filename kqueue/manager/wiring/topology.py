@@ -23,8 +23,7 @@ def make_ungater(wiring: Wiring) -> TopologyUngater:
 
     ungater = TopologyUngater(
         client=wiring.client,
-        newest=wiring.workload_writer.newest,
-        write=wiring.workload_writer.write,
+        workloads=wiring.workload_writer,
         pods=watches.pods.store,
         host_of=wiring.host_of,
         recorder=wiring.events.by(GATES),

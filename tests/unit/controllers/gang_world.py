@@ -124,8 +124,7 @@ class Gate:
         self.hosts: dict[str, str] = {}
         self.ungater = TopologyUngater(
             client=self.client,
-            newest=self.writer.newest,
-            write=self.writer.write,
+            workloads=self.writer,
             pods=self.pods,
             host_of=self.hosts.get,
             recorder=self.recorder,

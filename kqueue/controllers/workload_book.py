@@ -1,0 +1,32 @@
+"""Where controllers find and change Workloads, wherever these are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from kqueue.api.wire import kueue as wire
+from kqueue.runtime.lane import Lane
+from kqueue.state import status
+
+
+class WorkloadBook(Protocol):
+    """Finds and writes Workloads; `StatusWriter` is the one that stores them in the API server."""
+
+    def newest(self, key: str, /) -> wire.Workload | None:
+        """The newest version known, with our own last write; None: there is none."""
+        ...
+
+    async def write(
+        self,
+        key: str,
+        change: Callable[[wire.Workload], status.Patch | None],
+        *,
+        lane: Lane = Lane.STATUS,
+        subresource: str | None = "status",
+    ) -> wire.Workload | None:
+        """Apply `change` to the newest version, again after a conflict; returns the Workload as written.
+
+        None: the Workload is gone, or `change` gave None.  Raises ConflictError when the tries are used up.
+        """
+        ...

@@ -6,8 +6,7 @@ stopped.  All that is remembered in between is which of our own writes the watch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
@@ -16,18 +15,17 @@ from cachetools import TTLCache
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.clock import Clock
 from kqueue.controllers.job_slices import JobSlices
 from kqueue.controllers.job_workload import JobWorkload, is_owner, owner_key, was_started
 from kqueue.controllers.job_writes import JobWrites, job_key
+from kqueue.controllers.owner_context import OwnerContext
 from kqueue.controllers.owners import Owners
-from kqueue.controllers.workload_steps import WorkloadSteps, as_json
+from kqueue.controllers.workload_steps import as_json
 from kqueue.errors import InvalidObjectError
 from kqueue.jobs import rules
 from kqueue.jobs.ancestry import Ancestor, AncestryError, MissingOwnerError
 from kqueue.jobs.infos import infos_at_stop
 from kqueue.jobs.kind import JobKind, Refused
-from kqueue.jobs.switches import Switches
 from kqueue.runtime.controller import Result
 from kqueue.runtime.store import Store, split_key
 from kqueue.state import retention
@@ -46,34 +44,24 @@ class JobReconciler:
 
     def __init__(
         self,
+        context: OwnerContext,
         *,
         kind: JobKind,
         jobs: Sequence[Store[JSON]],
         workload: JobWorkload,
         slices: JobSlices,
         writes: JobWrites,
-        steps: WorkloadSteps,
         owners: Owners,
-        manages: Callable[[str], bool],
-        manages_all: bool,
-        switches: Switches,
-        clock: Clock,
-        echo_timeout: float = 60.0,
-        keep_deactivated: timedelta | None = None,
     ) -> None:
-        """`jobs`: what the watches of the kind have brought, one after the other.
-
-        `manages` says whether jobs of a namespace are managed at all; `manages_all`, whether those without a queue are.
-        `echo_timeout`: seconds after which a write of ours that the watch has not brought is not waited for any longer.
-        `keep_deactivated`: how long jobs are kept after kqueue has deactivated them; None: for ever.
-        """
-        self._clock, self._keep_deactivated = clock, keep_deactivated
+        """`jobs`: what the watches of the kind have brought, one after the other."""
+        policy = context.policy
+        self._clock, self._keep_deactivated = context.clock, policy.keep_deactivated
         self.kind = kind
-        self._jobs, self._workload, self._writes, self._steps = tuple(jobs), workload, writes, steps
+        self._jobs, self._workload, self._writes, self._steps = tuple(jobs), workload, writes, context.steps
         self._slices = slices
-        self._owners, self._manages, self._manages_all = owners, manages, manages_all
-        self._switches, self._echo_timeout = switches, echo_timeout
-        self._told: TTLCache[str, str] = TTLCache(10_000, 3600.0, clock.monotonic)
+        self._owners, self._manages, self._manages_all = owners, context.manages, policy.without_queue
+        self._switches, self._echo_timeout = policy.switches, policy.echo_timeout
+        self._told: TTLCache[str, str] = TTLCache(10_000, 3600.0, context.clock.monotonic)
         """Job UID to what its admission checks said last."""
 
     async def reconcile(self, key: str) -> Result:

@@ -12,16 +12,14 @@ from cachetools import TTLCache
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.clock import Clock
 from kqueue.controllers.job_writes import JobWrites, job_key
-from kqueue.controllers.workload_steps import MissingPriorityClassError, WorkloadSteps, as_json, is_given_up
+from kqueue.controllers.owner_context import NO_REPORTS, OwnerContext, OwnerReports
+from kqueue.controllers.workload_steps import MissingPriorityClassError, as_json, is_given_up
 from kqueue.errors import NotFoundError
 from kqueue.jobs import rules
-from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.fields import annotations_of, mapping, text
 from kqueue.jobs.infos import infos_at_stop
 from kqueue.jobs.kind import JobKind, PodSetInfo, Refused
-from kqueue.jobs.switches import Switches
 from kqueue.jobs.workload import (
     Priority,
     belongs,
@@ -32,7 +30,7 @@ from kqueue.jobs.workload import (
     workload_for,
 )
 from kqueue.runtime.own_writes import OwnWrites
-from kqueue.runtime.store import Store, object_key, split_key
+from kqueue.runtime.store import object_key, split_key
 
 JSON = dict[str, Any]
 OWNER_INDEX = "owner"
@@ -64,29 +62,22 @@ class JobWorkload:
 
     def __init__(
         self,
+        context: OwnerContext,
         *,
         kind: JobKind,
-        workloads: Store[wire.Workload],
-        newest: Callable[[str], wire.Workload | None],
-        steps: WorkloadSteps,
         writes: JobWrites,
         pods_left: Callable[[str], bool],
-        switches: Switches,
-        clock: Clock,
-        copied: CopiedKeys = COPIES_NONE,
-        on_created: Callable[[float], None] = lambda _seconds: None,
-        echo_timeout: float = 60.0,
+        reports: OwnerReports = NO_REPORTS,
     ) -> None:
-        """`newest` has the newest Workload of a key that is known; `pods_left` says of what pods are found by
-        (`siblings_key`) whether any of them has not ended.  The rest is as in `JobReconciler`.
-        """
-        self._kind, self._workloads, self._newest = kind, workloads, newest
-        self._steps, self._writes, self._pods_left = steps, writes, pods_left
-        self._switches, self._clock, self._copied = switches, clock, copied
-        self._on_created = on_created
-        self._created: OwnWrites[str, bool] = OwnWrites(clock, echo_timeout)
+        """`pods_left` says for the key by which pods are found (`siblings_key`) whether any of them has not ended."""
+        policy, workloads = context.policy, context.workloads
+        self._kind, self._workloads, self._newest = kind, workloads, context.book.newest
+        self._steps, self._writes, self._pods_left = context.steps, writes, pods_left
+        self._switches, self._clock, self._copied = policy.switches, context.clock, policy.copied
+        self._on_created = reports.created
+        self._created: OwnWrites[str, bool] = OwnWrites(context.clock, policy.echo_timeout)
         """UIDs of jobs whose Workload we have created, until the watch has brought it."""
-        self._bereft: TTLCache[str, None] = TTLCache(_REMEMBERED, echo_timeout, clock.monotonic)
+        self._bereft: TTLCache[str, None] = TTLCache(_REMEMBERED, policy.echo_timeout, context.clock.monotonic)
         """UIDs of jobs whose Workload was deleted."""
         workloads.subscribe(self._on_workload)
 

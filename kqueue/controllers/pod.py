@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 
 import structlog
 
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.clock import Clock
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
+from kqueue.controllers.owner_context import NO_REPORTS, OwnerContext, OwnerReports
 from kqueue.controllers.pod_follow import PodFollow
 from kqueue.controllers.pod_writes import PodWrites
 from kqueue.controllers.resources import PODS, WORKLOADS
-from kqueue.controllers.workload_steps import JSON, WorkloadSteps, as_json
+from kqueue.controllers.workload_steps import JSON, as_json
 from kqueue.errors import InvalidObjectError, NotFoundError
 from kqueue.jobs import pod_view, rules
-from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.kind import Refused
 from kqueue.jobs.pod import PlainPod, stop_reason, to_stop
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
-from kqueue.jobs.switches import Switches
 from kqueue.jobs.workload import belongs, equivalent, spec_for, workload_for, workload_name_of
-from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.own_writes import OwnWrites
-from kqueue.runtime.store import Store, split_key
+from kqueue.runtime.store import split_key
 from kqueue.state import retention
 
 _log = structlog.get_logger(__name__)
@@ -46,47 +42,26 @@ class PodReconciler:
 
     def __init__(
         self,
+        context: OwnerContext,
         *,
-        client: Client,
         writes: PodWrites,
-        workloads: Store[wire.Workload],
-        newest: Callable[[str], wire.Workload | None],
-        steps: WorkloadSteps,
-        manages: Callable[[str], bool],
         exists: Callable[[str], bool],
-        switches: Switches,
-        clock: Clock,
-        copied: CopiedKeys = COPIES_NONE,
-        explicit: bool = True,
-        without_queue: bool = False,
-        requeues: bool = False,
-        fast_release: bool = False,
-        finishes_orphans: bool = True,
-        keep_deactivated: timedelta | None = None,
-        on_created: Callable[[float], None] = lambda _seconds: None,
-        on_started: Callable[[wire.Workload, int], None] = lambda _workload, _pods: None,
-        echo_timeout: float = 60.0,
+        reports: OwnerReports = NO_REPORTS,
     ) -> None:
-        """`newest(key)` is a Workload with our own last write; `manages` says whether pods of a namespace are managed;
-        `exists(key)` whether a pod of that name is there, managed or not.
-
-        `explicit` False: only pods whose parent asks for the gate.  `without_queue`: pods that name no queue are ours,
-        too.  `requeues`: the Workload of a pod that was deleted by an eviction is queued again.
-        `fast_release`: a pod that is being deleted holds no quota.  `keep_deactivated`:
-        how long pods are kept after kqueue has deactivated them; None: for ever.  `on_created` is told the age of a
-        pod whose Workload was made, `on_started(workload, pods)` of pods whose gate was removed.
-        """
-        self._client, self._writes, self._workloads, self._newest = client, writes, workloads, newest
-        self._steps, self._manages, self._exists = steps, manages, exists
-        self._switches, self._clock, self._copied = switches, clock, copied
-        self._explicit, self._without_queue, self._requeues = explicit, without_queue, requeues
-        self._finishes_orphans, self._echo_timeout = finishes_orphans, echo_timeout
-        self._keep_deactivated, self._fast_release = keep_deactivated, fast_release
-        self._follow = PodFollow(writes=writes, steps=steps, switches=switches)
-        self._on_created, self._on_started = on_created, on_started
-        self._created: OwnWrites[str, bool] = OwnWrites(clock, echo_timeout)
+        """`exists(key)` says whether a pod of that name is there, managed or not."""
+        policy = context.policy
+        self._client, self._writes, self._workloads = context.client, writes, context.workloads
+        self._newest, self._steps = context.book.newest, context.steps
+        self._manages, self._exists = context.manages, exists
+        self._switches, self._clock, self._copied = policy.switches, context.clock, policy.copied
+        self._explicit, self._without_queue, self._requeues = policy.explicit, policy.without_queue, policy.requeues
+        self._finishes_orphans, self._echo_timeout = policy.finishes_orphans, policy.echo_timeout
+        self._keep_deactivated, self._fast_release = policy.keep_deactivated, policy.fast_release
+        self._follow = PodFollow(writes=writes, steps=context.steps, switches=policy.switches)
+        self._on_created, self._on_started = reports.created, reports.started
+        self._created: OwnWrites[str, bool] = OwnWrites(context.clock, policy.echo_timeout)
         """UIDs of pods whose Workload we have created, until the watch has brought it."""
-        workloads.subscribe(self._on_workload)
+        context.workloads.subscribe(self._on_workload)
 
     def _on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
         seen = new if new is not None else old

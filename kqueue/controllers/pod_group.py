@@ -5,31 +5,26 @@ A group is one unit per namespace and group name.  What is wrong with it is told
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+from collections.abc import Sequence
 
 import structlog
 
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.clock import Clock
+from kqueue.controllers.owner_context import NO_REPORTS, OwnerContext, OwnerReports
 from kqueue.controllers.pod_follow import PodFollow
 from kqueue.controllers.pod_writes import PodWrites
-from kqueue.controllers.record import Recorder, workload_reference
+from kqueue.controllers.record import workload_reference
 from kqueue.controllers.resources import WORKLOADS
-from kqueue.controllers.workload_book import WorkloadBook
-from kqueue.controllers.workload_steps import JSON, WorkloadSteps, as_json
+from kqueue.controllers.workload_steps import JSON, as_json
 from kqueue.errors import ApiError, NotFoundError
 from kqueue.jobs import pod_group, pod_group_state, pod_view, rules
-from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.kind import Refused
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod import stop_reason
 from kqueue.jobs.pod_group import Composition, Match, Trouble
 from kqueue.jobs.pod_view import ManagedPod
-from kqueue.jobs.switches import Switches
-from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.own_writes import OwnWrites
 from kqueue.runtime.store import split_key
@@ -48,39 +43,17 @@ _STILL_THERE = 5.0
 class PodGroupReconciler:
     """All groups of pods."""
 
-    def __init__(
-        self,
-        *,
-        client: Client,
-        writes: PodWrites,
-        writer: WorkloadBook,
-        steps: WorkloadSteps,
-        manages: Callable[[str], bool],
-        recorder: Recorder,
-        switches: Switches,
-        clock: Clock,
-        copied: CopiedKeys = COPIES_NONE,
-        explicit: bool = True,
-        without_queue: bool = False,
-        checks_owner: bool = True,
-        fast_release: bool = False,
-        keep_deactivated: timedelta | None = None,
-        on_created: Callable[[float], None] = lambda _seconds: None,
-        on_started: Callable[[wire.Workload, int], None] = lambda _workload, _pods: None,
-        echo_timeout: float = 60.0,
-    ) -> None:
-        """`explicit`, `without_queue`, `keep_deactivated`, `on_created`, `on_started` are as for single pods.
-
-        `checks_owner`: a Workload of the group's name that is not a group's is left alone (else it is taken).
-        `fast_release`: pods that are being deleted hold no quota.
-        """
-        self._client, self._writes, self._writer, self._steps = client, writes, writer, steps
-        self._manages, self._recorder, self._switches, self._clock = manages, recorder, switches, clock
-        self._copied, self._explicit, self._without_queue = copied, explicit, without_queue
-        self._checks_owner, self._fast_release, self._keep_deactivated = checks_owner, fast_release, keep_deactivated
-        self._follow = PodFollow(writes=writes, steps=steps, switches=switches)
-        self._on_created, self._on_started, self._echo_timeout = on_created, on_started, echo_timeout
-        self._created: OwnWrites[str, bool] = OwnWrites(clock, echo_timeout)
+    def __init__(self, context: OwnerContext, *, writes: PodWrites, reports: OwnerReports = NO_REPORTS) -> None:
+        policy = context.policy
+        self._client, self._writes, self._writer, self._steps = context.client, writes, context.book, context.steps
+        self._manages, self._recorder = context.manages, context.recorder
+        self._switches, self._clock = policy.switches, context.clock
+        self._copied, self._explicit, self._without_queue = policy.copied, policy.explicit, policy.without_queue
+        self._checks_owner, self._fast_release = policy.checks_owner, policy.fast_release
+        self._keep_deactivated, self._echo_timeout = policy.keep_deactivated, policy.echo_timeout
+        self._follow = PodFollow(writes=writes, steps=context.steps, switches=policy.switches)
+        self._on_created, self._on_started = reports.created, reports.started
+        self._created: OwnWrites[str, bool] = OwnWrites(context.clock, policy.echo_timeout)
         """Groups whose Workload we have created, until the watch has brought it."""
 
     def forget(self, key: str) -> None:

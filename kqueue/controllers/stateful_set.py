@@ -6,7 +6,7 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 import structlog
@@ -15,22 +15,18 @@ from cachetools import TTLCache
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.clock import Clock
+from kqueue.controllers.owner_context import NO_REPORTS, OwnerContext, OwnerReports
 from kqueue.controllers.pod_writes import PodWrites
-from kqueue.controllers.record import ObjectReference, Recorder
-from kqueue.controllers.workload_book import WorkloadBook
-from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, WorkloadSteps, as_json
+from kqueue.controllers.record import ObjectReference
+from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, as_json
 from kqueue.errors import NotFoundError
 from kqueue.jobs import pod_group_state, rules
 from kqueue.jobs import stateful_set_plan as plan
-from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.fields import labels_of, mapping, objects, text
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.stateful_set import GVK, is_ours, replicas
 from kqueue.jobs.stateful_set_plan import Next
-from kqueue.jobs.switches import Switches
 from kqueue.jobs.workload import Priority
-from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.store import Store, split_key
@@ -82,35 +78,24 @@ class StatefulSetReconciler:
 
     def __init__(
         self,
+        context: OwnerContext,
         *,
-        client: Client,
         stateful_sets: Store[JSON],
-        workloads: Store[wire.Workload],
         pods: Store[ManagedPod],
         pod_writes: PodWrites,
-        writer: WorkloadBook,
-        steps: WorkloadSteps,
-        manages: Callable[[str], bool],
-        recorder: Recorder,
-        switches: Switches,
-        clock: Clock,
-        copied: CopiedKeys = COPIES_NONE,
-        without_queue: bool = False,
-        fast_release: bool = False,
-        on_created: Callable[[float], None] = lambda _seconds: None,
+        reports: OwnerReports = NO_REPORTS,
     ) -> None:
-        """`manages` says whether a namespace is managed; `without_queue`: those that name no queue are ours, too.
-
-        `fast_release`: pods that are being deleted hold no quota.
-        """
-        self._client, self._workloads = client, workloads
+        policy = context.policy
+        self._client, self._workloads = context.client, context.workloads
         self._stateful_sets, self._pods, self._pod_writes = stateful_sets, pods, pod_writes
-        self._writer, self._steps, self._manages, self._recorder = writer, steps, manages, recorder
-        self._switches, self._clock, self._copied = switches, clock, copied
-        self._without_queue, self._fast_release, self._on_created = without_queue, fast_release, on_created
-        self._told: TTLCache[tuple[str, str], str] = TTLCache(10_000, _QUIET, clock.monotonic)
+        self._writer, self._steps = context.book, context.steps
+        self._manages, self._recorder = context.manages, context.recorder
+        self._switches, self._clock, self._copied = policy.switches, context.clock, policy.copied
+        self._without_queue, self._fast_release = policy.without_queue, policy.fast_release
+        self._on_created = reports.created
+        self._told: TTLCache[tuple[str, str], str] = TTLCache(10_000, _QUIET, context.clock.monotonic)
         pods.add_index(OWNER_UID_INDEX, owner_uids)
-        workloads.add_index(OWNER_NAME_INDEX, owner_keys)
+        context.workloads.add_index(OWNER_NAME_INDEX, owner_keys)
 
     async def reconcile(self, key: str) -> Result:
         """Take the next step for one StatefulSet."""

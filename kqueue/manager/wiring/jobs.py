@@ -14,6 +14,7 @@ from kqueue.controllers.job_slices import JobSlices
 from kqueue.controllers.job_workload import OWNER_INDEX, JobWorkload, owner_key, owner_keys
 from kqueue.controllers.job_writes import JobWrites
 from kqueue.controllers.owned_jobs import CHILD_OF
+from kqueue.controllers.owner_context import OwnerReports
 from kqueue.controllers.owners import Owners
 from kqueue.controllers.ranks import owner_rank
 from kqueue.controllers.topology_ungater import TopologyUngater
@@ -87,41 +88,32 @@ def _make_job_kind(
         short_stop=wiring.short_stop,
         echo_timeout=wiring.timings.expectation_timeout,
     )
+    context = wiring.owner_context(kind.framework, steps)
     workload = JobWorkload(
+        context,
         kind=kind,
-        workloads=watches.workloads.store,
-        newest=wiring.workload_writer.newest,
-        steps=steps,
         writes=writes,
         pods_left=wiring.pods_left,
-        switches=wiring.switches,
-        clock=wiring.clock,
-        copied=wiring.copied,
-        on_created=lambda seconds: wiring.metrics.workload_created(job_kind=kind.gvk.kind, seconds=seconds),
-        echo_timeout=wiring.timings.expectation_timeout,
+        reports=OwnerReports(
+            created=lambda seconds: wiring.metrics.workload_created(job_kind=kind.gvk.kind, seconds=seconds)
+        ),
     )
-    kept = wiring.config.object_retention_policies.workloads
+    slices = JobSlices(
+        kind=kind,
+        workload=workload,
+        steps=steps,
+        writes=writes,
+        standing=elastic.standing,
+        switches=wiring.switches,
+    )
     reconciler = JobReconciler(
+        context,
         kind=kind,
         jobs=[watch.store for watch in seen],
         workload=workload,
-        slices=JobSlices(
-            kind=kind,
-            workload=workload,
-            steps=steps,
-            writes=writes,
-            standing=elastic.standing,
-            switches=wiring.switches,
-        ),
+        slices=slices,
         writes=writes,
-        steps=steps,
         owners=owners,
-        manages=wiring.manages,
-        manages_all=wiring.config.manage_jobs_without_queue_name,
-        switches=wiring.switches,
-        clock=wiring.clock,
-        echo_timeout=wiring.timings.expectation_timeout,
-        keep_deactivated=kept.after_deactivated_by_kueue if kept is not None else None,
     )
     jobs = wiring.controller(
         kind.framework.replace("/", "_"),

@@ -12,6 +12,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.config import Configuration
 from kqueue.controllers.admission_gates import AdmissionGates
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key, owner_keys
+from kqueue.controllers.owner_context import OwnerReports
 from kqueue.controllers.pod import PodReconciler
 from kqueue.controllers.pod_group import PodGroupReconciler
 from kqueue.controllers.pod_writes import GROUP_INDEX, PREBUILT_INDEX, PodWrites
@@ -63,50 +64,13 @@ def make_pods(wiring: Wiring, steps: WorkloadSteps) -> PodWrites | None:
         short_stop=wiring.short_stop,
         echo_timeout=wiring.timings.expectation_timeout,
     )
-    explicit = FRAMEWORK in config.integrations.frameworks
-    without_queue = config.manage_jobs_without_queue_name
-    kept = config.object_retention_policies.workloads
-    keep_deactivated = kept.after_deactivated_by_kueue if kept is not None else None
-    single = PodReconciler(
-        client=wiring.client,
-        writes=writes,
-        workloads=watches.workloads.store,
-        newest=wiring.workload_writer.newest,
-        steps=steps,
-        manages=wiring.manages,
-        exists=lambda key: key in watches.pods.store,
-        switches=wiring.switches,
-        clock=wiring.clock,
-        copied=wiring.copied,
-        explicit=explicit,
-        without_queue=without_queue,
-        requeues=not config.enabled("SkipReassignmentForPodOwnedWorkloads"),
-        fast_release=config.enabled("FastQuotaReleaseInPodIntegration"),
-        finishes_orphans=config.enabled("FinishOrphanedWorkloads"),
-        keep_deactivated=keep_deactivated,
-        on_created=lambda seconds: wiring.metrics.workload_created(job_kind="Pod", seconds=seconds),
-        on_started=wiring.counter.on_started,
-        echo_timeout=wiring.timings.expectation_timeout,
+    context = wiring.owner_context(FRAMEWORK, steps)
+    reports = OwnerReports(
+        created=lambda seconds: wiring.metrics.workload_created(job_kind="Pod", seconds=seconds),
+        started=wiring.counter.on_started,
     )
-    group = PodGroupReconciler(
-        client=wiring.client,
-        writes=writes,
-        writer=wiring.workload_writer,
-        steps=steps,
-        manages=wiring.manages,
-        recorder=wiring.events.by(job_controller(FRAMEWORK)),
-        switches=wiring.switches,
-        clock=wiring.clock,
-        copied=wiring.copied,
-        explicit=explicit,
-        without_queue=without_queue,
-        checks_owner=config.enabled("PodIntegrationValidateGroupOwner"),
-        fast_release=config.enabled("FastQuotaReleaseInPodIntegration"),
-        keep_deactivated=keep_deactivated,
-        on_created=lambda seconds: wiring.metrics.workload_created(job_kind="Pod", seconds=seconds),
-        on_started=wiring.counter.on_started,
-        echo_timeout=wiring.timings.expectation_timeout,
-    )
+    single = PodReconciler(context, writes=writes, exists=lambda key: key in watches.pods.store, reports=reports)
+    group = PodGroupReconciler(context, writes=writes, reports=reports)
     sweeper = AdmissionGates(
         pods=watch.store,
         writes=writes,
@@ -117,7 +81,7 @@ def make_pods(wiring: Wiring, steps: WorkloadSteps) -> PodWrites | None:
         after=wiring.timings.leaked_gate_after,
         interval=wiring.timings.leaked_gate_sweep,
         report=wiring.metrics.leaked_gates,
-        without_queue=without_queue,
+        without_queue=context.policy.without_queue,
     )
     wiring.background.append(sweeper.run)
     _route(wiring, single, group)

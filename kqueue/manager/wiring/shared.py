@@ -15,10 +15,12 @@ from kqueue.config import Configuration, Timings
 from kqueue.controllers import resources as kinds
 from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX
 from kqueue.controllers.owned_jobs import OwnedJobs
+from kqueue.controllers.owner_context import OwnerContext, OwnerPolicy
 from kqueue.controllers.short_stop import ShortStop
+from kqueue.controllers.workload_steps import WorkloadSteps
 from kqueue.core.topology import HOSTNAME
 from kqueue.jobs.switches import switches_from
-from kqueue.manager.telemetry import Events, WorkloadCounter
+from kqueue.manager.telemetry import Events, WorkloadCounter, job_controller
 from kqueue.manager.wiring import rules
 from kqueue.manager.wiring.watches import Watches
 from kqueue.observe import EventHooks, EventLimits, EventRank, EventRecorder, Metrics
@@ -181,6 +183,32 @@ class Wiring:
             decode=decode,
             key_of=key_of,
             version_of=lambda obj: obj.metadata.resource_version,
+        )
+
+    def owner_context(self, framework: str, steps: WorkloadSteps) -> OwnerContext:
+        """What the reconcilers of one kind of owners work with; events are from the framework's reconciler."""
+        config = self.config
+        kept = config.object_retention_policies.workloads
+        return OwnerContext(
+            client=self.client,
+            book=self.workload_writer,
+            workloads=self.watches.workloads.store,
+            steps=steps,
+            recorder=self.events.by(job_controller(framework)),
+            clock=self.clock,
+            manages=self.manages,
+            policy=OwnerPolicy(
+                switches=self.switches,
+                copied=self.copied,
+                explicit="pod" in config.integrations.frameworks,
+                without_queue=config.manage_jobs_without_queue_name,
+                requeues=not config.enabled("SkipReassignmentForPodOwnedWorkloads"),
+                fast_release=config.enabled("FastQuotaReleaseInPodIntegration"),
+                finishes_orphans=config.enabled("FinishOrphanedWorkloads"),
+                checks_owner=config.enabled("PodIntegrationValidateGroupOwner"),
+                keep_deactivated=kept.after_deactivated_by_kueue if kept is not None else None,
+                echo_timeout=self.timings.expectation_timeout,
+            ),
         )
 
     def _make_recorder(self) -> EventRecorder:

@@ -6,12 +6,12 @@ from typing import Any
 
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
+from kqueue.controllers.owner_context import OwnerReports
 from kqueue.controllers.pod_writes import PodWrites
 from kqueue.controllers.stateful_set import StatefulSetReconciler, owner_keys, owner_names
 from kqueue.controllers.workload_steps import WorkloadSteps
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.stateful_set import FRAMEWORK, GVK
-from kqueue.manager.telemetry import job_controller
 from kqueue.manager.wiring.handlers import if_changed
 from kqueue.manager.wiring.shared import Wiring
 from kqueue.runtime.store import split_key
@@ -23,26 +23,18 @@ _WINDOW = 0.05
 
 def make_stateful_sets(wiring: Wiring, steps: WorkloadSteps, pod_writes: PodWrites | None) -> None:
     """The reconciler, where StatefulSets are on; `pod_writes` is shared with those of pods."""
-    watches, config = wiring.watches, wiring.config
+    watches = wiring.watches
     watch, pods = watches.stateful_sets, watches.managed_pods
     if watch is None or pods is None or pod_writes is None:
         return
     reconciler = StatefulSetReconciler(
-        client=wiring.client,
+        wiring.owner_context(FRAMEWORK, steps),
         stateful_sets=watch.store,
-        workloads=watches.workloads.store,
         pods=pods.store,
         pod_writes=pod_writes,
-        writer=wiring.workload_writer,
-        steps=steps,
-        manages=wiring.manages,
-        recorder=wiring.events.by(job_controller(FRAMEWORK)),
-        switches=wiring.switches,
-        clock=wiring.clock,
-        copied=wiring.copied,
-        without_queue=config.manage_jobs_without_queue_name,
-        fast_release=config.enabled("FastQuotaReleaseInPodIntegration"),
-        on_created=lambda seconds: wiring.metrics.workload_created(job_kind=GVK.kind, seconds=seconds),
+        reports=OwnerReports(
+            created=lambda seconds: wiring.metrics.workload_created(job_kind=GVK.kind, seconds=seconds)
+        ),
     )
     controller = wiring.controller("statefulset", reconciler.reconcile, workers=8)
 

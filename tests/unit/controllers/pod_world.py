@@ -10,6 +10,7 @@ from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.admission_gates import AdmissionGates
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_keys
+from kqueue.controllers.owner_context import OwnerContext, OwnerPolicy, OwnerReports
 from kqueue.controllers.pod import PodReconciler
 from kqueue.controllers.pod_group import PodGroupReconciler
 from kqueue.controllers.pod_writes import PodWrites
@@ -60,23 +61,15 @@ class Pods(World):
             clock=self.clock,
             **writes,
         )
-        shared: dict[str, Any] = {
-            "client": self.client,
-            "writes": self.writes,
-            "steps": self.steps,
-            "manages": self.managed.__contains__,
-            "switches": switches,
-            "clock": self.clock,
-            "on_started": lambda _workload, pods: self.started.append(pods),
-        }
+        self.switches = switches
+        reports = OwnerReports(started=lambda _workload, pods: self.started.append(pods))
         self.single = PodReconciler(
-            **shared,
-            workloads=self.workloads,
-            newest=self.writer.newest,
+            self.context(**(single or {})),
+            writes=self.writes,
             exists=lambda key: self.client.object(PODS, key) is not None,
-            **(single or {}),
+            reports=reports,
         )
-        self.group = PodGroupReconciler(**shared, writer=self.writer, recorder=self.recorder, **(group or {}))
+        self.group = PodGroupReconciler(self.context(**(group or {})), writes=self.writes, reports=reports)
         self.gates = AdmissionGates(
             pods=self.pods,
             writes=self.writes,
@@ -91,6 +84,19 @@ class Pods(World):
         for pod in pods:
             self.client.put(PODS, pod)
         self.sync()
+
+    def context(self, **policy: Any) -> OwnerContext:
+        """What reconcilers of pods work with; `policy` as in `OwnerPolicy`."""
+        return OwnerContext(
+            client=self.client,
+            book=self.writer,
+            workloads=self.workloads,
+            steps=self.steps,
+            recorder=self.recorder,
+            clock=self.clock,
+            manages=self.managed.__contains__,
+            policy=OwnerPolicy(switches=self.switches, **policy),
+        )
 
     def lose_label(self, key: str) -> None:
         """Somebody takes our label away, and the watch of managed pods has the pod no more."""

@@ -14,6 +14,7 @@ from kqueue.controllers.job import JobReconciler
 from kqueue.controllers.job_slices import JobSlices
 from kqueue.controllers.job_workload import OWNER_INDEX, JobWorkload, owner_keys
 from kqueue.controllers.job_writes import JobWrites
+from kqueue.controllers.owner_context import OwnerContext, OwnerPolicy, OwnerReports
 from kqueue.controllers.owners import Owners
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.controllers.resources import RESOURCE_FLAVORS, WORKLOADS
@@ -21,7 +22,7 @@ from kqueue.controllers.short_stop import ShortStop, charges_nothing
 from kqueue.controllers.workload_steps import MissingPriorityClassError, WorkloadSteps
 from kqueue.errors import ConflictError, InvalidObjectError, NotFoundError, ServerError, UnreachableError
 from kqueue.jobs.ancestry import owner_kinds
-from kqueue.jobs.copied import CopiedKeys
+from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.switches import Switches
 from kqueue.runtime.resources import ResourceType
@@ -73,16 +74,29 @@ class Jobs(World):
             short_stop=ShortStop(self.client, more.pop("charge", charges_nothing)),
             echo_timeout=echo,
         )
-        self.workload_of = JobWorkload(
-            kind=kind,
+        context = OwnerContext(
+            client=self.client,
+            book=self.writer,
             workloads=self.workloads,
-            newest=self.writer.newest,
             steps=self.steps,
+            recorder=self.recorder,
+            clock=self.clock,
+            manages=self.managed.__contains__,
+            policy=OwnerPolicy(
+                switches=switches,
+                copied=more.pop("copied", COPIES_NONE),
+                without_queue=manages_all,
+                echo_timeout=echo,
+                **keep,
+            ),
+        )
+        created = {"created": more.pop("on_created")} if "on_created" in more else {}
+        self.workload_of = JobWorkload(
+            context,
+            kind=kind,
             writes=self.writes,
             pods_left=lambda key: bool(self.pods.get(key)),
-            switches=switches,
-            clock=self.clock,
-            echo_timeout=echo,
+            reports=OwnerReports(**created),
             **more,
         )
         self.standing: dict[str, int] = {}
@@ -103,19 +117,13 @@ class Jobs(World):
             clock=self.clock,
         )
         self.reconciler = JobReconciler(
+            context,
             kind=kind,
             jobs=[self.jobs],
             workload=self.workload_of,
             slices=self.slices,
             writes=self.writes,
-            steps=self.steps,
             owners=owners,
-            manages=self.managed.__contains__,
-            manages_all=manages_all,
-            switches=switches,
-            clock=self.clock,
-            echo_timeout=echo,
-            **keep,
         )
         self.client.put(JOBS, job if job is not None else make_job())
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from kqueue.controllers.owner_context import OwnerReports
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.controllers.stateful_set import STATEFUL_SETS, StatefulSetReconciler
 from kqueue.errors import ConflictError
-from kqueue.jobs.switches import Switches
 from kqueue.runtime.controller import Result
 from kqueue.runtime.store import Store
 from tests.unit.controllers.builders import status_of
@@ -36,18 +36,11 @@ class Sets(Pods):
         self.sets: Store[JSON] = Store("stateful sets")
         self.latencies: list[float] = []
         self.reconciler = StatefulSetReconciler(
-            client=self.client,
+            self.context(),
             stateful_sets=self.sets,
-            workloads=self.workloads,
             pods=self.pods,
             pod_writes=self.writes,
-            writer=self.writer,
-            steps=self.steps,
-            manages=self.managed.__contains__,
-            recorder=self.recorder,
-            switches=Switches(),
-            clock=self.clock,
-            on_created=self.latencies.append,
+            reports=OwnerReports(created=self.latencies.append),
         )
         self.scale(replicas)
 

@@ -1,0 +1,83 @@
+"""What the reconcilers of all owners of Workloads share: jobs, single pods, groups of pods, and StatefulSets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.controllers.record import Recorder
+from kqueue.controllers.workload_book import WorkloadBook
+from kqueue.controllers.workload_steps import WorkloadSteps
+from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
+from kqueue.jobs.switches import Switches
+from kqueue.runtime.client import Client
+from kqueue.runtime.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerPolicy:
+    """How owners of Workloads are treated, read once from the configuration.
+
+    Args:
+        switches: feature switches of job kinds.
+        copied: labels and annotations that a Workload gets from its owner.
+        explicit: pods are queued by themselves; False: only pods whose parent asks for the gate.
+        without_queue: owners that name no queue are managed, too.
+        requeues: the Workload of a pod that an eviction deleted is queued again.
+        fast_release: a pod that is being deleted holds no quota.
+        finishes_orphans: a Workload whose pod is gone is finished.
+        checks_owner: a Workload of a group's name that is not a group's is left alone; False: it is taken.
+        keep_deactivated: how long owners are kept after kqueue has deactivated them; None: for ever.
+        echo_timeout: seconds after which a write that the watch has not brought is not waited for any longer.
+    """
+
+    switches: Switches = field(default_factory=Switches)
+    copied: CopiedKeys = COPIES_NONE
+    explicit: bool = True
+    without_queue: bool = False
+    requeues: bool = False
+    fast_release: bool = False
+    finishes_orphans: bool = True
+    checks_owner: bool = True
+    keep_deactivated: timedelta | None = None
+    echo_timeout: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerContext:
+    """What a reconciler of owners works with.
+
+    Args:
+        book: finds and writes Workloads, with our own last writes.
+        workloads: what the watch of Workloads has brought.
+        steps: what is done with the Workload of any owner.
+        manages: whether owners of a namespace are managed.
+    """
+
+    client: Client
+    book: WorkloadBook
+    workloads: Store[wire.Workload]
+    steps: WorkloadSteps
+    recorder: Recorder
+    clock: Clock
+    manages: Callable[[str], bool]
+    policy: OwnerPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerReports:
+    """What a reconciler of owners reports.
+
+    Args:
+        created: with the age in seconds of an owner whose Workload was made.
+        started: with a Workload and the number of its pods whose gate was removed.
+    """
+
+    created: Callable[[float], None] = lambda _seconds: None
+    started: Callable[[wire.Workload, int], None] = lambda _workload, _pods: None
+
+
+NO_REPORTS = OwnerReports()

@@ -27,6 +27,7 @@ from kqueue.core.topology import (
     usage_of,
 )
 from kqueue.core.topology.elastic import inherit
+from kqueue.core.topology.groups import Group, groups_of
 from kqueue.core.topology.result import Path
 from kqueue.placing.values import AskedPodSet, Case
 
@@ -282,16 +283,19 @@ def previous_of(case: Case, group: Iterable[AskedPodSet]) -> dict[str, TopologyA
 
 
 def roles(group: Sequence[AskedPodSet]) -> tuple[AskedPodSet, AskedPodSet | None]:
-    """The workers of a group, which are the larger pod set or the first of equals, and their leader."""
-    workers = max(group, key=lambda pod_set: pod_set.request.count)
-    return workers, next((pod_set for pod_set in group if pod_set is not workers), None)
+    """The workers of a group and their leader, as the planner tells them apart."""
+    asked = _by_request(group)
+    found = Group.of(None, [pod_set.request for pod_set in group])
+    return asked[id(found.workers)], asked[id(found.leader)] if found.leader is not None else None
 
 
 def groups(pod_sets: Sequence[AskedPodSet]) -> list[tuple[AskedPodSet, ...]]:
-    """Groups in order of first appearance; pod sets without pods are in none."""
-    found: dict[tuple[str | None, int], list[AskedPodSet]] = {}
-    for i, pod_set in enumerate(pod_sets):
-        if pod_set.request.count:
-            group = pod_set.request.group
-            found.setdefault((group, -1 if group is not None else i), []).append(pod_set)
-    return [tuple(members) for members in found.values()]
+    """The groups that the planner makes of these pod sets, in its order."""
+    asked = _by_request(pod_sets)
+    found = groups_of([pod_set.request for pod_set in pod_sets])
+    return [tuple([asked[id(member)] for member in group.members]) for group in found]
+
+
+def _by_request(pod_sets: Iterable[AskedPodSet]) -> dict[int, AskedPodSet]:
+    """By the identity of their requests: two pod sets may ask for the same."""
+    return {id(pod_set.request): pod_set for pod_set in pod_sets}

@@ -6,14 +6,13 @@ its end, is told of here: by a Warning on the pod, a log line and a gauge.  No g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import StrEnum
 
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.clock import Clock
-from kqueue.controllers.held_pods import HeldPods, Why
+from kqueue.controllers.held_pods import HeldPods, Sweep, Why
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
 from kqueue.controllers.pod_writes import EVENT_HELD, GATED_INDEX, PodWrites
 from kqueue.jobs import pod_group, rules
@@ -46,13 +45,9 @@ class AdmissionGates:
         workloads: Store[wire.Workload],
         manages: Callable[[str], bool],
         switches: Switches,
-        clock: Clock,
-        after: float,
-        interval: float,
-        report: Callable[[Mapping[str, int]], None],
+        sweep: Sweep,
         without_queue: bool = False,
     ) -> None:
-        """A pod counts once it is held for `after` seconds; `report` is told the number by reason at each look."""
         self._writes, self._workloads, self._manages = writes, workloads, manages
         self._switches, self._without_queue = switches, without_queue
         held = HeldPods[ManagedPod](
@@ -61,10 +56,7 @@ class AdmissionGates:
             tell=self._tell,
             headline="pods are held by the admission gate and nothing under way will start them",
             reasons=Held,
-            report=report,
-            clock=clock,
-            after=after,
-            interval=interval,
+            sweep=sweep,
         )
         self.run, self.sweep = held.run, held.look
 

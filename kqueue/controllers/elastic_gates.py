@@ -12,8 +12,7 @@ from enum import StrEnum
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.clock import Clock
-from kqueue.controllers.held_pods import HeldPods, Why
+from kqueue.controllers.held_pods import HeldPods, Sweep, Why
 from kqueue.controllers.record import ObjectReference, Recorder
 from kqueue.model import ElasticPod, PodView
 from kqueue.runtime.store import Store, split_key
@@ -45,13 +44,10 @@ class ElasticGates:
         slices: Callable[[str], Sequence[wire.Workload]],
         standing: Callable[[str], Mapping[str, int]],
         recorder: Recorder,
-        clock: Clock,
-        after: float,
-        interval: float,
-        report: Callable[[Mapping[str, int]], None],
+        sweep: Sweep,
     ) -> None:
         """`slices(siblings)` are all Workloads of a job, `standing(siblings)` its released pods that have not ended, by
-        pod set.  A pod counts once it is held for `after` seconds; `report` is told the number by reason at each look.
+        pod set.
         """
         self._slices, self._standing, self._recorder = slices, standing, recorder
         held = HeldPods[ElasticPod](
@@ -60,10 +56,7 @@ class ElasticGates:
             tell=self._tell,
             headline="pods are held by the gate of elastic jobs and nobody will release them",
             reasons=Held,
-            report=report,
-            clock=clock,
-            after=after,
-            interval=interval,
+            sweep=sweep,
         )
         self.run, self.sweep = held.run, held.look
         pods.add_index(HELD_INDEX, _held)

@@ -5,14 +5,13 @@ Such a pod would run at a place that nobody counts.  It is told by a Warning on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from enum import StrEnum
 
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.clock import Clock
-from kqueue.controllers.held_pods import HeldPods, Why
+from kqueue.controllers.held_pods import HeldPods, Sweep, Why
 from kqueue.controllers.record import ObjectReference, Recorder
 from kqueue.model import GangPod, PodView
 from kqueue.runtime.store import Store, split_key
@@ -48,15 +47,9 @@ class GateSweeper:
         pods: Store[PodView],
         workloads: Store[wire.Workload],
         recorder: Recorder,
-        clock: Clock,
-        after: float,
-        interval: float,
-        report: Callable[[Mapping[str, int]], None],
+        sweep: Sweep,
     ) -> None:
-        """A pod counts once it is leaked for `after` seconds; `report` is told the number by reason at each look.
-
-        `workloads` must have SIBLINGS_INDEX.
-        """
+        """`workloads` must have SIBLINGS_INDEX."""
         self._workloads, self._recorder = workloads, recorder
         held = HeldPods[GangPod](
             pods=lambda: (v.gang for v in pods.by_index(GATED_INDEX, True) if v.gang is not None),
@@ -64,10 +57,7 @@ class GateSweeper:
             tell=self._tell,
             headline="pods are held by our gate and nobody will release them",
             reasons=Leak,
-            report=report,
-            clock=clock,
-            after=after,
-            interval=interval,
+            sweep=sweep,
         )
         self.run, self.sweep = held.run, held.look
         pods.add_index(GATED_INDEX, _gated)

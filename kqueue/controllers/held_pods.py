@@ -47,6 +47,22 @@ class _Found:
     told: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """How often pods that are held are looked at, and when they count.
+
+    Args:
+        after: seconds for which a pod is held before it counts.
+        interval: seconds between two looks.
+        report: called with the number of pods by reason at each look.
+    """
+
+    clock: Clock
+    after: float
+    interval: float
+    report: Callable[[Mapping[str, int]], None]
+
+
 class HeldPods(Generic[P]):
     """The memory of the looks, and their rhythm."""
 
@@ -58,20 +74,15 @@ class HeldPods(Generic[P]):
         tell: Callable[[P, str, float], None],
         headline: str,
         reasons: Iterable[StrEnum],
-        report: Callable[[Mapping[str, int]], None],
-        clock: Clock,
-        after: float,
-        interval: float,
+        sweep: Sweep,
     ) -> None:
-        """`judge` is asked at each look for what says why a pod stays held, None while somebody is at it.
+        """`judge` gives at each look a function that says why a pod stays held; None while it may still be released.
 
-        `tell(pod, words, age)` is told of a pod once it is held for `after` seconds; then it counts, too, and
-        `report` is told the number by reason at each look.  `headline` is the line of the log, `interval` the seconds
-        between two looks.
+        `tell(pod, words, age)` is called for each pod that counts.  `headline` is the line of the log.
         """
         self._pods, self._judge, self._tell, self._headline = pods, judge, tell, headline
-        self._reasons, self._report = tuple(reasons), report
-        self._clock, self._after, self._interval = clock, after, interval
+        self._reasons, self._report = tuple(reasons), sweep.report
+        self._clock, self._after, self._interval = sweep.clock, sweep.after, sweep.interval
         self._found: dict[str, _Found] = {}
 
     async def run(self) -> None:

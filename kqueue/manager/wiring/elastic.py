@@ -33,10 +33,7 @@ def make_elastic_ungater(wiring: Wiring) -> ElasticUngater:
         slices=ungater.slices,
         standing=ungater.standing,
         recorder=wiring.events.by(GATES),
-        clock=wiring.clock,
-        after=wiring.timings.leaked_gate_after,
-        interval=wiring.timings.leaked_gate_sweep,
-        report=wiring.metrics.leaked_gates,
+        sweep=wiring.sweep(),
     )
     wiring.on_lead.append(ungater.begin)
     wiring.background.append(gates.run)

@@ -77,10 +77,7 @@ def make_pods(wiring: Wiring, steps: WorkloadSteps) -> PodWrites | None:
         workloads=watches.workloads.store,
         manages=wiring.manages,
         switches=wiring.switches,
-        clock=wiring.clock,
-        after=wiring.timings.leaked_gate_after,
-        interval=wiring.timings.leaked_gate_sweep,
-        report=wiring.metrics.leaked_gates,
+        sweep=wiring.sweep(),
         without_queue=context.policy.without_queue,
     )
     wiring.background.append(sweeper.run)

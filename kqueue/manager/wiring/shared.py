@@ -14,6 +14,7 @@ from kqueue.clock import Clock
 from kqueue.config import Configuration, Timings
 from kqueue.controllers import resources as kinds
 from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX
+from kqueue.controllers.held_pods import Sweep
 from kqueue.controllers.owned_jobs import OwnedJobs
 from kqueue.controllers.owner_context import OwnerContext, OwnerPolicy
 from kqueue.controllers.short_stop import ShortStop
@@ -183,6 +184,15 @@ class Wiring:
             decode=decode,
             key_of=key_of,
             version_of=lambda obj: obj.metadata.resource_version,
+        )
+
+    def sweep(self) -> Sweep:
+        """How often pods that are held are looked at."""
+        return Sweep(
+            clock=self.clock,
+            after=self.timings.leaked_gate_after,
+            interval=self.timings.leaked_gate_sweep,
+            report=self.metrics.leaked_gates,
         )
 
     def owner_context(self, framework: str, steps: WorkloadSteps) -> OwnerContext:

@@ -36,10 +36,7 @@ def make_ungater(wiring: Wiring) -> TopologyUngater:
         pods=watches.pods.store,
         workloads=watches.workloads.store,
         recorder=wiring.events.by(GATES),
-        clock=wiring.clock,
-        after=wiring.timings.leaked_gate_after,
-        interval=wiring.timings.leaked_gate_sweep,
-        report=wiring.metrics.leaked_gates,
+        sweep=wiring.sweep(),
     )
     wiring.on_lead.append(ungater.begin)
     wiring.background.append(sweeper.run)

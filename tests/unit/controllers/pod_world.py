@@ -9,6 +9,7 @@ import msgspec
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.admission_gates import AdmissionGates
+from kqueue.controllers.held_pods import Sweep
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_keys
 from kqueue.controllers.owner_context import OwnerContext, OwnerPolicy, OwnerReports
 from kqueue.controllers.pod import PodReconciler
@@ -76,10 +77,7 @@ class Pods(World):
             workloads=self.workloads,
             manages=self.managed.__contains__,
             switches=switches,
-            clock=self.clock,
-            after=300.0,
-            interval=60.0,
-            report=self.held.update,
+            sweep=Sweep(clock=self.clock, after=300.0, interval=60.0, report=self.held.update),
         )
         for pod in pods:
             self.client.put(PODS, pod)

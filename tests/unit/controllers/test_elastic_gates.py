@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kqueue.controllers.elastic_gates import ElasticGates
+from kqueue.controllers.held_pods import Sweep
 from kqueue.controllers.resources import WORKLOADS
 from tests.unit.controllers.builders import EARLIER, JSON, condition
 from tests.unit.controllers.fakes import FakeRecorder
@@ -29,10 +30,7 @@ class Floor(World):
             slices=self.ungater.slices,
             standing=self.ungater.standing,
             recorder=self.recorder,
-            clock=self.clock,
-            after=AFTER,
-            interval=INTERVAL,
-            report=self.counted.update,
+            sweep=Sweep(clock=self.clock, after=AFTER, interval=INTERVAL, report=self.counted.update),
         )
 
     async def sweep(self, seconds: float = 0.0) -> dict[str, int]:

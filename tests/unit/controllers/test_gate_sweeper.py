@@ -15,6 +15,7 @@ from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
 from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX, GateSweeper
+from kqueue.controllers.held_pods import Sweep
 from kqueue.model import PodView
 from kqueue.runtime.store import Store
 from tests.unit.controllers.builders import EARLIER, JSON, condition
@@ -90,10 +91,7 @@ class Floor:
             pods=self.pods,
             workloads=self.workloads,
             recorder=self.recorder,
-            clock=self.clock,
-            after=AFTER,
-            interval=INTERVAL,
-            report=self.leaked.update,
+            sweep=Sweep(clock=self.clock, after=AFTER, interval=INTERVAL, report=self.leaked.update),
         )
         for obj in objects:
             self.put(obj)

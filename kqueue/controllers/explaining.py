@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from cachetools import TTLCache
 
 from kqueue import model
@@ -36,6 +38,18 @@ _LOOK_AGAIN = 30.0
 """Seconds after which a Workload that waits for its turn is looked at, for the load may have ended."""
 
 
+class FirstWords(NamedTuple):
+    """When a Workload that was not tried yet gets a reason.
+
+    Args:
+        after: seconds of waiting for the first try, after which that is its reason.
+        at_once: it gets a reason at the first look.
+    """
+
+    after: float = 10.0
+    at_once: bool = False
+
+
 class Explainer:
     """Says of pending Workloads why they wait."""
 
@@ -47,19 +61,15 @@ class Explainer:
         cache: Cache,
         queues: Queues,
         clock: Clock,
-        tell_after: float = 10.0,
-        at_once: bool = False,
+        first_words: FirstWords,
         turns: Turns | None = None,
     ) -> None:
-        """`tell_after`: a Workload that has waited so many seconds for its first try gets that as its reason.
-        `at_once`: a Workload that waits gets a reason at the first look.  `turns` spreads the first reasons of many
-        Workloads over time; None: they are written at once.
-        """
+        """`turns` spreads the first reasons of many Workloads over time; None: they are written at once."""
         self._turns = turns or Turns(clock, lambda: float("inf"))
         self._turn_at: TTLCache[str, float] = TTLCache(_MOST_TURNS, _LONGEST_TURN, clock.monotonic)
         """When a Workload gets its first reason, where that was not written at once; in monotonic seconds."""
         self._blockers, self._cache, self._queues = blockers, cache, queues
-        self._clock, self._tell_after, self._at_once = clock, tell_after, at_once
+        self._clock, self._tell_after, self._at_once = clock, first_words.after, first_words.at_once
         self._started = clock.now()
         self.pending_notifications = PendingNotifications()
         """Workloads that say nothing of a try."""

@@ -6,6 +6,7 @@ What is decided is in `life_cycle`, what a waiting Workload is told in `explaini
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -15,7 +16,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
 from kqueue.clock import Clock
 from kqueue.controllers.blockers import Blockers
-from kqueue.controllers.explaining import Explainer
+from kqueue.controllers.explaining import Explainer, FirstWords
 from kqueue.controllers.life_cycle import LifeCycle, LifeRules, Step
 from kqueue.controllers.record import Recorder, record_waiting, workload_reference
 from kqueue.controllers.resources import WORKLOADS
@@ -43,42 +44,59 @@ _WISHES = {
 """Why we want a Workload to be switched off, and the warning that tells it; the rest is told by the eviction."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadContext:
+    """What the reconciler of Workloads works with; `namespace_labels` gives None for an unknown namespace."""
+
+    workloads: Store[wire.Workload]
+    local_queues: Store[wire.LocalQueue]
+    client: Client
+    writer: StatusWriter[wire.Workload]
+    cache: Cache
+    queues: Queues
+    namespace_labels: Callable[[str], Mapping[str, str] | None]
+    recorder: Recorder
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSettings:
+    """How Workloads are treated, read once from the configuration."""
+
+    rules: LifeRules = field(default_factory=LifeRules)
+    first_words: FirstWords = field(default_factory=FirstWords)
+
+
+DEFAULT_SETTINGS = WorkloadSettings()
+
+
 class WorkloadReconciler:
     """One Workload."""
 
     def __init__(
         self,
+        context: WorkloadContext,
         *,
-        workloads: Store[wire.Workload],
-        local_queues: Store[wire.LocalQueue],
-        client: Client,
-        writer: StatusWriter[wire.Workload],
-        cache: Cache,
-        queues: Queues,
-        namespace_labels: Callable[[str], Mapping[str, str] | None],
-        recorder: Recorder,
-        clock: Clock,
-        rules: LifeRules | None = None,
-        tell_after: float = 10.0,
-        at_once: bool = False,
+        settings: WorkloadSettings = DEFAULT_SETTINGS,
         pods_left: Callable[[str], bool] = lambda _key: False,
         turns: Turns | None = None,
     ) -> None:
-        """`tell_after`, `at_once` and `turns` are as in `Explainer`, `pods_left` as in `LifeCycle`."""
-        self._workloads, self._client, self._writer = workloads, client, writer
-        self._cache, self._recorder, self._clock = cache, recorder, clock
-        blockers = Blockers(local_queues=local_queues, cache=cache, namespace_labels=namespace_labels)
+        """`turns` is as in `Explainer`, `pods_left` as in `LifeCycle`."""
+        self._workloads, self._client, self._writer = context.workloads, context.client, context.writer
+        self._cache, self._recorder, self._clock = context.cache, context.recorder, context.clock
+        blockers = Blockers(
+            local_queues=context.local_queues, cache=context.cache, namespace_labels=context.namespace_labels
+        )
         self.explainer = Explainer(
-            workloads=workloads,
+            workloads=context.workloads,
             blockers=blockers,
-            cache=cache,
-            queues=queues,
-            clock=clock,
-            tell_after=tell_after,
-            at_once=at_once,
+            cache=context.cache,
+            queues=context.queues,
+            clock=context.clock,
+            first_words=settings.first_words,
             turns=turns,
         )
-        self._life = LifeCycle(blockers=blockers, clock=clock, rules=rules or LifeRules(), pods_left=pods_left)
+        self._life = LifeCycle(blockers=blockers, clock=context.clock, rules=settings.rules, pods_left=pods_left)
 
     async def reconcile(self, key: str) -> Result:
         """Take the next step for one Workload; each reconcile ends at the first that writes."""

@@ -10,12 +10,13 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers import resources as kinds
 from kqueue.controllers.admission_check import AdmissionCheckReconciler
+from kqueue.controllers.explaining import FirstWords
 from kqueue.controllers.finalizers import FinalizerReconciler
 from kqueue.controllers.queue_status import ClusterQueueReconciler, CohortReconciler, LocalQueueReconciler
 from kqueue.controllers.ranks import workload_rank
 from kqueue.controllers.record import workload_reference
 from kqueue.controllers.unmanaged import UnmanagedCensus
-from kqueue.controllers.workload import WorkloadReconciler
+from kqueue.controllers.workload import WorkloadContext, WorkloadReconciler, WorkloadSettings
 from kqueue.jobs.unmanaged import kinds_not_queued
 from kqueue.manager.telemetry import WORKLOADS
 from kqueue.manager.wiring import rules
@@ -31,18 +32,24 @@ def make_core(wiring: Wiring) -> None:
     """Reconcilers of our own kinds: Workloads, queues, cohorts, flavors, topologies."""
     watches = wiring.watches
     workload = WorkloadReconciler(
-        workloads=watches.workloads.store,
-        local_queues=watches.local_queues.store,
-        client=wiring.client,
-        writer=wiring.workload_writer,
-        cache=wiring.cache,
-        queues=wiring.queues,
-        namespace_labels=wiring.namespace_labels,
-        recorder=wiring.events.by(WORKLOADS),
-        clock=wiring.clock,
-        rules=rules.life_rules(wiring.config, wiring.timings),
-        tell_after=wiring.timings.untried_told_after,
-        at_once=wiring.config.enabled("UnadmittedWorkloadsExplicitStatus"),
+        WorkloadContext(
+            workloads=watches.workloads.store,
+            local_queues=watches.local_queues.store,
+            client=wiring.client,
+            writer=wiring.workload_writer,
+            cache=wiring.cache,
+            queues=wiring.queues,
+            namespace_labels=wiring.namespace_labels,
+            recorder=wiring.events.by(WORKLOADS),
+            clock=wiring.clock,
+        ),
+        settings=WorkloadSettings(
+            rules=rules.life_rules(wiring.config, wiring.timings),
+            first_words=FirstWords(
+                after=wiring.timings.untried_told_after,
+                at_once=wiring.config.enabled("UnadmittedWorkloadsExplicitStatus"),
+            ),
+        ),
         pods_left=wiring.pods_left,
         turns=wiring.turns,
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kqueue.api.wire import kueue as wire
+from kqueue.controllers.explaining import FirstWords
+from kqueue.controllers.life_cycle import LifeRules
 from kqueue.controllers.resources import WORKLOADS
-from kqueue.controllers.workload import WorkloadReconciler
+from kqueue.controllers.workload import WorkloadContext, WorkloadReconciler, WorkloadSettings
 from kqueue.runtime.resources import ResourceType
 from kqueue.state import status
 from tests.unit.controllers.builders import JSON, World, condition, make_workload, read
@@ -17,16 +19,21 @@ class Workloads(World):
 
     def __init__(self, workload: JSON | None = None, *objects: tuple[ResourceType, JSON], **settings: Any) -> None:
         super().__init__(*objects, (WORKLOADS, workload or make_workload()))
+        words = FirstWords(after=settings.pop("tell_after", 10.0), at_once=settings.pop("at_once", False))
+        rules = settings.pop("rules", None) or LifeRules()
         self.reconciler = WorkloadReconciler(
-            workloads=self.workloads,
-            local_queues=self.local_queues,
-            client=self.client,
-            writer=self.writer,
-            cache=self.cache,
-            queues=self.queues,
-            namespace_labels=self.namespaces.get,
-            recorder=self.recorder,
-            clock=self.clock,
+            WorkloadContext(
+                workloads=self.workloads,
+                local_queues=self.local_queues,
+                client=self.client,
+                writer=self.writer,
+                cache=self.cache,
+                queues=self.queues,
+                namespace_labels=self.namespaces.get,
+                recorder=self.recorder,
+                clock=self.clock,
+            ),
+            settings=WorkloadSettings(rules=rules, first_words=words),
             **settings,
         )
 

@@ -24,51 +24,51 @@ class Outcome(StrEnum):
     NO_FIT = "NoFit"
     """No flavor could serve it, or no domain even of an empty cluster."""
     NO_CANDIDATES = "NoCandidates"
-    """It would fit if others gave back what they use, and none of them, or too few, may be preempted for it."""
+    """It would fit if other workloads released quota or hosts, and too few of them may be preempted for it."""
     SKIPPED = "Skipped"
     """It fitted when the cycle began; an earlier entry took the room."""
     DEFERRED = "Deferred"
-    """It fits as soon as those have left who leave for it, or for others."""
+    """It waits for the workloads preempted for it, or for others, to release their resources."""
     YIELDS = "Yields"
     """It was preempted for a workload that is not admitted yet."""
     GATED = "Gated"
-    """There is whom to preempt, and a gate of its own keeps it from that."""
+    """There are targets for preemption, and a closed gate of the workload forbids it."""
     AFTER_LOWER_SHARE = "AfterLowerShare"
     """It could preempt; a ClusterQueue with a lower share waits for its victims, and its next workload goes first."""
     HELD = "Held"
-    """Nobody is admitted until the pods of those admitted before are ready."""
+    """No workload is admitted until the pods of the workloads admitted before are ready."""
     REFUSED = "Refused"
     """Its queue may not admit now."""
     BROKEN = "Broken"
-    """Planning it failed on a bug; the others of the cycle went on."""
+    """Planning the workload failed on a bug; the cycle continued with all others."""
 
 
 class Phase(StrEnum):
-    """What a cycle is busy with.  The value is its name in metrics."""
+    """Phases of a cycle.  The value is the phase's name in metrics."""
 
     SNAPSHOT = "snapshot"
-    """What the plan works on is made, and hosts that failed are replaced."""
+    """Take the snapshot, and replace failed hosts."""
     NOMINATE = "nominate"
     ORDER = "order"
     PROCESS = "process"
     APPLY = "apply"
-    """What was decided is charged to the cache and begun to be written."""
+    """Charge decisions to the cache, and begin to write them."""
 
 
 class Retargeted(StrEnum):
-    """What became of a preemptor of whose targets earlier entries of the cycle had taken some."""
+    """Result of a second look at a preemptor whose targets earlier entries of the cycle had taken in part."""
 
     NEW_TARGETS = "new_targets"
-    """It has others."""
+    """It has other targets."""
     DEFERRED_FIT = "deferred_fit"
-    """It fits when those have left who leave for the others, too."""
+    """It fits when the workloads preempted for those entries have left."""
     SKIPPED = "skipped"
-    """There is nothing left for it."""
+    """No target is left for it."""
 
 
 @value()
 class PlacementQuality:
-    """How good the domains are that a search has found.
+    """Quality of the domains that a search has found.
 
     Args:
         algorithm: what served the request.

@@ -35,13 +35,13 @@ class NominationResult(StrEnum):
     """What can be done for an entry."""
 
     FITS = "Fits"
-    """Now."""
+    """It fits now."""
     FITS_LATER = "FitsLater"
-    """When those have left who leave anyway."""
+    """It fits when workloads that are leaving already have left."""
     PREEMPTS = "Preempts"
-    """When its own targets have left, too."""
+    """It fits when its own targets have left, too."""
     WAITS = "Waits"
-    """Others hold what it needs, and none of them may be preempted for it."""
+    """Other workloads hold the resources, and too few of them may be preempted for it."""
     NEVER = "Never"
     """No flavor could serve it, or no domain even of an empty cluster."""
 
@@ -54,7 +54,7 @@ _NOTHING: dict[Any, Any] = {}
 
 
 Answers = dict[tuple[FlavorResource, int], tuple[Target, ...]]
-"""Whom a workload would preempt if so much of one column were all it asks for."""
+"""Targets of a workload that asks for so much of one column and nothing else."""
 
 
 @dataclass(slots=True)

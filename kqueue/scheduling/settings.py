@@ -24,9 +24,9 @@ class LoopSettings:
     """Admission writes at once."""
     told_at_once: int = 8
     """Writes of reasons for waiting at once: where the API server is slow, most of its time is left to admissions, and
-    whoever is admitted meanwhile needs not be told."""
+    a workload that is admitted meanwhile needs no reason."""
     details_told_after: float = 5.0
-    """A workload that goes on waiting for the same reason is told of other details so long after they changed."""
+    """Seconds after which changed details of the same reason for waiting are written."""
     elastic: bool = False
     """A workload may name another one that it replaces: it takes over its quota and places, and the other one ends."""
     fail_fast: bool = True
@@ -36,16 +36,16 @@ class LoopSettings:
     fair: tuple[Strategy, ...] | None = None
     """Fair sharing, and by which strategies it preempts; None: it is off."""
     within_nominal: bool = True
-    """With fair sharing, who stays within nominal quota takes it back whatever the shares."""
+    """With fair sharing, a ClusterQueue within its nominal quota reclaims it whatever the shares are."""
     order: OrderRules = DEFAULT_RULES
     queue_order: QueueOrder = DEFAULT_ORDER
     block_admission: bool = False
-    """Nobody is admitted until the pods of all that hold quota are ready."""
+    """No workload is admitted until the pods of all workloads with quota are ready."""
     waits_for_ready: bool = False
     """`waitForPodsReady` is on: the patch that reserves quota says PodsReady=False, too."""
     scan: ScanRules = DEFAULT_SCAN
-    """For how long it is remembered where a scan of flavors ended."""
+    """How long the end of a scan of flavors is remembered."""
     preemption_gates: bool = False
-    """Who has a closed preemption gate preempts nobody."""
+    """A workload with a closed preemption gate does not preempt."""
     looks: SecondLooks = ALL_LOOKS
-    """Who is looked at once more in its cycle."""
+    """Which nominations are repeated in the same cycle."""

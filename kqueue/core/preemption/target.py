@@ -1,4 +1,4 @@
-"""The words of preemption: who preempts, by which rules, whom, and for what reason."""
+"""Values of preemption: preemptors, rules, targets and reasons."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kqueue.core.workload import Admitted
 
 
 class PreemptionReason(StrEnum):
-    """Why a workload has to go.  Written into conditions, events and metrics."""
+    """Reasons for preempting a workload, as in conditions, events and metrics."""
 
     IN_CLUSTER_QUEUE = "InClusterQueue"
-    """Another workload of its own queue comes first."""
+    """A workload of the same ClusterQueue has precedence."""
     IN_COHORT_RECLAMATION = "InCohortReclamation"
     """Its queue borrowed what the preemptor's queue, or a cohort around that, has a right to."""
     IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
@@ -37,7 +37,7 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A workload that has to go, and why."""
+    """A workload to preempt, and the reason."""
 
     admitted: Admitted
     reason: PreemptionReason

@@ -1,19 +1,19 @@
-"""Room that was made by preemption, kept for those it was made for.
+"""Resources that preemption frees are reserved for the preemptor.
 
-A preemptor waits until its victims have left, which takes as long as their pods take to end.  Meanwhile what leaves
-must go to nobody else, and what was free before and is to be part of the preemptor's room must stay free.  So each
-claim keeps, column by column and host by host, what it wants beyond what its victims still hold.  Nothing is counted
-twice: what victims hold is charged as theirs.
+A preemptor waits until its victims have left, which takes as long as their pods take to end.  Meanwhile no other
+workload may get the freed resources, and resources that were free before and that the preemptor needs must stay free.
+So each claim reserves, column by column and host by host, the difference between its request and the holdings of its
+victims.  Nothing is counted twice: holdings of victims are charged to the victims.
 
-Of quota that is said at every node from the preemptor's queue to the root: a victim of another queue leaves room in
-the cohort that both are in, and none in the preemptor's queue or a cohort that only the preemptor is in, which have
-limits of their own.
+Quota is reserved at every node from the preemptor's queue to the root: a victim of another queue frees quota in the
+cohort of both queues, and none in the preemptor's queue or in a cohort of the preemptor alone, which have limits of
+their own.
 
     as things are      victims in place, and of each claim what they do not hold yet       who may start now?
     as they will be    victims gone, claimants in place                                    what else must go?
 
-A preemptor is asked anew while its victims leave one by one.  Those that were told to are not chosen again, they leave
-whatever is said: so the question is whether it fits when the last one has left.
+A preemptor is planned again while its victims leave one by one.  Workloads that are leaving already are not chosen
+again: the question is whether the preemptor fits when the last of them has left.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Kept:
 
     @property
     def leavers(self) -> dict[str, Admitted]:
-        """All of them, by uid."""
+        """All workloads that leave, by uid."""
         return {victim.uid: victim for victim in (*self.victims, *self.counted_on)}
 
 
@@ -63,7 +63,7 @@ class Claims:
         self._snapshot = snapshot
         self._kept: dict[str, _Kept] = {}
         self._leaving: dict[str, Admitted] = {}
-        """Who has to leave for any claim, by uid."""
+        """Workloads that leave for any claim, by uid."""
         self._leave_for = Counter[str]()
         """For how many claims each of them leaves."""
         self._changes = PendingChanges(snapshot)
@@ -100,12 +100,12 @@ class Claims:
         return None
 
     def leaving(self, *, besides: str = "") -> Mapping[str, Admitted]:
-        """Who still has to leave for claims, by uid; for that of one preemptor only those who know already."""
+        """Workloads that still have to leave for claims, by uid; of this preemptor's claim only evicted ones."""
         staying = self._staying(besides)
         return {uid: one for uid, one in self._leaving.items() if uid not in staying} if staying else self._leaving
 
     def _staying(self, besides: str) -> dict[str, Admitted]:
-        """Who has to leave for the claim of this preemptor only, and does not know yet."""
+        """Workloads that leave for the claim of this preemptor alone, and are not evicted yet."""
         own = self._kept.get(besides)
         if own is None:
             return {}
@@ -227,7 +227,7 @@ class Claims:
         return self._changes
 
     def _but(self, own: _Kept | None, staying: Mapping[str, Admitted]) -> Iterator[PendingChanges]:
-        """What of all that is not to happen: that this claimant comes in, and that these leave."""
+        """The changes to leave out: this claimant does not come in, and these workloads stay."""
         if own is not None:
             negated = PendingChanges(self._snapshot)
             self._come(negated, own, -1)

@@ -172,13 +172,13 @@ def _mistaken(head: Head) -> Wait:
 
 
 _DomainUsage = dict[str, tuple[DomainUsage, ...]]
-"""What pods take in domains, by flavor."""
+"""Usage of domains, by flavor."""
 _Placed = tuple[tuple[PodSetAssignment, ...], tuple[PlacementQuality, ...]]
 
 
 @dataclass(slots=True)
 class _Cycle:
-    """What one cycle works on."""
+    """The state of one plan."""
 
     snapshot: Snapshot
     claims: Claims
@@ -194,7 +194,7 @@ class _Cycle:
     placed: dict[tuple[object, ...], tuple[object, _Placed]] = field(default_factory=dict, init=False)
     """By the identity of what is asked for and given, which stays with it."""
     usages: dict[int, tuple[Mapping[str, Placement], _DomainUsage]] = field(default_factory=dict, init=False)
-    """What placements take, by their identity."""
+    """Usage of placements, by their identity."""
 
     def not_now(self, head: Head) -> Wait | None:
         """Why a head is not even tried; None when it is."""
@@ -341,7 +341,7 @@ class _Cycle:
             return self.share_order.first_below(entry.head.queue, claims)
 
     def _claim(self, entry: Entry) -> Claim:
-        """What it claims from here on.  Those who were to leave for it before still do, and wait for it as well."""
+        """The claim of a preemptor from now on; victims of its earlier claim still leave, and wait for it as well."""
         claim, earlier = entry.claim(), self.claims.of(entry.head.uid)
         counts_on = self.claims.counted_on(besides=entry.head.uid)
         if earlier is None:
@@ -423,7 +423,7 @@ class _Cycle:
             charge_domains(flavor, taken, self.snapshot.topologies)
 
     def _usage(self, entry: Entry) -> _DomainUsage:
-        """What the pods of an entry take: worked out once for all entries that were given the same domains."""
+        """Usage of an entry's pods, computed once for all entries with the same domains."""
         known = self.usages.get(id(entry.placement))
         if known is None:
             usage = {flavor: usage_of(found) for flavor, found in entry.placement.items()}
@@ -487,7 +487,7 @@ class _Cycle:
 
 
 def _policies(spec: QueueSpec, *, alone: bool) -> str:
-    """What a ClusterQueue says of whom it may preempt; `alone`: it is in no cohort."""
+    """The preemption policies of a ClusterQueue; `alone`: it is in no cohort."""
     own = f"withinClusterQueue {spec.preempts_own}"
     return own if alone else f"{own} and reclaimWithinCohort {spec.reclaims}"
 

@@ -39,7 +39,7 @@ SEVERITY = (
 
 
 class BlockerKind(StrEnum):
-    """What stands in the way."""
+    """Kinds of reasons for which a workload does not start."""
 
     FLAVOR_MISSING = "FlavorMissing"
     FLAVOR_TAINT = "FlavorTaint"
@@ -300,7 +300,7 @@ def _best(misfit: Misfit, *, brief: bool = False) -> str:
 
 
 def _one_a_host(misfit: Misfit, *, brief: bool) -> str:
-    """What limits the pods of each host, beside resources."""
+    """The limit on the pods of each host, beside resources."""
     if not misfit.alone:
         return ""
     return ", one a host" if brief else ", one a host because of its host port or required anti-affinity"

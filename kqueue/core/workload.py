@@ -141,7 +141,7 @@ class Head:
 
 @value(kw_only=True)
 class PodSetAssignment:
-    """What one pod set gets: flavor per resource, total quota usage, pods, domains (None without topology)."""
+    """The assignment of one pod set: flavor per resource, quota usage, pods, domains (None without topology)."""
 
     name: str
     flavors: Mapping[str, str]
@@ -152,12 +152,12 @@ class PodSetAssignment:
 
 @value(kw_only=True)
 class Admission:
-    """What a workload gets as a whole."""
+    """The admission of a whole workload."""
 
     queue: str
     pod_sets: tuple[PodSetAssignment, ...]
     known_usage: InitVar[Usage | None] = None
-    """What all pod sets use together, where that is known already; else it is added up."""
+    """Usage of all pod sets, where it is known already; else it is added up."""
     _usage: Usage = field(init=False, repr=False, compare=False)
 
     def __post_init__(self, known_usage: Usage | None) -> None:
@@ -212,7 +212,7 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Claim:
-    """What a preemptor is to get: quota in its queue, hosts per topology flavor; and who has to leave for it.
+    """Reservation for a preemptor: quota in its queue, hosts per topology flavor, and the workloads that leave for it.
 
     `victims` (uid -> its ClusterQueue and key) may have left already: only those that still hold something count.
     `pod_sets` are the flavors and counts that room is made for; `counts_on` are victims of earlier claims,
@@ -260,7 +260,7 @@ class TopologyView:
 
 @dataclass(slots=True)
 class Snapshot:
-    """What one cycle decides on.  The cycle charges what it accepts to it, so later entries see what is left.
+    """The state that one cycle decides on.  The cycle charges accepted entries, so later entries see the rest.
 
     `queues` and `nodes` hold only ClusterQueues that may admit; `inactive` says why others may not.
     """
@@ -271,6 +271,6 @@ class Snapshot:
     topologies: Mapping[str, TopologyView]
     inactive: Mapping[str, str] = field(default_factory=dict)
     admitted: Mapping[str, Mapping[str, Admitted]] = field(default_factory=dict)
-    """Who holds reservations, by ClusterQueue and key, in all trees that `nodes` belong to."""
+    """Workloads with reservations, by ClusterQueue and key, in all trees that `nodes` belong to."""
     claims: Sequence[Claim] = ()
-    """What is kept for preemptors of earlier cycles."""
+    """Reservations for preemptors of earlier cycles."""

@@ -43,7 +43,7 @@ class AssumedTwiceError(KqueueError):
 
 
 class Holdings:
-    """What workloads and pods hold of quota and nodes, as watch events tell and decisions assume."""
+    """Quota and nodes that workloads and pods hold, by watch events and by decisions."""
 
     def __init__(self, quota: QuotaCache, ledger: NodeLedger, requests: Requests, order: QueueOrder) -> None:
         """`order` is as in `model.queue_time`."""
@@ -62,7 +62,7 @@ class Holdings:
         self.by_queue = HoldingsByQueue[Holding]()
         self.sums = HeldSums()
         self._charges: set[Charge] = set()
-        """Those whose decisions are being written."""
+        """Charges of decisions that are being written."""
         self._unconfirmed: set[str] = set()
         """Workloads of which no event has told what they hold: it is assumed, or was moved."""
         self.on_unpaid: Callable[[str, str], None] = lambda _local_queue, _queue: None
@@ -142,7 +142,7 @@ class Holdings:
         return self._kept.get(key)
 
     def on_written(self, key: str, obj: wire.Workload) -> None:
-        """What was assumed or moved stands in the object: a later version without it means that it has ended."""
+        """An assumed or moved holding was written in this object; a later version without it means that it ended."""
         held = self._holdings.get(key)
         if held is not None and held.is_unconfirmed and held.uid == obj.metadata.uid:
             self._written[key] = obj
@@ -233,7 +233,7 @@ class Holdings:
         return next((key for key, holding in self._holdings.items() if not holding.ready), None)
 
     def _reserved(self, key: str, obj: wire.Workload, admission: Admission, *, assumed: bool) -> Holding:
-        """What a Workload holds by this admission in its status."""
+        """The holding of a Workload by this admission in its status."""
         return Holding(
             key=key,
             uid=obj.metadata.uid,
@@ -338,15 +338,15 @@ class Holdings:
         return [flavor] if flavor is not None else sorted(set(pod_set.flavors.values()))
 
     def holding(self, key: str) -> Holding | None:
-        """What a workload holds; None when nothing."""
+        """The holding of a workload; None: it holds nothing."""
         return self._holdings.get(key)
 
     def held_in(self, queue: str) -> Held:
-        """What is held in a ClusterQueue, to be read only."""
+        """The sum of holdings in a ClusterQueue, to be read only."""
         return self.sums.of_queue(queue)
 
     def held_through(self, local_queue: str, queue: str) -> Held:
-        """What is held in a ClusterQueue through a LocalQueue (namespace/name), to be read only."""
+        """The sum of holdings in a ClusterQueue through a LocalQueue (namespace/name), to be read only."""
         return self.sums.of_local_queue(local_queue, queue)
 
     def holdings(self, queue: str | None = None) -> list[Holding]:
@@ -381,7 +381,7 @@ class Holdings:
         return (held.admission, held.uid, held.assumed) == (admission, told.metadata.uid, False)
 
     def known(self, key: str) -> Holding | None:
-        """What a workload holds, by itself or as a part of a newer slice; None: nothing."""
+        """The holding of a workload, its own or as a part of a newer slice; None: it holds nothing."""
         return self._holdings.get(key) or self._included.get(key)
 
     def unowned(self) -> list[str]:

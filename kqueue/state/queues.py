@@ -172,7 +172,7 @@ class Queues:
         return queue is not None and not queue.policy.skips_heads
 
     def in_flight(self, name: str) -> Pending | None:
-        """Who was taken as the head of a ClusterQueue, and neither settled nor brought back; None: nobody."""
+        """The head of a ClusterQueue that was taken, and neither settled nor brought back; None: there is none."""
         queue = self._queues.get(name)
         return queue.in_flight if queue is not None else None
 
@@ -310,7 +310,7 @@ class Queues:
         return (len(queue.active) + flying, len(queue.parked))
 
     def bulk_verdict(self, key: str) -> Verdict | None:
-        """What the try has said that parked this workload's shape; None when it was not parked so."""
+        """The verdict that parked this workload's shape; None when the shape is not parked."""
         queue = self._queues.get(self._home.get(key, ""))
         item = queue.parked_item(key) if queue is not None else None
         return queue.moved_shapes.get(item.shape) if queue is not None and item is not None else None
@@ -325,7 +325,7 @@ class Queues:
         return (places[key], len(order)) if key in places else None
 
     def front(self, name: str, most: int) -> tuple[list[str], int]:
-        """Those who will be tried next in a ClusterQueue, at most so many, in that order; and how many there are.
+        """The workloads that are tried next in a ClusterQueue, at most so many, in order; and how many there are.
 
         Without those set aside and the one that is being tried.  Costs by how many are asked for, not by how many wait.
         """
@@ -338,7 +338,7 @@ class Queues:
         return list(queue.items()) if queue is not None else []
 
     def rank(self, name: str, item: Pending) -> tuple[float, Rank]:
-        """What goes before what in a ClusterQueue that exists: the smaller one."""
+        """The rank of a workload in a ClusterQueue that exists; the smaller rank goes first."""
         queue = self._queues[name]
         return queue.used_by(item), queue.rank(item)
 

@@ -52,7 +52,7 @@ class WaitingQueue:
         return (not sticky, -item.priority, item.timestamp, item.uid)
 
     def used_by(self, item: Pending) -> float:
-        """What the LocalQueue of a workload used lately; 0 where that does not count."""
+        """Recent usage of a workload's LocalQueue; 0 where usage does not count."""
         return self.usage(item.local_queue) if self.usage is not None else 0.0
 
     # --- who waits where
@@ -212,7 +212,7 @@ class WaitingQueue:
                 self._bound_line(shape, local_queue)
 
     def _first_of(self, which: str) -> _Bound | None:
-        """Who is first of a front: its rank, and where it stands.  None: nobody is there, and the front is gone.
+        """The first workload of a front: its rank and its line.  None: the front was empty, and is removed.
 
         Bounds come up to where they belong here, when they are looked at: so lines come and go without any ado.
         """
@@ -231,7 +231,7 @@ class WaitingQueue:
         return None
 
     def _first(self) -> _Bound | None:
-        """Who goes first of all; None when nobody is active."""
+        """The first active workload; None: there is none."""
         if self.usage is None:
             return self._first_of("") if self.fronts else None
         firsts = {which: first for which in list(self.fronts) if (first := self._first_of(which)) is not None}
@@ -263,7 +263,7 @@ class WaitingQueue:
         return (key for *_, key in heapq.merge(*walks))
 
     def _walk(self, which: str, front: list[_Bound]) -> Iterator[tuple[float, Rank, str]]:
-        """Those of some lines, each looked into when its first one may have its turn."""
+        """Workloads of some lines in order; a line is opened when its first workload may be next."""
         used = self.usage(which) if self.usage is not None else 0.0
         open_lines: list[tuple[Rank, str, Iterator[tuple[Rank, str]]]] = []
         to_come, opened = front.copy(), set[tuple[str, str]]()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -80,43 +81,66 @@ class Window:
             await asyncio.gather(self._task, return_exceptions=True)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeState:
+    """What events change.
+
+    Args:
+        fair_usage: what LocalQueues used lately; None: it counts nowhere.
+        quarantine: workloads that are left alone.
+    """
+
+    cache: Cache
+    queues: Queues
+    fair_usage: FairUsage | None = None
+    quarantine: Quarantine = field(default_factory=Quarantine)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeSettings:
+    """How events are collected; windows in seconds.
+
+    Args:
+        order: as in `model.queue_time`.
+        waits_for_ready: the loop may be held until the pods of a workload are ready.
+    """
+
+    flush_window: float = 1.0
+    node_window: float = 1.0
+    foreign_drain: float = 10.0
+    order: QueueOrder = DEFAULT_ORDER
+    waits_for_ready: bool = False
+
+
+DEFAULT_SETTINGS = IntakeSettings()
+
+
 class Intake:
     """Keeps cache and queues true to the watches."""
 
     def __init__(
         self,
+        state: IntakeState,
         *,
-        cache: Cache,
-        queues: Queues,
         namespace_labels: Callable[[str], Mapping[str, str] | None],
         wake: Callable[[], None],
         clock: Clock,
-        flush_window: float = 1.0,
-        node_window: float = 1.0,
-        foreign_drain: float = 10.0,
-        order: QueueOrder = DEFAULT_ORDER,
-        waits_for_ready: bool = False,
-        fair_usage: FairUsage | None = None,
+        settings: IntakeSettings = DEFAULT_SETTINGS,
         tries: Callable[[], float] | None = None,
-        quarantine: Quarantine | None = None,
     ) -> None:
-        """`wake` tells the scheduling loop; the windows are seconds.
+        """`wake` wakes the scheduling loop.
 
         `tries` says for how many seconds there have been tries so far: where they are quick, flushes are collected for
         a part of their window only.  None: for all of it.
-
-        `order` is as in `model.queue_time`; `waits_for_ready`: the loop may be held until somebody's pods are ready.
-        `fair_usage` is what LocalQueues used lately; None: it counts nowhere.  `quarantine` knows who is left alone.
         """
-        self._clock, self._fair_usage = clock, fair_usage
-        self._quarantine = quarantine or Quarantine()
-        self._cache, self._queues, self._wake = cache, queues, wake
-        self._namespace_labels, self._order, self._waits_for_ready = namespace_labels, order, waits_for_ready
-        self._flush_window, self._tries = flush_window, tries
+        self._clock, self._fair_usage, self._quarantine = clock, state.fair_usage, state.quarantine
+        self._cache, self._queues, self._wake = state.cache, state.queues, wake
+        self._namespace_labels, self._order = namespace_labels, settings.order
+        self._waits_for_ready, self._flush_window, self._tries = settings.waits_for_ready, settings.flush_window, tries
         self._tried = self._flushing = 0.0  # seconds: all until the last window opened; flushes so far
         self._flushes = Window(clock, self._flush_after, self._flush)
-        self._changed_nodes = Window(clock, lambda: node_window, self._flush)
-        self._freed_nodes = Window(clock, lambda: foreign_drain, self._drain)
+        self._changed_nodes = Window(clock, lambda: settings.node_window, self._flush)
+        self._freed_nodes = Window(clock, lambda: settings.foreign_drain, self._drain)
 
     async def close(self) -> None:
         """Stop the windows."""

@@ -16,7 +16,7 @@ from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.clock import Clock
 from kqueue.config import Configuration, Timings
-from kqueue.controllers.intake import Intake
+from kqueue.controllers.intake import Intake, IntakeSettings, IntakeState
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_keys
 from kqueue.jobs.registry import kinds_for
 from kqueue.jobs.stateful_set import FRAMEWORK as STATEFUL_SET
@@ -141,19 +141,23 @@ class Operator:
         wiring.quiet_for = lambda: self.loop.quiet_for
         wiring.is_loaded = lambda: self.loop.is_loaded
         self._intake = Intake(
-            cache=wiring.cache,
-            queues=wiring.queues,
+            IntakeState(
+                cache=wiring.cache,
+                queues=wiring.queues,
+                fair_usage=wiring.fair_usage,
+                quarantine=wiring.quarantine,
+            ),
             namespace_labels=wiring.namespace_labels,
             wake=self._wake,
             clock=clock,
-            flush_window=timings.queue_flush_window,
-            node_window=timings.node_event_window,
-            foreign_drain=timings.foreign_pod_drain,
-            order=wiring.order,
-            waits_for_ready=rules.blocks_admission(config),
-            fair_usage=wiring.fair_usage,
+            settings=IntakeSettings(
+                flush_window=timings.queue_flush_window,
+                node_window=timings.node_event_window,
+                foreign_drain=timings.foreign_pod_drain,
+                order=wiring.order,
+                waits_for_ready=rules.blocks_admission(config),
+            ),
             tries=lambda: self.loop.busy,
-            quarantine=wiring.quarantine,
         )
         wiring.preemptions.on_ended = self._intake.on_claim_ended
         wiring.charge_pod, wiring.release_pod = self._intake.charge_pod, self._intake.release_pod

@@ -20,7 +20,7 @@ from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
 from kqueue.clock import FakeClock
-from kqueue.controllers.intake import Intake
+from kqueue.controllers.intake import Intake, IntakeState
 from kqueue.manager.telemetry import CycleObserver, Events, WorkloadCounter
 from kqueue.observe import EventRecorder, Metrics, configure_logs
 from kqueue.observe.events import EventHooks
@@ -97,8 +97,7 @@ class World:
         self.events = 0
         self.metrics = Metrics()
         self.intake = Intake(
-            cache=self.cache,
-            queues=self.queues,
+            IntakeState(cache=self.cache, queues=self.queues),
             namespace_labels=lambda _namespace: {},
             wake=lambda: None,
             clock=self.clock,

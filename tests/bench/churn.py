@@ -30,7 +30,7 @@ from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import utc_text
-from kqueue.controllers.intake import Intake
+from kqueue.controllers.intake import Intake, IntakeState
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.core.decision import Phase
 from kqueue.core.preemption import Target
@@ -186,8 +186,7 @@ class ChurnWorld(World):
         self.cache.held = WatchedHoldings.of(self, self.cache)
         self.queues = Queues(self.clock.now, lambda: self.loop.wake())
         self.intake = Intake(
-            cache=self.cache,
-            queues=self.queues,
+            IntakeState(cache=self.cache, queues=self.queues),
             namespace_labels=lambda _namespace: {},
             wake=lambda: self.loop.wake(),
             clock=self.clock,

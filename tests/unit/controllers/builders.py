@@ -9,7 +9,7 @@ import msgspec
 
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
-from kqueue.controllers.intake import Intake
+from kqueue.controllers.intake import Intake, IntakeSettings, IntakeState
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES, WORKLOADS
 from kqueue.core.quota import FlavorResource, available
 from kqueue.runtime.resources import ResourceType
@@ -162,14 +162,11 @@ class World:
         self.queues = Queues(self.clock.now, self._wake)
         self.quarantine = Quarantine()
         self.intake = Intake(
-            cache=self.cache,
-            queues=self.queues,
+            IntakeState(cache=self.cache, queues=self.queues, fair_usage=fair_usage, quarantine=self.quarantine),
             namespace_labels=self.namespaces.get,
             wake=self._wake,
             clock=self.clock,
-            waits_for_ready=waits_for_ready,
-            fair_usage=fair_usage,
-            quarantine=self.quarantine,
+            settings=IntakeSettings(waits_for_ready=waits_for_ready),
         )
         intake = self.intake
         self.topologies: Store[wire.Topology] = self._watch(TOPOLOGIES, wire.Topology, intake.on_topology)

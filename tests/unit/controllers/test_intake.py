@@ -13,7 +13,7 @@ from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
-from kqueue.controllers.intake import Intake, Window
+from kqueue.controllers.intake import Intake, IntakeSettings, IntakeState, Window
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES, WORKLOADS
 from kqueue.core.topology import NodeFacts, PodFacts
 from kqueue.core.workload import Claim
@@ -542,12 +542,11 @@ async def test_flushes_come_as_often_as_tries_are_cheap(took: float | None, wind
     flushed: list[float] = []
     world.queues.flush = lambda *_: len(flushed.append(world.clock.monotonic()) or ())  # type: ignore[method-assign, func-returns-value]
     intake = Intake(
-        cache=world.cache,
-        queues=world.queues,
+        IntakeState(cache=world.cache, queues=world.queues),
         namespace_labels=world.namespaces.get,
         wake=lambda: None,
         clock=world.clock,
-        flush_window=window,
+        settings=IntakeSettings(flush_window=window),
         tries=tries,
     )
     world.queues.set_cluster_queue("team", BEST_EFFORT_FIFO)

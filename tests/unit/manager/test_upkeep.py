@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
-from kqueue.controllers.intake import Intake
+from kqueue.controllers.intake import Intake, IntakeState
 from kqueue.controllers.record import ObjectReference
 from kqueue.core.topology import HOSTNAME, NodeFacts, PodFacts
 from kqueue.core.workload import Flavor
@@ -156,7 +156,10 @@ class Yard:
         self.nodes = {f"n{i}": make_node(f"n{i}") for i in range(nodes)}
         self.pods = {"ns/p": PodView("ns/p", bound=PodFacts(node="n0", requests=(("cpu", 1000),)))}
         intake = Intake(
-            cache=self.cache, queues=self.queues, namespace_labels=lambda _: {}, wake=self.wake, clock=self.clock
+            IntakeState(cache=self.cache, queues=self.queues),
+            namespace_labels=lambda _: {},
+            wake=self.wake,
+            clock=self.clock,
         )
         self.intake = intake
         self.auditor = Auditor(

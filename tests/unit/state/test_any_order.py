@@ -20,7 +20,7 @@ from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
-from kqueue.controllers.intake import Intake
+from kqueue.controllers.intake import Intake, IntakeState
 from kqueue.core.topology import NodeFacts
 from kqueue.model.pending import RequeueReason
 from kqueue.state.cache import Cache
@@ -252,7 +252,10 @@ class Process:
         self.cache = Cache()
         self.queues = Queues(self.clock.now)
         self.intake = Intake(
-            cache=self.cache, queues=self.queues, namespace_labels=self._labels, wake=lambda: None, clock=self.clock
+            IntakeState(cache=self.cache, queues=self.queues),
+            namespace_labels=self._labels,
+            wake=lambda: None,
+            clock=self.clock,
         )
         intake, requests = self.intake, self.cache.requests
         self._handlers: dict[str, Callable[[Any, Any], object]] = {

@@ -6,6 +6,7 @@ Each step reads the newest Workload known and writes at most once; done twice, i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -53,6 +54,15 @@ def as_json(workload: wire.Workload) -> JSON:
     return dict(msgspec.to_builtins(workload))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Referred:
+    """Objects that Workloads and their owners refer to by name."""
+
+    flavors: Callable[[str], wire.ResourceFlavor | None]
+    workload_priorities: Store[wire.WorkloadPriorityClass]
+    pod_priorities: Store[wire_core.PriorityClass]
+
+
 class WorkloadSteps:
     """One for all owners of a process: it remembers only how often Workloads were made anew."""
 
@@ -61,22 +71,19 @@ class WorkloadSteps:
         *,
         client: Client,
         writer: WorkloadBook,
-        flavors: Callable[[str], wire.ResourceFlavor | None],
-        workload_priorities: Store[wire.WorkloadPriorityClass],
-        pod_priorities: Store[wire_core.PriorityClass],
+        referred: Referred,
         recorder: Recorder,
         switches: Switches,
         clock: Clock,
         finished: Callable[[wire.Workload, Mapping[str, int]], status.Patch] = lambda _workload, _ended: {},
-        on_given_up: Callable[[], None] = lambda: None,
     ) -> None:
-        """`finished(workload, ended)`: status fields that go with so many pods per pod set having ended for good.
-        `on_given_up`: called when a Workload is switched off because it was made anew too often.
-        """
+        """`finished(workload, ended)`: status fields that go with so many pods per pod set having ended for good."""
         self._client, self._writer, self._recorder, self._clock = client, writer, recorder, clock
-        self._flavors, self._switches, self._finished = flavors, switches, finished
-        self._workload_priorities, self._pod_priorities = workload_priorities, pod_priorities
-        self._on_given_up, self._recreations = on_given_up, Recreations(clock)
+        self._flavors, self._switches, self._finished = referred.flavors, switches, finished
+        self._workload_priorities, self._pod_priorities = referred.workload_priorities, referred.pod_priorities
+        self._recreations = Recreations(clock)
+        self.on_given_up: Callable[[], None] = lambda: None
+        """Called when a Workload is switched off because it was made anew too often."""
 
     # --- what surrounds a Workload -----------------------------------------------------------------------------
 
@@ -273,7 +280,7 @@ class WorkloadSteps:
             lambda w: status.ask_to_deactivate(w, reason=reason, message=message, stamp=stamp),
         )
         if written is not None:
-            self._on_given_up()
+            self.on_given_up()
             event = names.EVENT_RECREATED_TOO_OFTEN
             self._recorder.record(workload_reference(workload), reason=event, message=message, warning=True)
             _log.warning("workload is not made anew any more", workload=model.workload_key(workload))

@@ -18,7 +18,7 @@ from kqueue.controllers.owner_context import OwnerReports
 from kqueue.controllers.owners import Owners
 from kqueue.controllers.ranks import owner_rank
 from kqueue.controllers.topology_ungater import TopologyUngater
-from kqueue.controllers.workload_steps import WorkloadSteps
+from kqueue.controllers.workload_steps import Referred, WorkloadSteps
 from kqueue.jobs import rules
 from kqueue.jobs.kind import JobKind
 from kqueue.jobs.registry import owner_kinds_for
@@ -42,18 +42,21 @@ _PREBUILT = "prebuilt"
 def make_steps(wiring: Wiring, ungater: TopologyUngater | None) -> WorkloadSteps:
     """What all owners of Workloads do with them.  `ungater`: the one of this process, None where that is elsewhere."""
     watches = wiring.watches
-    return WorkloadSteps(
+    steps = WorkloadSteps(
         client=wiring.client,
         writer=wiring.workload_writer,
-        flavors=watches.flavors.store.get,
-        workload_priorities=watches.workload_priorities.store,
-        pod_priorities=watches.priority_classes.store,
+        referred=Referred(
+            flavors=watches.flavors.store.get,
+            workload_priorities=watches.workload_priorities.store,
+            pod_priorities=watches.priority_classes.store,
+        ),
         recorder=wiring.events.by(WORKLOADS),
         switches=wiring.switches,
         clock=wiring.clock,
         finished=ungater.finished if ungater is not None else lambda _workload, _ended: {},
-        on_given_up=wiring.metrics.recreation_stopped,
     )
+    steps.on_given_up = wiring.metrics.recreation_stopped
+    return steps
 
 
 def make_jobs(wiring: Wiring, kinds: Sequence[JobKind], steps: WorkloadSteps) -> None:

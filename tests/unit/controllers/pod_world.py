@@ -17,7 +17,7 @@ from kqueue.controllers.pod_group import PodGroupReconciler
 from kqueue.controllers.pod_writes import PodWrites
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.controllers.resources import PODS, RESOURCE_FLAVORS, WORKLOADS
-from kqueue.controllers.workload_steps import WorkloadSteps
+from kqueue.controllers.workload_steps import Referred, WorkloadSteps
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
 from kqueue.jobs.switches import Switches
 from kqueue.runtime.client import Json
@@ -47,9 +47,11 @@ class Pods(World):
         self.steps = WorkloadSteps(
             client=self.client,
             writer=self.writer,
-            flavors=self.flavors.get,
-            workload_priorities=self.workload_priorities,
-            pod_priorities=pod_priorities,
+            referred=Referred(
+                flavors=self.flavors.get,
+                workload_priorities=self.workload_priorities,
+                pod_priorities=pod_priorities,
+            ),
             recorder=self.recorder,
             switches=switches,
             clock=self.clock,

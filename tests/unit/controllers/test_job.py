@@ -19,7 +19,7 @@ from kqueue.controllers.owners import Owners
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.controllers.resources import RESOURCE_FLAVORS, WORKLOADS
 from kqueue.controllers.short_stop import ShortStop, charges_nothing
-from kqueue.controllers.workload_steps import MissingPriorityClassError, WorkloadSteps
+from kqueue.controllers.workload_steps import MissingPriorityClassError, Referred, WorkloadSteps
 from kqueue.errors import ConflictError, InvalidObjectError, NotFoundError, ServerError, UnreachableError
 from kqueue.jobs.ancestry import owner_kinds
 from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
@@ -53,9 +53,11 @@ class Jobs(World):
         self.steps = WorkloadSteps(
             client=self.client,
             writer=self.writer,
-            flavors=self.flavors.get,
-            workload_priorities=self.workload_priorities,
-            pod_priorities=self.pod_priorities,
+            referred=Referred(
+                flavors=self.flavors.get,
+                workload_priorities=self.workload_priorities,
+                pod_priorities=self.pod_priorities,
+            ),
             recorder=self.recorder,
             switches=switches,
             clock=self.clock,

@@ -429,7 +429,7 @@ async def test_a_workload_that_never_matches_is_made_anew_five_times(
     """Then it is switched off, which is told once; when the job changes, it is made anew again."""
     given_up: list[None] = []
     world = make()
-    world.steps._on_given_up = lambda: given_up.append(None)
+    world.steps.on_given_up = lambda: given_up.append(None)
     await world.queued()
     monkeypatch.setattr(world.workload_of, "matches", lambda *_, **__: False)
 

@@ -314,8 +314,7 @@ class Knapsack:
         if missing > 0:  # the bound is one for other numbers, too: it grows by the price
             self.at_least = numbers[-1] + -(-missing // price) if price > 0 else NEVER
             return None
-        lowest = self._level + len(numbers)
-        return _Sum(self._problem, self._level, lowest, self._spans, numbers, prices, costs, below).solve(self._root)
+        return _Sum(self._problem, self._level, self._spans, numbers, prices, costs, below).solve(self._root)
 
     # -- prices --------------------------------------------------------------------------------------------------------
 
@@ -416,7 +415,6 @@ class _Sum:
         self,
         problem: Problem,
         level: int,
-        lowest: int,
         spans: Sequence[slice],
         numbers: Sequence[int],
         prices: _Prices,
@@ -424,6 +422,7 @@ class _Sum:
         below: int | None,
     ) -> None:
         self._problem = problem
+        lowest = level + len(numbers)
         self._level, self._lowest, self._spans = level, lowest, spans
         self._prices, self._costs = prices, costs
         self._offers: list[list[int]] = [offers.tolist() for offers in prices.offers]

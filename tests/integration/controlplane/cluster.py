@@ -32,6 +32,9 @@ POD_MAKERS = (
     *(f"/apis/apps/v1/{kind}" for kind in ("deployments", "replicasets", "statefulsets", "daemonsets")),
 )
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+CLUSTER_RBAC = tuple(f"/apis/rbac.authorization.k8s.io/v1/{kind}" for kind in ("clusterrolebindings", "clusterroles"))
+BOOTSTRAPPED = "kubernetes.io/bootstrapping"
+"""The API server labels the roles that it makes itself."""
 WEBHOOKS = tuple(
     f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations" for kind in ("mutating", "validating")
 )
@@ -215,7 +218,7 @@ class Cluster:
         return name
 
     async def reset(self) -> None:
-        """Take away what a test left: webhooks, APIServices, our objects, pods and what makes them, nodes, priority classes.
+        """Delete what a test left: webhooks, APIServices, roles, our objects, pods, their owners, nodes, priority classes.
 
         Finalizers are struck out, because whoever would have removed them has ended with the test.  Returns when none
         is left.  Namespaces from `create_namespace` are deleted too, and finish on their own (a real one takes five
@@ -231,6 +234,8 @@ class Cluster:
             await self._erase(collection)
         await self._erase(PODS, query="?gracePeriodSeconds=0")
         await self._erase(NODES)
+        for collection in CLUSTER_RBAC:
+            await self._erase(collection, keep=lambda obj: BOOTSTRAPPED in obj["metadata"].get("labels", {}))
         await self._erase(PRIORITY_CLASSES, keep=lambda obj: obj["metadata"]["name"].startswith("system-"))
         for namespace in self._namespaces:
             if await self.exists(f"{NAMESPACES}/{namespace}"):  # a test may have ended it

@@ -79,7 +79,7 @@ def import_pods(
     from kqueue.core.quota_requests import Counting
     from kqueue.errors import ConfigError
     from kqueue.jobs.switches import switches_from
-    from kqueue.manager.wiring.rules import copied_keys, counting
+    from kqueue.manager.rules import copied_keys, counting
     from kqueue.operations.importing.mapping import rules_in, rules_of_label
     from kqueue.operations.importing.plan import Settings
     from kqueue.runtime.loop import run

@@ -9,7 +9,9 @@ from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
-from kqueue.controllers.finalizers import FinalizerReconciler
+from kqueue.controllers import resources as kinds
+from kqueue.controllers.finalizers import FinalizerReconciler, enqueue_after_changes
+from kqueue.controllers.manager import Manager
 from kqueue.runtime.controller import Result
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.state.checks import missing_controller, missing_controller_message
@@ -74,3 +76,17 @@ def _lacks_condition(obj: wire.AdmissionCheck) -> bool:
     """Whether the controller is missing and the condition does not say so yet."""
     said = model.condition(obj.status.conditions, names.CONDITION_CONTROLLER_MISSING)
     return said is None and missing_controller(obj) is not None and obj.metadata.deletion_timestamp is None
+
+
+def setup(manager: Manager) -> None:
+    """Add the reconciler of AdmissionChecks."""
+    watch = manager.watches.checks
+    writer = manager.writer(kinds.ADMISSION_CHECKS, watch, wire.AdmissionCheck)
+    check = AdmissionCheckReconciler(
+        FinalizerReconciler(writer, manager.cache.quota.is_check_used),
+        writer,
+        manager.clock,
+        after=manager.timings.check_controller_missing_after,
+    )
+    checks = manager.controller("admission_check", check.reconcile, group_kind="AdmissionCheck.kueue.x-k8s.io")
+    enqueue_after_changes(manager, checks, watch)

@@ -14,7 +14,8 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.held_pods import HeldPods, Sweep, Why
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
-from kqueue.controllers.pod_writes import EVENT_HELD, GATED_INDEX, PodWrites
+from kqueue.controllers.manager import Manager
+from kqueue.controllers.pod_writes import EVENT_HELD, GATED_INDEX, PodWrites, make_pod_writes, watch_pods
 from kqueue.jobs import pod_group, rules
 from kqueue.jobs.pod_group import Trouble
 from kqueue.jobs.pod_view import ManagedPod
@@ -115,3 +116,20 @@ class AdmissionGates:
     def _tell(self, pod: ManagedPod, why: str, _age: float) -> None:
         message = f"Held by scheduling gate {names.ADMISSION_GATE} since {pod.created:%Y-%m-%dT%H:%M:%SZ}: {why}"
         self._writes.tell(pod, reason=EVENT_HELD, message=message, warning=True)
+
+
+def setup(manager: Manager) -> None:
+    """Add the sweep over pods that the admission gate holds, where pods are queued; it runs beside the controllers."""
+    watch, writes = manager.shared(watch_pods), manager.shared(make_pod_writes)
+    if watch is None or writes is None:
+        return
+    sweeper = AdmissionGates(
+        pods=watch.store,
+        writes=writes,
+        workloads=manager.watches.workloads.store,
+        manages=manager.manages,
+        switches=manager.switches,
+        sweep=manager.sweep(),
+        without_queue=manager.config.manage_jobs_without_queue_name,
+    )
+    manager.background.append(sweeper.run)

@@ -12,8 +12,10 @@ from enum import StrEnum
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.controllers.elastic_ungater import make_elastic_ungater
 from kqueue.controllers.held_pods import HeldPods, Sweep, Why
-from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.controllers.manager import Manager
+from kqueue.controllers.record import ObjectReference, Recorder, Reporter
 from kqueue.model import ElasticPod, PodView
 from kqueue.runtime.store import Store, split_key
 
@@ -88,3 +90,16 @@ class ElasticGates:
 def _held(view: PodView) -> list[bool]:
     pod = view.elastic
     return [True] if pod is not None and pod.gated and not pod.deleting else []
+
+
+def setup(manager: Manager) -> None:
+    """Add the sweep over gated pods of elastic jobs, which runs beside the controllers."""
+    ungater = manager.shared(make_elastic_ungater)
+    gates = ElasticGates(
+        pods=manager.watches.pods.store,
+        slices=ungater.slices,
+        standing=ungater.standing,
+        recorder=manager.recorder(Reporter.GATES),
+        sweep=manager.sweep(),
+    )
+    manager.background.append(gates.run)

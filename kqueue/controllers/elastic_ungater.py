@@ -19,7 +19,8 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.first_look import FirstLook
-from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.controllers.manager import Manager
+from kqueue.controllers.record import ObjectReference, Recorder, Reporter
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.controllers.short_stop import ShortStop
 from kqueue.controllers.topology_ungater import PATCHES_AT_ONCE
@@ -338,3 +339,41 @@ def _patch(workload: wire.Workload, pod: ElasticPod) -> Patch | None:
         "spec": {"schedulingGates": kept or None, **({"nodeSelector": selector} if selector else {})},
     }
     return patch
+
+
+_FIRST_PODS = 0.05
+"""Seconds in which pods of one job gather."""
+
+
+def make_elastic_ungater(manager: Manager) -> ElasticUngater:
+    """The elastic ungater of a process.  Reconcilers of jobs read the slices that it knows."""
+    return ElasticUngater(
+        client=manager.client,
+        workloads=manager.watches.workloads.store,
+        newest=manager.workload_writer.newest,
+        pods=manager.watches.pods.store,
+        clock=manager.clock,
+        expectation_timeout=manager.timings.expectation_timeout,
+        on_released=manager.counter.on_elastic_released,
+        recorder=manager.recorder(Reporter.GATES),
+        short_stop=manager.short_stop,
+    )
+
+
+def setup(manager: Manager) -> None:
+    """Add the elastic ungater, whatever the feature gate says: pods that were gated before it was off are released."""
+    ungater = manager.shared(make_elastic_ungater)
+    manager.on_lead.append(ungater.begin)
+    controller = manager.controller("elastic_ungater", ungater.reconcile, workers=8)
+
+    def on_pod(old: PodView | None, new: PodView | None) -> None:
+        siblings = ungater.observe_pod(old, new)
+        if siblings is not None:
+            controller.enqueue(siblings, after=_FIRST_PODS)
+
+    def on_workload(_old: wire.Workload | None, new: wire.Workload | None) -> None:
+        if new is not None and ungater.is_elastic(new):
+            controller.enqueue(model.siblings_key(new))
+
+    manager.watches.pods.subscribe(on_pod)
+    manager.watches.workloads.subscribe(on_workload)

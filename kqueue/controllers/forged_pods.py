@@ -22,8 +22,9 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.excess_pods import ExcessPods
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
-from kqueue.controllers.owners import Owners
-from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.controllers.manager import Manager
+from kqueue.controllers.owners import Owners, make_owners
+from kqueue.controllers.record import ObjectReference, Recorder, Reporter
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.controllers.short_stop import ShortStop
 from kqueue.errors import ForbiddenError, NotFoundError
@@ -196,3 +197,38 @@ def _unpaid_since(workload: wire.Workload) -> datetime | None:
 def _is_queued_through_pods(owner: Ancestor) -> bool:
     row = OWNERS.get((owner.gvk.group, owner.gvk.kind))
     return row is not None and row.through_pods
+
+
+def setup(manager: Manager) -> None:
+    """Add the reconciler of pods that run under a custom controller: each is read once when it begins to run."""
+    watches = manager.watches
+    forged = ForgedPods(
+        client=manager.client,
+        pods=watches.pods.store,
+        workloads=watches.workloads.store,
+        owners=manager.shared(make_owners),
+        manages=manager.manages,
+        clock=manager.clock,
+        recorder=manager.recorder(Reporter.GATES),
+        short_stop=manager.short_stop,
+        excess=ExcessPods(
+            pods=watches.pods.store,
+            charge=lambda pod, queue, amounts: manager.charge_pod(pod, queue, amounts),
+            release=lambda pod: manager.release_pod(pod),
+        ),
+        holding=manager.cache.held.holding,
+    )
+    controller = manager.controller("forged_pods", forged.reconcile, workers=4)
+
+    def on_pod(old: PodView | None, new: PodView | None) -> None:
+        before, after = (view and (view.custom_owner, view.bound) for view in (old, new))
+        seen = new if new is not None else old
+        if seen is not None and before != after and any(v is not None and v.custom_owner for v in (old, new)):
+            controller.enqueue(seen.key)
+
+    def on_workload(_old: wire.Workload | None, new: wire.Workload | None) -> None:
+        for pod in forged.pods_of(new) if new is not None else ():
+            controller.enqueue(pod)
+
+    watches.pods.subscribe(on_pod)
+    watches.workloads.subscribe(on_workload)

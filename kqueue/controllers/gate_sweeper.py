@@ -12,7 +12,8 @@ from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.held_pods import HeldPods, Sweep, Why
-from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.controllers.manager import Manager
+from kqueue.controllers.record import ObjectReference, Recorder, Reporter
 from kqueue.model import GangPod, PodView
 from kqueue.runtime.store import Store, split_key
 
@@ -110,3 +111,14 @@ def _owns(workload: wire.Workload, pod: GangPod) -> bool:
         return True
     assigned = next((a for a in admission.pod_set_assignments if a.name == pod.pod_set), None)
     return assigned is not None and assigned.topology_assignment is not None
+
+
+def setup(manager: Manager) -> None:
+    """Add the sweeper, which runs beside the controllers."""
+    sweeper = GateSweeper(
+        pods=manager.watches.pods.store,
+        workloads=manager.watches.workloads.store,
+        recorder=manager.recorder(Reporter.GATES),
+        sweep=manager.sweep(),
+    )
+    manager.background.append(sweeper.run)

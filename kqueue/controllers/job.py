@@ -6,7 +6,8 @@ stopped.  All that is remembered in between is which of our own writes the watch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import structlog
@@ -15,24 +16,35 @@ from cachetools import TTLCache
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.controllers.elastic_ungater import make_elastic_ungater
+from kqueue.controllers.handlers import enqueue_all, enqueue_namespace, if_changed
 from kqueue.controllers.job_slices import JobSlices
-from kqueue.controllers.job_workload import JobWorkload, is_owner, owner_key, was_started
+from kqueue.controllers.job_workload import OWNER_INDEX, JobWorkload, is_owner, owner_key, owner_keys, was_started
 from kqueue.controllers.job_writes import JobWrites, job_key
-from kqueue.controllers.owner_context import OwnerContext
-from kqueue.controllers.owners import Owners
+from kqueue.controllers.manager import Manager
+from kqueue.controllers.owned_jobs import CHILD_OF
+from kqueue.controllers.owner_context import OwnerContext, OwnerReports
+from kqueue.controllers.owners import Owners, make_owners
+from kqueue.controllers.ranks import owner_rank
 from kqueue.controllers.workload_steps import as_json
 from kqueue.errors import InvalidObjectError
 from kqueue.jobs import rules
 from kqueue.jobs.ancestry import Ancestor, AncestryError, MissingOwnerError
 from kqueue.jobs.infos import infos_at_stop
+from kqueue.jobs.job import BatchJob
 from kqueue.jobs.kind import JobKind, Refused
-from kqueue.runtime.controller import Result
+from kqueue.jobs.switches import Switches
+from kqueue.model import PodView
+from kqueue.runtime.controller import Controller, Result
 from kqueue.runtime.store import Store, split_key
+from kqueue.runtime.workqueue import Rank
 from kqueue.state import retention
 
 _log = structlog.get_logger(__name__)
 
 JSON = dict[str, Any]
+_PREBUILT = "prebuilt"
+"""Index of jobs by the Workload that was made for them beforehand."""
 _UNSEEN_SECONDS = 30.0
 """How often a job is looked at that no watch tells of, because it names no queue any more."""
 _MISSING_SECONDS = 60.0
@@ -381,3 +393,138 @@ class JobReconciler:
                 message = f"{self.kind.gvk.kind} {name} is gone"
                 await self._steps.finish(workload, names.REASON_OWNER_NOT_FOUND, message)
             await self._steps.release(workload)
+
+
+def setup(manager: Manager) -> None:
+    """Add one reconciler for each job kind that is on."""
+    for kind in manager.kinds:
+        _setup_kind(manager, kind)
+
+
+def _setup_kind(manager: Manager, kind: JobKind) -> None:
+    watches = manager.watches
+    seen = [watches.jobs[kind.framework]]
+    if kind.framework == BatchJob.framework:
+        seen += watches.child_jobs.values()
+    stores = [watch.store for watch in seen]
+    reconciler = _make_reconciler(manager, kind, stores)
+    controller = manager.controller(
+        kind.framework.replace("/", "_"),
+        reconciler.reconcile,
+        workers=16,
+        group_kind=f"{kind.gvk.kind}.{kind.gvk.group}",
+        rank_of=partial(_rank, manager.watches.workloads.store, kind, stores),
+    )
+    for store in stores:
+        store.add_index(_PREBUILT, lambda job: _prebuilt_keys(job, manager.switches))
+    _subscribe(manager, kind, stores, controller)
+
+
+def _make_reconciler(manager: Manager, kind: JobKind, stores: Sequence[Store[JSON]]) -> JobReconciler:
+    context = manager.owner_context(kind.framework)
+    writes = JobWrites(
+        kind=kind,
+        client=manager.client,
+        recorder=context.recorder,
+        clock=manager.clock,
+        short_stop=manager.short_stop,
+        echo_timeout=context.policy.echo_timeout,
+    )
+    workload = JobWorkload(
+        context,
+        kind=kind,
+        writes=writes,
+        pods_left=manager.pods_left,
+        reports=OwnerReports(
+            created=lambda seconds: manager.metrics.workload_created(job_kind=kind.gvk.kind, seconds=seconds)
+        ),
+    )
+    slices = JobSlices(
+        kind=kind,
+        workload=workload,
+        steps=context.steps,
+        writes=writes,
+        standing=manager.shared(make_elastic_ungater).standing,
+        switches=manager.switches,
+    )
+    return JobReconciler(
+        context,
+        kind=kind,
+        jobs=stores,
+        workload=workload,
+        slices=slices,
+        writes=writes,
+        owners=manager.shared(make_owners),
+    )
+
+
+def _rank(workloads: Store[wire.Workload], kind: JobKind, stores: Sequence[Store[JSON]], key: str) -> Rank:
+    """How soon the reconciler reads a job."""
+    job = next((job for job in (store.get(key) for store in stores) if job is not None), None)
+    owner = owner_key(kind.gvk.group, kind.gvk.kind, *split_key(key))
+    return owner_rank(
+        workloads.by_index(OWNER_INDEX, owner),
+        ended=job is None or kind.finished(job) is not None,
+        held_back=job is not None and kind.is_suspended(job),
+    )
+
+
+def _subscribe(manager: Manager, kind: JobKind, stores: Sequence[Store[JSON]], jobs: Controller) -> None:
+    """Read a job at its own events, and at events of everything that its next step depends on."""
+    watches, elastic = manager.watches, manager.shared(make_elastic_ungater)
+
+    def on_job(old: JSON | None, new: JSON | None) -> None:
+        meta = (new if new is not None else old or {})["metadata"]
+        jobs.enqueue(f"{meta['namespace']}/{meta['name']}")
+
+    def enqueue_owners(workload: wire.Workload) -> None:
+        for owner in owner_keys(workload):
+            group, owner_kind, namespace, name = owner.split("/")
+            if (group, owner_kind) == (kind.gvk.group, kind.gvk.kind):
+                jobs.enqueue(f"{namespace}/{name}")
+
+    def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
+        for workload in filter(None, (old, new)):
+            enqueue_owners(workload)
+        seen = new if new is not None else old
+        assert seen is not None
+        for key in _related(seen, stores):
+            jobs.enqueue(key)
+
+    def on_pod(old: PodView | None, new: PodView | None) -> None:
+        """The last pod of a Workload is gone: now its quota may be released.  Of an elastic job each pod counts."""
+        held = old.workload if old is not None else ""
+        if not held or (new is not None and new.workload == held):
+            return
+        if old is not None and old.elastic is not None:
+            for workload in elastic.slices(held):
+                enqueue_owners(workload)
+            return
+        only = watches.workloads.store.get(held)
+        if only is not None and not manager.pods_left(held):
+            enqueue_owners(only)
+
+    on_class = enqueue_all(jobs, *stores)
+    for store in stores:
+        store.subscribe(on_job)
+    watches.workloads.subscribe(on_workload)
+    watches.pods.subscribe(on_pod)
+    watches.workload_priorities.subscribe(on_class)
+    watches.priority_classes.subscribe(on_class)
+    watches.flavors.subscribe(if_changed(on_class))
+    watches.namespaces.subscribe(enqueue_namespace(jobs, *stores))
+
+
+def _related(workload: wire.Workload, stores: Sequence[Store[JSON]]) -> Iterator[str]:
+    """Keys of the jobs that name the Workload as prebuilt, and of the Jobs that its owner has made."""
+    meta = workload.metadata
+    parents = [owner.uid for owner in meta.owner_references if owner.controller]
+    for store in stores:
+        yield from store.keys_by_index(_PREBUILT, f"{meta.namespace}/{meta.name}")
+        for uid in parents:
+            yield from store.keys_by_index(CHILD_OF, uid)
+
+
+def _prebuilt_keys(job: JSON, switches: Switches) -> list[str]:
+    name = rules.prebuilt_name(job, switches)
+    return [f"{job['metadata']['namespace']}/{name}"] if name else []

@@ -31,7 +31,8 @@ from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
-from kqueue.controllers.record import ObjectReference, Recorder, workload_reference
+from kqueue.controllers.manager import Manager
+from kqueue.controllers.record import ObjectReference, Recorder, Reporter, workload_reference
 from kqueue.controllers.resources import PODS
 from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.core.topology import HOSTNAME, NodeFacts, Taint, stands_on
@@ -475,3 +476,47 @@ def _bears_taint(taint: Taint, tolerations: Iterable[wire_core.Toleration]) -> _
         return _Taints.NOT_BORNE
     forever = any(toleration.toleration_seconds is None for toleration in matching)
     return _Taints.BORNE if forever else _Taints.BORNE_FOR_A_TIME
+
+
+def setup(manager: Manager) -> None:
+    """Add the reconciler of failed hosts, where failed hosts are replaced."""
+    watches, config, window = manager.watches, manager.config, manager.timings.node_failure_pod_window
+    if not config.enabled("TASFailedNodeReplacement"):
+        return
+    health = NodeHealth(
+        client=manager.client,
+        nodes=watches.nodes.store,
+        pods=watches.pods.store,
+        writer=manager.workload_writer,
+        cache=manager.cache,
+        flavors=watches.flavors.store.get,
+        recorder=manager.recorder(Reporter.NODES),
+        clock=manager.clock,
+        switches=FailureSwitches(
+            on_pod_termination=config.enabled("TASReplaceNodeOnPodTermination"),
+            after_fixed_time=config.enabled("TASReplaceNodeDueToNotReadyOverFixedTime"),
+            on_taints=config.enabled("TASReplaceNodeOnNodeTaints"),
+        ),
+    )
+    controller = manager.controller("node_health", health.reconcile, workers=4)
+
+    def on_node(old: NodeFacts | None, new: NodeFacts | None) -> None:
+        for host in health.hosts_of_node_event(old, new):
+            controller.enqueue(host)
+
+    def on_pod(old: PodView | None, new: PodView | None) -> None:
+        for host in health.hosts_of_pod_event(old, new):
+            controller.enqueue(host, after=window)
+
+    def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
+        for host in health.observe_workload(old, new):
+            controller.enqueue(host, after=window)
+
+    def enqueue_failed_hosts() -> None:
+        for host in health.troubled_hosts():
+            controller.enqueue(host)
+
+    watches.nodes.subscribe(on_node)
+    watches.pods.subscribe(on_pod)
+    watches.workloads.subscribe(on_workload)
+    manager.on_lead.append(enqueue_failed_hosts)

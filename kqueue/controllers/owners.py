@@ -9,6 +9,7 @@ from cachetools import TTLCache
 
 from kqueue.clock import Clock
 from kqueue.controllers.children import may_be_child
+from kqueue.controllers.manager import Manager
 from kqueue.errors import NotFoundError
 from kqueue.jobs.ancestry import (
     Ancestor,
@@ -20,6 +21,7 @@ from kqueue.jobs.ancestry import (
     queued_controller,
 )
 from kqueue.jobs.fields import text
+from kqueue.jobs.registry import owner_kinds_for
 from kqueue.kinds import GroupKind
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
@@ -87,3 +89,15 @@ class Owners:
         owner = {"metadata": found["metadata"]}
         self._asked[group_kind, key] = owner
         return owner
+
+
+def make_owners(manager: Manager) -> Owners:
+    """The finder of a process, over the watches of the job kinds that are on."""
+    jobs = manager.watches.jobs
+    return Owners(
+        client=manager.client,
+        known=owner_kinds_for(manager.config.integrations),
+        stores={(kind.gvk.group, kind.gvk.kind): jobs[kind.framework].store for kind in manager.kinds},
+        manages_all=manager.config.manage_jobs_without_queue_name,
+        clock=manager.clock,
+    )

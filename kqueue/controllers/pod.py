@@ -9,21 +9,25 @@ import structlog
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
+from kqueue.controllers.handlers import if_changed
+from kqueue.controllers.job_workload import OWNER_INDEX, owner_key, owner_keys
+from kqueue.controllers.manager import Manager
 from kqueue.controllers.owner_context import NO_REPORTS, OwnerContext, OwnerReports
 from kqueue.controllers.pod_follow import PodFollow
-from kqueue.controllers.pod_writes import PodWrites
+from kqueue.controllers.pod_writes import PREBUILT_INDEX, PodWrites, make_pod_writes, pod_reports, watch_pods
+from kqueue.controllers.ranks import owner_rank
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.controllers.workload_steps import JSON, as_json
 from kqueue.errors import InvalidObjectError, NotFoundError
 from kqueue.jobs import pod_view, rules
 from kqueue.jobs.kind import Refused
-from kqueue.jobs.pod import PlainPod, stop_reason, to_stop
+from kqueue.jobs.pod import FRAMEWORK, PlainPod, stop_reason, to_stop
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
 from kqueue.jobs.workload import belongs, equivalent, spec_for, workload_for, workload_name_of
 from kqueue.runtime.controller import Result
 from kqueue.runtime.own_writes import OwnWrites
-from kqueue.runtime.store import split_key
+from kqueue.runtime.store import Store, split_key
+from kqueue.runtime.workqueue import Rank
 from kqueue.state import retention
 
 _log = structlog.get_logger(__name__)
@@ -391,3 +395,63 @@ def _is_over(workload: wire.Workload) -> bool:
 
 def _controls(pod: ManagedPod, workload: wire.Workload) -> bool:
     return any(owner.controller and owner.uid == pod.uid for owner in workload.metadata.owner_references)
+
+
+_LABEL_LOST_AFTER = 1.0
+"""Seconds after which a pod that its watch lost, and that still exists, is taken to have lost its label."""
+
+
+def setup(manager: Manager) -> None:
+    """Add the reconciler of pods that are queued alone, where pods are queued."""
+    watch, writes = manager.shared(watch_pods), manager.shared(make_pod_writes)
+    if watch is None or writes is None:
+        return
+    watches, store = manager.watches, watch.store
+    reconciler = PodReconciler(
+        manager.owner_context(FRAMEWORK),
+        writes=writes,
+        exists=lambda key: key in watches.pods.store,
+        reports=pod_reports(manager),
+    )
+    pods = manager.controller(
+        "pod",
+        reconciler.reconcile,
+        workers=16,
+        group_kind="Pod",
+        rank_of=lambda key: _rank(watches.workloads.store, store.get(key), key),
+    )
+
+    def on_pod(old: ManagedPod | None, new: ManagedPod | None) -> None:
+        if new is not None and (not new.group or (old is not None and not old.group)):
+            pods.enqueue(new.key)
+        if new is None and old is not None:
+            pods.enqueue(old.key, after=_LABEL_LOST_AFTER if old.group else 0.0)
+
+    def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
+        for workload in filter(None, (old, new)):
+            for pod in store.keys_by_index(PREBUILT_INDEX, model.workload_key(workload)):
+                pods.enqueue(pod)
+            for owner in owner_keys(workload):
+                api_group, kind, namespace, name = owner.split("/")
+                if (api_group, kind) == ("", "Pod"):
+                    pods.enqueue(f"{namespace}/{name}")
+
+    def on_class(_old: object, _new: object) -> None:
+        for pod in store.values():
+            if not pod.group:
+                pods.enqueue(pod.key)
+
+    watch.subscribe(on_pod)
+    watches.workloads.subscribe(on_workload)
+    watches.workload_priorities.subscribe(on_class)
+    watches.priority_classes.subscribe(on_class)
+    watches.flavors.subscribe(if_changed(on_class))
+
+
+def _rank(workloads: Store[wire.Workload], pod: ManagedPod | None, key: str) -> Rank:
+    """How soon the reconciler reads a pod that is queued alone; None: the pod is gone."""
+    return owner_rank(
+        workloads.by_index(OWNER_INDEX, owner_key("", "Pod", *split_key(key))),
+        ended=pod is None or pod.terminated or pod.deleting,
+        held_back=pod is not None and pod.gated,
+    )

@@ -5,16 +5,19 @@ A group is one unit per namespace and group name.  What is wrong with it is told
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import structlog
 
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.controllers.handlers import if_changed
+from kqueue.controllers.manager import Manager
 from kqueue.controllers.owner_context import NO_REPORTS, OwnerContext, OwnerReports
 from kqueue.controllers.pod_follow import PodFollow
-from kqueue.controllers.pod_writes import PodWrites
+from kqueue.controllers.pod_writes import GROUP_INDEX, PodWrites, make_pod_writes, pod_reports, watch_pods
+from kqueue.controllers.ranks import owner_rank
 from kqueue.controllers.record import workload_reference
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.controllers.workload_steps import JSON, as_json
@@ -22,12 +25,13 @@ from kqueue.errors import ApiError, NotFoundError
 from kqueue.jobs import pod_group, pod_group_state, pod_view, rules
 from kqueue.jobs.kind import Refused
 from kqueue.jobs.patch import Patch
-from kqueue.jobs.pod import stop_reason
+from kqueue.jobs.pod import FRAMEWORK, stop_reason
 from kqueue.jobs.pod_group import Composition, Match, Trouble
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.runtime.controller import Result
 from kqueue.runtime.own_writes import OwnWrites
 from kqueue.runtime.store import split_key
+from kqueue.runtime.workqueue import Rank
 from kqueue.state import retention, status
 
 _log = structlog.get_logger(__name__)
@@ -422,3 +426,68 @@ class PodGroupReconciler:
 def _began(kept: Sequence[ManagedPod]) -> bool:
     """Whether some member runs, so that the group cannot move to another queue."""
     return any(not pod.gated and not pod.terminated for pod in kept)
+
+
+_FIRST, _WINDOW = 0.05, 0.2
+"""Seconds in which events of one group gather: after quiet, and while further events come."""
+
+
+def setup(manager: Manager) -> None:
+    """Add the reconciler of groups of pods, where pods are queued."""
+    watch, writes = manager.shared(watch_pods), manager.shared(make_pod_writes)
+    if watch is None or writes is None:
+        return
+    watches, store = manager.watches, watch.store
+    reconciler = PodGroupReconciler(manager.owner_context(FRAMEWORK), writes=writes, reports=pod_reports(manager))
+    groups = manager.controller(
+        "pod_group",
+        reconciler.reconcile,
+        workers=8,
+        group_kind="Pod",
+        rank_of=lambda key: _rank(watches.workloads.store.get(key), store.by_index(GROUP_INDEX, key)),
+    )
+    gathering: dict[str, float] = {}
+    """Groups to the time of their last event."""
+
+    def gather(key: str) -> None:
+        now = manager.clock.monotonic()
+        quiet = now - gathering.get(key, float("-inf")) > _WINDOW
+        gathering[key] = now
+        groups.enqueue(key, after=_FIRST if quiet else _WINDOW)
+
+    def on_pod(old: ManagedPod | None, new: ManagedPod | None) -> None:
+        for pod in filter(None, (old, new)):
+            if pod.group:
+                gather(pod.group)
+        if new is None and old is not None and old.group and not store.keys_by_index(GROUP_INDEX, old.group):
+            gathering.pop(old.group, None)
+
+    def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
+        seen = new if new is not None else old
+        if seen is None:
+            return
+        key = model.workload_key(seen)
+        if store.keys_by_index(GROUP_INDEX, key) or (
+            seen.metadata.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true"
+        ):
+            reconciler.forget(key)
+            groups.enqueue(key)
+
+    def on_class(_old: object, _new: object) -> None:
+        for key in {pod.group for pod in store.values() if pod.group}:
+            groups.enqueue(key)
+
+    watch.subscribe(on_pod)
+    watches.workloads.subscribe(on_workload)
+    watches.workload_priorities.subscribe(on_class)
+    watches.priority_classes.subscribe(on_class)
+    watches.flavors.subscribe(if_changed(on_class))
+
+
+def _rank(workload: wire.Workload | None, members: Collection[ManagedPod]) -> Rank:
+    """How soon the reconciler reads a group of pods, whose Workload bears its name; None: it has none."""
+    return owner_rank(
+        [workload] if workload is not None else [],
+        ended=all(pod.terminated for pod in members),
+        held_back=any(pod.gated and not pod.deleting for pod in members),
+    )

@@ -16,7 +16,10 @@ from cachetools import TTLCache
 
 from kqueue.api import names
 from kqueue.clock import Clock, utc_text
-from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.controllers.manager import Manager
+from kqueue.controllers.owner_context import OwnerReports
+from kqueue.controllers.raw import RawObject, as_json
+from kqueue.controllers.record import ObjectReference, Recorder, job_controller
 from kqueue.controllers.resources import PODS
 from kqueue.controllers.short_stop import STOP_SECONDS, ShortStop
 from kqueue.errors import KqueueError, NotFoundError
@@ -25,9 +28,11 @@ from kqueue.jobs import rules
 from kqueue.jobs.fields import text, whole
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
 from kqueue.jobs.switches import Switches
+from kqueue.kinds import implies_pods
 from kqueue.runtime.client import Client, PatchType
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.own_writes import OwnWrites
+from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.store import Store, split_key
 
 _log = structlog.get_logger(__name__)
@@ -215,3 +220,42 @@ def _queue_of(pod: ManagedPod) -> str:
     """The LocalQueue that the pod names; empty: it names none."""
     name = rules.queue_name(pod.obj)
     return f"{split_key(pod.key)[0]}/{name}" if name else ""
+
+
+def watch_pods(manager: Manager) -> Reflector[RawObject, ManagedPod] | None:
+    """The watch of pods that are queued themselves, as whole objects; None where no kind on is queued through pods."""
+    frameworks, switches = manager.config.integrations.frameworks, manager.switches
+    if pods_kind.FRAMEWORK not in frameworks and not implies_pods(frameworks):
+        return None
+    return manager.watches.watch(
+        PODS,
+        RawObject,
+        lambda pod: managed_pod(as_json(pod), switches),
+        selector=f"{names.MANAGED_LABEL}=true",
+        suffix="-managed",
+    )
+
+
+def make_pod_writes(manager: Manager) -> PodWrites | None:
+    """The writer of a process; None where no pods are queued."""
+    watch = manager.shared(watch_pods)
+    if watch is None:
+        return None
+    return PodWrites(
+        client=manager.client,
+        pods=watch.store,
+        recorder=manager.recorder(job_controller(pods_kind.FRAMEWORK)),
+        switches=manager.switches,
+        clock=manager.clock,
+        strict=manager.config.enabled("RemoveFinalizersWithStrictPatch"),
+        short_stop=manager.short_stop,
+        echo_timeout=manager.timings.expectation_timeout,
+    )
+
+
+def pod_reports(manager: Manager) -> OwnerReports:
+    """What the reconcilers of pods report."""
+    return OwnerReports(
+        created=lambda seconds: manager.metrics.workload_created(job_kind="Pod", seconds=seconds),
+        started=manager.counter.on_started,
+    )

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
+from kqueue.controllers import resources as kinds
+from kqueue.controllers.manager import Manager
 from kqueue.core.fair_share import dominant_share
 from kqueue.core.quantity import clamp, format_quantity
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage
-from kqueue.runtime.controller import Result
+from kqueue.runtime.controller import Controller, Result
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
 from kqueue.state import status
@@ -286,3 +289,96 @@ def _shown(flavor: wire.FlavorUsage | wire.LocalFlavorUsage) -> Patch:
             shown["borrowed"] = str(resource.borrowed)
         resources.append(shown)
     return {"name": flavor.name, "resources": resources}
+
+
+class _Counts:
+    """Brings queues and cohorts to their reconcilers when their counts may have changed, in a window."""
+
+    def __init__(
+        self, manager: Manager, *, cluster_queues: Controller, cohorts: Controller, local_queues: Controller
+    ) -> None:
+        self._manager, self._queues, self._cache = manager, manager.queues, manager.cache
+        self._cluster_queues, self._cohorts, self._local_queues = cluster_queues, cohorts, local_queues
+
+    async def refresh_all(self) -> None:
+        """Refresh all counts."""
+        watches, after = self._manager.watches, self._window()
+        for name in self._cache.quota.queue_names():
+            self._cluster_queues.enqueue(name, after=after)
+        for name in watches.cohorts.store:
+            self._cohorts.enqueue(name, after=after)
+        for key in watches.local_queues.store:
+            self._local_queues.enqueue(key, after=after)
+
+    def refresh(self, local_queue: str, *cluster_queues: str | None) -> None:
+        """Refresh the counts of a LocalQueue, of these ClusterQueues (None is skipped), and of their cohorts."""
+        after = self._window()
+        self._local_queues.enqueue(local_queue, after=after)
+        for name in {name for name in cluster_queues if name is not None}:
+            self._cluster_queues.enqueue(name, after=after)
+            for cohort in self._cohorts_above(name):
+                self._cohorts.enqueue(cohort, after=after)
+
+    def on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
+        """Refresh the counts of the queues that a Workload waits in or holds quota in, before and now."""
+        for workload in filter(None, (old, new)):
+            local, admission = model.local_queue_key(workload), workload.status.admission
+            held_in = admission.cluster_queue if admission is not None else None
+            self.refresh(local, self._queues.cluster_queue_of(local), held_in)
+
+    def _window(self) -> float:
+        """Seconds from a change of a queue's counts until they are written."""
+        timings = self._manager.timings
+        return timings.status_refresh_loaded if self._manager.is_loaded() else timings.status_refresh_window
+
+    def _cohorts_above(self, cluster_queue: str) -> list[str]:
+        """The Cohorts whose share depends on the usage of a ClusterQueue; none while shares do not count."""
+        fair = self._manager.config.fair_sharing is not None
+        node = self._cache.quota.node_of(cluster_queue) if fair else None
+        above = [n.name for n in node.path_to_root() if n.is_cohort] if node is not None else []
+        return [name for name in above if name in self._manager.watches.cohorts.store]
+
+
+def setup(manager: Manager) -> None:
+    """Add the reconcilers of ClusterQueues, Cohorts and LocalQueues."""
+    watches, fair_sharing = manager.watches, manager.config.fair_sharing is not None
+    cluster_queue = ClusterQueueReconciler(
+        cluster_queues=watches.cluster_queues.store,
+        writer=manager.writer(kinds.CLUSTER_QUEUES, watches.cluster_queues, wire.ClusterQueue),
+        cache=manager.cache,
+        queues=manager.queues,
+        clock=manager.clock,
+        fair_sharing=fair_sharing,
+    )
+    cohort = CohortReconciler(
+        cohorts=watches.cohorts.store,
+        writer=manager.writer(kinds.COHORTS, watches.cohorts, wire.Cohort),
+        cache=manager.cache,
+        fair_sharing=fair_sharing,
+    )
+    local_queue = LocalQueueReconciler(
+        local_queues=watches.local_queues.store,
+        writer=manager.writer(kinds.LOCAL_QUEUES, watches.local_queues, wire.LocalQueue),
+        cache=manager.cache,
+        queues=manager.queues,
+        clock=manager.clock,
+        fair_usage=manager.fair_usage,
+    )
+    counts = _Counts(
+        manager,
+        cluster_queues=manager.controller(
+            "cluster_queue", cluster_queue.reconcile, group_kind="ClusterQueue.kueue.x-k8s.io"
+        ),
+        cohorts=manager.controller("cohort", cohort.reconcile, group_kind="Cohort.kueue.x-k8s.io"),
+        local_queues=manager.controller("local_queue", local_queue.reconcile, group_kind="LocalQueue.kueue.x-k8s.io"),
+    )
+    manager.on_lead.append(lambda: _read_former_usage(manager))
+    manager.on_configuration.append(counts.refresh_all)
+    manager.cache.held.on_unpaid = counts.refresh
+    watches.workloads.subscribe(counts.on_workload)
+
+
+def _read_former_usage(manager: Manager) -> None:
+    """Begin with the usage of LocalQueues that the leader before has written."""
+    if manager.fair_usage is not None:
+        manager.fair_usage.begin(manager.watches.local_queues.store.values(), manager.clock.now())

@@ -8,6 +8,20 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 
 
+class Reporter:
+    """Reporting controllers of events: scripts of the compatible system's users look for these names."""
+
+    SCHEDULER = "kueue-admission"
+    WORKLOADS = "kueue-workload-controller"
+    NODES = "tas-resource-flavor-controller"
+    GATES = "tas-topology-ungater"
+
+
+def job_controller(framework: str) -> str:
+    """The reporting controller of events about a kind of jobs."""
+    return f"{framework}-kueue-controller"
+
+
 class ObjectReference(NamedTuple):
     """What an event is about."""
 

@@ -15,16 +15,21 @@ from cachetools import TTLCache
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.controllers.handlers import enqueue_all, enqueue_namespace
+from kqueue.controllers.manager import Manager
 from kqueue.controllers.owner_context import NO_REPORTS, OwnerContext, OwnerReports
-from kqueue.controllers.pod_writes import PodWrites
+from kqueue.controllers.pod_writes import PodWrites, make_pod_writes, watch_pods
 from kqueue.controllers.record import ObjectReference
+from kqueue.controllers.resources import resource_of
+from kqueue.controllers.watches import queued
 from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, as_json
 from kqueue.errors import NotFoundError
 from kqueue.jobs import pod_group_state, rules
 from kqueue.jobs import stateful_set_plan as plan
+from kqueue.jobs.catalog import REVIEWED
 from kqueue.jobs.fields import labels_of, mapping, objects, text
 from kqueue.jobs.pod_view import ManagedPod
-from kqueue.jobs.stateful_set import GVK, is_ours, replicas
+from kqueue.jobs.stateful_set import FRAMEWORK, GVK, is_ours, replicas
 from kqueue.jobs.stateful_set_plan import Next
 from kqueue.jobs.workload import Priority
 from kqueue.runtime.controller import Result
@@ -300,3 +305,50 @@ class StatefulSetReconciler:
             uid=uid,
         )
         self._recorder.record(reference, reason=reason, message=message, warning=warning)
+
+
+_WINDOW = 0.05
+"""Seconds in which events of one StatefulSet's pods gather."""
+
+
+def setup(manager: Manager) -> None:
+    """Add the reconciler of StatefulSets, where they are on; their pods are queued themselves."""
+    pods, writes, config = manager.shared(watch_pods), manager.shared(make_pod_writes), manager.config
+    if FRAMEWORK not in config.integrations.frameworks or pods is None or writes is None:
+        return
+    watches = manager.watches
+    watch = watches.watch_owners(
+        resource_of(REVIEWED[FRAMEWORK]), selector=queued(manages_all=config.manage_jobs_without_queue_name)
+    )
+    reconciler = StatefulSetReconciler(
+        manager.owner_context(FRAMEWORK),
+        stateful_sets=watch.store,
+        pods=pods.store,
+        pod_writes=writes,
+        reports=OwnerReports(
+            created=lambda seconds: manager.metrics.workload_created(job_kind=GVK.kind, seconds=seconds)
+        ),
+    )
+    controller = manager.controller("statefulset", reconciler.reconcile, workers=8)
+
+    def on_stateful_set(old: JSON | None, new: JSON | None) -> None:
+        meta = (new if new is not None else old or {})["metadata"]
+        controller.enqueue(f"{meta['namespace']}/{meta['name']}")
+
+    def on_pod(old: ManagedPod | None, new: ManagedPod | None) -> None:
+        for pod in filter(None, (old, new)):
+            for name in owner_names(pod):
+                controller.enqueue(f"{split_key(pod.key)[0]}/{name}", after=_WINDOW)
+
+    def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
+        for workload in filter(None, (old, new)):
+            for key in owner_keys(workload):
+                controller.enqueue(key)
+
+    on_class = enqueue_all(controller, watch.store)
+    watch.subscribe(on_stateful_set)
+    pods.subscribe(on_pod)
+    watches.workloads.subscribe(on_workload)
+    watches.workload_priorities.subscribe(on_class)
+    watches.priority_classes.subscribe(on_class)
+    watches.namespaces.subscribe(enqueue_namespace(controller, watch.store))

@@ -16,9 +16,12 @@ from kqueue.api import names
 from kqueue.api.wire.meta import Struct
 from kqueue.clock import Clock
 from kqueue.controllers.leftovers import Leftover, Seen, of_pod
-from kqueue.controllers.record import ObjectReference, Recorder
+from kqueue.controllers.manager import Manager
+from kqueue.controllers.pod_writes import watch_pods
+from kqueue.controllers.record import ObjectReference, Recorder, job_controller
 from kqueue.controllers.resources import PODS
 from kqueue.errors import ApiError
+from kqueue.jobs.pod import FRAMEWORK
 from kqueue.runtime.resources import ResourceType
 
 _log = structlog.get_logger(__name__)
@@ -107,3 +110,17 @@ def _reference(resource: ResourceType, left: Leftover) -> ObjectReference:
     return ObjectReference(
         api_version=resource.api_version, kind=resource.kind, namespace=left.namespace, name=left.name, uid=left.uid
     )
+
+
+def setup(manager: Manager) -> None:
+    """Add the report on pods that were queued before and that no controller manages now, where no pods are queued."""
+    if manager.shared(watch_pods) is not None:
+        return
+    former = SwitchedOff(
+        manager.client.list_page,
+        recorder=manager.recorder(job_controller(FRAMEWORK)),
+        clock=manager.clock,
+        interval=10 * manager.timings.leaked_gate_sweep,
+        report=manager.metrics.leaked_gates,
+    )
+    manager.background.append(former.run)

@@ -21,7 +21,9 @@ from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.first_look import FirstLook
-from kqueue.controllers.record import Recorder, workload_reference
+from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX
+from kqueue.controllers.manager import Manager
+from kqueue.controllers.record import Recorder, Reporter, workload_reference
 from kqueue.controllers.resources import PODS
 from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.core.ranks import Member, OrderLost, RankRules, Release, left_over, releases
@@ -481,3 +483,63 @@ def _patch(pod: GangPod, release: Release, levels: Sequence[str]) -> dict[str, o
             "nodeSelector": dict(zip(levels, release.values, strict=True)),
         },
     }
+
+
+_FIRST_PODS = 0.05
+"""Seconds in which the first pods of a gang gather; later pods are collected for the ungater's window."""
+
+
+def make_ungater(manager: Manager) -> TopologyUngater:
+    """The ungater of a process."""
+    return TopologyUngater(
+        client=manager.client,
+        workloads=manager.workload_writer,
+        pods=manager.watches.pods.store,
+        host_of=manager.host_of,
+        recorder=manager.recorder(Reporter.GATES),
+        clock=manager.clock,
+        expectation_timeout=manager.timings.expectation_timeout,
+        on_released=manager.counter.on_released,
+        on_fallback=manager.metrics.rank_fallback,
+    )
+
+
+def setup(manager: Manager) -> None:
+    """Add the ungater.  Events of pods and Workloads make it read the Workload."""
+    watches, ungater = manager.watches, make_ungater(manager)
+    manager.steps.finished = ungater.finished
+    manager.on_lead.append(ungater.begin)
+    controller = manager.controller("topology_ungater", ungater.reconcile, workers=8)
+    quiet_since: dict[str, float] = {}
+
+    def on_pod(old: PodView | None, new: PodView | None) -> None:
+        key = ungater.observe_pod(old, new)
+        for workload in workloads_of(old, new) if key is not None else ():
+            enqueue(workload)
+
+    def workloads_of(old: PodView | None, new: PodView | None) -> list[str]:
+        """The Workload of a pod; all slices of an elastic job, because its pods do not name the newest one."""
+        seen = (new.gang if new is not None else None) or (old.gang if old is not None else None)
+        if seen is None:
+            return []
+        if seen.slice_name:
+            return list(watches.workloads.store.keys_by_index(SIBLINGS_INDEX, seen.siblings))
+        # A Workload that the watch brings later is read at its own event.
+        return [seen.workload] if seen.workload in watches.workloads.store else []
+
+    def enqueue(key: str) -> None:
+        now = manager.clock.monotonic()
+        window = manager.timings.ungater_window
+        quiet = now - quiet_since.get(key, float("-inf")) > window
+        quiet_since[key] = now
+        controller.enqueue(key, after=min(_FIRST_PODS, window) if quiet else window)
+
+    def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
+        if new is not None:
+            controller.enqueue(model.workload_key(new))
+        elif old is not None:
+            quiet_since.pop(model.workload_key(old), None)
+            ungater.forget(model.workload_key(old))
+
+    watches.pods.subscribe(on_pod)
+    watches.workloads.subscribe(on_workload)

@@ -11,9 +11,10 @@ import structlog
 
 from kqueue.api import names
 from kqueue.clock import Clock
+from kqueue.controllers.manager import Manager
 from kqueue.errors import ForbiddenError, KqueueError, NotFoundError
 from kqueue.jobs.ancestry import OwnerKind
-from kqueue.jobs.unmanaged import names_of_loose, remedy
+from kqueue.jobs.unmanaged import kinds_not_queued, names_of_loose, remedy
 from kqueue.runtime.client import Client
 from kqueue.runtime.deadline import within
 from kqueue.runtime.lane import Lane
@@ -81,3 +82,15 @@ class UnmanagedCensus:
                 remedy=remedy(gvk),
             )
         self._told[gvk.kind] = len(loose)
+
+
+def setup(manager: Manager) -> None:
+    """Add the count of objects that name a queue although their kind is off; it runs beside the controllers."""
+    census = UnmanagedCensus(
+        manager.client,
+        kinds_not_queued(manager.config.integrations),
+        clock=manager.clock,
+        interval=manager.timings.unmanaged_interval,
+        report=manager.metrics.unmanaged_labelled,
+    )
+    manager.background.append(census.run)

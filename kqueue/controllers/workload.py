@@ -5,8 +5,9 @@ What is decided is in `life_cycle`, what a waiting Workload is told in `explaini
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import structlog
 
@@ -15,21 +16,29 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
 from kqueue.clock import Clock
+from kqueue.config import Configuration, Timings
+from kqueue.config.policy import RequeuingStrategy
 from kqueue.controllers.blockers import Blockers
 from kqueue.controllers.explaining import Explainer, FirstWords
 from kqueue.controllers.life_cycle import LifeCycle, LifeRules, Step
-from kqueue.controllers.record import Recorder, record_waiting, workload_reference
+from kqueue.controllers.manager import KEYS_PER_TURN, Manager
+from kqueue.controllers.ranks import workload_rank
+from kqueue.controllers.record import Recorder, Reporter, record_waiting, workload_reference
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.errors import NotFoundError
+from kqueue.jobs.registry import owner_kinds_for
+from kqueue.model import PodView
 from kqueue.runtime.client import Client, Propagation
 from kqueue.runtime.controller import Result
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.status_writer import StatusWriter
-from kqueue.runtime.store import Store
+from kqueue.runtime.store import Store, split_key
 from kqueue.runtime.turns import Turns
 from kqueue.state import checks, requeueing, status
 from kqueue.state.cache import Cache
 from kqueue.state.queues import Queues
+from kqueue.state.readiness import ReadyRules
+from kqueue.state.requeueing import Backoff
 
 _log = structlog.get_logger(__name__)
 
@@ -243,3 +252,101 @@ def _changed(before: wire.Workload, after: wire.Workload, kind: str) -> Conditio
     if new is None or (old is not None and (old.status, old.reason) == (new.status, new.reason)):
         return None
     return new
+
+
+def life_rules(config: Configuration, timings: Timings) -> LifeRules:
+    """Times and limits of a Workload's life."""
+    owners = owner_kinds_for(config.integrations)
+    ready, kept = config.wait_for_pods_ready, config.object_retention_policies
+    strategy = ready.requeuing_strategy if ready is not None else RequeuingStrategy()
+    return LifeRules(
+        ready=ReadyRules(ready.timeout, ready.recovery_timeout or timedelta(0)) if ready is not None else None,
+        backoff=Backoff(strategy.backoff_base_seconds, strategy.backoff_max_seconds, strategy.backoff_limit_count),
+        keep_finished=kept.workloads.after_finished if kept is not None and kept.workloads is not None else None,
+        finish_orphans=config.enabled("FinishOrphanedWorkloads"),
+        abandoned=frozenset(of for of, kind in owners.items() if not kind.queued),
+        managed=frozenset(of for of, kind in owners.items() if kind.queued),
+        eviction_ended_after=timedelta(seconds=timings.eviction_ended_after),
+        keeps_gates=config.enabled("MultiKueueOrchestratedPreemption"),
+    )
+
+
+def make_reconciler(manager: Manager) -> WorkloadReconciler:
+    """The reconciler of a process."""
+    watches, config, timings = manager.watches, manager.config, manager.timings
+    return WorkloadReconciler(
+        WorkloadContext(
+            workloads=watches.workloads.store,
+            local_queues=watches.local_queues.store,
+            client=manager.client,
+            writer=manager.workload_writer,
+            cache=manager.cache,
+            queues=manager.queues,
+            namespace_labels=manager.namespace_labels,
+            recorder=manager.recorder(Reporter.WORKLOADS),
+            clock=manager.clock,
+        ),
+        settings=WorkloadSettings(
+            rules=life_rules(config, timings),
+            first_words=FirstWords(
+                after=timings.untried_told_after, at_once=config.enabled("UnadmittedWorkloadsExplicitStatus")
+            ),
+        ),
+        pods_left=manager.pods_left,
+        turns=manager.turns,
+    )
+
+
+def setup(manager: Manager) -> None:
+    """Add the reconciler of Workloads.  After a change of the configuration it reads every Workload."""
+    store, reconciler = manager.watches.workloads.store, make_reconciler(manager)
+    workloads = manager.controller(
+        "workload",
+        reconciler.reconcile,
+        workers=8,
+        group_kind="Workload.kueue.x-k8s.io",
+        rank_of=lambda key: workload_rank(store.get(key)),
+    )
+
+    def on_parked(keys: Collection[str]) -> None:
+        for key in reconciler.explainer.pending_notifications.among(keys):
+            if not reconciler.explainer.until_turn(key):  # else its own turn brings it
+                workloads.enqueue(key)
+
+    def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
+        seen = new if new is not None else old
+        if seen is not None:
+            workloads.enqueue(model.workload_key(seen))
+
+    def on_pod(old: PodView | None, new: PodView | None) -> None:
+        """The last pod of a Workload without an owner is gone: now its quota may be released."""
+        if new is not None and new.stray_of and (old is None or not old.stray_of):
+            _warn_of_stray(manager, new)
+        held = old.workload if old is not None else ""
+        if held and (new is None or new.workload != held) and not manager.pods_left(held):
+            workloads.enqueue(held)
+
+    async def enqueue_all() -> None:
+        for number, key in enumerate(list(store), start=1):
+            workloads.enqueue(key)
+            if number % KEYS_PER_TURN == 0:
+                await manager.clock.sleep(0)
+
+    manager.queues.on_parked = on_parked
+    manager.on_configuration.append(enqueue_all)
+    manager.watches.workloads.subscribe(on_workload)
+    manager.watches.pods.subscribe(on_pod)
+
+
+def _warn_of_stray(manager: Manager, view: PodView) -> None:
+    """Report a pod that names a Workload although no job controls the pod."""
+    workload = manager.watches.workloads.store.get(view.stray_of)
+    if workload is None or not manager.leads():
+        return
+    message = (
+        f"Pod {split_key(view.key)[1]} names this Workload by annotation {names.WORKLOAD_ANNOTATION}, but no "
+        "job controls the pod: it keeps no quota; delete the pod or take the annotation off"
+    )
+    manager.recorder(Reporter.WORKLOADS).record(
+        workload_reference(workload), reason=names.EVENT_STRAY_POD, message=message, warning=True, once=True
+    )

@@ -7,7 +7,8 @@ from typing import Any
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.controllers.record import Recorder, workload_reference
+from kqueue.controllers.manager import KEYS_PER_TURN, Manager
+from kqueue.controllers.record import Recorder, Reporter, workload_reference
 from kqueue.runtime.controller import Result
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
@@ -57,3 +58,36 @@ class WorkloadPriorityReconciler:
             if found is not None and found.value != workload.spec.priority:
                 return {"spec": {"priority": found.value}}
         return None
+
+
+def setup(manager: Manager) -> None:
+    """Add the reconciler.  A class with another value makes it read the Workloads of the class."""
+    workloads, classes = manager.watches.workloads, manager.watches.workload_priorities
+    workloads.store.add_index(PRIORITY_CLASS_INDEX, priority_class_keys)
+    reconciler = WorkloadPriorityReconciler(
+        classes=classes.store, writer=manager.workload_writer, recorder=manager.recorder(Reporter.WORKLOADS)
+    )
+    priorities = manager.controller("workload_priority", reconciler.reconcile, workers=4)
+
+    async def enqueue_workloads(name: str) -> Result:
+        for number, key in enumerate(list(workloads.store.keys_by_index(PRIORITY_CLASS_INDEX, name)), start=1):
+            workload = workloads.store.get(key)
+            if workload is not None and reconciler.is_stale(workload):
+                priorities.enqueue(key)
+            if number % KEYS_PER_TURN == 0:
+                await manager.clock.sleep(0)
+        return Result()
+
+    changed = manager.controller("workload_priority_class", enqueue_workloads)
+
+    def on_class(old: wire.WorkloadPriorityClass | None, new: wire.WorkloadPriorityClass | None) -> None:
+        if new is not None and (old is None or old.value != new.value):
+            changed.enqueue(new.metadata.name)
+
+    def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
+        """A Workload that was made while its class changed may have the former value."""
+        if old is None and new is not None and reconciler.is_stale(new):
+            priorities.enqueue(model.workload_key(new))
+
+    classes.subscribe(on_class)
+    workloads.subscribe(on_workload)

@@ -75,13 +75,13 @@ class WorkloadSteps:
         recorder: Recorder,
         switches: Switches,
         clock: Clock,
-        finished: Callable[[wire.Workload, Mapping[str, int]], status.Patch] = lambda _workload, _ended: {},
     ) -> None:
-        """`finished(workload, ended)`: status fields that go with so many pods per pod set having ended for good."""
         self._client, self._writer, self._recorder, self._clock = client, writer, recorder, clock
-        self._flavors, self._switches, self._finished = referred.flavors, switches, finished
+        self._flavors, self._switches = referred.flavors, switches
         self._workload_priorities, self._pod_priorities = referred.workload_priorities, referred.pod_priorities
         self._recreations = Recreations(clock)
+        self.finished: Callable[[wire.Workload, Mapping[str, int]], status.Patch] = lambda _workload, _ended: {}
+        """`finished(workload, ended)`: status fields to write when so many pods per pod set have ended for good."""
         self.on_given_up: Callable[[], None] = lambda: None
         """Called when a Workload is switched off because it was made anew too often."""
 
@@ -333,7 +333,7 @@ class WorkloadSteps:
         entries = [{"name": name, "count": count} for name, count in sorted(wanted.items())]
         await self._writer.write(
             model.workload_key(workload),
-            lambda w: {"status": {"reclaimablePods": entries or None, **self._finished(w, wanted)}},
+            lambda w: {"status": {"reclaimablePods": entries or None, **self.finished(w, wanted)}},
         )
         return True
 

@@ -1,5 +1,5 @@
 """The processes that serve a cluster: the controller and the webhooks.
 
-`operator.py` puts a controller's parts together, `process.py` runs them until a signal comes, and
-`wiring` has one module for each part.  The command line starts these processes.
+`operator.py` puts a controller process together, `process.py` runs it until a signal comes, `controllers.py` lists the
+controllers, and `controller_manager.py` holds what they share.  The command line starts these processes.
 """

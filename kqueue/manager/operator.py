@@ -18,10 +18,14 @@ from kqueue.clock import Clock
 from kqueue.config import Configuration, Timings
 from kqueue.controllers.intake import Intake, IntakeSettings, IntakeState
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_keys
-from kqueue.jobs.registry import kinds_for
-from kqueue.jobs.stateful_set import FRAMEWORK as STATEFUL_SET
+from kqueue.controllers.manager import KEYS_PER_TURN
+from kqueue.controllers.record import Reporter
+from kqueue.manager import rules
+from kqueue.manager.controller_manager import ControllerManager
+from kqueue.manager.controllers import SETUPS
 from kqueue.manager.gauges import QueueGauges, cohorts_above
-from kqueue.manager.telemetry import NODES, CycleObserver, describe_objects
+from kqueue.manager.leadership import Leadership
+from kqueue.manager.telemetry import CycleObserver, describe_objects
 from kqueue.manager.tracing import WorkloadTracer
 from kqueue.manager.upkeep import (
     STANDING_INDEX,
@@ -33,20 +37,10 @@ from kqueue.manager.upkeep import (
     QuickAuditor,
     RoomGauges,
 )
-from kqueue.manager.wiring import rules
-from kqueue.manager.wiring.core import make_core
-from kqueue.manager.wiring.jobs import make_jobs, make_steps
-from kqueue.manager.wiring.pods import make_pods, pods_as
-from kqueue.manager.wiring.priorities import make_priorities
-from kqueue.manager.wiring.shared import AT_ONCE, Wiring
-from kqueue.manager.wiring.stateful_sets import make_stateful_sets
-from kqueue.manager.wiring.topology import make_node_health, make_second_pass, make_ungater
-from kqueue.manager.wiring.watches import make_watches
 from kqueue.observe import Checks, LoopProbe, Metrics, Traces
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Controller, Result
 from kqueue.runtime.deadline import within
-from kqueue.runtime.leader import ElectionSettings, LeaderElection, unique_identity
 from kqueue.runtime.loop import freeze_after_sync
 from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.supervision import Supervisor, guarded
@@ -84,83 +78,19 @@ class Operator:
         parts: Iterable[str] = PARTS,
     ) -> None:
         self.client, self.config, self.timings, self.clock = client, config, timings, clock
-        self.metrics, self.checks = metrics, checks
-        if config.leader_election.leader_elect:
-            metrics.leading(config.leader_election.resource_name, leads=False)
-        self.parts = frozenset(parts)
-        self.lease: LeaderElection | None = None
-        """What this process competes for; None without leader election, and before every watch has synced."""
+        self.metrics, self.checks, self.parts = metrics, checks, frozenset(parts)
+        self.leadership = Leadership(client, config, clock=clock, metrics=metrics)
+        self.ready, self.may_write = self.leadership.ready, self.leadership.may_write
         self.synced = asyncio.Event()
         """Set when every watch has brought its initial state, those aside whose kind the API server does not serve."""
-        self.ready = asyncio.Event()
-        """Set when this process leads and works."""
-        self._kinds = kinds_for(config.integrations)
-        self.watches = make_watches(
-            client,
-            self._kinds,
-            clock=clock,
-            timings=timings,
-            manages_all=config.manage_jobs_without_queue_name,
-            pods_as=pods_as(config) if "jobs" in self.parts else None,
-            stateful_sets="jobs" in self.parts and STATEFUL_SET in config.integrations.frameworks,
+        self.manager = ControllerManager(
+            self.leadership, config=config, timings=timings, metrics=metrics, parts=self.parts, wake=self._wake
         )
-        self.wiring = wiring = Wiring(
-            client=client.fenced(self.may_write),
-            config=config,
-            timings=timings,
-            clock=clock,
-            metrics=metrics,
-            watches=self.watches,
-            leads=self.ready.is_set,
-            wake=self._wake,
-        )
-        self.cache, self.queues, self.second_pass = wiring.cache, wiring.queues, wiring.second_pass
-        self.fair_usage = wiring.fair_usage
-        self._observer = CycleObserver(metrics, wiring.events, clock, wiring.order)
-        self.loop = SchedulingLoop(
-            SchedulingState(
-                cache=wiring.cache,
-                queues=wiring.queues,
-                second_pass=wiring.second_pass,
-                preemptions=wiring.preemptions,
-                quarantine=wiring.quarantine,
-                tries=wiring.tries,
-                fair_usage=wiring.fair_usage,
-            ),
-            Lookups(
-                namespace_labels=wiring.namespace_labels,
-                host_of=wiring.host_of,
-                look_at_parked=self._look_at_parked,
-            ),
-            writer=wiring.workload_writer,
-            observer=self._observer,
-            clock=clock,
-            settings=rules.loop_settings(config, timings),
-            turns=wiring.turns,
-        )
-        wiring.quiet_for = lambda: self.loop.quiet_for
-        wiring.is_loaded = lambda: self.loop.is_loaded
-        self._intake = Intake(
-            IntakeState(
-                cache=wiring.cache,
-                queues=wiring.queues,
-                fair_usage=wiring.fair_usage,
-                quarantine=wiring.quarantine,
-            ),
-            namespace_labels=wiring.namespace_labels,
-            wake=self._wake,
-            clock=clock,
-            settings=IntakeSettings(
-                flush_window=timings.queue_flush_window,
-                node_window=timings.node_event_window,
-                foreign_drain=timings.foreign_pod_drain,
-                order=wiring.order,
-                waits_for_ready=rules.blocks_admission(config),
-            ),
-            tries=lambda: self.loop.busy,
-        )
-        wiring.preemptions.on_ended = self._intake.on_claim_ended
-        wiring.charge_pod, wiring.release_pod = self._intake.charge_pod, self._intake.release_pod
+        self.watches, self.cache, self.queues = self.manager.watches, self.manager.cache, self.manager.queues
+        self._observer = CycleObserver(metrics, self.manager.events, clock, self.manager.order)
+        self.loop = _make_loop(self.manager, self._observer, self._look_at_parked)
+        self._intake = _make_intake(self.manager, busy=lambda: self.loop.busy)
+        self._connect()
         self._auditor = self._make_auditor()
         self.supervisor = Supervisor(clock)
         self._probe = LoopProbe(
@@ -169,10 +99,20 @@ class Operator:
         self._surrounded: Controller | None = None
         self.metrics.cohorts_above = self._cohorts_above
         shown = config.metrics.local_queue_metrics.local_queue_selector
-        describe_objects(metrics, self.watches, shown, has_members=wiring.cache.quota.has_members)
+        describe_objects(metrics, self.watches, shown, has_members=self.cache.quota.has_members)
         self._subscribe_intake()
-        self._make_controllers()
+        for part, setups in SETUPS.items():
+            if part in self.parts:
+                self.manager.setup(*setups)
         self._add_checks()
+
+    def _connect(self) -> None:
+        """Give the manager what only the loop and the intake know."""
+        manager, loop, intake = self.manager, self.loop, self._intake
+        manager.quiet_for = lambda: loop.quiet_for
+        manager.is_loaded = lambda: loop.is_loaded
+        manager.preemptions.on_ended = intake.on_claim_ended
+        manager.charge_pod, manager.release_pod = intake.charge_pod, intake.release_pod
 
     def _wake(self) -> None:
         self.loop.wake()
@@ -195,7 +135,7 @@ class Operator:
         watches.local_queues.subscribe(intake.on_local_queue)
         watches.pods.subscribe(intake.on_pod)
         watches.workloads.subscribe(intake.on_workload)
-        watches.workloads.subscribe(self.wiring.counter.on_workload)
+        watches.workloads.subscribe(self.manager.counter.on_workload)
         watches.workloads.store.add_index(OWNER_INDEX, owner_keys)
         watches.workloads.store.add_index(STANDING_INDEX, model.standing)
 
@@ -207,7 +147,7 @@ class Operator:
         workloads.add_index(_BY_RUNTIME_CLASS, model.runtime_classes)
 
         if "scheduler" in self.parts:
-            self._surrounded = self.wiring.controller("requests", self._take_in)
+            self._surrounded = self.manager.controller("requests", self._take_in)
 
         def again(index: str, value: str | None) -> None:
             if value is not None and self._surrounded is not None:
@@ -243,29 +183,14 @@ class Operator:
             except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
                 _log.exception("workload could not be taken in", workload=key)
             queue.done(key)
-            if number % AT_ONCE == 0:
+            if number % KEYS_PER_TURN == 0:
                 await self.clock.sleep(0)
-
-    def _make_controllers(self) -> None:
-        wiring = self.wiring
-        if "core" in self.parts:
-            make_core(wiring)
-            make_priorities(wiring)
-        ungater = make_ungater(wiring) if "topology" in self.parts else None
-        if "jobs" in self.parts:
-            steps = make_steps(wiring, ungater)
-            make_jobs(wiring, self._kinds, steps)
-            make_stateful_sets(wiring, steps, make_pods(wiring, steps))
-        if "topology" in self.parts and self.config.enabled("TASFailedNodeReplacement"):
-            make_node_health(wiring)
-        if "scheduler" in self.parts:
-            make_second_pass(wiring)
 
     def _add_checks(self) -> None:
         for name, watch in self.watches.named().items():
             self.checks.add(f"watch-{name}", self._watch_check(watch))
             self.metrics.watch_age(name, partial(_age, watch))
-        self.checks.add("lease", lambda: self.lease.trouble() if self.lease is not None else None)
+        self.checks.add("lease", self.leadership.trouble)
         self.checks.add("parts", self._check_parts)
         self.checks.add("loop", self._check_loop)
 
@@ -304,16 +229,20 @@ class Operator:
             async with asyncio.TaskGroup() as tasks:
                 for watch in self.watches.all():
                     tasks.create_task(watch.run())
-                beside = {"probe": self._probe.run, "events": self.wiring.recorder.run, "gauges": self._keep_gauges}
+                beside = {
+                    "probe": self._probe.run,
+                    "events": self.manager.event_recorder.run,
+                    "gauges": self._keep_gauges,
+                }
                 for name, part in beside.items():
                     tasks.create_task(self.supervisor.run(name, part))
-                tasks.create_task(self._compete())
+                tasks.create_task(self.leadership.compete(sync=self._sync, lead=self._lead, succeed=self._succeed))
         finally:
             await self._intake.close()
 
     async def finish(self) -> None:
         """Write the last events, when `run` has ended."""
-        await self.wiring.recorder.finish(self.timings.event_farewell)
+        await self.manager.event_recorder.finish(self.timings.event_farewell)
 
     async def _sync(self) -> None:
         """Return when every watch has brought its initial state."""
@@ -322,30 +251,6 @@ class Operator:
         freeze_after_sync()
         self.synced.set()
         _log.info("every watch has synced", watches=len(self.watches.all()))
-
-    async def _compete(self) -> None:
-        """Lead when it may; the lease is watched while the caches are being filled, and taken when they are."""
-        election = self.config.leader_election
-        if not election.leader_elect:
-            await self._sync()
-            await self._lead()
-            return
-        self.lease = lease = LeaderElection(
-            self.client,
-            ElectionSettings(
-                name=election.resource_name,
-                namespace=election.resource_namespace,
-                identity=unique_identity(),
-                lease_duration=election.lease_duration.total_seconds(),
-                renew_deadline=election.renew_deadline.total_seconds(),
-                retry_period=election.retry_period.total_seconds(),
-            ),
-            clock=self.clock,
-            on_change=lambda leads: self.metrics.leading(election.resource_name, leads=leads),
-        )
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._sync())
-            await lease.run(self._succeed, when=self.synced)
 
     async def _succeed(self) -> None:
         """Lead after somebody else may have: first know all that was written before."""
@@ -361,13 +266,6 @@ class Operator:
             _log.info("caches are up to date", seconds=round(self.clock.monotonic() - began, 3))
         await self._lead()
 
-    def may_write(self) -> bool:
-        """Whether this process leads at this moment, by the clock: asked before each write.
-
-        One that was stopped for longer than its lease and goes on does not write, although nobody has told it yet.
-        """
-        return self.lease.leading if self.lease is not None else not self.config.leader_election.leader_elect
-
     def _drain_for(self) -> float:
         return self.timings.drain if self.may_write() else _DRAIN_WITHOUT_LEASE
 
@@ -375,13 +273,13 @@ class Operator:
         """All that writes.  Keys that were queued while following are worked off now."""
         await self._build_tables()
         await self._take_in_surrounded()
-        for begin in self.wiring.on_lead:
+        for begin in self.manager.on_lead:
             guarded("beginning to lead", begin)
         self.loop.drain_for = self._drain_for
-        for controller in self.wiring.controllers:
+        for controller in self.manager.controllers:
             controller.drain_for = self._drain_for
-        work = {controller.name: controller.run for controller in self.wiring.controllers}
-        work |= {f"background {number}": run for number, run in enumerate(self.wiring.background)}
+        work = {controller.name: controller.run for controller in self.manager.controllers}
+        work |= {f"background {number}": run for number, run in enumerate(self.manager.background)}
         if "scheduler" in self.parts:
             work["scheduling"] = self.loop.run
             self.loop.wake()
@@ -418,22 +316,22 @@ class Operator:
                 clock=self.clock,
                 workload=workloads.get,
                 fair_sharing=self.config.fair_sharing is not None,
-                fair_usage=self.fair_usage,
+                fair_usage=self.manager.fair_usage,
             ),
-            nodes=NodeGauges(self.metrics, ledger, self.wiring.events.by(NODES)),
+            nodes=NodeGauges(self.metrics, ledger, self.manager.events.by(Reporter.NODES)),
             foreign=ForeignGauges(self.metrics, ledger, self.clock),
             room=RoomGauges(self.metrics, self.cache, self.clock),
             pods=PodGauges(
                 self.metrics,
                 self.clock,
-                workloads=self.wiring.with_unbound_pods,
-                not_running=self.wiring.not_running,
+                workloads=self.manager.with_unbound_pods,
+                not_running=self.manager.not_running,
             ),
         )
         await self.synced.wait()
         while True:
             await self.clock.sleep(max(1.0, self.timings.metrics_cache))
-            self.metrics.quarantined(self.wiring.quarantine.by_queue())
+            self.metrics.quarantined(self.manager.quarantine.by_queue())
             await gauges.refresh(self.watches.local_queues.store.values(), workloads.values(), tell=self.ready.is_set())
 
     async def _keep_auditing(self) -> None:
@@ -446,7 +344,7 @@ class Operator:
         quick = QuickAuditor(
             cache=self.cache,
             queues=self.queues,
-            quarantine=self.wiring.quarantine,
+            quarantine=self.manager.quarantine,
             workloads=self.watches.workloads.store,
             auditor=self._auditor,
         )
@@ -458,6 +356,51 @@ class Operator:
         watches = self.watches
         told = Told(nodes=watches.nodes.store, pods=watches.pods.store, workloads=watches.workloads.store)
         return Auditor(cache=self.cache, told=told, intake=self._intake, metrics=self.metrics, clock=self.clock)
+
+
+def _make_loop(
+    manager: ControllerManager, observer: CycleObserver, look_at_parked: Callable[..., int]
+) -> SchedulingLoop:
+    return SchedulingLoop(
+        SchedulingState(
+            cache=manager.cache,
+            queues=manager.queues,
+            second_pass=manager.second_pass,
+            preemptions=manager.preemptions,
+            quarantine=manager.quarantine,
+            tries=manager.tries,
+            fair_usage=manager.fair_usage,
+        ),
+        Lookups(namespace_labels=manager.namespace_labels, host_of=manager.host_of, look_at_parked=look_at_parked),
+        writer=manager.workload_writer,
+        observer=observer,
+        clock=manager.clock,
+        settings=rules.loop_settings(manager.config, manager.timings),
+        turns=manager.turns,
+    )
+
+
+def _make_intake(manager: ControllerManager, *, busy: Callable[[], float]) -> Intake:
+    config, timings = manager.config, manager.timings
+    return Intake(
+        IntakeState(
+            cache=manager.cache,
+            queues=manager.queues,
+            fair_usage=manager.fair_usage,
+            quarantine=manager.quarantine,
+        ),
+        namespace_labels=manager.namespace_labels,
+        wake=manager.wake,
+        clock=manager.clock,
+        settings=IntakeSettings(
+            flush_window=timings.queue_flush_window,
+            node_window=timings.node_event_window,
+            foreign_drain=timings.foreign_pod_drain,
+            order=manager.order,
+            waits_for_ready=rules.blocks_admission(config),
+        ),
+        tries=busy,
+    )
 
 
 def _age(watch: Reflector[Any, Any]) -> float | None:

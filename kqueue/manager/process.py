@@ -203,7 +203,7 @@ async def _frame(
 def _custom_labels(configuration: Configuration) -> dict[Kind, list[CustomLabel]]:
     if not configuration.metrics.custom_labels:
         return {}
-    from kqueue.manager.wiring.rules import custom_labels
+    from kqueue.manager.rules import custom_labels
 
     return custom_labels(configuration)
 

@@ -11,7 +11,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.config.selector import LabelSelector
-from kqueue.controllers.record import ObjectReference, record_waiting, workload_reference
+from kqueue.controllers.record import ObjectReference, Reporter, record_waiting, workload_reference
 from kqueue.core.decision import Admit, Phase, Retargeted
 from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.core.preemption import Target
@@ -19,19 +19,6 @@ from kqueue.core.topology import HOSTNAME
 from kqueue.core.workload import Admission
 from kqueue.observe import EventRecorder, Kind, LocalQueueMetrics, Metrics, Traces
 from kqueue.runtime.reflector import Reflector
-
-SCHEDULER, WORKLOADS, NODES, GATES = (
-    "kueue-admission",
-    "kueue-workload-controller",
-    "tas-resource-flavor-controller",
-    "tas-topology-ungater",
-)
-"""Who events are from (reportingController): names that scripts of the compatible system's users look for."""
-
-
-def job_controller(framework: str) -> str:
-    """Who events of a kind of jobs are from."""
-    return f"{framework}-kueue-controller"
 
 
 class Described(Protocol):
@@ -96,7 +83,7 @@ def describe_objects(
 class Events:
     """Recorder over the event recorder of `observe`."""
 
-    def __init__(self, recorder: EventRecorder, controller: str = SCHEDULER) -> None:
+    def __init__(self, recorder: EventRecorder, controller: str = Reporter.SCHEDULER) -> None:
         """`controller` is who events are from (reportingController)."""
         self._recorder, self._controller = recorder, controller
 

@@ -18,7 +18,7 @@ from kqueue.api import names
 from kqueue.clock import Clock
 from kqueue.config import Configuration
 from kqueue.errors import ApiError, ConfigError, KqueueError, NotFoundError
-from kqueue.manager.wiring.explaining import make_explainer
+from kqueue.manager.explaining import make_explainer
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.certificate_keeper import CertificateKeeper
 from kqueue.runtime.certificate_secret import MemoryShelf, SecretShelf

@@ -72,7 +72,7 @@ class Store(Generic[V]):
         `values` must depend on nothing but the view.  Present objects are indexed at once.
 
         Raises:
-            ValueError: the index exists (a bug in the wiring).
+            ValueError: the index exists (a bug of the caller).
         """
         if name in self._indexes:
             raise ValueError(f"index {name!r} of {self._name} exists already")

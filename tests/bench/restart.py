@@ -101,7 +101,7 @@ async def quiet(operator: Operator, writes: Writes, seconds: float = QUIET) -> f
     last, seen = time.time(), (-1, -1)
     async with asyncio.timeout(PATIENCE):
         while True:
-            idle = all(controller.queue.idle for controller in operator.wiring.controllers)
+            idle = all(controller.queue.idle for controller in operator.manager.controllers)
             now = (operator.loop.cycles, writes.requests)
             if not idle or now != seen:
                 last, seen = time.time(), now

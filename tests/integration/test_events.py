@@ -75,7 +75,7 @@ async def until_written(road: Road, reason: str, process: Running, *, after: str
     about = ObjectReference("batch/v1", "Job", "waits", road.namespace, job["metadata"]["uid"])
     async with asyncio.timeout(30):
         while True:
-            process.operator.wiring.events.record(about, reason=reason, message="a sentence")
+            process.operator.manager.events.record(about, reason=reason, message="a sentence")
             await asyncio.sleep(0.3)
             listed = await road.cluster.get(f"/api/v1/namespaces/{road.namespace}/events")
             found: list[Object] = [e for e in listed["items"] if e["reason"] == reason]

@@ -169,7 +169,7 @@ async def test_a_released_pod_that_no_node_takes_is_seen(either_plane: Plane) ->
         answer = await explanation(road, "wide")
         code, page, _ = await command(either_plane, "job/wide", "-n", road.namespace)
         in_two_minutes = FakeClock(datetime.now(UTC) + timedelta(minutes=2))
-        verdict = await Tenants(process.operator.wiring.client, in_two_minutes).pods()
+        verdict = await Tenants(process.operator.manager.client, in_two_minutes).pods()
 
     (refused,) = [pod for pod in listed["items"] if scheduled(pod, "False")]
     name = refused["metadata"]["name"]

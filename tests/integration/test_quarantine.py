@@ -54,7 +54,7 @@ async def test_a_workload_that_breaks_the_planner_stops_nobody(
                 await teams.submit(f"behind-{number}", queue="red", pods=2, run_seconds=1)
                 await teams.submit(f"beside-{number}", queue="blue", pods=2, run_seconds=1)
             await teams.until_complete(*(f"{where}-{n}" for n in range(3) for where in ("behind", "beside")))
-            process.operator.metrics.quarantined(process.operator.wiring.quarantine.by_queue())
+            process.operator.metrics.quarantined(process.operator.manager.quarantine.by_queue())
             page = process.operator.metrics.render_now().decode()
             waiting = await teams.workload_of("bad")
             notes = await teams.events_of("bad", "Quarantined")
@@ -69,4 +69,4 @@ async def test_a_workload_that_breaks_the_planner_stops_nobody(
     assert all("ZeroDivisionError: planted" in note and "kqueue.dev/try-again" in note for note in notes)
     assert len(notes) == 1
     assert not has(waiting, "QuotaReserved")
-    assert process.operator.wiring.quarantine.by_queue() == {}
+    assert process.operator.manager.quarantine.by_queue() == {}

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.manager.wiring.explaining import make_explainer
+from kqueue.manager.explaining import make_explainer
 from kqueue.sandbox.api import JOBS, NODES, Object, Resource
 from kqueue.sandbox.topology_spec import BLOCK_LABEL, RACK_LABEL
 from kqueue.visibility.asked import Asked

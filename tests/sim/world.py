@@ -292,7 +292,7 @@ class World:
         if controller is None:
             return Counter
         seen: Counter[str] = Counter()
-        for each in controller.operator.wiring.controllers:
+        for each in controller.operator.manager.controllers:
             each.on_reconcile = lambda record: seen.update([f"{record.controller} {record.key} {record.outcome.value}"])
         writes, cycles = len(controller.client.writes), controller.operator.loop.cycles
 
@@ -406,5 +406,5 @@ def _seed_chances(operator: Operator, seed: str) -> None:
     """Jitter of watches and retries from the seed."""
     for watch in operator.watches.all():
         watch._chance = watch._backoff._chance = watch._absence._chance = random.Random(f"{seed}/{watch.resource}")
-    for controller in operator.wiring.controllers:
+    for controller in operator.manager.controllers:
         controller.queue._chance = random.Random(f"{seed}/{controller.name}")

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from kqueue.api.schema import KINDS
 from kqueue.api.wire import core
 from kqueue.api.wire import kueue as wire
-from kqueue.manager.wiring.watches import Watches
+from kqueue.controllers.watches import Watches
 
 NOT_OURS = {"metadata", "template"}
 """Fields whose content is Kubernetes' own."""

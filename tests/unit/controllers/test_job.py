@@ -49,7 +49,7 @@ class Jobs(World):
         self.pod_priorities: Store[wire_core.PriorityClass] = Store("pod priorities")
         self.managed = {"team"}
         switches = more.pop("switches", Switches())
-        ended = {"finished": more.pop("finished")} if "finished" in more else {}
+        finished = more.pop("finished", None)
         self.steps = WorkloadSteps(
             client=self.client,
             writer=self.writer,
@@ -61,8 +61,9 @@ class Jobs(World):
             recorder=self.recorder,
             switches=switches,
             clock=self.clock,
-            **ended,
         )
+        if finished is not None:
+            self.steps.finished = finished
         self.pods: dict[str, int] = {}
         """Workload key to pods of it that have not ended."""
         kind, echo = more.pop("kind", BatchJob()), 60.0

@@ -1,4 +1,4 @@
-"""The wiring of one process: which parts exist, which event makes what be looked at, when it is ready."""
+"""One controller process: its parts, the events that make controllers read keys, and when it is ready."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ async def test_each_part_brings_its_controllers(make: Make, parts: Iterable[str]
 async def test_the_operator_shows_how_many_events_wait(make: Make) -> None:
     """Events of each rank are on the page, from the recorder that all parts share."""
     operator = make()
-    operator.wiring.events.record(workload_reference(make_workload()), reason="Admitted", message="now")
+    operator.manager.events.record(workload_reference(make_workload()), reason="Admitted", message="now")
     page = text_string_to_metric_families(operator.metrics.render_now().decode())
     samples = [sample for family in page for sample in family.samples if sample.name == "kqueue_events_waiting"]
     assert {sample.labels["rank"]: sample.value for sample in samples} == {"decisions": 1, "others": 0}
@@ -311,7 +311,7 @@ metrics:
   - {{name: cost, sourceKind: Workload, sourceAnnotationKey: example.com/cost, trackedValues: ["7"]}}
   - {{name: owner}}
 """
-    copied = make(config=make_configuration(text=text)).wiring.copied
+    copied = make(config=make_configuration(text=text)).manager.owner_policy.copied
 
     assert copied.labels == ("team",)
     assert (copied.metric_labels, copied.metric_annotations) == ((("tier",), ("example.com/cost",)) if on else ((), ()))
@@ -353,7 +353,7 @@ async def test_workloads_are_taken_in_again_when_their_surroundings_change(make:
     spec = msgspec.convert({"queueName": "main", "podSets": [sandboxed]}, wire.WorkloadSpec)
     workload = msgspec.structs.replace(make_workload("other"), spec=spec)
     operator.watches.workloads.store.put("ns/other", workload)
-    (requests,) = [c for c in operator.wiring.controllers if c.name == "requests"]
+    (requests,) = [c for c in operator.manager.controllers if c.name == "requests"]
     item = operator.cache.requests.pending(workload)
 
     assert await woken(operator, put("limit_ranges", "x/bounds", make_limit_range("x"))) == set()
@@ -404,7 +404,7 @@ def make_placed(*unhealthy: str) -> wire.Workload:
 
 def leads(operator: Operator) -> None:
     """The process begins to lead."""
-    for begin in operator.wiring.on_lead:
+    for begin in operator.manager.on_lead:
         begin()
 
 
@@ -434,20 +434,20 @@ async def test_failed_nodes_are_looked_at_and_what_they_damage_comes_back_to_the
     assert "node_health" in await woken(operator, put("pods", "ns/p", model.pod_view(waits)))
 
     operator.watches.workloads.store.put("ns/w", make_placed("h1"))
-    (second_pass,) = [c for c in operator.wiring.controllers if c.name == "second_pass"]
+    (second_pass,) = [c for c in operator.manager.controllers if c.name == "second_pass"]
     assert isinstance(operator.clock, FakeClock)
     running = asyncio.create_task(second_pass.run())
     await operator.clock.advance(0.9)
-    assert operator.second_pass.take() == []
+    assert operator.manager.second_pass.take() == []
     await operator.clock.advance(0.2)
-    assert operator.second_pass.take() == ["ns/w"]
+    assert operator.manager.second_pass.take() == ["ns/w"]
     await second_pass.stop()
     await running
 
 
 async def woken(operator: Operator, change: Callable[[Operator], None]) -> set[str]:
     """The controllers that a change gives something to do."""
-    for controller in operator.wiring.controllers:
+    for controller in operator.manager.controllers:
         while len(controller.queue):
             key = await controller.queue.get()
             assert key is not None
@@ -543,7 +543,7 @@ async def test_a_pod_on_its_way_to_a_node_keeps_the_quota_of_the_jobset_above_it
     operator.watches.child_jobs["jobset.x-k8s.io/jobset"].store.put("ns/set-workers-0", job)
     operator.watches.pods.store.put("ns/p", model.pod_view(msgspec.convert(pod, wire_core.Pod)))
 
-    assert operator.wiring.pods_left("ns/w") is keeps
+    assert operator.manager.pods_left("ns/w") is keeps
 
 
 COUNTS = {"cluster_queue", "local_queue"}
@@ -609,7 +609,7 @@ async def test_pods_of_a_gang_gather_before_they_are_released(make: Make) -> Non
 async def test_under_load_counts_of_queues_are_written_less_often(make: Make) -> None:
     """Five seconds after the change, and soon again when the load has ended."""
     operator = filled(make())
-    operator.wiring.is_loaded = lambda: True
+    operator.manager.is_loaded = lambda: True
     change = put("workloads", "ns/w", make_workload(clusterName="x"))
     assert await woken(operator, change) == WORKLOAD - COUNTS
 
@@ -619,7 +619,7 @@ async def test_under_load_counts_of_queues_are_written_less_often(make: Make) ->
     await operator.clock.advance(0.2)
     assert all(waiting(operator)[name] for name in COUNTS)
 
-    operator.wiring.is_loaded = lambda: False
+    operator.manager.is_loaded = lambda: False
     assert await woken(operator, change) > COUNTS
 
 
@@ -691,7 +691,7 @@ async def test_the_past_counts_as_the_file_says(make: Make, text: str, rules: Fa
     configuration = make_configuration(text=text)
     operator = make(config=configuration)
 
-    assert (operator.fair_usage.rules if operator.fair_usage is not None else None) == rules
+    assert (operator.manager.fair_usage.rules if operator.manager.fair_usage is not None else None) == rules
     assert not [said for said in warnings(configuration) if "admissionFairSharing" in said]
 
 
@@ -702,12 +702,12 @@ async def test_a_new_leader_goes_on_from_what_is_written(make: Make) -> None:
     status = {"fairSharing": {"weightedShare": 0, "admissionFairSharingStatus": stored}}
     queue = read(wire.LocalQueue, "main", "ns", spec={"clusterQueue": "team"}, status=status)
     operator.watches.local_queues.store.put("ns/main", queue)
-    assert operator.fair_usage is not None
-    assert operator.fair_usage.usage("ns/main") == 0
+    assert operator.manager.fair_usage is not None
+    assert operator.manager.fair_usage.usage("ns/main") == 0
 
     leads(operator)
 
-    assert operator.fair_usage.usage("ns/main") == 3
+    assert operator.manager.fair_usage.usage("ns/main") == 3
 
 
 # --- health and leadership -------------------------------------------------------------------------------------------
@@ -893,7 +893,7 @@ async def test_each_term_of_leading_begins_with_a_look_at_the_pods(make: Make, s
         await user.patch(WORKLOADS, "w", {"status": status}, "ns", subresource="status")
         async with under_way(*(watch.run() for watch in operator.watches.all())):
             await asyncio.wait_for(operator.watches.workloads.synced.wait(), 20)
-            operator.wiring.client.on_request = count
+            operator.manager.client.on_request = count
             for term in range(2):
                 async with under_way(operator._lead()):
                     for number in range(2):
@@ -961,7 +961,7 @@ async def test_the_file_says_how_many_of_a_kind_are_looked_at_at_a_time(make: Ma
     told = make(config=make_configuration(text=text + "{Job.batch: 3, Pod: 2, ClusterQueue.kueue.x-k8s.io: 4}}"))
 
     def workers(operator: Operator) -> dict[str, int]:
-        return {c.name: c._settings.workers for c in operator.wiring.controllers}
+        return {c.name: c._settings.workers for c in operator.manager.controllers}
 
     changed = {name: number for name, number in workers(told).items() if number != workers(plain)[name]}
     assert changed == {"batch_job": 3, "pod": 2, "pod_group": 2, "cluster_queue": 4}

@@ -10,6 +10,7 @@ import pytest
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
 from kqueue.config import Timings, parse
+from kqueue.controllers.pod_writes import watch_pods
 from kqueue.jobs.pod_view import managed_pod
 from kqueue.manager.operator import Operator
 from kqueue.observe import Checks, Metrics
@@ -66,7 +67,7 @@ def make_pod(name: str, *, gated: bool, phase: str = "Pending", group: str = "")
 
 async def taken(operator: Operator, controller: str, keys: list[str]) -> list[str]:
     """The order in which a reconciler takes these keys when they come at once."""
-    (found,) = [c for c in operator.wiring.controllers if c.name == controller]
+    (found,) = [c for c in operator.manager.controllers if c.name == controller]
     while len(found.queue):
         found.queue.done(str(await found.queue.get()))
     for key in keys:
@@ -111,7 +112,7 @@ async def test_jobs_that_give_back_are_before_jobs_to_start(operator: Operator) 
 @pytest.mark.parametrize("grouped", [False, True])
 async def test_pods_that_give_back_are_before_pods_to_start(operator: Operator, grouped: bool) -> None:
     """Single pods and groups alike."""
-    watch = operator.watches.managed_pods
+    watch = operator.manager.shared(watch_pods)
     assert watch is not None
     pods: dict[str, tuple[JSON | None, dict[str, Any]]] = {
         "waits": (None, {"gated": True}),
@@ -122,7 +123,7 @@ async def test_pods_that_give_back_are_before_pods_to_start(operator: Operator, 
     }
     for name, (status, looks) in pods.items():
         pod = make_pod(name, group=name if grouped else "", **looks)
-        watch.store.put(f"ns/{name}", managed_pod(pod, operator.wiring.switches))
+        watch.store.put(f"ns/{name}", managed_pod(pod, operator.manager.switches))
         arrive(operator, name, status, owner=("Pod", "v1"))
 
     order = await taken(operator, "pod_group" if grouped else "pod", list(pods))

@@ -18,7 +18,7 @@ from kqueue.core.preemption import Strategy
 from kqueue.core.scan import ScanRules
 from kqueue.core.workload import Claim
 from kqueue.manager.operator import Operator
-from kqueue.manager.wiring.rules import loop_settings
+from kqueue.manager.rules import loop_settings
 from kqueue.model import QueueOrder
 from kqueue.model.pending import RequeueReason
 from kqueue.observe import Checks, Metrics
@@ -184,9 +184,9 @@ async def test_what_a_preemptor_gives_up_has_others_tried_again() -> None:
         await clock.advance(2)
         flushed: list[str] = []
         made.queues.flush = lambda names, *_: len(flushed.extend(names) or [])  # type: ignore[method-assign, func-returns-value]
-        made.wiring.preemptions.begin(Claim(key="ns/p", uid="p", queue="team", usage={}, victims={}))
+        made.manager.preemptions.begin(Claim(key="ns/p", uid="p", queue="team", usage={}, victims={}))
 
-        made.wiring.preemptions.end("p")
+        made.manager.preemptions.end("p")
         await clock.advance(2)
 
     assert flushed == ["team"]
@@ -209,8 +209,8 @@ async def test_what_cycles_take_decides_when_the_next_flush_comes(busy: float, f
         made.queues.flush = lambda *_: len(flushes.append(clock.monotonic()) or [])  # type: ignore[method-assign, func-returns-value]
         made.loop.busy += busy
         begun = clock.monotonic()
-        made.wiring.preemptions.begin(Claim(key="ns/p", uid="p", queue="team", usage={}, victims={}))
-        made.wiring.preemptions.end("p")
+        made.manager.preemptions.begin(Claim(key="ns/p", uid="p", queue="team", usage={}, victims={}))
+        made.manager.preemptions.end("p")
         await clock.advance(2)
 
     assert [at - begun for at in flushes] == [pytest.approx(flushed_at)]

@@ -112,7 +112,7 @@ async def test_events_that_wait_at_the_end_are_written(kubeconfig: Path, address
     flags = make_flags(kubeconfig, address)
     async with running(make_configuration(), flags, on_request=seen.append) as process:
         about = ObjectReference(api_version="v1", kind="Node", namespace="", name="node-0", uid="u")
-        process.operator.wiring.events.record(about, reason="Tested", message="recorded last")
+        process.operator.manager.events.record(about, reason="Tested", message="recorded last")
     assert [record.status for record in seen if record.resource == "events"] == [201]
 
 

@@ -17,14 +17,14 @@ from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
 from kqueue.clock import FakeClock
-from kqueue.controllers.record import ObjectReference
+from kqueue.controllers.record import ObjectReference, job_controller
 from kqueue.core.decision import Admit, Phase, PlacementQuality, Retargeted
 from kqueue.core.mention import Mention
 from kqueue.core.preemption import PreemptionReason, Target
 from kqueue.core.topology import HOSTNAME, Algorithm, Domain, LevelQuality, TopologyAssignment
 from kqueue.core.workload import Admitted
 from kqueue.manager.gauges import QueueGauges
-from kqueue.manager.telemetry import CycleObserver, Events, WorkloadCounter, job_controller
+from kqueue.manager.telemetry import CycleObserver, Events, WorkloadCounter
 from kqueue.observe import CustomLabel, EventRecorder, Metrics
 from kqueue.observe.events import EventHooks
 from kqueue.observe.metrics import MetricGroups

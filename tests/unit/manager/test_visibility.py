@@ -18,7 +18,7 @@ import trustme
 from kqueue.clock import SystemClock
 from kqueue.config import parse
 from kqueue.errors import ConfigError, NotFoundError
-from kqueue.manager import visibility as wiring
+from kqueue.manager import visibility as server
 from kqueue.manager.visibility import SECRET, Endpoint, visibility
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.certificate_secret import SECRETS
@@ -40,8 +40,8 @@ URL = "https://localhost:{port}"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wiring, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(wiring, "_AFTER_FAILURE_SECONDS", 0.05)
+    monkeypatch.setattr(server, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(server, "_AFTER_FAILURE_SECONDS", 0.05)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kqueue.config import parse
-from kqueue.manager.wiring.rules import custom_labels
+from kqueue.manager.rules import custom_labels
 from kqueue.observe import CustomLabel, Metrics
 
 TEAM = CustomLabel(name="team", key="example.com/team")

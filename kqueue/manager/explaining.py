@@ -1,4 +1,4 @@
-"""Wiring of the view that explains one Workload: what the scheduling loop goes by, and what holds a Workload back."""
+"""Makes the view that explains one Workload: what the scheduling loop goes by, and what holds a Workload back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.blockers import Blockers
-from kqueue.manager.wiring import rules
+from kqueue.manager import rules
 from kqueue.state.heads import Heads
 from kqueue.visibility.explanation import WorkloadExplainer
 from kqueue.visibility.sources import Freshness, Known, Planning
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 def make_explainer(operator: Operator) -> WorkloadExplainer:
     """An explainer that knows what this process knows."""
-    wiring, watches, loop = operator.wiring, operator.watches, operator.loop
+    manager, watches, loop = operator.manager, operator.watches, operator.loop
     settings = rules.loop_settings(operator.config, operator.timings)
     blockers = Blockers(
-        local_queues=watches.local_queues.store, cache=wiring.cache, namespace_labels=wiring.namespace_labels
+        local_queues=watches.local_queues.store, cache=manager.cache, namespace_labels=manager.namespace_labels
     )
 
     def held_back(workload: wire.Workload) -> Iterator[Hindrance]:
-        quarantined = wiring.quarantine.get(model.workload_key(workload))
+        quarantined = manager.quarantine.get(model.workload_key(workload))
         if quarantined is not None:
             yield Hindrance(names.REASON_QUARANTINED, quarantined.message)
         for blocked in blockers.all(workload):
@@ -42,25 +42,25 @@ def make_explainer(operator: Operator) -> WorkloadExplainer:
         known=Known(
             workloads=watches.workloads.store,
             local_queues=watches.local_queues.store,
-            cache=wiring.cache,
-            queues=wiring.queues,
-            namespace_labels=wiring.namespace_labels,
+            cache=manager.cache,
+            queues=manager.queues,
+            namespace_labels=manager.namespace_labels,
         ),
         planning=Planning(
             heads=Heads(
-                wiring.cache,
-                wiring.workload_writer.newest,
+                manager.cache,
+                manager.workload_writer.newest,
                 elastic=settings.elastic,
                 preemption_gates=settings.preemption_gates,
                 order=settings.queue_order,
             ),
-            tries=wiring.tries,
+            tries=manager.tries,
             rules=loop.planning.rules,
             claims=loop.planning.claims,
             held_by=loop.planning.held_by,
         ),
         held_back=held_back,
-        not_running=wiring.not_running,
+        not_running=manager.not_running,
         clock=operator.clock,
         freshness=Freshness(
             leads=operator.ready.is_set, silence=silence, stale_after=operator.timings.watch_stale_after

@@ -1,4 +1,4 @@
-"""Watch handlers that several parts use."""
+"""Watch handlers that several controllers use."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kqueue.runtime.controller import Controller
+from kqueue.runtime.store import Store, split_key
 
 
 def enqueues(controller: Controller) -> Callable[[Any, Any], None]:
@@ -35,3 +36,27 @@ def if_changed(handler: Callable[[Any, Any], None]) -> Callable[[Any, Any], None
 
 def _conditions(obj: Any) -> Any:
     return getattr(getattr(obj, "status", None), "conditions", None)
+
+
+def enqueue_all(controller: Controller, *stores: Store[Any]) -> Callable[[object, object], None]:
+    """A handler that makes the controller read every object of the stores."""
+
+    def on_event(_old: object, _new: object) -> None:
+        for store in stores:
+            for key in store:
+                controller.enqueue(key)
+
+    return on_event
+
+
+def enqueue_namespace(controller: Controller, *stores: Store[Any]) -> Callable[[Any, Any], None]:
+    """A handler of namespaces: their labels say whether their objects are managed, so these are read again."""
+
+    def on_namespace(old: Any, new: Any) -> None:
+        name = (new if new is not None else old).metadata.name
+        for store in stores:
+            for key in store:
+                if split_key(key)[0] == name:
+                    controller.enqueue(key)
+
+    return if_changed(on_namespace)

@@ -1,31 +1,32 @@
-"""Values that the parts of a controller process share, and the list of tasks that they run."""
+"""The manager of a controller process: the values that its controllers share, and the tasks that they add."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.clock import Clock
 from kqueue.config import Configuration, Timings
-from kqueue.controllers import resources as kinds
+from kqueue.controllers import resources
 from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX
 from kqueue.controllers.held_pods import Sweep
+from kqueue.controllers.manager import Manager, Setup
 from kqueue.controllers.owned_jobs import OwnedJobs
-from kqueue.controllers.owner_context import OwnerContext, OwnerPolicy
+from kqueue.controllers.owner_context import OwnerContext
+from kqueue.controllers.record import Reporter, job_controller
 from kqueue.controllers.short_stop import ShortStop
-from kqueue.controllers.workload_steps import WorkloadSteps
+from kqueue.controllers.watches import Watches
+from kqueue.controllers.workload_steps import Referred, WorkloadSteps
 from kqueue.core.topology import HOSTNAME
-from kqueue.jobs.switches import switches_from
-from kqueue.manager.telemetry import Events, WorkloadCounter, job_controller
-from kqueue.manager.wiring import rules
-from kqueue.manager.wiring.watches import Watches
+from kqueue.jobs.registry import kinds_for
+from kqueue.manager import rules
+from kqueue.manager.leadership import Leadership
+from kqueue.manager.telemetry import Events, WorkloadCounter
 from kqueue.observe import EventHooks, EventLimits, EventRank, EventRecorder, Metrics
-from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Controller, ControllerSettings, Reconcile
 from kqueue.runtime.lane import DEFAULT_LIMITS, Lane
 from kqueue.runtime.leader import unique_identity
@@ -34,17 +35,13 @@ from kqueue.runtime.resources import EVENTS, ResourceType
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.turns import Turns
 from kqueue.runtime.workqueue import Rank
-from kqueue.state.cache import Cache
 from kqueue.state.not_running import NotRunning, not_running
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.quarantine import Quarantine
 from kqueue.state.queues import Queues
-from kqueue.state.requests import Requests
 from kqueue.state.second_pass import SecondPass
 from kqueue.state.tries import Tries
 
-AT_ONCE = 1000
-"""Keys that are queued before the event loop gets a turn."""
 _PODS_LEFT = "pods left"
 """Index of pods that may need quota, by the Workload that was started with them."""
 _UNBOUND = "unbound"
@@ -54,6 +51,8 @@ _ALL_UNBOUND = "all unbound"
 _STRAYS = "strays"
 """Index of pods that name a Workload and are not its job's."""
 
+T = TypeVar("T")
+
 _ACTIONS = {
     names.EVENT_WORKLOAD_SLICE_REPLACED: "Replaced",
     names.EVENT_WORKLOAD_NAME_CONFLICT: "Admission",
@@ -62,75 +61,114 @@ _ACTIONS = {
 """Actions of events that are called otherwise than their reasons.  Source: the compatible system."""
 
 
-class Wiring:
-    """Shared state, watches and writers.  A part adds its controllers, and what runs or begins with the lead."""
+class ControllerManager:
+    """Shared state, watches and writers of one process; see `kqueue.controllers.manager.Manager` for its use."""
 
     def __init__(
         self,
+        leadership: Leadership,
         *,
-        client: Client,
         config: Configuration,
         timings: Timings,
-        clock: Clock,
         metrics: Metrics,
-        watches: Watches,
-        leads: Callable[[], bool],
+        parts: frozenset[str],
         wake: Callable[[], None],
     ) -> None:
-        """`leads` says whether this process leads; `wake` makes the scheduling loop look again."""
-        self.client, self.config, self.timings, self.clock = client, config, timings, clock
-        self.metrics, self.watches, self.wake, self.leads = metrics, watches, wake, leads
-        self.switches = switches_from(config.enabled)
-        self.copied = rules.copied_keys(config)
+        """`wake` makes the scheduling loop begin a cycle."""
+        self.client, self.leads, self.wake = leadership.writer, leadership.ready.is_set, wake
+        self.config, self.timings, self.clock, self.parts = config, timings, leadership.clock, parts
+        self.metrics = metrics
+        self.kinds = kinds_for(config.integrations)
+        self.watches = Watches(leadership.client, clock=self.clock, timings=timings)
+        self.watches.watch_jobs(self.kinds, manages_all=config.manage_jobs_without_queue_name)
+        self.owner_policy = rules.owner_policy(config, timings)
+        self.switches = self.owner_policy.switches
+        self._make_state()
+        self._make_writers()
+        self.controllers: list[Controller] = []
+        """Work queues with their reconcilers; they run while this process leads."""
+        self.on_lead: list[Callable[[], None]] = [self._expect_admissions]
+        self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self.on_configuration: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._shared: dict[Callable[[Manager], Any], Any] = {}
+        self._add_indexes()
+
+    def _make_state(self) -> None:
+        """What the process knows of the cluster besides the objects of its watches."""
+        config = self.config
         self.order = rules.queue_order(config)
-        self.cache = Cache(
-            rules.profile(config.enabled),
-            merge_duplicate_hostnames=config.tas.merge_duplicate_hostnames,
-            order=self.order,
-            requests=Requests(
-                rules.counting(config),
-                partial_admission=config.enabled("PartialAdmission"),
-                reclaims=config.enabled("ReclaimablePods"),
-                refuses_claims=rules.refuses_claims(config),
-            ),
-            ignores_undeclared=rules.ignores_undeclared(config),
-            fungible=config.enabled("FlavorFungibility"),
-        )
-        self.queues = Queues(clock.now, wake, by_shape=config.enabled("SchedulingEquivalenceHashing"))
+        self.cache = rules.make_cache(config, self.order)
+        self.queues = Queues(self.clock.now, self.wake, by_shape=config.enabled("SchedulingEquivalenceHashing"))
         self.second_pass = SecondPass()
         self.preemptions = Preemptions()
         self.quarantine = Quarantine()
         self.tries = Tries()
         self.fair_usage = rules.fair_usage(config)
+
+    def _make_writers(self) -> None:
+        """Writers of objects and events, and what other owners of the process set on them."""
+        watches, clock = self.watches, self.clock
         self.quiet_for: Callable[[], float] = lambda: float("inf")
-        """Seconds since the last write of a decision.  Set by what owns the scheduling loop."""
+        """Seconds since the last write of a decision.  Set by the owner of the scheduling loop."""
         self.is_loaded: Callable[[], bool] = lambda: False
-        """Whether many decisions a second are being written.  Set likewise."""
-        self.turns = Turns(clock, lambda: self.quiet_for())
-        """For writes that only tell why a workload waits."""
-        self.recorder = self._make_recorder()
-        self.events = Events(self.recorder)
+        """Whether many decisions a second are being written.  Set by the owner of the scheduling loop."""
         self.charge_pod: Callable[[str, str, Mapping[str, int] | None], None] = lambda _pod, _queue, _amounts: None
-        """Set by what owns the intake: see `Intake.charge_pod`."""
+        """See `Intake.charge_pod`.  Set by the owner of the intake."""
         self.release_pod: Callable[[str], None] = lambda _pod: None
-        self.short_stop = ShortStop(client, lambda pod, local_queue: self.charge_pod(pod, local_queue, None))
+        """See `Intake.release_pod`.  Set by the owner of the intake."""
+        self.turns = Turns(clock, lambda: self.quiet_for())
+        self.event_recorder = self._make_recorder()
+        self.events = Events(self.event_recorder)
+        self.counter = WorkloadCounter(self.metrics, clock, self.leads, cluster_queue_of=self.queues.cluster_queue_of)
+        self.short_stop = ShortStop(self.client, lambda pod, local_queue: self.charge_pod(pod, local_queue, None))
         self.workload_writer: StatusWriter[wire.Workload] = self.writer(
-            kinds.WORKLOADS, watches.workloads, wire.Workload
+            resources.WORKLOADS, watches.workloads, wire.Workload
         )
-        self.counter = WorkloadCounter(metrics, clock, leads, cluster_queue_of=self.queues.cluster_queue_of)
-        self.controllers: list[Controller] = []
-        """Work queues with their reconcilers; they run while this process leads."""
-        self.on_lead: list[Callable[[], None]] = []
-        """Called when this process begins to lead, before anything writes."""
-        self.background: list[Callable[[], Coroutine[Any, Any, None]]] = []
-        """What runs beside the controllers while this process leads."""
-        watches.pods.store.add_index(_PODS_LEFT, lambda view: (view.workload,) if view.workload else ())
-        watches.pods.store.add_index(_UNBOUND, lambda view: (view.unbound.siblings,) if view.unbound else ())
-        watches.pods.store.add_index(_ALL_UNBOUND, lambda view: (True,) if view.unbound else ())
-        watches.pods.store.add_index(_STRAYS, lambda view: (True,) if view.stray_of else ())
-        watches.workloads.store.add_index(SIBLINGS_INDEX, lambda workload: [model.siblings_key(workload)])
-        self.owned_jobs = OwnedJobs(watches.jobs_by_kind())
-        metrics.stray_pods(lambda: watches.pods.store.count_by_index(_STRAYS, True))
+        self.steps = WorkloadSteps(
+            client=self.client,
+            writer=self.workload_writer,
+            referred=Referred(
+                flavors=watches.flavors.store.get,
+                workload_priorities=watches.workload_priorities.store,
+                pod_priorities=watches.priority_classes.store,
+            ),
+            recorder=self.recorder(Reporter.WORKLOADS),
+            switches=self.switches,
+            clock=clock,
+        )
+        self.steps.on_given_up = self.metrics.recreation_stopped
+
+    def _add_indexes(self) -> None:
+        pods = self.watches.pods.store
+        pods.add_index(_PODS_LEFT, lambda view: (view.workload,) if view.workload else ())
+        pods.add_index(_UNBOUND, lambda view: (view.unbound.siblings,) if view.unbound else ())
+        pods.add_index(_ALL_UNBOUND, lambda view: (True,) if view.unbound else ())
+        pods.add_index(_STRAYS, lambda view: (True,) if view.stray_of else ())
+        self.watches.workloads.store.add_index(SIBLINGS_INDEX, lambda workload: [model.siblings_key(workload)])
+        self.owned_jobs = OwnedJobs(self.watches.jobs_by_kind())
+        self.metrics.stray_pods(lambda: pods.count_by_index(_STRAYS, True))
+
+    def _expect_admissions(self) -> None:
+        """Count Workloads that the watch brought before their LocalQueues."""
+        for workload in self.watches.workloads.store.values():
+            self.counter.expect(workload)
+
+    # --- what controllers add ----------------------------------------------------------------------------------
+
+    def setup(self, *setups: Setup) -> None:
+        """Add controllers."""
+        for add in setups:
+            add(self)
+
+    def shared(self, make: Callable[[Manager], T]) -> T:
+        """The one value of this process that `make` makes; `make` is called at the first use."""
+        if make not in self._shared:
+            self._shared[make] = make(self)
+        return cast("T", self._shared[make])
+
+    def recorder(self, controller: str) -> Events:
+        """Records events whose reporting controller has this name."""
+        return self.events.by(controller)
 
     def controller(
         self,
@@ -195,30 +233,17 @@ class Wiring:
             report=self.metrics.leaked_gates,
         )
 
-    def owner_context(self, framework: str, steps: WorkloadSteps) -> OwnerContext:
+    def owner_context(self, framework: str) -> OwnerContext:
         """What the reconcilers of one kind of owners work with; events are from the framework's reconciler."""
-        config = self.config
-        kept = config.object_retention_policies.workloads
         return OwnerContext(
             client=self.client,
             book=self.workload_writer,
             workloads=self.watches.workloads.store,
-            steps=steps,
-            recorder=self.events.by(job_controller(framework)),
+            steps=self.steps,
+            recorder=self.recorder(job_controller(framework)),
             clock=self.clock,
             manages=self.manages,
-            policy=OwnerPolicy(
-                switches=self.switches,
-                copied=self.copied,
-                explicit="pod" in config.integrations.frameworks,
-                without_queue=config.manage_jobs_without_queue_name,
-                requeues=not config.enabled("SkipReassignmentForPodOwnedWorkloads"),
-                fast_release=config.enabled("FastQuotaReleaseInPodIntegration"),
-                finishes_orphans=config.enabled("FinishOrphanedWorkloads"),
-                checks_owner=config.enabled("PodIntegrationValidateGroupOwner"),
-                keep_deactivated=kept.after_deactivated_by_kueue if kept is not None else None,
-                echo_timeout=self.timings.expectation_timeout,
-            ),
+            policy=self.owner_policy,
         )
 
     def _make_recorder(self) -> EventRecorder:
@@ -291,12 +316,6 @@ class Wiring:
         keys = dict.fromkeys(view.unbound.siblings for view in views if view.unbound is not None)
         store = self.watches.workloads.store
         return [workload for key in keys for workload in store.by_index(SIBLINGS_INDEX, key)]
-
-    def cohorts_above(self, cluster_queue: str) -> list[str]:
-        """The Cohort objects whose share follows from what this ClusterQueue holds; none while shares do not count."""
-        node = self.cache.quota.node_of(cluster_queue) if self.config.fair_sharing is not None else None
-        above = [n.name for n in node.path_to_root() if n.is_cohort] if node is not None else []
-        return [name for name in above if name in self.watches.cohorts.store]
 
     def host_of(self, node: str) -> str | None:
         """The hostname label of a node; None for a node that is unknown or has none."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 
 from kqueue.config import Configuration, Timings
-from kqueue.config.policy import RequeuingStrategy
-from kqueue.controllers.life_cycle import LifeRules
+from kqueue.controllers.owner_context import OwnerPolicy
 from kqueue.core.decision import SecondLooks
 from kqueue.core.ordering import OrderRules
 from kqueue.core.preemption import Strategy
@@ -16,13 +14,13 @@ from kqueue.core.quota_requests import Counting, Transformation
 from kqueue.core.scan import ScanRules
 from kqueue.core.topology import Algorithm, Profile
 from kqueue.jobs.copied import CopiedKeys
-from kqueue.jobs.registry import owner_kinds_for
+from kqueue.jobs.switches import switches_from
 from kqueue.model import QueueOrder
 from kqueue.observe import CustomLabel, Kind
 from kqueue.scheduling.settings import LoopSettings
+from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairRules, FairUsage
-from kqueue.state.readiness import ReadyRules
-from kqueue.state.requeueing import Backoff
+from kqueue.state.requests import Requests
 
 
 def profile(enabled: Callable[[str], bool]) -> Profile:
@@ -112,23 +110,6 @@ def blocks_admission(config: Configuration) -> bool:
     return config.wait_for_pods_ready is not None and config.wait_for_pods_ready.block_admission
 
 
-def life_rules(config: Configuration, timings: Timings) -> LifeRules:
-    """Times and limits of a Workload's life."""
-    owners = owner_kinds_for(config.integrations)
-    ready, kept = config.wait_for_pods_ready, config.object_retention_policies
-    strategy = ready.requeuing_strategy if ready is not None else RequeuingStrategy()
-    return LifeRules(
-        ready=ReadyRules(ready.timeout, ready.recovery_timeout or timedelta(0)) if ready is not None else None,
-        backoff=Backoff(strategy.backoff_base_seconds, strategy.backoff_max_seconds, strategy.backoff_limit_count),
-        keep_finished=kept.workloads.after_finished if kept is not None and kept.workloads is not None else None,
-        finish_orphans=config.enabled("FinishOrphanedWorkloads"),
-        abandoned=frozenset(of for of, kind in owners.items() if not kind.queued),
-        managed=frozenset(of for of, kind in owners.items() if kind.queued),
-        eviction_ended_after=timedelta(seconds=timings.eviction_ended_after),
-        keeps_gates=config.enabled("MultiKueueOrchestratedPreemption"),
-    )
-
-
 def queue_order(config: Configuration) -> QueueOrder:
     """What besides creation tells a workload's place in its queue."""
     ready = config.wait_for_pods_ready
@@ -161,4 +142,38 @@ def copied_keys(config: Configuration) -> CopiedKeys:
         labels=config.integrations.label_keys_to_copy,
         metric_labels=tuple(label.key for label in read if not label.is_annotation),
         metric_annotations=tuple(label.key for label in read if label.is_annotation),
+    )
+
+
+def make_cache(config: Configuration, order: QueueOrder) -> Cache:
+    """An empty cache that counts as the configuration says."""
+    return Cache(
+        profile(config.enabled),
+        merge_duplicate_hostnames=config.tas.merge_duplicate_hostnames,
+        order=order,
+        requests=Requests(
+            counting(config),
+            partial_admission=config.enabled("PartialAdmission"),
+            reclaims=config.enabled("ReclaimablePods"),
+            refuses_claims=refuses_claims(config),
+        ),
+        ignores_undeclared=ignores_undeclared(config),
+        fungible=config.enabled("FlavorFungibility"),
+    )
+
+
+def owner_policy(config: Configuration, timings: Timings) -> OwnerPolicy:
+    """How owners of Workloads are treated."""
+    kept = config.object_retention_policies.workloads
+    return OwnerPolicy(
+        switches=switches_from(config.enabled),
+        copied=copied_keys(config),
+        explicit="pod" in config.integrations.frameworks,
+        without_queue=config.manage_jobs_without_queue_name,
+        requeues=not config.enabled("SkipReassignmentForPodOwnedWorkloads"),
+        fast_release=config.enabled("FastQuotaReleaseInPodIntegration"),
+        finishes_orphans=config.enabled("FinishOrphanedWorkloads"),
+        checks_owner=config.enabled("PodIntegrationValidateGroupOwner"),
+        keep_deactivated=kept.after_deactivated_by_kueue if kept is not None else None,
+        echo_timeout=timings.expectation_timeout,
     )

@@ -1,0 +1,189 @@
+"""What the `setup` function of a controller gets: the state, watches, writers and reports of its process.
+
+Each controller module has one `setup(manager)` beside its reconciler.  It makes the reconciler, adds it to the manager,
+and subscribes to the watches whose events make the reconciler read a key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol, TypeVar
+
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.config import Configuration, Timings
+from kqueue.controllers.held_pods import Sweep
+from kqueue.controllers.owned_jobs import OwnedJobs
+from kqueue.controllers.owner_context import OwnerContext
+from kqueue.controllers.record import Recorder
+from kqueue.controllers.short_stop import ShortStop
+from kqueue.controllers.watches import Watches
+from kqueue.controllers.workload_steps import WorkloadSteps
+from kqueue.jobs.kind import JobKind
+from kqueue.jobs.switches import Switches
+from kqueue.runtime.client import Client
+from kqueue.runtime.controller import Controller, Reconcile
+from kqueue.runtime.reflector import Reflector
+from kqueue.runtime.resources import ResourceType
+from kqueue.runtime.status_writer import StatusWriter
+from kqueue.runtime.turns import Turns
+from kqueue.runtime.workqueue import Rank
+from kqueue.state.cache import Cache
+from kqueue.state.fair_usage import FairUsage
+from kqueue.state.queues import Queues
+from kqueue.state.second_pass import SecondPass
+
+KEYS_PER_TURN = 1000
+"""Keys that a handler queues before the event loop gets a turn."""
+
+T = TypeVar("T")
+
+
+class ControllerMetrics(Protocol):
+    """Metrics that controllers report.  Numbers are totals of the moment unless a method counts one event."""
+
+    def workload_created(self, *, job_kind: str, seconds: float) -> None:
+        """Count a Workload that was made when its owner was `seconds` old."""
+        ...
+
+    def recreation_stopped(self) -> None:
+        """Count a Workload that was deactivated because it was made again too often."""
+        ...
+
+    def leaked_gates(self, pods: Mapping[str, int]) -> None:
+        """Set the number of pods that stay gated, by reason."""
+        ...
+
+    def unmanaged_labelled(self, kind: str, objects: int) -> None:
+        """Set the number of objects that name a queue and that no controller manages."""
+        ...
+
+    def rank_fallback(self, reason: str) -> None:
+        """Count a workload whose pods were released although their ranks could not be used."""
+        ...
+
+
+class PodCounter(Protocol):
+    """Counts released pods, for metrics and the time from admission to release."""
+
+    def on_released(self, workload: wire.Workload, in_order: bool | None) -> None:
+        """Count a gang that the topology ungater has released."""
+        ...
+
+    def on_elastic_released(self, workload: wire.Workload, pods: int) -> None:
+        """Count pods of an elastic job that were released."""
+        ...
+
+    def on_started(self, workload: wire.Workload, pods: int) -> None:
+        """Count pods whose admission gate was removed."""
+        ...
+
+
+class Manager(Protocol):
+    """One controller process, as its controllers use it."""
+
+    client: Client
+    """Writes only while this process leads."""
+    config: Configuration
+    timings: Timings
+    clock: Clock
+    parts: frozenset[str]
+    """The parts of kqueue that this process runs."""
+    kinds: tuple[JobKind, ...]
+    """The job kinds that are on."""
+    watches: Watches
+    cache: Cache
+    queues: Queues
+    second_pass: SecondPass
+    fair_usage: FairUsage | None
+    """The recent usage of LocalQueues; None where it does not count."""
+    switches: Switches
+    """Feature switches of job kinds."""
+    turns: Turns
+    """Order in which writes that only explain get their turn."""
+    steps: WorkloadSteps
+    """What all owners do with their Workloads."""
+    short_stop: ShortStop
+    owned_jobs: OwnedJobs
+    workload_writer: StatusWriter[wire.Workload]
+    on_lead: list[Callable[[], None]]
+    """Called when this process begins to lead, before anything writes."""
+    background: list[Callable[[], Coroutine[Any, Any, None]]]
+    """Tasks that run beside the controllers while this process leads."""
+    on_configuration: list[Callable[[], Coroutine[Any, Any, None]]]
+    """Called in order after queues, cohorts, flavors, topologies, checks or namespaces changed: many changes at once
+    are one call."""
+    wake: Callable[[], None]
+    """Makes the scheduling loop begin a cycle."""
+    leads: Callable[[], bool]
+    is_loaded: Callable[[], bool]
+    """Whether many decisions a second are being written."""
+    charge_pod: Callable[[str, str, Mapping[str, int] | None], None]
+    """See `Intake.charge_pod`."""
+    release_pod: Callable[[str], None]
+
+    @property
+    def metrics(self) -> ControllerMetrics:
+        """What controllers report."""
+        ...
+
+    @property
+    def counter(self) -> PodCounter:
+        """What ungaters report."""
+        ...
+
+    def shared(self, make: Callable[[Manager], T]) -> T:
+        """The one value of this process that `make` makes; `make` is called at the first use."""
+        ...
+
+    def recorder(self, controller: str) -> Recorder:
+        """Records events whose reporting controller has this name."""
+        ...
+
+    def controller(
+        self,
+        name: str,
+        reconcile: Reconcile,
+        *,
+        workers: int = 1,
+        group_kind: str = "",
+        rank_of: Callable[[str], Rank] | None = None,
+    ) -> Controller:
+        """Add a work queue whose keys `reconcile` works off while this process leads.
+
+        `workers` at a time, unless the configuration says another number for `group_kind` (`Kind.group`, or `Kind`).
+        `rank_of` is as in `Controller`.
+        """
+        ...
+
+    def writer(self, resource: ResourceType, watch: Reflector[Any, Any], decode: type[Any]) -> StatusWriter[Any]:
+        """Writes objects of one kind, on top of what their watch has brought."""
+        ...
+
+    def sweep(self) -> Sweep:
+        """When to check pods that stay gated."""
+        ...
+
+    def owner_context(self, framework: str) -> OwnerContext:
+        """What the reconcilers of one kind of owners work with; events are from the framework's reconciler."""
+        ...
+
+    def namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        """Labels of a namespace; None when the watch has no namespace of that name."""
+        ...
+
+    def manages(self, namespace: str) -> bool:
+        """Whether jobs of the namespace are managed at all (`managedJobsNamespaceSelector`)."""
+        ...
+
+    def pods_left(self, siblings: str) -> bool:
+        """Whether pods that need the quota of a Workload, or of its siblings, have not ended; see `PodView`."""
+        ...
+
+    def host_of(self, node: str) -> str | None:
+        """The hostname label of a node; None for a node that is unknown or has none."""
+        ...
+
+
+Setup = Callable[[Manager], None]
+"""Adds one controller to a process."""

@@ -1,0 +1,150 @@
+"""The watches of a controller process.  All of them run in every replica, so that a follower has current caches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kqueue import model
+from kqueue.api import names
+from kqueue.api.wire import core as wire_core
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.config import Timings
+from kqueue.controllers import resources as kinds
+from kqueue.controllers.raw import RawObject, as_json
+from kqueue.controllers.resources import resource_of
+from kqueue.core.topology import NodeFacts
+from kqueue.jobs.catalog import BY_FRAMEWORK, child_labels
+from kqueue.jobs.job import BatchJob
+from kqueue.jobs.kind import JobKind
+from kqueue.kinds import GroupKind
+from kqueue.model import PodView, pod_view
+from kqueue.runtime.client import Client
+from kqueue.runtime.reflector import Reflector, Selection, WatchSettings
+from kqueue.runtime.resources import ResourceType
+from kqueue.runtime.store import Store
+
+_BUILT_IN_GROUPS = frozenset({"", "apps", "batch"})
+"""API groups that every cluster serves.  Kinds of other groups may be defined later, or never."""
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+class Watches:
+    """All reflectors of the process.  A controller adds further ones in its `setup`, before any of them runs."""
+
+    nodes: Reflector[wire_core.Node, NodeFacts]
+    pods: Reflector[wire_core.Pod, PodView]
+    namespaces: Reflector[wire_core.Namespace, wire_core.Namespace]
+    limit_ranges: Reflector[wire_core.LimitRange, wire_core.LimitRange]
+    runtime_classes: Reflector[wire_core.RuntimeClass, wire_core.RuntimeClass]
+    priority_classes: Reflector[wire_core.PriorityClass, wire_core.PriorityClass]
+    workloads: Reflector[wire.Workload, wire.Workload]
+    local_queues: Reflector[wire.LocalQueue, wire.LocalQueue]
+    cluster_queues: Reflector[wire.ClusterQueue, wire.ClusterQueue]
+    cohorts: Reflector[wire.Cohort, wire.Cohort]
+    flavors: Reflector[wire.ResourceFlavor, wire.ResourceFlavor]
+    topologies: Reflector[wire.Topology, wire.Topology]
+    checks: Reflector[wire.AdmissionCheck, wire.AdmissionCheck]
+    workload_priorities: Reflector[wire.WorkloadPriorityClass, wire.WorkloadPriorityClass]
+
+    def __init__(self, client: Client, *, clock: Clock, timings: Timings) -> None:
+        """Make the watches of the kinds that every process reads, in the order in which they start."""
+        self._client, self._clock, self._timings = client, clock, timings
+        self._all: list[tuple[str, Reflector[Any, Any]]] = []
+        self.jobs: dict[str, Reflector[RawObject, dict[str, Any]]] = {}
+        """By framework: objects that name a queue, or all objects."""
+        self.child_jobs: dict[str, Reflector[RawObject, dict[str, Any]]] = {}
+        """By the framework of their parents: Jobs that name no queue themselves."""
+        self.nodes = self.watch(kinds.NODES, wire_core.Node, model.node_facts)
+        self.namespaces = self.watch(kinds.NAMESPACES, wire_core.Namespace)
+        self.limit_ranges = self.watch(kinds.LIMIT_RANGES, wire_core.LimitRange)
+        self.runtime_classes = self.watch(kinds.RUNTIME_CLASSES, wire_core.RuntimeClass)
+        self.topologies = self.watch(kinds.TOPOLOGIES, wire.Topology)
+        self.flavors = self.watch(kinds.RESOURCE_FLAVORS, wire.ResourceFlavor)
+        self.cohorts = self.watch(kinds.COHORTS, wire.Cohort)
+        self.checks = self.watch(kinds.ADMISSION_CHECKS, wire.AdmissionCheck)
+        self.cluster_queues = self.watch(kinds.CLUSTER_QUEUES, wire.ClusterQueue)
+        self.local_queues = self.watch(kinds.LOCAL_QUEUES, wire.LocalQueue)
+        self.priority_classes = self.watch(kinds.PRIORITY_CLASSES, wire_core.PriorityClass)
+        self.workload_priorities = self.watch(kinds.WORKLOAD_PRIORITY_CLASSES, wire.WorkloadPriorityClass)
+        self.pods = self.watch(kinds.PODS, wire_core.Pod, pod_view)
+        self.workloads = self.watch(kinds.WORKLOADS, wire.Workload)
+
+    def watch(
+        self,
+        resource: ResourceType,
+        decode: type[Any],
+        view: Callable[[Any], Any] = _same,
+        *,
+        selector: str = "",
+        suffix: str = "",
+    ) -> Reflector[Any, Any]:
+        """Add a watch that the process runs.
+
+        Args:
+            resource: the kind.  A kind outside of Kubernetes' own groups and ours may be missing in the cluster.
+            decode: the struct that holds an object as the API server sends it.
+            view: makes what the store keeps of an object.
+            selector: labels of the objects to watch; empty: all objects.
+            suffix: tells several watches of one kind apart in checks and metrics.
+        """
+        timings = self._timings
+        made: Reflector[Any, Any] = Reflector(
+            self._client,
+            resource,
+            decode=decode,
+            view=view,
+            clock=self._clock,
+            selection=Selection(label_selector=selector),
+            settings=WatchSettings(
+                retry_base=timings.watch_retry_base,
+                retry_max=timings.watch_retry_max,
+                optional=decode is RawObject and resource.group not in _BUILT_IN_GROUPS,
+            ),
+        )
+        self._all.append((f"{resource}{suffix}", made))
+        return made
+
+    def watch_owners(self, resource: ResourceType, *, selector: str, suffix: str = "") -> Reflector[Any, Any]:
+        """Add a watch of objects that own Workloads: its store keeps them as JSON."""
+        return self.watch(resource, RawObject, as_json, selector=selector, suffix=suffix)
+
+    def watch_jobs(self, kinds_on: Sequence[JobKind], *, manages_all: bool) -> None:
+        """Add the watches of the job kinds that are on.  `manages_all`: jobs that name no queue are managed, too."""
+        selector = queued(manages_all=manages_all)
+        for kind in kinds_on:
+            self.jobs[kind.framework] = self.watch_owners(resource_of(kind), selector=selector)
+        if manages_all or BatchJob.framework not in self.jobs:
+            return
+        children = resource_of(BY_FRAMEWORK[BatchJob.framework])
+        for parent, label in child_labels().items():
+            if parent in self.jobs:
+                self.child_jobs[parent] = self.watch_owners(
+                    children,
+                    selector=f"{label},!{names.QUEUE_NAME_LABEL}",
+                    suffix=f"-of-{parent.rpartition('/')[2]}",
+                )
+
+    def all(self) -> list[Reflector[Any, Any]]:
+        """All watches in the order in which they start."""
+        return [watch for _, watch in self._all]
+
+    def named(self) -> dict[str, Reflector[Any, Any]]:
+        """All watches by names that tell them apart."""
+        return dict(self._all)
+
+    def jobs_by_kind(self) -> dict[GroupKind, list[Store[dict[str, Any]]]]:
+        """The stores of jobs by API group and kind."""
+        found: dict[GroupKind, list[Store[dict[str, Any]]]] = {}
+        for watch in (*self.jobs.values(), *self.child_jobs.values()):
+            found.setdefault((watch.resource.group, watch.resource.kind), []).append(watch.store)
+        return found
+
+
+def queued(*, manages_all: bool) -> str:
+    """The label selector of owners that are managed; empty, which selects every object, where all owners are."""
+    return "" if manages_all else names.QUEUE_NAME_LABEL

@@ -1,0 +1,55 @@
+"""The controllers of a process: one `setup` each, in the order in which they subscribe to the watches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kqueue.controllers import (
+    admission_check,
+    admission_gates,
+    configuration,
+    elastic_gates,
+    elastic_ungater,
+    finalizers,
+    forged_pods,
+    gate_sweeper,
+    job,
+    node_health,
+    pod,
+    pod_group,
+    queue_status,
+    second_pass,
+    stateful_set,
+    switched_off,
+    topology_ungater,
+    unmanaged,
+    workload,
+    workload_priority,
+)
+from kqueue.controllers.manager import Setup
+
+SETUPS: Mapping[str, tuple[Setup, ...]] = {
+    "core": (
+        queue_status.setup,
+        finalizers.setup,
+        admission_check.setup,
+        workload.setup,
+        unmanaged.setup,
+        configuration.setup,
+        workload_priority.setup,
+    ),
+    "topology": (topology_ungater.setup, gate_sweeper.setup, node_health.setup),
+    "jobs": (
+        forged_pods.setup,
+        elastic_ungater.setup,
+        elastic_gates.setup,
+        job.setup,
+        pod.setup,
+        pod_group.setup,
+        admission_gates.setup,
+        switched_off.setup,
+        stateful_set.setup,
+    ),
+    "scheduler": (second_pass.setup,),
+}
+"""By the part of kqueue that they belong to; `webhooks` has none."""

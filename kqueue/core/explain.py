@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from kqueue.core.mention import MayName, Mention, mentioned, nobody_reads
 from kqueue.core.quantity import format_quantity
+from kqueue.core.request_faults import request_fault
 from kqueue.core.topology.result import Misfit, MisfitCode, Shortage
 from kqueue.core.value import value
 
@@ -231,7 +232,7 @@ def _topology(b: Blocker) -> str:
         return b.detail
     if misfit.code in (MisfitCode.NO_FIT, MisfitCode.NO_DOMAINS_AT_LEVEL):
         return _no_room(b, misfit)
-    return f"flavor {b.flavor}, topology {misfit.topology}: {_misfit_rule(misfit)}"
+    return f"flavor {b.flavor}, topology {misfit.topology}: {request_fault(misfit)}"
 
 
 def _brief_topology(b: Blocker) -> str:
@@ -363,29 +364,6 @@ def exclusions(misfit: Misfit) -> str:
     counts.update({f"taint {taint}": n for taint, n in sorted(excluded.taints.items())})
     counts.update({f"too little {resource}": n for resource, n in sorted(excluded.resources.items())})
     return ", ".join(f"{count} by {cause}" for cause, count in counts.items())
-
-
-def _misfit_rule(misfit: Misfit) -> str:
-    """Requests that no capacity could satisfy, each with its remedy."""
-    match misfit.code:
-        case MisfitCode.LEVEL_NOT_SPECIFIED:
-            return "the request names no level; set required, preferred or unconstrained: true"
-        case MisfitCode.LEVEL_NOT_FOUND | MisfitCode.SLICE_LEVEL_NOT_FOUND | MisfitCode.INNER_LEVEL_NOT_FOUND:
-            return f"there is no level {misfit.level}; use one of the Topology's levels"
-        case MisfitCode.SLICE_LEVEL_ABOVE_POD_SET_LEVEL:
-            return (
-                f"the slice level {misfit.other_level} is above the pod set's level {misfit.level}; choose a lower one"
-            )
-        case MisfitCode.SLICE_SIZE_MISSING:
-            return "a slice level is given without a slice size; set podSetSliceSize"
-        case MisfitCode.INNER_LEVEL_NOT_LOWER:
-            return f"slice layer {misfit.level} must lie below {misfit.other_level}"
-        case MisfitCode.INNER_SIZE_NOT_DIVISOR:
-            return f"slice size {misfit.size} must divide the size {misfit.other_size} of the layer above"
-        case MisfitCode.COUNT_BELOW_SLICE_SIZE:
-            return f"{misfit.count} pods are fewer than one slice of {misfit.size}"
-        case _:
-            return misfit.detail or str(misfit.code)
 
 
 def _amount(value: int, resource: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import chain, pairwise
 
+from kqueue.core.request_faults import request_fault
 from kqueue.core.topology import HOSTNAME, DomainUsage, Misfit, MisfitCode, NodeRules, SliceLayer, Tree
 from kqueue.core.topology.elastic import inherit
 from kqueue.core.topology.matching import rules_problem
@@ -24,6 +25,8 @@ _ORDER = ("topology", "flavor", "nodes", "usage", "algorithm", "workload", "podS
 _LONGEST_INDEX = 9
 _REQUIRED_TERMS = ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 _PREFERRED_TERMS = ("nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution")
+
+_UNKNOWN_LEVEL = (MisfitCode.LEVEL_NOT_FOUND, MisfitCode.SLICE_LEVEL_NOT_FOUND, MisfitCode.INNER_LEVEL_NOT_FOUND)
 
 
 def remarks(case: Case) -> tuple[Problem, ...]:
@@ -230,36 +233,10 @@ def _layer_of(misfit: Misfit, layers: Sequence[SliceLayer]) -> int:
 
 
 def _sentence(misfit: Misfit, levels: Sequence[str]) -> str:
-    """What is wrong, and what to write instead."""
-    match misfit.code:
-        case MisfitCode.LEVEL_NOT_SPECIFIED:
-            return "no level is asked for; write required or preferred with a level, or unconstrained: true"
-        case MisfitCode.LEVEL_NOT_FOUND | MisfitCode.SLICE_LEVEL_NOT_FOUND | MisfitCode.INNER_LEVEL_NOT_FOUND:
-            return f"the topology has no level {quoted(misfit.level)}; its levels are {', '.join(levels)}" + (
-                f"; perhaps {meant} is meant" if (meant := similar(misfit.level or "", levels)) else ""
-            )
-        case MisfitCode.SLICE_LEVEL_ABOVE_POD_SET_LEVEL:
-            return (
-                f"slices of level {misfit.other_level} are wider than {misfit.level}, the level of the pod set; write "
-                f"{misfit.level} or a narrower one"
-            )
-        case MisfitCode.SLICE_SIZE_MISSING:
-            return "slices have a level but no size; write how many pods each of them has"
-        case MisfitCode.COUNT_BELOW_SLICE_SIZE:
-            return (
-                f"one slice has {misfit.size} pods, and {misfit.count} are to be placed; write a smaller size, or more "
-                "pods"
-            )
-        case MisfitCode.INNER_LEVEL_NOT_LOWER:
-            return (
-                f"{misfit.level} is not narrower than {misfit.other_level}, the layer before it; order layers by width"
-            )
-        case MisfitCode.INNER_SIZE_NOT_DIVISOR:
-            return (
-                f"{misfit.size} does not divide {misfit.other_size}, the size of the layer before it; write a divisor"
-            )
-        case _:
-            return misfit.detail or str(misfit.code)
+    """What is wrong, what to write instead, and the level that the user may have meant."""
+    text = str(request_fault(misfit, levels))
+    meant = similar(misfit.level or "", levels) if misfit.code in _UNKNOWN_LEVEL else None
+    return f"{text}; perhaps {meant} is meant" if meant else text
 
 
 def _unusable_template(case: Case, pod_set: AskedPodSet) -> Iterator[Problem]:

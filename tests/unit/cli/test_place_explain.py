@@ -67,7 +67,7 @@ def test_a_failure_names_the_level_where_the_search_ended() -> None:
     ("pods", "said"),
     [
         pytest.param(
-            make_pods(1, required="row"), "failed, LevelNotFound: flavor default, topology default: there is no level row",
+            make_pods(1, required="row"), "failed, LevelNotFound: flavor default, topology default: the topology has no level 'row'",
             id="an unknown level",
         ),
         pytest.param(

@@ -241,32 +241,37 @@ def test_a_gang_that_can_never_fit_is_told_so() -> None:
 @pytest.mark.parametrize(
     ("code", "facts", "want"),
     [
-        pytest.param(MisfitCode.LEVEL_NOT_SPECIFIED, {}, ["names no level", "set required"], id="no-level-named"),
-        pytest.param(MisfitCode.LEVEL_NOT_FOUND, {"level": "aisle"}, ["no level aisle"], id="unknown-level"),
         pytest.param(
-            MisfitCode.SLICE_LEVEL_NOT_FOUND, {"level": "aisle"}, ["no level aisle"], id="unknown-slice-level"
+            MisfitCode.LEVEL_NOT_SPECIFIED, {}, ["no level is asked for", "write required"], id="no-level-named"
+        ),
+        pytest.param(MisfitCode.LEVEL_NOT_FOUND, {"level": "aisle"}, ["no level 'aisle'"], id="unknown-level"),
+        pytest.param(
+            MisfitCode.SLICE_LEVEL_NOT_FOUND, {"level": "aisle"}, ["no level 'aisle'"], id="unknown-slice-level"
         ),
         pytest.param(
-            MisfitCode.INNER_LEVEL_NOT_FOUND, {"level": "aisle"}, ["no level aisle"], id="unknown-inner-level"
+            MisfitCode.INNER_LEVEL_NOT_FOUND, {"level": "aisle"}, ["no level 'aisle'"], id="unknown-inner-level"
         ),
         pytest.param(
             MisfitCode.SLICE_LEVEL_ABOVE_POD_SET_LEVEL,
             {"level": "rack", "other_level": "block"},
-            ["slice level block is above the pod set's level rack"],
+            ["slices of level block are wider than rack"],
             id="slice-too-wide",
         ),
-        pytest.param(MisfitCode.SLICE_SIZE_MISSING, {}, ["set podSetSliceSize"], id="no-slice-size"),
+        pytest.param(MisfitCode.SLICE_SIZE_MISSING, {}, ["slices have a level but no size"], id="no-slice-size"),
         pytest.param(
             MisfitCode.INNER_LEVEL_NOT_LOWER,
             {"level": "block", "other_level": "rack"},
-            ["layer block must lie below rack"],
+            ["block is not narrower than rack"],
             id="layers-upside-down",
         ),
         pytest.param(
-            MisfitCode.INNER_SIZE_NOT_DIVISOR, {"size": 3, "other_size": 8}, ["3 must divide the size 8"], id="odd-size"
+            MisfitCode.INNER_SIZE_NOT_DIVISOR, {"size": 3, "other_size": 8}, ["3 does not divide 8"], id="odd-size"
         ),
         pytest.param(
-            MisfitCode.COUNT_BELOW_SLICE_SIZE, {"count": 3, "size": 4}, ["3 pods", "one slice of 4"], id="too-few-pods"
+            MisfitCode.COUNT_BELOW_SLICE_SIZE,
+            {"count": 3, "size": 4},
+            ["one slice has 4 pods", "3 are to be placed"],
+            id="too-few-pods",
         ),
         pytest.param(MisfitCode.INVALID_NODE_AFFINITY, {"detail": "bad key"}, ["bad key"], id="in-its-own-words"),
         pytest.param(MisfitCode.INVALID_GROUP, {}, ["InvalidGroup"], id="without-words-its-code"),

@@ -1,4 +1,4 @@
-"""Wiring of the admission webhooks: certificates, server, look-ups, and their registration at the API server."""
+"""Runs the admission webhooks: certificates, server, lookups, and registration at the API server."""
 
 from __future__ import annotations
 
@@ -38,19 +38,21 @@ from webhooks.surroundings import Policy
 _log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 15.0
-"""Between two looks at certificates and registration; each costs at most three reads."""
+"""Seconds between two checks of certificates and registration; each costs at most three reads."""
 _AFTER_FAILURE_SECONDS = 2.0
 _SYNC_SECONDS = 60.0
-"""How long the first registration waits to hear which namespaces have a default queue."""
+"""Seconds for which the first registration waits for the list of default queues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where the webhooks listen (`port` 0 takes a free one), and where the API server reaches them.
+    """The address on which the webhooks listen, and the address at which the API server reaches them.
 
-    `url` empty: through our service; `{port}` in it stands for the real port.  `certificates` is a folder with tls.crt,
-    tls.key and ca.crt that somebody else looks after; None: our own.  Without `register` the webhooks only answer, and
-    nothing of their configurations is read or written.
+    Args:
+        port: 0 takes a free port.
+        url: `{port}` in it is replaced by the real port; empty: the API server uses the Service of the installation.
+        certificates: a folder with tls.crt, tls.key and ca.crt that kqueue does not renew; None: kqueue's own.
+        register: False: the webhooks only answer, and their configurations are neither read nor written.
     """
 
     host: str
@@ -61,15 +63,15 @@ class Endpoint:
 
 
 class _Caretaker(Protocol):
-    """Looks after the certificates."""
+    """Keeps certificates valid."""
 
     async def look(self, announce: Announce) -> None:
-        """Serve what is to be served now, and have its authorities told."""
+        """Serve the current certificate, and announce its authorities."""
         ...
 
 
 class _FolderCaretaker:
-    """Somebody else puts certificates into a folder."""
+    """Serves the certificates of a folder that kqueue does not write."""
 
     def __init__(self, tls: CertificateFolder) -> None:
         self._tls = tls
@@ -91,9 +93,9 @@ async def admission(
     on_certificate: Callable[[Bundle], None] = lambda _bundle: None,
     rhythm: Rhythm | None = None,
 ) -> AsyncIterator[WebhookServer]:
-    """The webhooks: answering and registered while the block runs, and looked after.
+    """Serve and register the webhooks for the duration of the block, and keep their certificates valid.
 
-    `on_certificate` is told what is served from now on.
+    `on_certificate` is called with each certificate that is served from then on.
 
     Raises:
         ConfigError: the folder or the address cannot be used.
@@ -127,17 +129,17 @@ async def admission(
         if endpoint.register:
             kept = _registered(client, configuration, registrar, caretaker, clock)
         else:
-            kept = _tended(partial(caretaker.look, _told_to_nobody), asyncio.Event(), clock)
+            kept = _tended(partial(caretaker.look, _not_announced), asyncio.Event(), clock)
         await stack.enter_async_context(kept)
         yield server
 
 
-async def _told_to_nobody(_authorities: bytes) -> None:
-    """Whoever keeps the webhook configurations reads the authorities where the certificates lie."""
+async def _not_announced(_authorities: bytes) -> None:
+    """Announce nothing: the keeper of the webhook configurations reads the authorities from the certificate folder."""
 
 
 def policy_of(configuration: Configuration) -> Policy:
-    """What the webhooks have to know of the configuration."""
+    """Return the part of the configuration that webhooks use."""
     integrations = configuration.integrations
     reviewed = reviewed_kinds(integrations.frameworks, declared_for(integrations))
     kinds = {(kind.gvk.group, kind.gvk.kind) for kind in reviewed.values()}
@@ -156,7 +158,7 @@ def policy_of(configuration: Configuration) -> Policy:
 
 
 def lookups_of(client: Client, configuration: Configuration, clock: Clock) -> ApiLookups:
-    """What the webhooks may ask the API server."""
+    """Return the lookups of the webhooks at the API server."""
     return ApiLookups(
         client,
         clock=clock,
@@ -174,7 +176,7 @@ async def _certificates(
     rhythm: Rhythm | None,
     on_certificate: Callable[[Bundle], None],
 ) -> tuple[CertificateFolder, _Caretaker]:
-    """Somebody's folder; or our own certificates, shared with other replicas where these may exist."""
+    """Load the certificates of a given folder, or make our own, which replicas share through a Secret."""
     if endpoint.certificates is not None:
         tls = CertificateFolder(endpoint.certificates, clock=clock, on_reload=on_certificate)
         return tls, _FolderCaretaker(tls)
@@ -193,13 +195,13 @@ async def _certificates(
 
 
 class _Reloading:
-    """Own certificates: what the keeper puts into the folder is served at once."""
+    """Serves kqueue's own certificates: a certificate that the keeper writes is loaded at once."""
 
     def __init__(self, keeper: CertificateKeeper, tls: CertificateFolder) -> None:
         self._keeper, self._tls = keeper, tls
 
     async def look(self, announce: Announce) -> None:
-        """Keep them, and load what is new."""
+        """Renew the certificates where needed, and load new files."""
         try:
             await self._keeper.look(announce)
         finally:
@@ -216,7 +218,7 @@ def _names(configuration: Configuration, host: str) -> list[str]:
 async def _registered(
     client: Client, configuration: Configuration, registrar: Registrar, caretaker: _Caretaker, clock: Clock
 ) -> AsyncIterator[None]:
-    """Registered from the beginning of the block, and kept so."""
+    """Register the webhooks, and repair the registration for the duration of the block."""
     wake = asyncio.Event()
     async with _default_queues(client, configuration, wake, clock) as default_queues:
 
@@ -229,7 +231,7 @@ async def _registered(
 
 @asynccontextmanager
 async def _tended(look: Callable[[], Awaitable[None]], wake: asyncio.Event, clock: Clock) -> AsyncIterator[None]:
-    """Looked after from the beginning of the block."""
+    """Call `look` once, and then periodically for the duration of the block."""
     await look()
     tending = asyncio.create_task(_tend(look, wake, clock), name="webhook registration")
     try:
@@ -242,9 +244,9 @@ async def _tended(look: Callable[[], Awaitable[None]], wake: asyncio.Event, cloc
 async def _default_queues(
     client: Client, configuration: Configuration, wake: asyncio.Event, clock: Clock
 ) -> AsyncIterator[Callable[[], list[str]]]:
-    """Tells which namespaces have a LocalQueue named `default`; sets `wake` when others do.
+    """Yield a function that returns the namespaces with a LocalQueue named `default`; set `wake` when they change.
 
-    Where all unlabelled jobs are managed nobody needs to know.
+    Where all unlabelled jobs are managed, the list is not needed and stays empty.
     """
     if configuration.manage_jobs_without_queue_name:
         yield list
@@ -269,7 +271,7 @@ async def _default_queues(
 
 
 async def _tend(look: Callable[[], Awaitable[None]], wake: asyncio.Event, clock: Clock) -> None:
-    """Look whenever something has changed, and every now and then; until cancelled."""
+    """Call `look` after each change and periodically, until cancelled."""
     pause = LOOK_SECONDS
     while True:
         waits = [asyncio.create_task(clock.sleep(pause)), asyncio.create_task(wake.wait())]

@@ -45,11 +45,11 @@ from kqueue.state.tries import Tries
 _PODS_LEFT = "pods left"
 """Index of pods that may need quota, by the Workload that was started with them."""
 _UNBOUND = "unbound"
-"""Index of released pods that no node runs, by what the pods of their job are found by."""
+"""Index of released pods that no node runs, by the siblings key of their Workload."""
 _ALL_UNBOUND = "all unbound"
 """Index of the same pods, all under True."""
 _STRAYS = "strays"
-"""Index of pods that name a Workload and are not its job's."""
+"""Index of pods that name a Workload although no job controls them."""
 
 T = TypeVar("T")
 
@@ -58,7 +58,7 @@ _ACTIONS = {
     names.EVENT_WORKLOAD_NAME_CONFLICT: "Admission",
     names.EVENT_POD_TERMINATED_BY_KUEUE: "PodTerminated",
 }
-"""Actions of events that are called otherwise than their reasons.  Source: the compatible system."""
+"""Actions of events that differ from their reasons.  Source: the compatible system."""
 
 
 class ControllerManager:
@@ -94,7 +94,7 @@ class ControllerManager:
         self._add_indexes()
 
     def _make_state(self) -> None:
-        """What the process knows of the cluster besides the objects of its watches."""
+        """Make the state of the process besides the stores of its watches."""
         config = self.config
         self.order = rules.queue_order(config)
         self.cache = rules.make_cache(config, self.order)
@@ -106,7 +106,7 @@ class ControllerManager:
         self.fair_usage = rules.fair_usage(config)
 
     def _make_writers(self) -> None:
-        """Writers of objects and events, and what other owners of the process set on them."""
+        """Make the writers of objects and events."""
         watches, clock = self.watches, self.clock
         self.quiet_for: Callable[[], float] = lambda: float("inf")
         """Seconds since the last write of a decision.  Set by the owner of the scheduling loop."""
@@ -161,13 +161,13 @@ class ControllerManager:
             add(self)
 
     def shared(self, make: Callable[[Manager], T]) -> T:
-        """The one value of this process that `make` makes; `make` is called at the first use."""
+        """Return the one value of this process that `make` makes; `make` is called at the first use."""
         if make not in self._shared:
             self._shared[make] = make(self)
         return cast("T", self._shared[make])
 
     def recorder(self, controller: str) -> Events:
-        """Records events whose reporting controller has this name."""
+        """Return a recorder of events whose reporting controller has this name."""
         return self.events.by(controller)
 
     def controller(
@@ -179,7 +179,7 @@ class ControllerManager:
         group_kind: str = "",
         rank_of: Callable[[str], Rank] | None = None,
     ) -> Controller:
-        """A work queue whose keys `reconcile` works off while this process leads.
+        """Add a work queue whose keys `reconcile` handles while this process leads.
 
         `workers` at a time, unless the file says another number for `group_kind` (`Kind.group`, or `Kind`).  `rank_of`
         is as in `Controller`.
@@ -209,7 +209,7 @@ class ControllerManager:
         return controller
 
     def writer(self, resource: ResourceType, watch: Reflector[Any, Any], decode: type[Any]) -> StatusWriter[Any]:
-        """Writes objects of one kind, on top of what their watch has brought."""
+        """Return a writer of objects of one kind, which reads the store of their watch."""
 
         def key_of(obj: Any) -> str:
             meta = obj.metadata
@@ -225,7 +225,7 @@ class ControllerManager:
         )
 
     def sweep(self) -> Sweep:
-        """How often pods that are held are looked at."""
+        """Return when to check pods that stay gated."""
         return Sweep(
             clock=self.clock,
             after=self.timings.leaked_gate_after,
@@ -234,7 +234,7 @@ class ControllerManager:
         )
 
     def owner_context(self, framework: str) -> OwnerContext:
-        """What the reconcilers of one kind of owners work with; events are from the framework's reconciler."""
+        """Return the context of the reconcilers of one kind of owners; events name the framework's controller."""
         return OwnerContext(
             client=self.client,
             book=self.workload_writer,
@@ -276,10 +276,10 @@ class ControllerManager:
             )
         return recorder
 
-    # --- looks -------------------------------------------------------------------------------------------------
+    # --- lookups -------------------------------------------------------------------------------------------------
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
-        """Labels of a namespace; None when there is none of that name."""
+        """Return the labels of a namespace; None when the watch has no namespace of that name."""
         namespace = self.watches.namespaces.store.get(name)
         return namespace.metadata.labels if namespace is not None else None
 
@@ -298,7 +298,7 @@ class ControllerManager:
         return any(view.needs_quota(controllers) for view in views)
 
     def not_running(self, workload: wire.Workload) -> list[NotRunning]:
-        """Released pods of a Workload that do not run, the longest first; see `pods_not_running_after`."""
+        """Return released pods of a Workload that do not run, the longest first; see `pods_not_running_after`."""
         views = self.watches.pods.store.by_index(_UNBOUND, model.siblings_key(workload))
         if not views:
             return []
@@ -311,13 +311,13 @@ class ControllerManager:
         )
 
     def with_unbound_pods(self) -> list[wire.Workload]:
-        """Workloads whose name stands on released pods that no node runs."""
+        """Return the Workloads that released pods without a node name."""
         views = self.watches.pods.store.by_index(_ALL_UNBOUND, True)
         keys = dict.fromkeys(view.unbound.siblings for view in views if view.unbound is not None)
         store = self.watches.workloads.store
         return [workload for key in keys for workload in store.by_index(SIBLINGS_INDEX, key)]
 
     def host_of(self, node: str) -> str | None:
-        """The hostname label of a node; None for a node that is unknown or has none."""
+        """Return the hostname label of a node; None for an unknown node and a node without the label."""
         found = self.watches.nodes.store.get(node)
         return found.labels.get(HOSTNAME) if found is not None else None

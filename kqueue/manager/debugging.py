@@ -1,4 +1,4 @@
-"""Signals to a running process: one makes its log longer, one dumps the state of cache and queues."""
+"""Signals to a running process: SIGUSR1 changes the log level, SIGUSR2 logs the state of cache and queues."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import structlog
 from kqueue.clock import Clock
 from kqueue.observe import current_level, set_level
 
-if TYPE_CHECKING:  # a process that has nothing to dump starts without them
+if TYPE_CHECKING:  # a webhook process has nothing to dump and does not import these
     from kqueue.core.quota import FlavorResource, QuotaNode
     from kqueue.core.topology.capacity import Capacity
     from kqueue.state.cache import Cache
@@ -22,22 +22,22 @@ if TYPE_CHECKING:  # a process that has nothing to dump starts without them
 _log = structlog.get_logger(__name__)
 
 LINES_MAX = 1000
-"""Of a dump.  What is beyond is left out, and counted."""
+"""Most lines of a dump.  Further lines are counted only."""
 _AT_ONCE = 10
-"""Lines between which the event loop has its turn: about 2 ms."""
+"""Lines before the event loop gets a turn: about 2 ms."""
 _COLUMNS, _KEYS = 30, 10
 """Columns of quota, and keys of Workloads, of one line."""
 
 
 class Signals:
-    """Listens to SIGUSR1, which changes the log level, and to SIGUSR2, which dumps, on the running event loop.
+    """Handles SIGUSR1, which changes the log level, and SIGUSR2, which starts a dump, on the running event loop.
 
-    To be made as early as can be: until then either of them ends the process.
+    Make it early: without a handler either signal ends the process.
     """
 
     def __init__(self) -> None:
         self.dump: Callable[[], Coroutine[Any, Any, None]] | None = None
-        """What SIGUSR2 does; None: there is nothing to dump."""
+        """Called at SIGUSR2; None: there is nothing to dump."""
         self._first = current_level()
         self._dumping: asyncio.Task[None] | None = None
         loop = asyncio.get_running_loop()
@@ -59,9 +59,7 @@ class Signals:
 
 
 async def dump(cache: Cache, queues: Queues, clock: Clock, *, lines_max: int = LINES_MAX) -> None:
-    """Write to the log what is believed: queues, quotas, free room by domain; at level warning, so whatever the level
-    commonly is.
-    """
+    """Log queues, quotas and free capacity by domain, at level warning, so that every log level shows them."""
     _log.warning("dump begins", cluster_queues=len(cache.quota.queue_names()), flavors=len(cache.ledger.flavors()))
     left_out = 0
     try:
@@ -72,7 +70,7 @@ async def dump(cache: Cache, queues: Queues, clock: Clock, *, lines_max: int = L
             _log.warning(what, **fields)
             if number % _AT_ONCE == 0:
                 await clock.sleep(0)
-    except Exception:  # noqa: BLE001 - who asks for help must not make it worse
+    except Exception:  # noqa: BLE001 - a dump must not stop the process
         _log.exception("dump failed on a bug")
     _log.warning("dump ends", lines_left_out=left_out)
 
@@ -113,7 +111,7 @@ def _cluster_queue(name: str, node: QuotaNode, cache: Cache, queues: Queues) -> 
 
 
 def _quota(node: QuotaNode, quota: Mapping[FlavorResource, int]) -> dict[str, Any]:
-    """Used and had of each column; of a cohort, used beyond what its members have themselves."""
+    """Return usage and quota of each column; of a cohort, the usage beyond the quotas of its members."""
     from kqueue.manager.gauges import as_written
 
     columns = {
@@ -126,7 +124,7 @@ def _quota(node: QuotaNode, quota: Mapping[FlavorResource, int]) -> dict[str, An
 
 
 def _domains(flavor: str, capacity: Capacity) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What is free in each domain but the hosts."""
+    """Yield the free amounts of each domain above the hosts."""
     import numpy as np
 
     from kqueue.manager.gauges import as_written

@@ -1,4 +1,4 @@
-"""Parts that other packages bring, found by their entry points when a process starts: placers and planners."""
+"""Loads placers and planners of other packages by their entry points, when a process starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kqueue.jobs import profiles
 
 PLACERS_GROUP = "kqueue.placers"
 PLANNERS_GROUP = "kqueue.planners"
-"""Entry points of these groups are placers and planners; the name of each is that of its profile."""
+"""Groups of entry points; the name of an entry point is the name of its profile."""
 
 _GROUPS = (PLACERS_GROUP, PLANNERS_GROUP)
 
@@ -46,8 +46,8 @@ def load_profiles(found: Iterable[EntryPoint] | None = None) -> list[str]:
 
 
 def _kind(group: str) -> tuple[str, Callable[[str, Any], None]]:
-    """What the entry points of a group are, and how one is registered."""
-    from kqueue.core import planners  # brings in numpy, which webhooks do without
+    """Return the word for entry points of a group, and the function that registers one."""
+    from kqueue.core import planners  # imports numpy, which webhooks do not need
     from kqueue.core.topology import placers
 
     return ("planner", planners.register) if group == PLANNERS_GROUP else ("placer", placers.register)

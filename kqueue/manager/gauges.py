@@ -1,6 +1,4 @@
-"""The gauges of queues and cohorts, set afresh now and then from cache and queues, in pieces between which the event
-loop serves others.
-"""
+"""Refreshes the gauges of queues and cohorts from cache and queues, in pieces with turns of the event loop between."""
 
 from __future__ import annotations
 
@@ -22,9 +20,9 @@ from kqueue.state.held import Held
 from kqueue.state.queues import Queues
 
 _WORKLOADS, _QUEUES = 500, 25
-"""Of a piece: about 2 ms."""
+"""Workloads and queues of one piece: about 2 ms."""
 _MOST_FORMS = 1000
-"""Forms of Workloads that are read to say what those that wait in one ClusterQueue ask for; others do not count."""
+"""Most forms of waiting Workloads whose requests are read for one ClusterQueue; further forms do not count."""
 
 
 class QueueGauges:
@@ -41,7 +39,7 @@ class QueueGauges:
         fair_sharing: bool = False,
         fair_usage: FairUsage | None = None,
     ) -> None:
-        """`workload(key)` is a Workload, None when it is gone."""
+        """`workload(key)` returns a Workload; None when it is deleted."""
         self._metrics, self._cache, self._queues = metrics, cache, queues
         self._clock, self._workload = clock, workload
         self._fair_sharing, self._fair_usage = fair_sharing, fair_usage
@@ -50,7 +48,7 @@ class QueueGauges:
         self._local_queues: set[str] = set()
 
     async def refresh(self, local_queues: Iterable[wire.LocalQueue], workloads: Iterable[wire.Workload]) -> None:
-        """Set every gauge; series of queues that are gone disappear.  What changes meanwhile may count or not."""
+        """Set every gauge, and remove the series of deleted queues.  Changes meanwhile may count or not."""
         tally, found = _Tally(self._queues, self._metrics), iter(list(workloads))
         while some := list(islice(found, _WORKLOADS)):
             for workload in some:
@@ -62,7 +60,7 @@ class QueueGauges:
             self._metrics.forget_cluster_queue(name)
         self._cluster_queues = names_now
         for number, name in enumerate(sorted(names_now)):
-            if self._cache.quota.queue_object(name) is not None:  # it may be gone since
+            if self._cache.quota.queue_object(name) is not None:  # it may be deleted since
                 self._cluster_queue(name, self._cache.held.held_in(name), tally)
                 if self._metrics.has_resources:
                     await self._show_pending(name)
@@ -75,7 +73,7 @@ class QueueGauges:
         await self._clock.sleep(0)
 
     async def _count_waiting(self, tally: _Tally) -> None:
-        """By LocalQueue; what waits in no ClusterQueue counts as inadmissible."""
+        """Count waiting Workloads by LocalQueue.  A Workload in no ClusterQueue counts as inadmissible."""
         found = iter(self._queues.known())
         while some := list(islice(found, _WORKLOADS)):
             for key in some:
@@ -121,7 +119,7 @@ class QueueGauges:
                 queue.weighted_share(above[0] if above else "", dominant_share(node).precise())
 
     async def _show_pending(self, name: str) -> None:
-        """What those that wait ask for: each form of Workloads is read once."""
+        """Show the requests of waiting Workloads; each form of Workloads is read once."""
         numbers: Counter[str] = Counter()
         first: dict[str, str] = {}
         waiting = iter(self._queues.waiting(name))
@@ -139,7 +137,7 @@ class QueueGauges:
                 try:
                     asked = self._cache.requests.total(workload)
                 except InvalidObjectError:
-                    continue  # it is told so; what it asks for is not known
+                    continue  # its requests cannot be read; the Workload's own status says why
                 for resource, amount in asked.items():
                     total[resource] += number * amount
         shown = {resource: as_written(resource, amount) for resource, amount in total.items()}
@@ -166,7 +164,7 @@ class QueueGauges:
                 await self._give_way()
         for number, (name, node) in enumerate(cohorts.items()):
             if self._cache.quota.cohort_node(name) is None:
-                continue  # it has gone meanwhile
+                continue  # it was deleted meanwhile
             cohort_metrics, above = self._metrics.cohort(name), cohorts_above(node)
             cohort_metrics.place(above, root=above[-1] if above else name)
             cohort_metrics.subtree(quota=_shown(node.subtree), reserved=_shown(reserved[name]), admitted=admitted[name])
@@ -210,7 +208,7 @@ class QueueGauges:
 
 
 def _without_queue(tally: _Tally, local_queues: Collection[str]) -> Counter[str]:
-    """Unadmitted Workloads that name a LocalQueue which is not among these, by namespace."""
+    """Count unadmitted Workloads that name a LocalQueue which does not exist, by namespace."""
     missing = Counter[str]()
     for key, why in tally.unadmitted_local.items():
         namespace, _, name = key.partition("/")
@@ -226,7 +224,7 @@ class _Tally:
         self._cluster_queue_of = queues.cluster_queue_of
         self._values_of = metrics.values_of if metrics.tells_workloads_apart else None
         self.waiting_in: dict[str, dict[tuple[str, ...], tuple[int, int]]] = {}
-        """By ClusterQueue and the values of Workloads' custom labels; only where there are such."""
+        """By ClusterQueue and the values of custom labels of Workloads; empty where no such labels are configured."""
         self.admitted: dict[str, Counter[tuple[str, ...]]] = {}
         self.admitted_local: dict[str, Counter[tuple[str, ...]]] = {}
         self.waiting: dict[str, tuple[int, int]] = {}
@@ -236,18 +234,18 @@ class _Tally:
         self.unadmitted_local: dict[str, Counter[tuple[str, str]]] = {}
 
     def waits(self, local_queue: str, is_active: bool) -> None:
-        """One that waits, in its turn or set aside."""
+        """Count a waiting Workload as active or inadmissible."""
         active, inadmissible = self.waiting.get(local_queue, (0, 0))
         self.waiting[local_queue] = (active + is_active, inadmissible + (not is_active))
 
     def waits_in(self, cluster_queue: str, values: tuple[str, ...], *, is_active: bool) -> None:
-        """The same in a ClusterQueue, with the values of its custom labels."""
+        """Count a waiting Workload of a ClusterQueue by the values of its custom labels."""
         of_queue = self.waiting_in.setdefault(cluster_queue, {})
         active, inadmissible = of_queue.get(values, (0, 0))
         of_queue[values] = (active + is_active, inadmissible + (not is_active))
 
     def add(self, workload: wire.Workload) -> None:
-        """One that there is."""
+        """Count a Workload as finished, admitted or unadmitted."""
         local = model.local_queue_key(workload)
         admission = workload.status.admission
         cluster_queue = admission.cluster_queue if admission is not None else self._cluster_queue_of(local)
@@ -272,7 +270,7 @@ class _Tally:
 
 
 def cohorts_above(node: QuotaNode) -> tuple[str, ...]:
-    """Names of the cohorts above a queue or a cohort, from its parent to the root."""
+    """Return the names of the cohorts above a queue or a cohort, from its parent to the root."""
     return tuple(above.name for above in node.path_to_root() if above is not node)
 
 
@@ -299,7 +297,7 @@ def _shown(usage: Mapping[FlavorResource, int]) -> dict[tuple[str, str], float]:
 
 
 def as_written(resource: str, amount: int) -> float:
-    """In the unit that users write: CPUs, bytes, devices; what has no limit is infinite."""
+    """Convert an amount to the unit that users write: CPUs, bytes, devices.  No limit is infinity."""
     if amount >= UNLIMITED:
         return float("inf")
     return amount / 1000 if resource == "cpu" else float(amount)

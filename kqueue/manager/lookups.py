@@ -1,7 +1,7 @@
 """Lookups of the webhooks at the API server: single objects by name, kept for seconds, never watched.
 
-What exists is believed for longer than what does not: a queue that was made a moment ago is to count at once.  Many who
-ask the same at the same time share one request.
+An answer that an object exists is kept for longer than an answer that it does not, so that a queue counts soon after
+its creation.  Equal questions at the same time share one request.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from kqueue.runtime.resources import ResourceType
 from webhooks.surroundings import LookupFailedError
 
 FOUND_SECONDS, MISSING_SECONDS = 10.0, 1.0
-"""How long an answer is believed: that there is something, that there is nothing."""
+"""Seconds for which an answer is kept: of an object that exists, and of one that does not."""
 LOOKUP_SECONDS = 2.0
-"""How long one question may take, and half of what following owners may: a review that asks all that can be asked, and
-waits each time, is still answered in the ten seconds that the API server gives it."""
+"""Seconds for one question, and half of the seconds for following owners.  A review that asks every question and waits
+each time is still answered in the ten seconds that the API server allows."""
 WARNING_SECONDS = 0.5
-"""How long a question may take that only a warning depends on."""
+"""Seconds for a question that only a warning depends on."""
 REMEMBERED = 20_000
-"""Answers that are kept at most; one that was dropped costs a request."""
+"""Most answers that are kept; a dropped answer costs a request."""
 
 _ALL = ""
-"""Instead of a name: all objects of the kind."""
+"""Stands in a key for all objects of the kind."""
 
 Key = tuple[str, str, str, str]
-"""Group, plural, namespace (empty for cluster-wide ones), name (empty for all): texts know their hash, dataclasses work
-it out anew."""
+"""Group, plural, namespace (empty for cluster-wide kinds), name (empty for all objects).  A tuple of strings, because
+strings cache their hash and dataclasses do not."""
 
 
 class ApiLookups:
@@ -59,17 +59,17 @@ class ApiLookups:
         manages_all: bool = False,
         seconds: float = LOOKUP_SECONDS,
     ) -> None:
-        """`owners` and `manages_all` as `jobs.ancestry` wants them; `seconds`: how long one question may take."""
+        """`owners` and `manages_all` are as in `jobs.ancestry`; `seconds` bounds one question."""
         self._client, self._seconds = client, seconds
         self._owners, self._manages_all = owners or {}, manages_all
         self._found: TTLCache[Key, JSON] = TTLCache(REMEMBERED, FOUND_SECONDS, clock.monotonic)
         self._missing: TTLCache[Key, None] = TTLCache(REMEMBERED, MISSING_SECONDS, clock.monotonic)
         self._fresh: TTLCache[Key, None] = TTLCache(REMEMBERED, MISSING_SECONDS, clock.monotonic)
-        """Lists that were read a moment ago."""
+        """Lists that were read less than MISSING_SECONDS ago."""
         self._asked: dict[Key, asyncio.Task[JSON | None]] = {}
 
     async def namespace_labels(self, namespace: str) -> Mapping[str, str]:
-        """Labels of a namespace; empty for one that does not exist."""
+        """Return the labels of a namespace; empty when it does not exist."""
         return strings(await self.get(NAMESPACES, "", namespace), "metadata", "labels")
 
     async def has_local_queue(self, namespace: str, name: str) -> bool:
@@ -81,7 +81,7 @@ class ApiLookups:
         return await self.get(WORKLOAD_PRIORITY_CLASSES, "", name) is not None
 
     async def lineage(self, obj: Mapping[str, Any], kind: GroupKind, namespace: str) -> Lineage:
-        """The owners above the object, and which of them is queued itself."""
+        """Return the owners above the object, and the owner that is queued."""
         if not has_known_owner(dict(obj), self._owners):
             return Lineage()
         references = objects(obj, "metadata", "ownerReferences")
@@ -104,7 +104,7 @@ class ApiLookups:
             raise LookupFailedError(f"owners could not be followed within {2 * self._seconds:g} s") from None
 
     async def is_admitted(self, uid: str, group: str, namespace: str) -> bool:
-        """Whether a Workload of the job with this UID, or of this group of pods, is admitted; never remembered."""
+        """Whether a Workload of the job with this UID, or of this group of pods, is admitted.  Answers are not kept."""
         try:
             async with asyncio.timeout(self._seconds):
                 found = await self._workloads(uid, group, namespace)
@@ -115,7 +115,7 @@ class ApiLookups:
         return any(_may_run(workload) for workload in found)
 
     async def topology_levels(self, wanted: Collection[str]) -> frozenset[str] | None:
-        """The levels of all Topologies, at most MISSING_SECONDS old where one of `wanted` is missing."""
+        """Return the levels of all Topologies; at most MISSING_SECONDS old where a level of `wanted` is missing."""
         key = _key(TOPOLOGIES, "", _ALL)
         known = self._found.get(key)
         if known is not None and key not in self._fresh and not _levels(known).issuperset(wanted):
@@ -137,12 +137,12 @@ class ApiLookups:
             return []
 
     async def get(self, resource: ResourceType, namespace: str, name: str, *, uid: str = "") -> JSON | None:
-        """The object, as it was at most some seconds ago; None when there is none.
+        """Return the object, at most FOUND_SECONDS old; None when it does not exist.
 
-        `uid`: one that is remembered under this name with another identity is asked for again.
+        `uid`: a kept object of this name with another UID is read again.
 
         Raises:
-            LookupFailedError: the API server did not answer in time, or not as it should.
+            LookupFailedError: the API server did not answer in time, or answered with an error.
         """
         key = _key(resource, namespace, name)
         known = self._found.get(key)
@@ -154,13 +154,13 @@ class ApiLookups:
         if asked is None:
             asked = self._asked[key] = asyncio.create_task(self._ask(resource, key), name=f"look up {name}")
             asked.add_done_callback(lambda done: self._answered(key, done))
-        # Shielded: whoever gives up leaves the question to the others.
+        # Shielded: a caller that gives up does not cancel the question of other callers.
         return await asyncio.shield(asked)
 
     def _answered(self, key: Key, asked: asyncio.Task[JSON | None]) -> None:
         self._asked.pop(key, None)
         if not asked.cancelled():
-            asked.exception()  # looked at, in case nobody waits any more
+            asked.exception()  # retrieved, in case no caller waits any more
 
     async def _ask(self, resource: ResourceType, key: Key) -> JSON | None:
         *_, namespace, name = key
@@ -199,7 +199,7 @@ def _levels(topologies: JSON) -> frozenset[str]:
 
 
 def _may_run(workload: JSON) -> bool:
-    """Admitted, and neither evicted nor over."""
+    """Whether a Workload is admitted, and neither evicted nor finished."""
     ended = (names.CONDITION_EVICTED, names.CONDITION_FINISHED)
     return condition_status(workload, names.CONDITION_ADMITTED) == "True" and not any(
         condition_status(workload, kind) == "True" for kind in ended

@@ -1,7 +1,7 @@
-"""Access to `/metrics`, where it is checked: users whom the API server lets `get` that path, over TLS.
+"""Restricts `/metrics` to users whom the API server allows to `get` that path, over TLS.
 
-The certificate is found in the folder that cert-manager fills; without one it is made for this process alone, as in
-Kueue, and scrapers do not verify it.
+The certificate comes from the folder that cert-manager fills.  Without that folder the process makes its own
+certificate, as Kueue does, and scrapers do not verify it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from kqueue.runtime.certificates import CERTIFICATE, CertificateFolder, make_bun
 from kqueue.visibility.rights import Action, Rights
 
 GIVEN = Path("/etc/kueue/metrics/certs")
-"""Where somebody else's certificate is mounted."""
+"""The folder in which a certificate of cert-manager is mounted."""
 _OWN_LIVES = timedelta(days=3650)
-"""Nobody verifies it, so nobody has to be told of another one."""
+"""Lifetime of the process's own certificate: scrapers do not verify it, so it is not renewed."""
 
 
 def guard(rights: Rights) -> Guard:
-    """Lets in whose token may get the path that is asked for."""
+    """Return a guard that admits requests whose token may `get` the requested path."""
 
     async def refusal(request: web.BaseRequest) -> web.StreamResponse | None:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
@@ -63,7 +63,7 @@ def _unknown(why: str) -> web.Response:
 async def certificate(
     configuration: Configuration, clock: Clock, *, folder: Path = GIVEN
 ) -> AsyncIterator[ssl.SSLContext]:
-    """The TLS context of the metrics server; files of a folder that is there are followed while the block runs.
+    """Yield the TLS context of the metrics server.  Files of a mounted folder are reloaded when they change.
 
     Raises:
         ConfigError: the files cannot be used.

@@ -1,6 +1,7 @@
-"""The controller process as a whole: its parts wired together, and what runs when it watches and when it leads.
+"""The controller process as a whole: its parts, and the tasks that run while it watches and while it leads.
 
-Watches and their handlers run in every replica, so that a follower is warm; what writes runs only in the leader.
+Watches and their handlers run in every replica, so that a follower has current caches.  Tasks that write run only in
+the leader.
 """
 
 from __future__ import annotations
@@ -51,20 +52,20 @@ from kqueue.state.cache_audit import Told
 _log = structlog.get_logger(__name__)
 
 PARTS = ("core", "scheduler", "jobs", "topology", "webhooks")
-"""What `--parts` may name: our own kinds, the scheduling loop, job kinds, the ungater, admission webhooks."""
+"""Values of `--parts`: our own kinds, the scheduling loop, job kinds, the ungater, admission webhooks."""
 
 _BY_NAMESPACE, _BY_RUNTIME_CLASS = "namespace", "runtime-class"
 """Indexes of Workloads."""
 
 
 _LAG_COUNTS_FOR = 60.0
-"""Seconds for which a process that was held up is not ready afterwards."""
+"""Seconds for which a process is not ready after its event loop was blocked."""
 _DRAIN_WITHOUT_LEASE = 1.0
-"""Seconds for what is under way when leadership was lost: soon another one takes it."""
+"""Seconds that writes under way get after the lease was lost: another process takes it soon."""
 
 
 class Operator:
-    """One controller process.  `run` ends when it is cancelled, or raises what made it fail."""
+    """One controller process.  `run` ends when it is cancelled, or raises the error that made it fail."""
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class Operator:
         self.leadership = Leadership(client, config, clock=clock, metrics=metrics)
         self.ready, self.may_write = self.leadership.ready, self.leadership.may_write
         self.synced = asyncio.Event()
-        """Set when every watch has brought its initial state, those aside whose kind the API server does not serve."""
+        """Set when every watch has its initial state, except watches of kinds that the API server does not serve."""
         self.manager = ControllerManager(
             self.leadership, config=config, timings=timings, metrics=metrics, parts=self.parts, wake=self._wake
         )
@@ -140,7 +141,7 @@ class Operator:
         watches.workloads.store.add_index(STANDING_INDEX, model.standing)
 
     def _subscribe_requests(self) -> None:
-        """What surrounds a Workload is part of what it asks for: those that it changes are taken in again."""
+        """Read Workloads again after a change of a LimitRange or RuntimeClass: these change the requests of pods."""
         watches, requests = self.watches, self.cache.requests
         workloads = watches.workloads.store
         workloads.add_index(_BY_NAMESPACE, lambda workload: (workload.metadata.namespace,))
@@ -170,7 +171,7 @@ class Operator:
         return Result()
 
     async def _take_in_surrounded(self) -> None:
-        """All of them, before the first cycle: a Workload may be told before what its pods take on hosts."""
+        """Read all of them before the first cycle: the watch may bring a Workload before its LimitRanges."""
         if self._surrounded is None:
             return
         queue = self._surrounded.queue
@@ -217,7 +218,7 @@ class Operator:
         return check
 
     def trace(self, traces: Traces) -> None:
-        """Make spans of cycles, and of the ways of Workloads; to be called before `run`."""
+        """Make spans of cycles and of the life of Workloads.  Call it before `run`."""
         self._observer.traces = traces
         self.watches.workloads.subscribe(WorkloadTracer(traces, self.clock, self.ready.is_set).on_workload)
 
@@ -253,7 +254,7 @@ class Operator:
         _log.info("every watch has synced", watches=len(self.watches.all()))
 
     async def _succeed(self) -> None:
-        """Lead after somebody else may have: first know all that was written before."""
+        """Lead after another process may have led: first read everything that was written before."""
         began = self.clock.monotonic()
         work = asyncio.gather(*(watch.catch_up() for watch in self.watches.all()))
         try:
@@ -270,7 +271,7 @@ class Operator:
         return self.timings.drain if self.may_write() else _DRAIN_WITHOUT_LEASE
 
     async def _lead(self) -> None:
-        """All that writes.  Keys that were queued while following are worked off now."""
+        """Run every task that writes.  Keys that were queued while following are reconciled now."""
         await self._build_tables()
         await self._take_in_surrounded()
         for begin in self.manager.on_lead:
@@ -306,7 +307,7 @@ class Operator:
         return cohorts_above(node) if node is not None else ()
 
     async def _keep_gauges(self) -> None:
-        """Gauges of queues and nodes, in every replica."""
+        """Refresh gauges periodically, in every replica."""
         workloads, ledger = self.watches.workloads.store, self.cache.ledger
         gauges = Gauges(
             queues=QueueGauges(
@@ -335,7 +336,7 @@ class Operator:
             await gauges.refresh(self.watches.local_queues.store.values(), workloads.values(), tell=self.ready.is_set())
 
     async def _keep_auditing(self) -> None:
-        """Audit all at once, because another process or an earlier term may have led before; then now and then."""
+        """Audit at once, because another process may have led before, and then periodically."""
         while True:
             await self._auditor.audit()
             await self.clock.sleep(self.timings.audit_interval)
@@ -404,7 +405,7 @@ def _make_intake(manager: ControllerManager, *, busy: Callable[[], float]) -> In
 
 
 def _age(watch: Reflector[Any, Any]) -> float | None:
-    """Since its last sign of life; None while the API server does not serve its kind."""
+    """Return the seconds since the watch last heard of the API server; None while its kind is not served."""
     return None if watch.missing else watch.age()
 
 

@@ -1,4 +1,4 @@
-"""One controller process from its first line to its last: client, probes, operator, signals."""
+"""Runs a controller process or a webhook process: client, probes, operator and signals."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flags:
-    """What the command line says beyond the configuration file.  None: as the file says."""
+    """Settings of the command line.  None leaves a setting as the configuration file says."""
 
     kubeconfig: Path | None = None
     context: str | None = None
@@ -54,23 +54,23 @@ class Flags:
     health_address: str | None = None
     metrics_address: str | None = None
     metrics_secure: bool = False
-    """Metrics over TLS, for whoever the API server lets read them."""
+    """Serve metrics over TLS, to users whom the API server allows to read them."""
     webhook_host: str | None = None
     webhook_port: int | None = None
     webhook_url: str = ""
-    """Where the API server reaches the webhooks of this process; empty: through the service of the configuration."""
+    """Address at which the API server reaches the webhooks of this process; empty: the service of the configuration."""
     webhook_certificates: Path | None = None
-    """Folder of certificates that somebody else looks after."""
+    """Folder of certificates that kqueue does not renew; None: kqueue makes its own."""
     webhook_register: bool | None = None
-    """Whether the webhooks keep their configurations at the API server."""
+    """Whether this process writes the webhook configurations to the API server."""
     visibility: bool = False
     """Serve the visibility API, unless its feature gate is off."""
     visibility_host: str | None = None
     visibility_port: int | None = None
     visibility_url: str = ""
-    """Where the API server reaches it from outside of the cluster; empty: through a service that somebody makes."""
+    """Address at which the API server reaches it from outside of the cluster; empty: through its Service."""
     visibility_certificates: Path | None = None
-    """Folder of certificates that somebody else looks after."""
+    """Folder of certificates that kqueue does not renew; None: kqueue makes its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """What every process has."""
+    """The client, the metrics and the checks of a process."""
 
     client: Client
     metrics: Metrics
@@ -91,9 +91,9 @@ class _Frame:
 
 
 _STARTING = "start"
-"""Check of readiness until the process has been put together."""
+"""Name of the readiness check that fails until the process is complete."""
 _STOPPING = "stop"
-"""The same from when it is told to end."""
+"""Name of the readiness check that fails after a signal to end."""
 
 
 @asynccontextmanager
@@ -106,14 +106,15 @@ async def running(
     on_request: Callable[[RequestRecord], None] | None = None,
     farewell: float = 0.0,
 ) -> AsyncIterator[Running]:
-    """An operator that runs while the block does, with probes and metrics served.  What ended it is raised at the end.
+    """Run an operator for the duration of the block, and serve its probes and metrics.
 
-    Its webhooks go on answering for `farewell` seconds after all else has ended.
+    An error that ended the operator is raised when the block ends.  The webhooks of the process answer for `farewell`
+    seconds longer than the rest runs.
 
     Raises:
         ConfigError: the kubeconfig or an address cannot be used.
     """
-    from kqueue.manager.operator import Operator  # brings in numpy and all that decides, which the webhooks do not need
+    from kqueue.manager.operator import Operator  # imports numpy and the core, which webhooks do not need
 
     clock = clock or SystemClock()
     timings = timings or Timings.from_env()
@@ -152,7 +153,7 @@ async def _frame(
     clock: Clock,
     on_request: Callable[[RequestRecord], None] | None = None,
 ) -> AsyncIterator[_Frame]:
-    """A connected client, and probes and metrics that are served.  Not ready before the check of the start is gone."""
+    """Connect a client, and serve probes and metrics.  The process is not ready until the check `start` is removed."""
     options = configuration.metrics
     metrics = Metrics(
         clock=clock,
@@ -175,7 +176,7 @@ async def _frame(
         await stack.enter_async_context(client)
         guard, tls = None, None
         if flags.metrics_secure:
-            from kqueue.manager import metrics_access  # brings in cryptography
+            from kqueue.manager import metrics_access  # imports cryptography
             from kqueue.visibility.rights import Rights
 
             guard = metrics_access.guard(Rights(client, clock=clock))
@@ -222,7 +223,7 @@ async def _ended(work: asyncio.Task[None]) -> None:
 
 
 def _reason(group: BaseExceptionGroup[BaseException]) -> KqueueError | None:
-    """The first error of a group in which all are raised on purpose, to be told in one sentence; None with a bug."""
+    """Return the first error of a group; None when any error of the group is not a `KqueueError`, which means a bug."""
     if group.split(KqueueError)[1] is not None:
         return None
     first: BaseException = group
@@ -235,8 +236,8 @@ def _reason(group: BaseExceptionGroup[BaseException]) -> KqueueError | None:
 async def _webhooks(
     frame: _Frame, configuration: Configuration, flags: Flags, clock: Clock, timings: Timings
 ) -> AsyncIterator[None]:
-    """The webhooks in this process, registered at the API server where they should be.  Readiness waits for both."""
-    from kqueue.manager.admission import Endpoint, admission  # brings in cryptography, which nobody else needs
+    """Serve the webhooks in this process and register them.  The process is not ready before."""
+    from kqueue.manager.admission import Endpoint, admission  # imports cryptography, which only webhooks need
 
     settings, management = configuration.webhook, configuration.internal_cert_management
     endpoint = Endpoint(
@@ -263,8 +264,8 @@ async def _webhooks(
 
 @asynccontextmanager
 async def _visibility(frame: _Frame, wired: Operator, flags: Flags) -> AsyncIterator[None]:
-    """The visibility API of this process, whether it leads or not."""
-    from kqueue.manager.visibility import Endpoint, catalog_of, visibility  # brings in cryptography
+    """Serve the visibility API of this process, whether the process leads or not."""
+    from kqueue.manager.visibility import Endpoint, catalog_of, visibility  # imports cryptography
 
     settings = wired.config.visibility_server
     endpoint = Endpoint(
@@ -290,17 +291,17 @@ class _Served:
     """The certificate that the webhooks serve."""
 
     def __init__(self, clock: Clock, metrics: Metrics, least: float) -> None:
-        """`least`: seconds that it must have left."""
+        """`least`: seconds for which the certificate must still be valid; the process is not ready with less."""
         self._clock, self._metrics, self._least = clock, metrics, timedelta(seconds=least)
         self._not_after: datetime | None = None
 
     def is_now(self, not_after: datetime) -> None:
-        """Another one is served."""
+        """Note that the webhooks serve a certificate that expires at this time."""
         self._not_after = not_after
         self._metrics.webhook_certificate(not_after)
 
     def check(self) -> str | None:
-        """Readiness."""
+        """Return why the certificate makes the process unready; None when it does not."""
         if self._not_after is None:
             return "there is none yet"
         left = self._not_after - self._clock.now()
@@ -364,7 +365,7 @@ def _counted(metrics: Metrics, also: Callable[[RequestRecord], None] | None) -> 
 
 
 async def run_controller(configuration: Configuration, flags: Flags) -> None:
-    """Run until SIGTERM or SIGINT, then stop in order: no new decisions, writes finished, lease given back."""
+    """Run until SIGTERM or SIGINT, then stop in order: end decisions, finish writes, release the lease."""
     tune_collector()
     stop, signals = _stop_signal(), Signals()
     for warning in configuration.warnings:
@@ -385,7 +386,7 @@ async def run_controller(configuration: Configuration, flags: Flags) -> None:
 
 
 async def run_webhooks(configuration: Configuration, flags: Flags) -> None:
-    """Answer admission reviews until SIGTERM or SIGINT, and for a few seconds more: until nobody sends any.
+    """Answer admission reviews until SIGTERM or SIGINT, and some seconds longer, until the API server sends none.
 
     Raises:
         ConfigError: kubeconfig, certificates or an address cannot be used.
@@ -413,7 +414,7 @@ def _stopping() -> str:
 
 
 def _stop_signal() -> asyncio.Event:
-    """Set when the process is asked to end.  Asked a second time, it ends at once."""
+    """Return an event that the first SIGTERM or SIGINT sets.  A second signal ends the process at once."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGTERM, signal.SIGINT)

@@ -1,8 +1,8 @@
-"""The webhook configurations at the API server, kept as they should be.
+"""Keeps the webhook configurations at the API server correct.
 
-A configuration that we made, or that a chart made empty for us, is ours as a whole; a label says so.  One that somebody
-else applied stays theirs: of each entry that leads to us only `caBundle` is written, and nothing else ever.  Both are
-written only where something is wrong, and any number of replicas may do it at once.
+A configuration that kqueue created, or that the chart created empty for kqueue, carries a label and is written as a
+whole.  In a configuration of another author only `caBundle` is written, in each entry that leads to kqueue.  Both are
+written only where they differ from what is wanted, and several replicas may write at once.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ CONFIGURATIONS: Mapping[str, ResourceType] = {
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 }
 _ATTEMPTS = 5
-"""Reads and writes of one configuration until somebody else has to be left in peace."""
+"""Most reads and writes of one configuration while another writer changes it, too."""
 
 _log = structlog.get_logger(__name__)
 
 
 class Registrar:
-    """Keeps the two configurations.  `url` empty: the API server comes through our service."""
+    """Writes the two configurations.  `url` empty: the API server reaches the webhooks through the Service."""
 
     def __init__(self, client: Client, configuration: Configuration, *, url: str = "", inject: bool = True) -> None:
-        """`inject`: whether the authority is written into configurations that somebody else applied."""
+        """`inject`: whether the authority is written into configurations of other authors."""
         self._client, self._configuration, self._url, self._inject = client, configuration, url, inject
 
     async def bring(self, ca_bundle: bytes, default_queues: Sequence[str] = ()) -> bool:
-        """Make both say what they should; True when something had to be written.
+        """Correct both configurations.  Return whether one was written.
 
         `ca_bundle` is PEM, in any order: it is written sorted, so that replicas agree.  `default_queues`: namespaces
         with a LocalQueue named `default`.
 
         Raises:
-            ApiError: the API server refused, or somebody else keeps on writing.
+            ApiError: the API server refused, or another writer wrote at every attempt.
         """
         configuration = self._configuration
         target = Target(
@@ -74,7 +74,7 @@ class Registrar:
             try:
                 return await self._once(wanted, target)
             except (AlreadyExistsError, ConflictError, NotFoundError, InvalidError, ServerError):
-                # Somebody was faster.  A failed test of a JSON patch is answered as invalid by one, as 500 by others.
+                # Another writer was faster.  API servers answer a failed test of a JSON patch as invalid, or with 500.
                 if attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
@@ -111,9 +111,9 @@ class Registrar:
 
 
 def injection(found: JSON, target: Target) -> list[JSON]:
-    """The JSON patch that gives every entry that leads to us the authority; empty where all have it.
+    """Return the JSON patch that writes the authority into every entry that leads to kqueue; empty where none lacks it.
 
-    Each entry is named in a test ahead of its write, so that a list that was changed meanwhile fails as a whole.
+    A test of the entry's name precedes each write, so that the patch fails when the list was changed meanwhile.
     """
     authority = base64.b64encode(target.ca_bundle).decode()
     operations: list[JSON] = []
@@ -126,7 +126,7 @@ def injection(found: JSON, target: Target) -> list[JSON]:
 
 
 def covers(found: Any, wanted: Any) -> bool:
-    """Whether what is stored says all that is wanted; what the API server has added does not matter."""
+    """Whether the stored object contains the wanted one.  Fields that the API server adds do not matter."""
     if isinstance(wanted, Mapping):
         return isinstance(found, Mapping) and all(key in found and covers(found[key], wanted[key]) for key in wanted)
     if isinstance(wanted, list):

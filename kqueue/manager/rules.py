@@ -1,4 +1,4 @@
-"""The rules by which the core decides, as the configuration file and the feature gates say them."""
+"""Translates the configuration file and the feature gates into the rules of core, queues and controllers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kqueue.state.requests import Requests
 
 
 def profile(enabled: Callable[[str], bool]) -> Profile:
-    """How domains are chosen, as the gates say; ClusterQueues may choose otherwise."""
+    """Return the default placement profile; a ClusterQueue may name another one."""
     return Profile(
         constrained=Algorithm.BALANCED if enabled("TASBalancedPlacement") else Algorithm.BEST_FIT,
         unconstrained=Algorithm.LEAST_FREE_CAPACITY if enabled("TASProfileMixed") else Algorithm.BEST_FIT,
@@ -33,7 +33,7 @@ def profile(enabled: Callable[[str], bool]) -> Profile:
 
 
 def loop_settings(config: Configuration, timings: Timings) -> LoopSettings:
-    """How cycles go, as the file and the gates say."""
+    """Return the settings of the scheduling loop."""
     fair = config.fair_sharing
     return LoopSettings(
         window_min=timings.cycle_window_min,
@@ -66,12 +66,12 @@ def loop_settings(config: Configuration, timings: Timings) -> LoopSettings:
 
 
 def refuses_claims(config: Configuration) -> bool:
-    """Whether Workloads that claim devices are kept from being admitted: nothing counts the devices."""
+    """Whether Workloads with device claims are refused, because kqueue does not count the devices."""
     return config.enabled("KueueDRAIntegration") or config.enabled("KueueDRARejectWorkloadsWhenDRADisabled")
 
 
 def counting(config: Configuration) -> Counting:
-    """What requests cost in quota."""
+    """Return how requests count in quota."""
     return Counting(
         excluded_prefixes=config.resources.exclude_resource_prefixes,
         transformations={
@@ -87,12 +87,12 @@ def counting(config: Configuration) -> Counting:
 
 
 def ignores_undeclared(config: Configuration) -> bool:
-    """Whether a resource that a ClusterQueue does not list is no reason to keep a workload out."""
+    """Whether a workload may request resources that its ClusterQueue does not list."""
     return config.resources.quota_check_strategy == "IgnoreUndeclared" and config.enabled("QuotaCheckStrategy")
 
 
 def fair_usage(config: Configuration) -> FairUsage | None:
-    """What LocalQueues used lately, where the file has such an order; None: it counts nowhere."""
+    """Return an empty record of the recent usage of LocalQueues; None where usage does not count."""
     rules = config.admission_fair_sharing
     if rules is None or not config.enabled("AdmissionFairSharing"):
         return None
@@ -106,12 +106,12 @@ def fair_usage(config: Configuration) -> FairUsage | None:
 
 
 def blocks_admission(config: Configuration) -> bool:
-    """Whether nobody is admitted while one that was admitted has not got its pods ready."""
+    """Whether no workload is admitted while the pods of an admitted workload are not ready."""
     return config.wait_for_pods_ready is not None and config.wait_for_pods_ready.block_admission
 
 
 def queue_order(config: Configuration) -> QueueOrder:
-    """What besides creation tells a workload's place in its queue."""
+    """Return what besides the creation time orders the workloads of a queue."""
     ready = config.wait_for_pods_ready
     return QueueOrder(
         by_timeout=ready is None or ready.requeuing_strategy.timestamp == "Eviction",
@@ -121,7 +121,7 @@ def queue_order(config: Configuration) -> QueueOrder:
 
 
 def custom_labels(config: Configuration) -> dict[Kind, list[CustomLabel]]:
-    """Labels of metrics whose values stand on queues, cohorts and Workloads; none while their gate is off."""
+    """Return the custom labels of metrics by the kind whose labels give their values; empty while their gate is off."""
     found: dict[Kind, list[CustomLabel]] = {}
     for label in config.metrics.custom_labels if config.enabled("CustomMetricLabels") else ():
         found.setdefault(label.source_kind, []).append(
@@ -136,7 +136,7 @@ def custom_labels(config: Configuration) -> dict[Kind, list[CustomLabel]]:
 
 
 def copied_keys(config: Configuration) -> CopiedKeys:
-    """Which labels and annotations of jobs their Workloads get."""
+    """Return the keys of labels and annotations that Workloads get from their jobs."""
     read = custom_labels(config).get("Workload", ())
     return CopiedKeys(
         labels=config.integrations.label_keys_to_copy,
@@ -146,7 +146,7 @@ def copied_keys(config: Configuration) -> CopiedKeys:
 
 
 def make_cache(config: Configuration, order: QueueOrder) -> Cache:
-    """An empty cache that counts as the configuration says."""
+    """Return an empty cache that counts as the configuration says."""
     return Cache(
         profile(config.enabled),
         merge_duplicate_hostnames=config.tas.merge_duplicate_hostnames,
@@ -163,7 +163,7 @@ def make_cache(config: Configuration, order: QueueOrder) -> Cache:
 
 
 def owner_policy(config: Configuration, timings: Timings) -> OwnerPolicy:
-    """How owners of Workloads are treated."""
+    """Return how owners of Workloads are managed."""
     kept = config.object_retention_policies.workloads
     return OwnerPolicy(
         switches=switches_from(config.enabled),

@@ -1,4 +1,4 @@
-"""Reports of the operator to metrics and events.  Nothing here decides or writes objects."""
+"""Reports what the operator does as metrics and events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kqueue.runtime.reflector import Reflector
 
 
 class Described(Protocol):
-    """Watches of the objects that metrics are about."""
+    """The watches of objects whose labels metrics show."""
 
     @property
     def cluster_queues(self) -> Reflector[wire.ClusterQueue, wire.ClusterQueue]:
@@ -43,10 +43,10 @@ class Described(Protocol):
 def describe_objects(
     metrics: Metrics, watches: Described, shown: LabelSelector | None, *, has_members: Callable[[str], bool]
 ) -> None:
-    """Keep metrics told of the labels of queues and cohorts, and of which LocalQueues are `shown` (None: all).
+    """Give metrics the labels of queues and cohorts, and say which LocalQueues are `shown` (None: all).
 
-    The series of an object go with it.  `has_members(cohort)`: queues or cohorts name it, so that the cohort itself
-    stays when its object goes.
+    The series of an object disappear with the object.  `has_members(cohort)`: queues or cohorts name the cohort, so
+    that the cohort exists without its object.
     """
 
     def forget(kind: Kind, key: tuple[str, ...]) -> None:
@@ -81,45 +81,45 @@ def describe_objects(
 
 
 class Events:
-    """Recorder over the event recorder of `observe`."""
+    """Records events of one reporting controller through the event recorder of `observe`."""
 
     def __init__(self, recorder: EventRecorder, controller: str = Reporter.SCHEDULER) -> None:
-        """`controller` is who events are from (reportingController)."""
+        """`controller`: the reportingController of the events."""
         self._recorder, self._controller = recorder, controller
 
     def by(self, controller: str) -> Events:
-        """The same of another part."""
+        """Return a recorder for another reporting controller."""
         return Events(self._recorder, controller)
 
     def record(
         self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False, once: bool = False
     ) -> None:
-        """One event; `once`: none where the cluster has an equal one."""
-        told, controller = ((reason, message),), self._controller
+        """Record one event.  With `once` none is written where the cluster has an equal event."""
+        steps, controller = ((reason, message),), self._controller
         self._recorder.record(
-            regarding, told, controller=controller, type="Warning" if warning else "Normal", once=once
+            regarding, steps, controller=controller, type="Warning" if warning else "Normal", once=once
         )
 
     def record_steps(self, regarding: ObjectReference, steps: Iterable[tuple[str, str]]) -> None:
-        """What an object has gone through just now, one event for each (reason, message)."""
+        """Record one event for each (reason, message) of an object."""
         self._recorder.record(regarding, steps, controller=self._controller)
 
 
 class CycleObserver:
-    """Turns what the scheduling loop did into metrics and events."""
+    """Reports what the scheduling loop did as metrics and events."""
 
     def __init__(
         self, metrics: Metrics, events: Events, clock: Clock, order: model.QueueOrder = model.DEFAULT_ORDER
     ) -> None:
-        """`order` says what makes up a priority."""
+        """`order` says how the priority of a workload is calculated."""
         self._metrics, self._events, self._clock, self._order = metrics, events, clock, order
         self.traces: Traces | None = None
-        """Gets a span for each cycle."""
+        """Receives a span for each cycle; None: spans are off."""
 
     def cycle_ended(
         self, *, seconds: float, success: bool, robbed: Mapping[str, int], phases: Mapping[Phase, float]
     ) -> None:
-        """Count the cycle, and show who got nothing in it."""
+        """Count the cycle, and the preemptions that it skipped by ClusterQueue (`robbed`)."""
         self._metrics.attempt(success=success, seconds=seconds)
         self._metrics.phases({phase.value: seconds for phase, seconds in phases.items()})
         self._metrics.preemption_skips(robbed)
@@ -130,11 +130,11 @@ class CycleObserver:
             self.traces.cycle(began=now - seconds, ended=now, attributes=attributes)
 
     def retargeted(self, queue: str, result: Retargeted) -> None:
-        """Count it."""
+        """Count a second search for preemption targets."""
         self._metrics.cluster_queue(queue).retargeted(result=result)
 
     def reserved(self, workload: wire.Workload, admission: Admission, *, decision: Admit) -> None:
-        """Count the wait and the domains, tell the user."""
+        """Record a reservation: waiting time, placement quality, and events for the user."""
         waited = _waited(workload, self._clock.now())
         admitted = model.condition_true(workload, names.CONDITION_ADMITTED)
         priority_class = _priority_class(workload)
@@ -161,20 +161,20 @@ class CycleObserver:
         self._events.record_steps(workload_reference(workload), steps)
 
     def waits(self, workload: wire.Workload, *, reason: str, message: str) -> None:
-        """Tell the user why, on the workload, its job and its first pod."""
+        """Record why a workload waits, on the workload, its job and its first pod."""
         record_waiting(self._events, workload, reason=reason, message=message, warning=True)
 
     def quarantined(self, workload: wire.Workload, *, queue: str, message: str) -> None:
-        """Count it, and tell the user."""
+        """Count a quarantined workload, and record the reason."""
         self._metrics.cluster_queue(queue).quarantines()
         self._record(workload, reason=names.REASON_QUARANTINED, message=message, warning=True)
 
     def replaced(self, workload: wire.Workload, *, by: str) -> None:
-        """Tell the user that a newer slice took over."""
+        """Record that a newer slice replaces this one."""
         self._record(workload, reason=names.EVENT_WORKLOAD_SLICE_REPLACED, message=f"Replaced by {by}")
 
     def hosts_not_replaced(self, workload: wire.Workload, *, message: str) -> None:
-        """Tell the user that failed hosts were not replaced, and whether that was the end."""
+        """Record that failed hosts were not replaced, and whether the workload was evicted for it."""
         if model.condition_true(workload, names.CONDITION_EVICTED):
             self._record(workload, reason=f"EvictedDueTo{names.REASON_NODE_FAILURES}", message=message)
         else:
@@ -183,7 +183,7 @@ class CycleObserver:
     def preempted(
         self, workload: wire.Workload, *, target: Target, queue: str, preemptor: wire.Workload, message: str
     ) -> None:
-        """Count it for the queue that gains, tell the users on both sides."""
+        """Count a preemption for the preemptor's queue, and record it on both workloads."""
         self._metrics.cluster_queue(queue).preempts(reason=target.reason)
         evicted = f"EvictedDueTo{names.REASON_PREEMPTED}"
         self._record(workload, reason=evicted, message=message)
@@ -201,7 +201,7 @@ class CycleObserver:
         )
 
     def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[Mention]) -> None:
-        """Count it, and say that it comes to an end."""
+        """Count a preemption loop, and record that these victims are protected from this preemptor."""
         self._metrics.cluster_queue(queue).preemption_loop()
         who = mentioned(victims, readers_of(model.workload_key(preemptor)))
         message = f"Preempted {who} before without being admitted; they are safe from it from now on"
@@ -212,8 +212,8 @@ class CycleObserver:
 
 
 class WorkloadCounter:
-    """Counts Workloads as their watch tells it: admitted when their checks are ready, pods ready, finished, evicted,
-    and giving back what they held.
+    """Counts steps of Workloads at their watch events: admitted after their checks, pods ready, finished, evicted, and
+    quota released.
     """
 
     def __init__(
@@ -224,15 +224,15 @@ class WorkloadCounter:
         *,
         cluster_queue_of: Callable[[str], str | None] = lambda _local_queue: None,
     ) -> None:
-        """`counts`: whether this replica is the one that counts; what a follower sees, the leader counts.
+        """`counts`: whether this replica counts.  Only the leader does.
 
-        `cluster_queue_of(namespace/name)` is the ClusterQueue of a LocalQueue, None where there is none.
+        `cluster_queue_of(namespace/name)` is the ClusterQueue of a LocalQueue; None where it has none.
         """
         self._metrics, self._clock, self._counts = metrics, clock, counts
         self._cluster_queue_of = cluster_queue_of
 
     def on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
-        """A change; what was there when the watch began, or is gone, is not a step."""
+        """Count the steps of one change.  Objects that the watch begins with, and deletions, are no steps."""
         if old is None and new is not None:
             self.expect(new)
         if old is None or new is None or not self._counts():
@@ -243,7 +243,7 @@ class WorkloadCounter:
             return
         cluster = self._metrics.cluster_queue(admission.cluster_queue)
         if _rose(old, new, names.CONDITION_ADMITTED) and not _rose(old, new, names.CONDITION_QUOTA_RESERVED):
-            waited = _waited(new, self._clock.now())  # those admitted with their reservation are counted with it
+            waited = _waited(new, self._clock.now())  # an admission together with its reservation is counted there
             reserved = self._since(new, names.CONDITION_QUOTA_RESERVED) or 0.0
             values = self._metrics.values_of(new.metadata.labels, new.metadata.annotations)
             for queue in (cluster, self._local(new)):
@@ -267,9 +267,9 @@ class WorkloadCounter:
             cluster.eviction_ended(reason=reason, took=took)
 
     def expect(self, workload: wire.Workload) -> None:
-        """Have the series of its admission ready, so that the first cycle after a start takes no longer than others.
+        """Create the metric series of an admission in advance, so that the first cycle takes no longer than others.
 
-        Nothing happens while its LocalQueue is not known.
+        Without a known LocalQueue nothing is created.
         """
         name = self._cluster_queue_of(model.local_queue_key(workload))
         if name is None or not model.is_queueable(workload):
@@ -289,7 +289,7 @@ class WorkloadCounter:
                 queue.finished(priority_class=_priority_class(new), ran=None)
 
     def on_released(self, workload: wire.Workload, in_order: bool | None) -> None:
-        """A pod of an admitted Workload was sent to its domain; `in_order`: by its rank, None where it has none."""
+        """Count a pod that the topology ungater released.  `in_order`: by its rank; None for a pod without a rank."""
         admission, since = workload.status.admission, self._since(workload, names.CONDITION_ADMITTED)
         if admission is None:
             return
@@ -300,7 +300,7 @@ class WorkloadCounter:
             queue.gate_removed(gate=names.TOPOLOGY_GATE, is_group=is_group, since_admitted=since)
 
     def on_elastic_released(self, workload: wire.Workload, pods: int) -> None:
-        """The gate of elastic jobs was removed from pods of an admitted slice."""
+        """Count pods of an admitted slice from which the gate of elastic jobs was removed."""
         admission, since = workload.status.admission, self._since(workload, names.CONDITION_ADMITTED)
         if admission is None or since is None:
             return
@@ -309,7 +309,7 @@ class WorkloadCounter:
             queue.gate_removed(gate=names.ELASTIC_JOB_GATE, is_group=False, since_admitted=since)
 
     def on_started(self, workload: wire.Workload, pods: int) -> None:
-        """The admission gate of pods of an admitted Workload was removed."""
+        """Count pods of an admitted Workload from which the admission gate was removed."""
         admission, since = workload.status.admission, self._since(workload, names.CONDITION_ADMITTED)
         if admission is None or since is None:
             return
@@ -319,7 +319,7 @@ class WorkloadCounter:
             queue.gate_removed(gate=names.ADMISSION_GATE, is_group=is_group, since_admitted=since)
 
     def _evicted(self, old: wire.Workload, new: wire.Workload, cluster_queue: str) -> None:
-        """What is counted is what the status counts more of than before."""
+        """Count each kind of eviction whose number in the status has grown."""
         priority_class, before = _priority_class(new), _evictions(old)
         for (reason, cause), count in _evictions(new).items():
             if count <= before.get((reason, cause), 0):
@@ -337,7 +337,7 @@ class WorkloadCounter:
         return self._metrics.local_queue(namespace=workload.metadata.namespace, name=workload.spec.queue_name or "")
 
     def _since(self, workload: wire.Workload, kind: str) -> float | None:
-        """Seconds since the condition became True; None when it is not."""
+        """Return the seconds since the condition became True; None when it is not True."""
         found = model.condition(workload.status.conditions, kind)
         if found is None or found.status != "True" or found.last_transition_time is None:
             return None
@@ -345,19 +345,19 @@ class WorkloadCounter:
 
 
 def _waited(workload: wire.Workload, now: datetime) -> float:
-    """Seconds since it was queued, or queued again: what it ran before an eviction was no waiting."""
+    """Return the seconds since a workload was queued, or requeued after its last eviction."""
     since = _when_true(workload, names.CONDITION_REQUEUED) or workload.metadata.creation_timestamp or now
     return max(0.0, (now - since).total_seconds())
 
 
 def _evictions(workload: wire.Workload) -> dict[tuple[str, str], int]:
-    """How often it was evicted, by reason and what that came from."""
+    """Return the number of evictions by reason and underlying cause."""
     stats = workload.status.scheduling_stats
     return {(e.reason, e.underlying_cause): e.count for e in stats.evictions} if stats is not None else {}
 
 
 def _hosts(admission: Admission) -> set[str]:
-    """Host names that an admission holds."""
+    """Return the hosts that an admission assigns."""
     held = (pod_set.topology for pod_set in admission.pod_sets if pod_set.topology is not None)
     return {domain.values[-1] for topology in held for domain in topology.domains if topology.levels[-1] == HOSTNAME}
 
@@ -378,5 +378,5 @@ def _when_true(workload: wire.Workload, kind: str) -> datetime | None:
 
 
 def _rose(old: wire.Workload, new: wire.Workload, kind: str) -> bool:
-    """Whether the condition became True, or did so again."""
+    """Whether the condition became True, for the first time or again."""
     return model.condition_true(new, kind) and _when_true(old, kind) != _when_true(new, kind)

@@ -1,4 +1,4 @@
-"""Which stretches of a Workload's way become spans."""
+"""Makes spans of the phases of a Workload's life."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from kqueue.observe import Traces
 
 
 class WorkloadTracer:
-    """Makes a span of each stretch that is over, as the watch tells it: queued, checks, starting, running."""
+    """Makes a span of each phase that a watch event ends: queued, checks, starting, running."""
 
     def __init__(self, traces: Traces, clock: Clock, leads: Callable[[], bool]) -> None:
-        """`leads`: whether this replica is the one that tells."""
+        """`leads`: whether this replica makes spans."""
         self._traces, self._clock, self._leads = traces, clock, leads
 
     def on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
-        """A change; what was there when the watch began, or is gone, is not a step."""
+        """Make spans for one change.  Objects that the watch begins with, and deletions, end no phase."""
         if old is None or new is None or not self._leads():
             return
         if (reserved := self._rise(old, new, names.CONDITION_QUOTA_RESERVED)) is not None:
@@ -39,7 +39,7 @@ class WorkloadTracer:
                 self._tell(new, "running", since, ended, ended_by=found.reason if found is not None else "")
 
     def _rise(self, old: wire.Workload, new: wire.Workload, kind: str) -> datetime | None:
-        """When the condition became True by this change; None when it did not."""
+        """Return when this change made the condition True; None when it did not."""
         since = _when_true(new, kind)
         return since if since is not None and since != _when_true(old, kind) else None
 
@@ -66,7 +66,7 @@ class WorkloadTracer:
 
 
 def _queued_at(workload: wire.Workload) -> datetime | None:
-    """When it was queued, or queued again."""
+    """Return when the workload was queued, or requeued after its last eviction."""
     return _when_true(workload, names.CONDITION_REQUEUED) or workload.metadata.creation_timestamp
 
 

@@ -1,4 +1,4 @@
-"""Periodic work of a leader: show nodes that are left out, and audit the cache."""
+"""Periodic work: gauges in every replica, and audits of the cache in the leader."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _log = structlog.get_logger(__name__)
 
 _REASONS = ("notReady", "unschedulable", "missingLevel", "duplicateHostname")
 _OF_A_WORKLOAD = frozenset({"charge", "queue", "workload"})
-"""Causes of drifts whose key is that of a workload."""
+"""Causes of drifts whose key is the key of a workload."""
 _WORKLOADS = 100
-"""Workloads whose pods are looked at before the event loop gets a turn."""
+"""Workloads whose pods are read before the event loop gets a turn."""
 _LOGGED_DRIFTS = 20
-"""Drifts of one audit that are logged one by one; metrics count them all."""
+"""Drifts of one audit that get a log line each; metrics count all drifts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
-    """All that is set afresh now and then, in every replica: a follower shows what it sees, too."""
+    """All gauges that are refreshed periodically, in every replica."""
 
     queues: QueueGauges
     nodes: NodeGauges
@@ -51,7 +51,7 @@ class Gauges:
     async def refresh(
         self, local_queues: Collection[wire.LocalQueue], workloads: Collection[wire.Workload], *, tell: bool
     ) -> None:
-        """Set every gauge; `tell`: with events for what only a person can mend."""
+        """Set every gauge.  `tell`: also record events for faults that only an administrator can repair."""
         await self.queues.refresh(list(local_queues), workloads)
         self.nodes.refresh(tell=tell)
         await self.foreign.refresh()
@@ -60,7 +60,7 @@ class Gauges:
 
 
 class NodeGauges:
-    """Shows which nodes are no part of their flavors' topologies, and warns once of a host name that is taken."""
+    """Shows how many nodes are left out of their flavors' topologies, and warns once of a duplicate host name."""
 
     def __init__(self, metrics: Metrics, ledger: NodeLedger, events: Recorder) -> None:
         self._metrics, self._ledger, self._events = metrics, ledger, events
@@ -68,7 +68,7 @@ class NodeGauges:
         self._warned: dict[str, str] = {}
 
     def refresh(self, *, tell: bool = True) -> None:
-        """Set every gauge; `tell`: record an event for each node that shares its host name since the last look."""
+        """Set every gauge.  `tell`: record an event for each node whose host name became a duplicate."""
         flavors = set(self._ledger.flavors())
         for gone in self._flavors - flavors:
             self._metrics.forget_flavor(gone)
@@ -96,14 +96,14 @@ class NodeGauges:
 
 
 class ForeignGauges:
-    """Shows what foreign pods take on the nodes of each flavor."""
+    """Shows the usage of foreign pods on the nodes of each flavor."""
 
     def __init__(self, metrics: Metrics, ledger: NodeLedger, clock: Clock) -> None:
         self._metrics, self._ledger, self._clock = metrics, ledger, clock
         self._flavors: set[str] = set()
 
     async def refresh(self) -> None:
-        """Set every gauge, with turns of the event loop in between; what comes and goes meanwhile may count or not."""
+        """Set every gauge, with turns of the event loop in between.  Changes meanwhile may count or not."""
         flavors = self._ledger.flavors()
         for gone in self._flavors.difference(flavors):
             self._metrics.forget_flavor(gone)
@@ -132,7 +132,7 @@ class PodGauges:
         workloads: Callable[[], Iterable[wire.Workload]],
         not_running: Callable[[wire.Workload], Sequence[NotRunning]],
     ) -> None:
-        """`workloads()` gives those that may have such pods, `not_running(workload)` the pods."""
+        """`workloads()` returns the workloads that may have such pods, `not_running(workload)` the pods."""
         self._metrics, self._clock = metrics, clock
         self._workloads, self._not_running = workloads, not_running
 
@@ -149,9 +149,9 @@ class PodGauges:
 
 
 class RoomGauges:
-    """Shows which gangs the empty nodes of each flavor could hold, and how much of what is free lies in pieces.
+    """Shows how many gangs the empty nodes of each flavor could hold, and how much free capacity is fragmented.
 
-    A node is empty when no workload is placed on it and no other pod took a device there.
+    A node is empty when no workload is placed on it and no other pod uses a device there.
     """
 
     def __init__(self, metrics: Metrics, cache: Cache, clock: Clock) -> None:
@@ -161,7 +161,7 @@ class RoomGauges:
     async def refresh(self) -> None:
         """Set every gauge, with turns of the event loop in between."""
         ledger = self._cache.ledger
-        for _ in ledger.build_steps():  # a follower has no cycles that would do so
+        for _ in ledger.build_steps():  # a follower has no cycles that build them
             await self._clock.sleep(0)
         flavors = ledger.flavors()
         for gone in self._flavors.difference(flavors):
@@ -184,14 +184,14 @@ def _holds_device(requests: Mapping[str, int]) -> bool:
 
 
 class Auditor:
-    """Compares the cache with what the watches hold, heals it, and tells of every drift."""
+    """Compares the cache with the objects of the watches, corrects the cache, and reports every drift."""
 
     def __init__(self, *, cache: Cache, told: Told, intake: Intake, metrics: Metrics, clock: Clock) -> None:
         self._cache, self._told, self._intake = cache, told, intake
         self._metrics, self._clock = metrics, clock
 
     async def audit(self) -> int:
-        """One whole audit, in steps between which the event loop serves others; how many drifts there were."""
+        """Run a whole audit, with turns of the event loop between its steps.  Return the number of drifts."""
         found = 0
         for drifts in self._cache.audits.audit_steps(self._told):
             for drift in drifts:
@@ -204,7 +204,7 @@ class Auditor:
         return found
 
     def heal(self, drifts: Iterable[Drift]) -> int:
-        """Tell of drifts that were found and healed elsewhere, and have what waits tried again; how many there were."""
+        """Report drifts that another audit has corrected, and retry waiting workloads.  Return the number of drifts."""
         found = 0
         for found, drift in enumerate(drifts, start=1):
             self._tell(drift, found)
@@ -225,36 +225,35 @@ class Auditor:
         if drift.cause in _OF_A_WORKLOAD:
             workload = self._told.workloads.get(drift.key)
             if workload is not None:
-                self._intake.on_workload(None, workload)  # it may have to wait again, or no longer
+                self._intake.on_workload(None, workload)  # its place in the queue may be another now
 
 
 STANDING_INDEX = "standing"
-"""The index of Workloads by what they are in: `model.standing`."""
+"""Index of Workloads by whether they wait or hold quota: `model.standing`."""
 
 
 class QuickAuditor:
-    """Compares cache and queues with the Workloads every few seconds, at no cost where the numbers are equal.
+    """Compares cache and queues with the Workloads every few seconds.  Equal numbers cost nothing more.
 
-    It finds what keeps a job waiting for ever: a charge that nobody owns, a holding whose Workload holds nothing, and a
-    Workload that waits and is in no queue.  The latter two must be found twice in a row, because between an event
-    and what follows from it the numbers may differ for a moment.
+    It finds the faults that keep a job waiting for ever: a charge without an owner, a holding whose Workload holds no
+    quota, and a waiting Workload in no queue.  A fault of the last two kinds counts when it is found twice in a row,
+    because the numbers may differ for a moment between an event and its effect.
     """
 
     def __init__(
         self, *, cache: Cache, queues: Queues, quarantine: Quarantine, workloads: Store[wire.Workload], auditor: Auditor
     ) -> None:
-        """`workloads` must have STANDING_INDEX; `auditor` tells of what is found."""
+        """`workloads` must have STANDING_INDEX.  `auditor` reports the drifts."""
         self._cache, self._queues, self._quarantine = cache, queues, quarantine
         self._workloads, self._auditor = workloads, auditor
         self._unqueued: set[str] = set()
         self._misheld: set[str] = set()
-        """Found at the last look."""
+        """Keys that the last comparison found."""
         self._told: LRUCache[str, str] = LRUCache(maxsize=1000)
-        """Workloads whose drift was told, and the resource version that it was told of: a status that cannot be read
-        differs at every look."""
+        """Workloads whose drift was reported, with the resource version: an unreadable status differs every time."""
 
     def look(self) -> int:
-        """Compare, and heal; how many drifts there were."""
+        """Compare, and correct.  Return the number of drifts."""
         drifts = self._cache.audits.audit_charges(self._workloads)
         drifts += self._audit_holdings()
         drifts += self._audit_queues()
@@ -282,7 +281,7 @@ class QuickAuditor:
         return self._cache.audits.audit_workload(key, self._workloads.get(key))
 
     def _is_new(self, key: str) -> bool:
-        """Whether this version of the workload was not told of yet."""
+        """Whether no drift of this version of the workload was reported yet."""
         obj = self._workloads.get(key)
         version = obj.metadata.resource_version if obj is not None else ""
         is_new = self._told.get(key) != version

@@ -1,4 +1,4 @@
-"""Wiring of the visibility server: what it serves, its certificates, whom it believes, and its registration."""
+"""Runs the visibility server: its resources, certificates, trusted front proxy, and registration."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from kqueue.manager.operator import Operator
 
 SECRET = "kueue-visibility-server-cert"  # noqa: S105  (the name of an object)
-"""Where replicas share their certificate."""
+"""The Secret through which replicas share their certificate."""
 LOOK_SECONDS = 10.0
-"""Between two looks at certificates, at whom to believe, and at the registration: at most six reads."""
+"""Seconds between two checks of certificates, trusted front proxy and registration: at most six reads."""
 _AFTER_FAILURE_SECONDS = 2.0
 _FAREWELL_SECONDS = 3.0
 _CONFIG_MAPS = ResourceType("", "v1", "configmaps", "ConfigMap")
@@ -57,10 +57,12 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where the server listens (`port` 0 takes a free one), and where the API server reaches it.
+    """The address on which the server listens, and the address at which the API server reaches it.
 
-    `url` empty: through the service that somebody else makes; else it is a host name and `{port}`, or a port.
-    `certificates` is a folder with tls.crt, tls.key and ca.crt that somebody else looks after; None: our own.
+    Args:
+        port: 0 takes a free port.
+        url: a host name with `{port}` or a port; empty: the API server uses the Service of the installation.
+        certificates: a folder with tls.crt, tls.key and ca.crt that kqueue does not renew; None: kqueue's own.
     """
 
     host: str
@@ -70,7 +72,7 @@ class Endpoint:
 
 
 def catalog_of(operator: Operator) -> Catalog:
-    """All that is served."""
+    """Return all resources of the visibility API."""
     watches, clock = operator.watches, operator.clock
     pending = PendingWorkloads(
         queues=operator.queues,
@@ -170,9 +172,9 @@ async def visibility(
     metrics: Metrics,
     rhythm: Rhythm | None = None,
 ) -> AsyncIterator[VisibilityServer]:
-    """The server, which answers while the block runs.  The process is not ready before it does.
+    """Serve the visibility API for the duration of the block.  The process is not ready before it answers.
 
-    What goes wrong at the API server is tried again and keeps nothing else from running.
+    Requests to the API server that fail are retried, and stop no other part.
 
     Raises:
         ConfigError: the address, or the URL, cannot be used.
@@ -194,7 +196,7 @@ async def visibility(
 
 
 class _Keeper:
-    """Keeps certificates, trust and registration as they should be, again and again."""
+    """Keeps certificates, trust and registration correct, by periodic checks."""
 
     def __init__(
         self,
@@ -232,11 +234,11 @@ class _Keeper:
         self._said = ""
 
     def not_after(self) -> float | None:
-        """When the certificate that is served expires, in Unix time; None while there is none."""
+        """Return the time at which the certificate expires, in Unix seconds; None while there is no certificate."""
         return self._tls.bundle.not_after.timestamp() if self._tls is not None else None
 
     def problem(self) -> str | None:
-        """Why nobody is answered; None when somebody is."""
+        """Return why the server cannot answer; None when it can."""
         if not self._begun:
             return self._complaint
         assert self._tls is not None, "it has begun"
@@ -244,7 +246,7 @@ class _Keeper:
         return None if left > 0 else f"the certificate has expired {-left:.0f} s ago and no new one could be made"
 
     async def run(self) -> None:
-        """Look, now and then, until cancelled."""
+        """Check periodically until cancelled."""
         while True:
             pause = LOOK_SECONDS
             try:
@@ -257,7 +259,7 @@ class _Keeper:
             await self._clock.sleep(pause)
 
     async def end(self, work: asyncio.Task[None]) -> None:
-        """Look no more, and take away what was made for this process alone."""
+        """End the checks, and delete the registration of this process where it is its own."""
         work.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await work
@@ -268,7 +270,7 @@ class _Keeper:
             _log.warning("APIServices are left behind", error=str(e))
 
     def _tell(self, error: KqueueError) -> None:
-        if str(error) != self._said:  # once for each problem, not at every look
+        if str(error) != self._said:  # once for each problem, not at every check
             _log.warning("visibility API not looked after, tried again soon", error=str(error))
         self._said = str(error)
 
@@ -284,7 +286,7 @@ class _Keeper:
         try:
             if self._endpoint.certificates is None:
                 await self._certificates.look(self._registration.bring)
-            elif self._endpoint.url:  # else whoever looks after them tells the API server of their authority, too
+            elif self._endpoint.url:  # else the owner of the certificates registers their authority, too
                 await self._registration.bring(tls.bundle.ca)
         finally:
             tls.check()
@@ -299,11 +301,11 @@ class _Keeper:
         return CertificateFolder(self._made, clock=self._clock)
 
     async def _front_proxy(self) -> FrontProxy | None:
-        """Whom to believe from now on.
+        """Return the front proxy whose user headers are trusted; None: the cluster has none.
 
         Raises:
-            ApiError: the API server did not say; what it said last still counts.
-            ConfigError: what it says cannot be read; nobody is believed.
+            ApiError: the API server did not answer; the last answer stays valid.
+            ConfigError: the answer cannot be read; no front proxy is trusted.
         """
         try:
             found = await self._client.get_json(
@@ -317,7 +319,7 @@ class _Keeper:
             raise
 
     def _serve(self, tls: CertificateFolder) -> None:
-        """Use what is there now."""
+        """Use the present certificate and front proxy."""
         now = (tls.bundle, self._proxy)
         if now == self._trusts:
             return
@@ -339,7 +341,7 @@ class _Keeper:
             context.load_cert_chain(folder / CERTIFICATE, folder / KEY)
         except OSError as e:  # SSLError is one too
             raise ConfigError(f"{folder}: {CERTIFICATE} and {KEY} cannot be loaded: {e}") from e
-        context.num_tickets = 0  # whoever resumes a session is not looked at again, so nobody shall
+        context.num_tickets = 0  # a resumed session would skip the check of the client, so none is resumed
         context.options |= ssl.OP_NO_TICKET
         if proxy is not None:
             context.load_verify_locations(cadata=proxy.authorities)

@@ -18,12 +18,14 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.elastic_ungater import make_elastic_ungater
 from kqueue.controllers.handlers import enqueue_all, enqueue_namespace, if_changed
+from kqueue.controllers.job_owner import JobOwner, JobTools
 from kqueue.controllers.job_slices import JobSlices
-from kqueue.controllers.job_workload import OWNER_INDEX, JobWorkload, is_owner, owner_key, owner_keys, was_started
+from kqueue.controllers.job_workload import OWNER_INDEX, JobWorkload, is_owner, owner_key, owner_keys
 from kqueue.controllers.job_writes import JobWrites, job_key
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.owned_jobs import CHILD_OF
 from kqueue.controllers.owner_context import OwnerContext, OwnerReports
+from kqueue.controllers.owner_lifecycle import OwnerLifecycle
 from kqueue.controllers.owners import Owners, make_owners
 from kqueue.controllers.ranks import owner_rank
 from kqueue.controllers.workload_steps import as_json
@@ -32,13 +34,12 @@ from kqueue.jobs import rules
 from kqueue.jobs.ancestry import Ancestor, AncestryError, MissingOwnerError
 from kqueue.jobs.infos import infos_at_stop
 from kqueue.jobs.job import BatchJob
-from kqueue.jobs.kind import JobKind, Refused
+from kqueue.jobs.kind import JobKind
 from kqueue.jobs.switches import Switches
 from kqueue.model import PodView
 from kqueue.runtime.controller import Controller, Result
 from kqueue.runtime.store import Store, split_key
 from kqueue.runtime.workqueue import Rank
-from kqueue.state import retention
 
 _log = structlog.get_logger(__name__)
 
@@ -67,10 +68,10 @@ class JobReconciler:
     ) -> None:
         """`jobs`: what the watches of the kind have brought, one after the other."""
         policy = context.policy
-        self._clock, self._keep_deactivated = context.clock, policy.keep_deactivated
-        self.kind = kind
+        self.kind, self._lifecycle = kind, OwnerLifecycle(context)
         self._jobs, self._workload, self._writes, self._steps = tuple(jobs), workload, writes, context.steps
         self._slices = slices
+        self._tools = JobTools(kind=kind, workloads=workload, slices=slices, writes=writes, steps=context.steps)
         self._owners, self._manages, self._manages_all = owners, context.manages, policy.without_queue
         self._switches, self._echo_timeout = policy.switches, policy.echo_timeout
         self._told: TTLCache[str, str] = TTLCache(10_000, 3600.0, context.clock.monotonic)
@@ -170,7 +171,7 @@ class JobReconciler:
             elif model.condition_true(workload, names.CONDITION_FINISHED):
                 await self._steps.release(workload)
             elif (end := self.kind.finished(job)) is not None:
-                await self._finish(job, workload, success=end.success, message=end.message)
+                await self._owner(job, (), workload).finish(end)
             elif self._runs(job, workload):
                 await self._steps.report(
                     workload, reclaimable=self.kind.reclaimable(job), ready=self.kind.pods_ready(job)
@@ -222,8 +223,10 @@ class JobReconciler:
             return await self._without_workload(job, pod_sets)
         if not self._slices.concerns(job) and await self._workload.follow(job, pod_sets, workload):
             return Result()
-        await self._with_workload(job, pod_sets, workload)
-        return await self._retain(job, workload)
+        return await self._lifecycle.step(self._owner(job, pod_sets, workload))
+
+    def _owner(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> JobOwner:
+        return JobOwner(self._tools, job, pod_sets, workload, told=self._told)
 
     async def _end_pods_without_quota(self, job: JSON) -> None:
         """Pods of a job that holds no quota, and was started by hand, do not run on for their own grace period."""
@@ -252,136 +255,7 @@ class JobReconciler:
             await self._workload.make(job, pod_sets)
         return Result()
 
-    async def _with_workload(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> None:
-        """The steps in the order of the compatible system; each reconcile ends at the first that acts."""
-        if model.condition_true(workload, names.CONDITION_FINISHED):
-            await self._steps.release(workload)
-            if self._was_refused(workload):
-                await self._writes.stop(job, (), "NotAdmitted", "the job could not be started as it was admitted")
-        elif workload.metadata.deletion_timestamp is not None:
-            job = await self._writes.stop(
-                job, infos_at_stop(as_json(workload)), "WorkloadDeleted", "the Workload was deleted"
-            )
-            if not self._workload.busy(job, [workload]):
-                await self._steps.release(workload)
-        elif (end := self.kind.finished(job)) is not None:
-            await self._finish(job, workload, success=end.success, message=end.message)
-        elif await self._steps.report(
-            workload,
-            reclaimable=self._slices.reclaimable(job, pod_sets, workload),
-            ready=self._slices.ready(job, pod_sets, workload),
-        ):
-            return
-        elif model.condition_true(workload, names.CONDITION_EVICTED):
-            await self._leave(job, workload)
-        elif self.kind.is_suspended(job):
-            await self._start_or_follow(job, pod_sets, workload)
-        elif not model.is_admitted(workload):
-            if self._slices.goes_on(job, pod_sets, workload):
-                return
-            await self._writes.stop(
-                job, infos_at_stop(as_json(workload)), "NotAdmitted", "the Workload is not admitted"
-            )
-        elif not self.kind.suspend(job):  # neither suspended nor running: a stop was cut off before the admission came
-            await self._writes.stop(job, infos_at_stop(as_json(workload)), "NotAdmitted", "")
-
-    def _was_refused(self, workload: wire.Workload) -> bool:
-        """Whether the job was never started, because it contradicts what it was admitted with."""
-        finished = model.condition(workload.status.conditions, names.CONDITION_FINISHED)
-        return finished is not None and finished.reason == names.REASON_FAILED_TO_START
-
-    async def _leave(self, job: JSON, workload: wire.Workload) -> None:
-        """Evicted: stop the job, and when its pods are gone give the quota back."""
-        evicted = model.condition(workload.status.conditions, names.CONDITION_EVICTED)
-        assert evicted is not None
-        job = await self._writes.stop(job, infos_at_stop(as_json(workload)), "WorkloadEvicted", evicted.message)
-        if not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
-            await self._follow_queue(job, workload)
-        elif not self._workload.busy(job, [workload]):
-            await self._steps.give_back(workload)
-
-    async def _retain(self, job: JSON, workload: wire.Workload) -> Result:
-        """Delete a job that kqueue has given up on, when nothing of it is left and its time has come."""
-        expires = retention.deactivated_expires(workload, self._keep_deactivated)
-        if expires is None or not self.kind.is_suspended(job) or self._workload.busy(job, [workload]):
-            return Result()
-        left = (expires - self._clock.now()).total_seconds()
-        if left > 0:
-            return Result(requeue_after=left)
-        await self._writes.delete(job)
-        message = "Deleted the job: it was deactivated longer ago than such jobs are kept"
-        self._writes.event(job, reason=names.EVENT_DELETED, message=message)
-        return Result()
-
-    async def _start_or_follow(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> None:
-        admitted = model.is_admitted(workload)
-        if admitted and was_started(pod_sets, workload):
-            await self._deactivate(job, workload)
-        elif await self._follow_queue(job, workload):
-            return
-        elif admitted:
-            await self._start(job, workload)
-        elif model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
-            self._tell_checks(job, workload)
-        elif (profile := rules.placement_profile(job)) not in ("", model.profile_name(workload.metadata)):
-            change = {"metadata": {"annotations": {names.PLACEMENT_PROFILE_ANNOTATION: profile}}}
-            await self._steps.amend(workload, change)
-
-    async def _follow_queue(self, job: JSON, workload: wire.Workload) -> bool:
-        """A suspended job may move to another queue; what it has been given in the old one goes back first."""
-        wanted = rules.queue_name(job)
-        if wanted == (workload.spec.queue_name or ""):
-            return False
-        if model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
-            await self._steps.unreserve(workload, f"The job has moved to LocalQueue {wanted}")
-        else:
-            await self._steps.amend(workload, {"spec": {"queueName": wanted}})
-        return True
-
-    def _tell_checks(self, job: JSON, workload: wire.Workload) -> None:
-        """What the admission checks that are waited for have to say, each time that it changes."""
-        pending = [c for c in workload.status.admission_checks if c.state == "Pending" and c.message]
-        message = "; ".join(f"{c.name}: {c.message}" for c in sorted(pending, key=lambda c: c.name))
-        uid = job["metadata"]["uid"]
-        if message and self._told.get(uid) != message:
-            self._told[uid] = message
-            self._writes.event(job, reason="UpdatedAdmissionCheck", message=message)
-
-    async def _deactivate(self, job: JSON, workload: wire.Workload) -> None:
-        """A user has suspended a running job: it stays stopped, and its quota goes back, until its Workload is made
-        active again.  Starting it once more would undo what the user asked for.
-        """
-        key = model.workload_key(workload)
-        await self._steps.amend(workload, {"spec": {"active": False}})
-        message = f"The job was suspended by its user; set spec.active of Workload {key} to true to queue it again"
-        self._writes.event(job, reason=names.EVENT_SUSPENDED, message=message)
-        _log.info("job suspended by its user", job=job_key(job), workload=key)
-
-    async def _start(self, job: JSON, workload: wire.Workload) -> None:
-        infos = self._steps.infos(workload)
-        # a stop that was cut off half-way is finished first: templates are restored before they are changed again
-        job = await self._writes.stop(job, infos_at_stop(as_json(workload)), "WorkloadEvicted", "")
-        patch = infos if isinstance(infos, Refused) else self.kind.start(job, infos)
-        if isinstance(patch, Refused):
-            await self._steps.finish(workload, names.REASON_FAILED_TO_START, str(patch))
-            message = f"The job contradicts what it was admitted with: {patch}"
-            self._writes.event(job, reason=names.REASON_FAILED_TO_START, message=message, warning=True)
-            return
-        await self._writes.patch(job, patch)
-        queue = workload.status.admission.cluster_queue if workload.status.admission is not None else ""
-        self._writes.event(job, reason="Started", message=f"Admitted by ClusterQueue {queue}")
-        _log.info("job started", job=job_key(job), workload=model.workload_key(workload), cluster_queue=queue)
-
     # --- the end -----------------------------------------------------------------------------------------------
-
-    async def _finish(self, job: JSON, workload: wire.Workload, *, success: bool, message: str) -> None:
-        """The job has ended; a kind may say so while pods of it still do."""
-        if self._workload.busy(None, [workload]):
-            return
-        reason = names.REASON_SUCCEEDED if success else names.REASON_FAILED
-        if await self._steps.finish(workload, reason, message):
-            told = f"Workload {model.workload_key(workload)} is finished: {message or reason}"
-            self._writes.event(job, reason="FinishedWorkload", message=told)
 
     async def _end(self, key: str, left_behind: Sequence[wire.Workload]) -> None:
         """A job is gone or on its way out: its Workloads end when its pods have."""

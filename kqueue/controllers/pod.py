@@ -13,26 +13,26 @@ from kqueue.controllers.handlers import if_changed
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key, owner_keys
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.owner_context import NO_REPORTS, OwnerContext, OwnerReports
-from kqueue.controllers.pod_follow import PodFollow
+from kqueue.controllers.owner_lifecycle import OwnerLifecycle, Stop
+from kqueue.controllers.pod_owner import KIND, PodOwner
+from kqueue.controllers.pod_tools import PodTools
 from kqueue.controllers.pod_writes import PREBUILT_INDEX, PodWrites, make_pod_writes, pod_reports, watch_pods
 from kqueue.controllers.ranks import owner_rank
-from kqueue.controllers.resources import PODS, WORKLOADS
+from kqueue.controllers.resources import PODS
 from kqueue.controllers.workload_steps import JSON, as_json
 from kqueue.errors import InvalidObjectError, NotFoundError
 from kqueue.jobs import pod_view, rules
 from kqueue.jobs.kind import Refused
-from kqueue.jobs.pod import FRAMEWORK, PlainPod, stop_reason, to_stop
+from kqueue.jobs.pod import FRAMEWORK
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
 from kqueue.jobs.workload import belongs, equivalent, spec_for, workload_for, workload_name_of
 from kqueue.runtime.controller import Result
 from kqueue.runtime.own_writes import OwnWrites
 from kqueue.runtime.store import Store, split_key
 from kqueue.runtime.workqueue import Rank
-from kqueue.state import retention
 
 _log = structlog.get_logger(__name__)
 
-KIND = PlainPod()
 EVENT_LABEL_RESTORED = "ManagedLabelRestored"
 EVENT_INVALID = "InvalidPod"
 _PREBUILT_RETRY = 5.0
@@ -60,9 +60,8 @@ class PodReconciler:
         self._switches, self._clock, self._copied = policy.switches, context.clock, policy.copied
         self._explicit, self._without_queue, self._requeues = policy.explicit, policy.without_queue, policy.requeues
         self._finishes_orphans, self._echo_timeout = policy.finishes_orphans, policy.echo_timeout
-        self._keep_deactivated, self._fast_release = policy.keep_deactivated, policy.fast_release
-        self._follow = PodFollow(writes=writes, steps=context.steps, switches=policy.switches)
-        self._on_created, self._on_started = reports.created, reports.started
+        self._lifecycle, self._tools = OwnerLifecycle(context), PodTools(context, writes=writes, reports=reports)
+        self._follow, self._on_created = self._tools.follow, reports.created
         self._created: OwnWrites[str, bool] = OwnWrites(context.clock, policy.echo_timeout)
         """UIDs of pods whose Workload we have created, until the watch has brought it."""
         context.workloads.subscribe(self._on_workload)
@@ -133,7 +132,7 @@ class PodReconciler:
         """The pod is gone or on its way: let go of it, and end the Workloads that it controlled when it is gone."""
         if pod is not None:
             await self._writes.let_go(pod)
-        if pod is not None and self._is_active(pod):
+        if pod is not None and self._tools.are_active([pod]):
             if self._is_ours(pod) and not any(map(_is_reserved, self._owned(key))):
                 await self._writes.shorten(pod)
             return Result(requeue_after=_STILL_THERE)
@@ -151,15 +150,14 @@ class PodReconciler:
             await self._steps.release(workload)
         return Result()
 
-    def _is_active(self, pod: ManagedPod) -> bool:
-        """Whether the pod may still hold resources: its quota is nobody else's before it is gone."""
-        return pod.active(self._clock.now(), fast=self._fast_release)
-
     async def _give_back(self, workload: wire.Workload, pod: ManagedPod | None) -> None:
-        """Whoever is still held, by its gate, can be queued again; a pod that was deleted cannot."""
-        if model.condition_true(workload, names.CONDITION_EVICTED):
-            held = pod is not None and pod.gated and not pod.deleting
-            await self._steps.give_back(workload, requeued=None if self._requeues or held else False)
+        """Release the quota of an evicted Workload.  Without a pod that its gate holds it is not queued again."""
+        if not model.condition_true(workload, names.CONDITION_EVICTED):
+            return
+        if pod is not None:
+            await PodOwner(self._tools, pod, workload, requeues=self._requeues).give_back()
+        else:
+            await self._steps.give_back(workload, requeued=None if self._requeues else False)
 
     # --- finding the Workload
 
@@ -183,8 +181,7 @@ class PodReconciler:
         if workload is not None:
             if not prebuilt and not _is_over(workload) and await self._follow.follow(pod, pod_sets, workload):
                 return Result()
-            await self._with_workload(pod, workload)
-            return await self._retain(pod, workload)
+            return await self._lifecycle.step(PodOwner(self._tools, pod, workload, requeues=self._requeues))
         if not rules.queue_name(pod.obj) and not self._without_queue:
             return Result()
         return await self._without_workload(pod, pod_sets, prebuilt)
@@ -212,7 +209,9 @@ class PodReconciler:
                 self._writes.tell(pod, reason=names.EVENT_UPDATED_WORKLOAD, message=message)
             await self._delete(pod, owned[1:])
             return None
-        await self._stop(pod, names.REASON_NO_MATCHING_WORKLOAD, "No Workload matches the pod")
+        await self._tools.stop(
+            [pod], Stop(reason=names.REASON_NO_MATCHING_WORKLOAD, message="No Workload matches the pod")
+        )
         await self._delete(pod, owned)
         return None
 
@@ -273,8 +272,9 @@ class PodReconciler:
             return Result(requeue_after=self._echo_timeout)
         if not pod.gated:
             name = prebuilt or workload_name_of(KIND, pod.obj, self._switches)
-            if await self._read(f"{split_key(pod.key)[0]}/{name}") is None or prebuilt:
-                await self._stop(pod, names.REASON_NO_MATCHING_WORKLOAD, "The pod runs and has no Workload", soon=True)
+            if await self._tools.read(f"{split_key(pod.key)[0]}/{name}") is None or prebuilt:
+                why = Stop(reason=names.REASON_NO_MATCHING_WORKLOAD, message="The pod runs and has no Workload")
+                await self._tools.stop([pod], why, soon=True)
             return Result()
         if prebuilt:
             message = f"Workload {prebuilt} does not exist, or is another's; the pod waits for it"
@@ -302,86 +302,6 @@ class PodReconciler:
         name = workload["metadata"]["name"]
         message = f"Created Workload {split_key(pod.key)[0]}/{name}; it waits for admission"
         self._writes.tell(pod, reason=names.EVENT_CREATED_WORKLOAD, message=message)
-
-    # --- with a Workload
-
-    async def _with_workload(self, pod: ManagedPod, workload: wire.Workload) -> None:
-        """The steps in the order of the compatible system; each reconcile ends at the first that acts."""
-        if model.condition_true(workload, names.CONDITION_FINISHED):
-            await self._writes.let_go(pod)
-            await self._steps.release(workload)
-        elif workload.metadata.deletion_timestamp is not None:
-            await self._stop(pod, names.REASON_WORKLOAD_DELETED, "The Workload was deleted")
-            if not self._is_active(pod):
-                await self._steps.release(workload)
-        elif (end := KIND.finished(pod.obj)) is not None:
-            reason = names.REASON_SUCCEEDED if end.success else names.REASON_FAILED
-            await self._steps.finish(workload, reason, end.message)
-            await self._writes.let_go(pod)
-        elif await self._steps.report(workload, reclaimable={}, ready=KIND.pods_ready(pod.obj)):
-            return
-        elif (evicted := model.condition(workload.status.conditions, names.CONDITION_EVICTED)) is not None and (
-            evicted.status == "True"
-        ):
-            soon = not _is_reserved(workload)
-            await self._stop(pod, names.REASON_WORKLOAD_EVICTED, evicted.message, eviction=evicted.reason, soon=soon)
-            if pod.gated and not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
-                await self._follow.follow_queue(pod, workload)
-            if not self._is_active(pod):
-                await self._give_back(workload, pod)
-        elif pod.gated:
-            await self._start_or_follow(pod, workload)
-        elif not model.is_admitted(workload):  # a status that somebody has spoilt is about to be put back
-            now = await self._read(model.workload_key(workload))
-            if now is None or not (model.is_admitted(now) or model.is_mangled(now)):
-                await self._stop(
-                    pod, names.REASON_NOT_ADMITTED, "The pod runs and its Workload is not admitted", soon=True
-                )
-
-    async def _start_or_follow(self, pod: ManagedPod, workload: wire.Workload) -> None:
-        if await self._follow.follow_queue(pod, workload):
-            return
-        if model.is_admitted(workload):
-            await self._start(pod, workload)
-        else:
-            self._follow.tell_checks([pod], workload)
-
-    async def _start(self, pod: ManagedPod, workload: wire.Workload) -> None:
-        infos = self._steps.infos(workload)
-        patch = infos if isinstance(infos, Refused) else KIND.start(pod.obj, infos)
-        if isinstance(patch, Refused):
-            await self._steps.finish(workload, names.REASON_FAILED_TO_START, str(patch))
-            return
-        if await self._writes.patch(pod, patch):
-            queue = workload.status.admission.cluster_queue if workload.status.admission is not None else ""
-            self._writes.tell(pod, reason=names.EVENT_STARTED, message=f"Admitted by ClusterQueue {queue}")
-            self._on_started(workload, 1)
-            _log.info("pod started", pod=pod.key, workload=model.workload_key(workload), cluster_queue=queue)
-
-    async def _stop(self, pod: ManagedPod, why: str, message: str, *, eviction: str = "", soon: bool = False) -> None:
-        if to_stop(pod.obj, why) and not pod.deleting:
-            await self._writes.stop(pod, reason=stop_reason(why, eviction), message=message, soon=soon)
-
-    async def _retain(self, pod: ManagedPod, workload: wire.Workload) -> Result:
-        """Delete a pod that kqueue has given up on, when its time has come."""
-        expires = retention.deactivated_expires(workload, self._keep_deactivated)
-        if expires is None or not pod.gated or model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
-            return Result()
-        left = (expires - self._clock.now()).total_seconds()
-        if left > 0:
-            return Result(requeue_after=left)
-        await self._writes.delete(pod)
-        message = "Deleted the pod: it was deactivated longer ago than such pods are kept"
-        self._writes.tell(pod, reason=names.EVENT_DELETED, message=message)
-        return Result()
-
-    async def _read(self, key: str) -> wire.Workload | None:
-        """The Workload as the API server has it: asked before a pod is deleted, for our watch may be behind."""
-        namespace, name = split_key(key)
-        try:
-            return await self._client.get(WORKLOADS, name, namespace, decode=wire.Workload)
-        except NotFoundError:
-            return None
 
 
 def _is_reserved(workload: wire.Workload) -> bool:

@@ -1,6 +1,4 @@
-"""What a Workload takes over from its pods after it was made: admission gates, priority class, queue; and what the
-admission checks that it waits for have to say to its pods.
-"""
+"""Hands gates and priority class of pods on to their Workload, and messages of admission checks to pods."""
 
 from __future__ import annotations
 
@@ -9,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.controllers.owner_lifecycle import pending_checks
 from kqueue.controllers.pod_writes import PodWrites
 from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, WorkloadSteps
-from kqueue.jobs import rules
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import Switches
 from kqueue.jobs.workload import Priority
@@ -42,27 +40,11 @@ class PodFollow:
             self._updated(first, workload, how)
         return bool(how)
 
-    async def follow_queue(self, first: ManagedPod, workload: wire.Workload) -> bool:
-        """Pods that wait may move to another queue; what they have been given in the old one goes back first."""
-        wanted = rules.queue_name(first.obj)
-        if wanted == (workload.spec.queue_name or ""):
-            return False
-        if model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
-            await self._steps.unreserve(workload, f"The pods have moved to LocalQueue {wanted}")
-        else:
-            await self._steps.amend(workload, {"spec": {"queueName": wanted}})
-        return True
-
     def tell_checks(self, pods: Iterable[ManagedPod], workload: wire.Workload) -> None:
-        """What the checks that are waited for say, on each pod, when it changes."""
-        if not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
-            return
-        said = [
-            f"{c.name}: {c.message}" for c in workload.status.admission_checks if c.state == "Pending" and c.message
-        ]
-        if said:
-            for pod in pods:
-                self._writes.tell(pod, reason=names.EVENT_UPDATED_ADMISSION_CHECK, message="; ".join(sorted(said)))
+        """Report the messages of pending admission checks on each pod, when they change."""
+        message = pending_checks(workload)
+        for pod in pods if message else ():
+            self._writes.tell(pod, reason=names.EVENT_UPDATED_ADMISSION_CHECK, message=message)
 
     def _updated(self, first: ManagedPod, workload: wire.Workload, how: str) -> None:
         message = f"Updated Workload {model.workload_key(workload)} {how}"

@@ -15,33 +15,30 @@ from kqueue.api.wire import kueue as wire
 from kqueue.controllers.handlers import if_changed
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.owner_context import NO_REPORTS, OwnerContext, OwnerReports
-from kqueue.controllers.pod_follow import PodFollow
+from kqueue.controllers.owner_lifecycle import OwnerLifecycle, Stop
+from kqueue.controllers.pod_group_owner import PodGroupOwner
+from kqueue.controllers.pod_tools import PodTools
 from kqueue.controllers.pod_writes import GROUP_INDEX, PodWrites, make_pod_writes, pod_reports, watch_pods
 from kqueue.controllers.ranks import owner_rank
 from kqueue.controllers.record import workload_reference
-from kqueue.controllers.resources import WORKLOADS
 from kqueue.controllers.workload_steps import JSON, as_json
-from kqueue.errors import ApiError, NotFoundError
+from kqueue.errors import ApiError
 from kqueue.jobs import pod_group, pod_group_state, pod_view, rules
-from kqueue.jobs.kind import Refused
 from kqueue.jobs.patch import Patch
-from kqueue.jobs.pod import FRAMEWORK, stop_reason
+from kqueue.jobs.pod import FRAMEWORK
 from kqueue.jobs.pod_group import Composition, Match, Trouble
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.runtime.controller import Result
 from kqueue.runtime.own_writes import OwnWrites
 from kqueue.runtime.store import split_key
 from kqueue.runtime.workqueue import Rank
-from kqueue.state import retention, status
+from kqueue.state import status
 
 _log = structlog.get_logger(__name__)
 
-EVENT_NOT_STARTED = "PodNotStarted"
 _QUIET = 2.0
 """Seconds without a new member after which an incomplete group is told that it is incomplete."""
 _PREBUILT_RETRY = 5.0
-_STILL_THERE = 5.0
-"""How often pods that are to go are looked at: one whose node is gone ceases to count without an event."""
 
 
 class PodGroupReconciler:
@@ -53,10 +50,9 @@ class PodGroupReconciler:
         self._manages, self._recorder = context.manages, context.recorder
         self._switches, self._clock = policy.switches, context.clock
         self._copied, self._explicit, self._without_queue = policy.copied, policy.explicit, policy.without_queue
-        self._checks_owner, self._fast_release = policy.checks_owner, policy.fast_release
-        self._keep_deactivated, self._echo_timeout = policy.keep_deactivated, policy.echo_timeout
-        self._follow = PodFollow(writes=writes, steps=context.steps, switches=policy.switches)
-        self._on_created, self._on_started = reports.created, reports.started
+        self._checks_owner, self._echo_timeout = policy.checks_owner, policy.echo_timeout
+        self._lifecycle, self._tools = OwnerLifecycle(context), PodTools(context, writes=writes, reports=reports)
+        self._follow, self._on_created = self._tools.follow, reports.created
         self._created: OwnWrites[str, bool] = OwnWrites(context.clock, policy.echo_timeout)
         """Groups whose Workload we have created, until the watch has brought it."""
 
@@ -81,25 +77,16 @@ class PodGroupReconciler:
         if not prebuilt and self._checks_owner and not pod_group.is_group_workload(as_json(workload)):
             await self._tell_conflict(key, members)
             return Result()
-        if model.condition_true(workload, names.CONDITION_FINISHED):
-            await self._writes.let_go_all(members)
-            late = pod_group_state.at_large(pod_group.newcomers(members, as_json(workload)))
-            await self._stop(
-                late, names.REASON_NOT_ADMITTED, "The pod runs and its group has finished without it", soon=True
-            )
-            await self._steps.release(workload)
-            return Result()
-        if workload.metadata.deletion_timestamp is not None:
-            await self._writes.let_go_all(members)
-            await self._stop(members, names.REASON_WORKLOAD_DELETED, "The Workload of the group was deleted")
-            if pod_group_state.is_active(members, self._clock.now(), fast=self._fast_release):
-                return Result(requeue_after=_STILL_THERE)
-            await self._steps.release(workload)
-            return Result()
+        owner = PodGroupOwner(self._tools, members, workload, prebuilt=bool(prebuilt))
+        closed = await self._lifecycle.close(owner)
+        if closed is not None:
+            return closed
         found = await self._find(members, workload, prebuilt=bool(prebuilt))
         if found is None:
             return Result(requeue_after=_PREBUILT_RETRY) if prebuilt else Result()
-        return await self._with_workload(found, workload, prebuilt=bool(prebuilt))
+        if not prebuilt and await self._tell_waiting(workload, as_json(workload), found.absent):
+            return Result()
+        return await self._lifecycle.advance(owner.matched(found))
 
     def _is_ours(self, first: ManagedPod) -> bool:
         if not self._explicit and pod_view.suspending_parent(first.obj) is None:
@@ -134,10 +121,9 @@ class PodGroupReconciler:
             return Result()
         loose = pod_group_state.at_large(members)
         if loose:
-            if await self._read(key) is None:
-                await self._stop(
-                    loose, names.REASON_NO_MATCHING_WORKLOAD, "The pod runs and its group has no Workload", soon=True
-                )
+            if await self._tools.read(key) is None:
+                message = "The pod runs and its group has no Workload"
+                await self._tools.stop(loose, _no_match(message), soon=True)
             return Result(requeue_after=1.0)
         if prebuilt:
             message = f"Workload {split_key(key)[1]} does not exist yet; the group waits for it"
@@ -147,9 +133,9 @@ class PodGroupReconciler:
         made = pod_group.compose(members, self._switches)
         if isinstance(made, Trouble):
             return self._tell_trouble(made, members)
-        if pod_group_state.is_active(members, self._clock.now(), fast=self._fast_release):
+        if self._tools.are_active(members):
             return Result()
-        await self._remove(made.excess, "the group has as many pods as it said already")
+        await self._tools.delete(made.excess, "the group has as many pods as it said already")
         return await self._create(key, made)
 
     async def _create(self, key: str, made: Composition) -> Result:
@@ -208,7 +194,7 @@ class PodGroupReconciler:
             await self._replace(members, workload)
             return None
         await self._own(workload, found.kept, told)
-        await self._remove(found.excess, "its role has as many pods as the group's Workload says already")
+        await self._tools.delete(found.excess, "its role has as many pods as the group's Workload says already")
         await self._writes.let_go_all([*found.replaced, *(pod for pod in found.strangers if pod.deleting)])
         return found
 
@@ -221,7 +207,7 @@ class PodGroupReconciler:
         if found is None:
             message = f"The pods of group {members[0].group} are not what the Workload says"
             await self._steps.finish(workload, names.REASON_OUT_OF_SYNC, message)
-            await self._stop(pod_group_state.at_large(members), names.REASON_NO_MATCHING_WORKLOAD, message)
+            await self._tools.stop(pod_group_state.at_large(members), _no_match(message))
             return None
         await self._own(workload, found.kept, told)
         return found
@@ -243,10 +229,10 @@ class PodGroupReconciler:
         first = members[0]
         loose = pod_group_state.at_large(members)
         if loose:
-            now = await self._read(model.workload_key(workload))
+            now = await self._tools.read(model.workload_key(workload))
             if now is not None and now.metadata.resource_version != workload.metadata.resource_version:
                 return  # our watch is behind; it is about to bring us back
-            await self._stop(loose, names.REASON_NO_MATCHING_WORKLOAD, "No Workload matches the group")
+            await self._tools.stop(loose, _no_match("No Workload matches the group"))
         elif not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             made = pod_group.compose(members, self._switches)
             if isinstance(made, Trouble):
@@ -261,51 +247,7 @@ class PodGroupReconciler:
             message = f"Deleted Workload {members[0].group}, which no longer matches"
             self._writes.tell(first, reason=names.EVENT_DELETED_WORKLOAD, message=message)
 
-    async def _remove(
-        self, excess: Sequence[ManagedPod], why: str, reason: str = names.EVENT_EXCESS_POD_DELETED
-    ) -> None:
-        async def one(pod: ManagedPod) -> None:
-            await self._writes.let_go(pod)
-            await self._writes.delete(pod)
-            self._writes.tell(pod, reason=reason, message=f"Deleted: {why}")
-
-        await self._writes.each(excess, one)
-
     # --- with a Workload
-
-    async def _with_workload(self, found: Match, workload: wire.Workload, *, prebuilt: bool) -> Result:
-        """The steps in the order of the compatible system; each reconcile ends at the first that acts."""
-        told, kept = as_json(workload), found.kept
-        if not prebuilt and await self._tell_waiting(workload, told, found.absent):
-            return Result()
-        end = pod_group_state.finished(kept, told)
-        if end is not None:
-            await self._steps.finish(workload, names.REASON_SUCCEEDED, end.message)
-            return Result()
-        if not prebuilt and await self._follow.follow(kept[0], told["spec"]["podSets"], workload):
-            return Result()
-        evicted = model.condition(workload.status.conditions, names.CONDITION_EVICTED)
-        leaves = evicted is not None and evicted.status == "True"
-        if not leaves and await self._stop_loose(found, workload):
-            return Result()
-        reclaimable = pod_group_state.reclaimable(kept, told)
-        if await self._steps.report(workload, reclaimable=reclaimable, ready=pod_group_state.is_ready(kept, told)):
-            return Result()
-        if evicted is not None and leaves:
-            return await self._leave([*kept, *found.strangers], workload, evicted.reason, evicted.message)
-        if not pod_group_state.is_suspended(kept):
-            return Result()
-        if (
-            not pod_group.is_serving(kept[0])
-            and not _began(kept)
-            and (await self._follow.follow_queue(kept[0], workload))
-        ):
-            return Result()
-        if model.is_admitted(workload):
-            await self._start(found, workload, told, prebuilt=prebuilt)
-        else:
-            self._follow.tell_checks(kept, workload)
-        return Result()
 
     async def _tell_waiting(self, workload: wire.Workload, told: JSON, absent: int) -> bool:
         """Write WaitingForReplacementPods; True when something was written."""
@@ -324,108 +266,9 @@ class PodGroupReconciler:
 
         return await self._writer.write(model.workload_key(workload), change) is not None
 
-    async def _stop_loose(self, found: Match, workload: wire.Workload) -> bool:
-        """Delete members that run without leave: all while the Workload is not admitted, else those of no role in it.
 
-        True when there were any.
-        """
-        admitted = model.is_admitted(workload)
-        loose = pod_group_state.at_large(found.strangers if admitted else [*found.kept, *found.strangers])
-        if not loose:
-            return False
-        now = await self._read(model.workload_key(workload))
-        if now is not None and not admitted and (model.is_admitted(now) or model.is_mangled(now)):
-            return True  # our watch is behind, or a status that somebody has spoilt is about to be put back
-        await self._stop(
-            loose, names.REASON_NOT_ADMITTED, "The pod runs and the Workload of its group is not admitted", soon=True
-        )
-        return True
-
-    async def _leave(self, members: Sequence[ManagedPod], workload: wire.Workload, reason: str, message: str) -> Result:
-        """Evicted: delete the members that run, and when they are gone give the quota back."""
-        await self._stop(members, names.REASON_WORKLOAD_EVICTED, message, eviction=reason)
-        if not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
-            if not pod_group.is_serving(members[0]):
-                await self._follow.follow_queue(members[0], workload)
-            return await self._retain(members, workload)
-        if not pod_group_state.is_active(members, self._clock.now(), fast=self._fast_release):
-            await self._steps.give_back(workload)
-            return Result()
-        return Result(requeue_after=_STILL_THERE)
-
-    async def _retain(self, members: Sequence[ManagedPod], workload: wire.Workload) -> Result:
-        """Delete the pods of a group that kqueue has given up on, when its time has come."""
-        expires = retention.deactivated_expires(workload, self._keep_deactivated)
-        if expires is None:
-            return Result()
-        left = (expires - self._clock.now()).total_seconds()
-        if left > 0:
-            return Result(requeue_after=left)
-        await self._remove(members, "it was deactivated longer ago than such pods are kept", names.EVENT_DELETED)
-        return Result()
-
-    async def _start(self, found: Match, workload: wire.Workload, told: JSON, *, prebuilt: bool) -> None:
-        infos = self._steps.infos(workload)
-        starts = infos if isinstance(infos, Refused) else pod_group_state.starts(found, told, infos, prebuilt=prebuilt)
-        if isinstance(starts, Refused):
-            await self._steps.finish(workload, names.REASON_FAILED_TO_START, str(starts))
-            return
-        for pod, why in starts.held:
-            message = f"Pod {pod.name} is not started: {why}"
-            self._writes.tell(pod, reason=EVENT_NOT_STARTED, message=message, warning=True)
-            if not starts.patches:
-                self._writes.tell(found.kept[0], reason=EVENT_NOT_STARTED, message=message, warning=True)
-        patches = {pod.key: patch for pod, patch in starts.patches}
-        key = model.workload_key(workload)
-        queue = workload.status.admission.cluster_queue if workload.status.admission is not None else ""
-        released = 0
-
-        async def one(pod: ManagedPod) -> None:
-            nonlocal released
-            if not self._still_admitted(key, workload):
-                return  # what has changed brings us back
-            if await self._writes.patch(pod, patches[pod.key]):
-                released += 1
-                self._writes.tell(pod, reason=names.EVENT_STARTED, message=f"Admitted by ClusterQueue {queue}")
-                self._on_started(workload, 1)
-
-        try:
-            await self._writes.each([pod for pod, _ in starts.patches], one)
-        finally:
-            if released:
-                _log.info("pods of a group started", workload=key, pods=released, cluster_queue=queue)
-
-    def _still_admitted(self, key: str, workload: wire.Workload) -> bool:
-        """Whether what the start was decided on is still so, now that a pod is about to be started by it."""
-        now = self._writer.newest(key)
-        return now is workload or (
-            now is not None
-            and now.metadata.uid == workload.metadata.uid
-            and now.status.admission == workload.status.admission
-            and model.is_admitted(now)
-            and not model.condition_true(now, names.CONDITION_EVICTED)
-            and not model.is_over(now)
-        )
-
-    async def _stop(
-        self, members: Sequence[ManagedPod], why: str, message: str, *, eviction: str = "", soon: bool = False
-    ) -> None:
-        reason = stop_reason(why, eviction)
-        targets = pod_group_state.to_stop(members, why)
-        await self._writes.each(targets, lambda pod: self._writes.stop(pod, reason=reason, message=message, soon=soon))
-
-    async def _read(self, key: str) -> wire.Workload | None:
-        """The Workload as the API server has it: asked before pods are deleted, for our watch may be behind."""
-        namespace, name = split_key(key)
-        try:
-            return await self._client.get(WORKLOADS, name, namespace, decode=wire.Workload)
-        except NotFoundError:
-            return None
-
-
-def _began(kept: Sequence[ManagedPod]) -> bool:
-    """Whether some member runs, so that the group cannot move to another queue."""
-    return any(not pod.gated and not pod.terminated for pod in kept)
+def _no_match(message: str) -> Stop:
+    return Stop(reason=names.REASON_NO_MATCHING_WORKLOAD, message=message)
 
 
 _FIRST, _WINDOW = 0.05, 0.2

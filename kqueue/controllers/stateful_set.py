@@ -260,14 +260,9 @@ class StatefulSetReconciler:
     async def _follow_queue(self, found: JSON, workload: wire.Workload, *, runs: bool) -> None:
         """Another queue, while no pod has begun: what the old one gave goes back first."""
         wanted = rules.queue_name(found)
-        if not wanted or wanted == (workload.spec.queue_name or "") or runs or replicas(found) == 0:
+        if not wanted or runs or replicas(found) == 0 or not _is_open(workload):
             return
-        if not _is_open(workload):
-            return
-        if model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
-            await self._steps.unreserve(workload, f"The StatefulSet has moved to LocalQueue {wanted}")
-        else:
-            await self._steps.amend(workload, {"spec": {"queueName": wanted}})
+        await self._steps.follow_queue(workload, wanted, noun="The StatefulSet")
 
     # --- telling
 

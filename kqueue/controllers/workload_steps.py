@@ -361,6 +361,20 @@ class WorkloadSteps:
             ),
         )
 
+    async def follow_queue(self, workload: wire.Workload, wanted: str, *, noun: str) -> bool:
+        """Move a Workload that waits to the LocalQueue that its owner names now; True when it was moved.
+
+        Quota that it holds in the old queue is released first.  `noun`: the owner in the message, as in `The job`.
+        """
+        if wanted == (workload.spec.queue_name or ""):
+            return False
+        if model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            verb = "have" if noun.endswith("s") else "has"
+            await self.unreserve(workload, f"{noun} {verb} moved to LocalQueue {wanted}")
+        else:
+            await self.amend(workload, {"spec": {"queueName": wanted}})
+        return True
+
     async def give_back(self, workload: wire.Workload, *, requeued: bool | None = None) -> None:
         """After an eviction, when none of its pods is left: release the quota.  Nothing is done where none is held.
 

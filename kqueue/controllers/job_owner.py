@@ -1,0 +1,182 @@
+"""A job as the owner of its Workload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from kqueue import model
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.controllers.job_slices import JobSlices
+from kqueue.controllers.job_workload import JobWorkload, was_started
+from kqueue.controllers.job_writes import JobWrites, job_key
+from kqueue.controllers.owner_lifecycle import Stop, pending_checks, start_message
+from kqueue.controllers.workload_steps import WorkloadSteps, as_json
+from kqueue.jobs import rules
+from kqueue.jobs.infos import infos_at_stop
+from kqueue.jobs.kind import Finished, JobKind, Refused
+
+_log = structlog.get_logger(__name__)
+
+JSON = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTools:
+    """What the owners of one kind of job work with."""
+
+    kind: JobKind
+    workloads: JobWorkload
+    slices: JobSlices
+    writes: JobWrites
+    steps: WorkloadSteps
+
+
+class JobOwner:
+    """`OwnerAdapter` for a job.  A stop replaces `job` by the job as it was written."""
+
+    noun = "The job"
+    deletion_message = "the Workload was deleted"
+    check_again = None
+
+    def __init__(
+        self,
+        tools: JobTools,
+        job: JSON,
+        pod_sets: Sequence[JSON],
+        workload: wire.Workload,
+        *,
+        told: MutableMapping[str, str],
+    ) -> None:
+        """`told`: the last message of admission checks that was reported, by job UID."""
+        self.workload = workload
+        self._kind, self._workloads, self._slices = tools.kind, tools.workloads, tools.slices
+        self._writes, self._steps = tools.writes, tools.steps
+        self._job, self._pod_sets, self._told = job, pod_sets, told
+
+    @property
+    def queue(self) -> str:
+        """The label that all jobs have."""
+        return rules.queue_name(self._job)
+
+    @property
+    def waits(self) -> bool:
+        """A suspended job waits."""
+        return self._kind.is_suspended(self._job)
+
+    @property
+    def may_move(self) -> bool:
+        """The life cycle asks for suspended jobs only, and these have no pods."""
+        return True
+
+    @property
+    def is_removable(self) -> bool:
+        """A suspended job without pods."""
+        return self._kind.is_suspended(self._job) and not self.busy()
+
+    def finished(self) -> Finished | None:
+        """As the kind reads it."""
+        return self._kind.finished(self._job)
+
+    def busy(self) -> bool:
+        """Whether pods of the job, or of its Workload, have not ended."""
+        return self._workloads.busy(self._job, [self.workload])
+
+    def reclaimable(self) -> Mapping[str, int]:
+        """As the kind counts them; of an elastic job, by its slices."""
+        return self._slices.reclaimable(self._job, self._pod_sets, self.workload)
+
+    def ready(self) -> bool | None:
+        """As the kind reads it; of an elastic job, by its slices."""
+        return self._slices.ready(self._job, self._pod_sets, self.workload)
+
+    async def correct(self) -> bool:
+        """Nothing to correct: the job was matched with its Workload before."""
+        return False
+
+    async def closed(self) -> None:
+        """Stop a job that was never started, because it contradicts its admission."""
+        finished = model.condition(self.workload.status.conditions, names.CONDITION_FINISHED)
+        if finished is not None and finished.reason == names.REASON_FAILED_TO_START:
+            message = "the job could not be started as it was admitted"
+            await self._writes.stop(self._job, (), names.REASON_NOT_ADMITTED, message)
+
+    async def stop(self, why: Stop) -> None:
+        """Suspend the job and restore its templates."""
+        infos = infos_at_stop(as_json(self.workload))
+        self._job = await self._writes.stop(self._job, infos, why.reason, why.message)
+
+    async def finish(self, end: Finished) -> None:
+        """Finish the Workload after the last pod: a kind may report an end while pods still run."""
+        if self._workloads.busy(None, [self.workload]):
+            return
+        reason = names.REASON_SUCCEEDED if end.success else names.REASON_FAILED
+        if await self._steps.finish(self.workload, reason, end.message):
+            message = f"Workload {model.workload_key(self.workload)} is finished: {end.message or reason}"
+            self._writes.event(self._job, reason="FinishedWorkload", message=message)
+
+    async def give_back(self) -> None:
+        """Release the quota; the reason of the eviction says whether the job is tried again at once."""
+        await self._steps.give_back(self.workload)
+
+    async def intercept(self) -> bool:
+        """Deactivate the Workload of a running job that its user has suspended.
+
+        The job stays stopped and its quota is released until its Workload is made active again.  Starting it once more
+        would undo what the user asked for.
+        """
+        if not was_started(self._pod_sets, self.workload):
+            return False
+        key = model.workload_key(self.workload)
+        await self._steps.amend(self.workload, {"spec": {"active": False}})
+        message = f"The job was suspended by its user; set spec.active of Workload {key} to true to queue it again"
+        self._writes.event(self._job, reason=names.EVENT_SUSPENDED, message=message)
+        _log.info("job suspended by its user", job=job_key(self._job), workload=key)
+        return True
+
+    async def start(self) -> None:
+        """Write what the admission adds into the templates, and resume the job."""
+        infos = self._steps.infos(self.workload)
+        # A stop that was cut off is finished first: templates are restored before they are changed again.
+        await self.stop(Stop(reason=names.REASON_WORKLOAD_EVICTED, message=""))
+        patch = infos if isinstance(infos, Refused) else self._kind.start(self._job, infos)
+        if isinstance(patch, Refused):
+            await self._steps.finish(self.workload, names.REASON_FAILED_TO_START, str(patch))
+            message = f"The job contradicts what it was admitted with: {patch}"
+            self._writes.event(self._job, reason=names.REASON_FAILED_TO_START, message=message, warning=True)
+            return
+        await self._writes.patch(self._job, patch)
+        self._writes.event(self._job, reason=names.EVENT_STARTED, message=start_message(self.workload))
+        admission = self.workload.status.admission
+        queue = admission.cluster_queue if admission is not None else ""
+        key = model.workload_key(self.workload)
+        _log.info("job started", job=job_key(self._job), workload=key, cluster_queue=queue)
+
+    async def wait(self) -> None:
+        """Report pending checks when they change; without a reservation, hand on another placement profile."""
+        if model.condition_true(self.workload, names.CONDITION_QUOTA_RESERVED):
+            message, uid = pending_checks(self.workload), self._job["metadata"]["uid"]
+            if message and self._told.get(uid) != message:
+                self._told[uid] = message
+                self._writes.event(self._job, reason=names.EVENT_UPDATED_ADMISSION_CHECK, message=message)
+        elif (profile := rules.placement_profile(self._job)) not in ("", model.profile_name(self.workload.metadata)):
+            change = {"metadata": {"annotations": {names.PLACEMENT_PROFILE_ANNOTATION: profile}}}
+            await self._steps.amend(self.workload, change)
+
+    async def guard(self) -> None:
+        """Stop a job that runs without an admission; complete a stop that the admission overtook."""
+        if not model.is_admitted(self.workload):
+            if not self._slices.goes_on(self._job, self._pod_sets, self.workload):
+                await self.stop(Stop(reason=names.REASON_NOT_ADMITTED, message="the Workload is not admitted"))
+        elif not self._kind.suspend(self._job):  # neither suspended nor running: a stop was cut off
+            await self.stop(Stop(reason=names.REASON_NOT_ADMITTED, message=""))
+
+    async def remove(self) -> None:
+        """Delete the job."""
+        await self._writes.delete(self._job)
+        message = "Deleted the job: it was deactivated longer ago than such jobs are kept"
+        self._writes.event(self._job, reason=names.EVENT_DELETED, message=message)

@@ -1,0 +1,188 @@
+"""A group of pods as the owner of its Workload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import structlog
+
+from kqueue import model
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.controllers.owner_lifecycle import Stop
+from kqueue.controllers.pod_tools import PodTools
+from kqueue.controllers.workload_steps import as_json
+from kqueue.jobs import pod_group, pod_group_state, rules
+from kqueue.jobs.kind import Finished, Refused
+from kqueue.jobs.pod_group import Match
+from kqueue.jobs.pod_view import ManagedPod
+
+_log = structlog.get_logger(__name__)
+
+EVENT_NOT_STARTED = "PodNotStarted"
+STILL_THERE = 5.0
+"""Seconds after which pods that have to end are read again: a pod whose node is gone ends without an event."""
+
+
+class PodGroupOwner:
+    """`OwnerAdapter` for one group.  Before `matched` it speaks for all members, afterwards for those of its match."""
+
+    noun = "The pods"
+    deletion_message = "The Workload of the group was deleted"
+    check_again = STILL_THERE
+
+    def __init__(
+        self, tools: PodTools, members: Sequence[ManagedPod], workload: wire.Workload, *, prebuilt: bool
+    ) -> None:
+        """`members` in order, at least one; `prebuilt`: the Workload was made by a user."""
+        self.workload, self._tools, self._prebuilt = workload, tools, prebuilt
+        self._members = list(members)
+        self._found = Match(kept=tuple(members))
+
+    def matched(self, found: Match) -> PodGroupOwner:
+        """Go on with the members that the Workload stands for, and with those of a role that it does not have."""
+        self._found, self._members = found, [*found.kept, *found.strangers]
+        return self
+
+    @property
+    def _kept(self) -> tuple[ManagedPod, ...]:
+        return self._found.kept
+
+    @property
+    def _serves(self) -> bool:
+        return pod_group.is_serving(self._members[0])
+
+    @property
+    def queue(self) -> str:
+        """The queue of the oldest member."""
+        return rules.queue_name(self._members[0].obj)
+
+    @property
+    def waits(self) -> bool:
+        """Some member is gated, or has ended and may be replaced."""
+        return pod_group_state.is_suspended(self._kept)
+
+    @property
+    def may_move(self) -> bool:
+        """A group that serves stays in its queue; another group moves before it begins, and after an eviction."""
+        evicted = model.condition_true(self.workload, names.CONDITION_EVICTED)
+        return not self._serves and (evicted or not _began(self._kept))
+
+    @property
+    def is_removable(self) -> bool:
+        """A group whose Workload is open and holds no quota."""
+        reserved = model.condition_true(self.workload, names.CONDITION_QUOTA_RESERVED)
+        return not reserved and not model.is_over(self.workload)
+
+    def finished(self) -> Finished | None:
+        """As the members have ended."""
+        return pod_group_state.finished(self._kept, as_json(self.workload))
+
+    def busy(self) -> bool:
+        """Whether some member may still use quota."""
+        return self._tools.are_active(self._members)
+
+    def reclaimable(self) -> Mapping[str, int]:
+        """Members that have succeeded, by role."""
+        return pod_group_state.reclaimable(self._kept, as_json(self.workload))
+
+    def ready(self) -> bool | None:
+        """Whether every member that the Workload counts is ready or has succeeded."""
+        return pod_group_state.is_ready(self._kept, as_json(self.workload))
+
+    async def correct(self) -> bool:
+        """Hand on what the oldest member asks for anew, and stop members that run without an admission."""
+        podsets = as_json(self.workload)["spec"]["podSets"]
+        if not self._prebuilt and await self._tools.follow.follow(self._kept[0], podsets, self.workload):
+            return True
+        evicted = model.condition_true(self.workload, names.CONDITION_EVICTED)
+        return not evicted and await self._stop_loose()
+
+    async def _stop_loose(self) -> bool:
+        """Stop members that run without an admission: all members while the Workload is not admitted, else members of
+        a role that it does not have.  True when there were any.
+        """
+        admitted = model.is_admitted(self.workload)
+        loose = pod_group_state.at_large(self._found.strangers if admitted else self._members)
+        if not loose:
+            return False
+        now = await self._tools.read(model.workload_key(self.workload))
+        if now is not None and not admitted and (model.is_admitted(now) or model.is_mangled(now)):
+            return True  # the watch is behind, or a status that a user has damaged is about to be repaired
+        message = "The pod runs and the Workload of its group is not admitted"
+        await self._tools.stop(loose, Stop(reason=names.REASON_NOT_ADMITTED, message=message), soon=True)
+        return True
+
+    async def closed(self) -> None:
+        """Take the finalizers off all members, and stop members that came after the end."""
+        await self._tools.writes.let_go_all(self._members)
+        late = pod_group_state.at_large(pod_group.newcomers(self._members, as_json(self.workload)))
+        message = "The pod runs and its group has finished without it"
+        await self._tools.stop(late, Stop(reason=names.REASON_NOT_ADMITTED, message=message), soon=True)
+
+    async def stop(self, why: Stop) -> None:
+        """Delete the members that run; when the Workload was deleted, all members, without our finalizer."""
+        if why.reason == names.REASON_WORKLOAD_DELETED:
+            await self._tools.writes.let_go_all(self._members)
+        await self._tools.stop(self._members, why)
+
+    async def finish(self, end: Finished) -> None:
+        """Finish the Workload."""
+        await self._tools.steps.finish(self.workload, names.REASON_SUCCEEDED, end.message)
+
+    async def give_back(self) -> None:
+        """Release the quota; the reason of the eviction says whether the group is tried again at once."""
+        await self._tools.steps.give_back(self.workload)
+
+    async def intercept(self) -> bool:
+        """No admission is intercepted: users cannot suspend a group."""
+        return False
+
+    async def start(self) -> None:
+        """Start all members, or none; afterwards each newcomer alone.  Report each member that is not started."""
+        infos = self._tools.steps.infos(self.workload)
+        starts = (
+            infos
+            if isinstance(infos, Refused)
+            else pod_group_state.starts(self._found, as_json(self.workload), infos, prebuilt=self._prebuilt)
+        )
+        if isinstance(starts, Refused):
+            await self._tools.steps.finish(self.workload, names.REASON_FAILED_TO_START, str(starts))
+            return
+        for pod, why in starts.held:
+            self._report_held(pod, why, alone=bool(starts.patches))
+        started: list[None] = []
+        try:
+            await self._tools.start(self.workload, starts.patches, on_start=lambda: started.append(None))
+        finally:
+            if started:
+                self._log_start(len(started))
+
+    def _report_held(self, pod: ManagedPod, why: str, *, alone: bool) -> None:
+        """Report why a member is not started; on the oldest member, too, where none is started."""
+        message = f"Pod {pod.name} is not started: {why}"
+        for on in (pod,) if alone else (pod, self._kept[0]):
+            self._tools.writes.tell(on, reason=EVENT_NOT_STARTED, message=message, warning=True)
+
+    def _log_start(self, pods: int) -> None:
+        admission = self.workload.status.admission
+        queue = admission.cluster_queue if admission is not None else ""
+        key = model.workload_key(self.workload)
+        _log.info("pods of a group started", workload=key, pods=pods, cluster_queue=queue)
+
+    async def wait(self) -> None:
+        """Report pending checks on each member."""
+        self._tools.follow.tell_checks(self._kept, self.workload)
+
+    async def guard(self) -> None:
+        """Nothing to stop: `correct` has stopped members that run without an admission."""
+
+    async def remove(self) -> None:
+        """Delete the members."""
+        message = "it was deactivated longer ago than such pods are kept"
+        await self._tools.delete(self._members, message, names.EVENT_DELETED)
+
+
+def _began(kept: Sequence[ManagedPod]) -> bool:
+    """Whether some member runs, so that the group cannot move to another queue."""
+    return any(not pod.gated and not pod.terminated for pod in kept)

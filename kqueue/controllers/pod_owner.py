@@ -1,0 +1,137 @@
+"""A pod that is queued alone, as the owner of its Workload."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import structlog
+
+from kqueue import model
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.controllers.owner_lifecycle import Stop
+from kqueue.controllers.pod_tools import PodTools
+from kqueue.jobs import rules
+from kqueue.jobs.kind import Finished, Refused
+from kqueue.jobs.pod import PlainPod
+from kqueue.jobs.pod_view import ManagedPod
+
+_log = structlog.get_logger(__name__)
+
+KIND = PlainPod()
+
+
+class PodOwner:
+    """`OwnerAdapter` for one pod."""
+
+    noun = "The pods"
+    deletion_message = "The Workload was deleted"
+    check_again = None
+
+    def __init__(self, tools: PodTools, pod: ManagedPod, workload: wire.Workload, *, requeues: bool) -> None:
+        """`requeues`: the Workload of a pod that an eviction deleted is queued again."""
+        self.workload = workload
+        self._tools, self._pod, self._requeues = tools, pod, requeues
+
+    @property
+    def queue(self) -> str:
+        """The label that all jobs have."""
+        return rules.queue_name(self._pod.obj)
+
+    @property
+    def waits(self) -> bool:
+        """A gated pod waits."""
+        return self._pod.gated
+
+    @property
+    def may_move(self) -> bool:
+        """A gated pod may move."""
+        return self._pod.gated
+
+    @property
+    def is_removable(self) -> bool:
+        """A gated pod without a reservation."""
+        return self._pod.gated and not self._is_reserved()
+
+    def finished(self) -> Finished | None:
+        """As the phase of the pod says."""
+        return KIND.finished(self._pod.obj)
+
+    def busy(self) -> bool:
+        """Whether the pod may still use quota."""
+        return self._tools.are_active([self._pod])
+
+    def reclaimable(self) -> Mapping[str, int]:
+        """A single pod gives nothing back before its end."""
+        return {}
+
+    def ready(self) -> bool | None:
+        """As the condition of the pod says."""
+        return KIND.pods_ready(self._pod.obj)
+
+    async def correct(self) -> bool:
+        """Nothing to correct: the pod was matched with its Workload before."""
+        return False
+
+    async def closed(self) -> None:
+        """Take the finalizer off the pod."""
+        await self._tools.writes.let_go(self._pod)
+
+    async def stop(self, why: Stop) -> None:
+        """Delete the pod; within seconds where it runs without a reservation after an eviction."""
+        soon = why.reason == names.REASON_WORKLOAD_EVICTED and not self._is_reserved()
+        await self._tools.stop([self._pod], why, soon=soon)
+
+    async def finish(self, end: Finished) -> None:
+        """Finish the Workload, and take the finalizer off the pod."""
+        reason = names.REASON_SUCCEEDED if end.success else names.REASON_FAILED
+        await self._tools.steps.finish(self.workload, reason, end.message)
+        await self._tools.writes.let_go(self._pod)
+
+    async def give_back(self) -> None:
+        """Release the quota.  A pod that its gate still holds can be queued again; a deleted pod cannot."""
+        held = self._pod.gated and not self._pod.deleting
+        await self._tools.steps.give_back(self.workload, requeued=None if self._requeues or held else False)
+
+    async def intercept(self) -> bool:
+        """No admission is intercepted: users cannot suspend a pod."""
+        return False
+
+    async def start(self) -> None:
+        """Remove the admission gate, with what the admission adds to the pod."""
+        infos = self._tools.steps.infos(self.workload)
+        patch = infos if isinstance(infos, Refused) else KIND.start(self._pod.obj, infos)
+        if isinstance(patch, Refused):
+            await self._tools.steps.finish(self.workload, names.REASON_FAILED_TO_START, str(patch))
+            return
+        await self._tools.start(self.workload, [(self._pod, patch)], on_start=self._log_start)
+
+    def _log_start(self) -> None:
+        admission = self.workload.status.admission
+        queue = admission.cluster_queue if admission is not None else ""
+        _log.info("pod started", pod=self._pod.key, workload=model.workload_key(self.workload), cluster_queue=queue)
+
+    async def wait(self) -> None:
+        """Report pending checks on the pod."""
+        self._tools.follow.tell_checks([self._pod], self.workload)
+
+    async def guard(self) -> None:
+        """Stop a pod that runs without an admission.
+
+        The Workload is read first: a status that a user has damaged is about to be repaired.
+        """
+        if model.is_admitted(self.workload):
+            return
+        now = await self._tools.read(model.workload_key(self.workload))
+        if now is None or not (model.is_admitted(now) or model.is_mangled(now)):
+            message = "The pod runs and its Workload is not admitted"
+            await self._tools.stop([self._pod], Stop(reason=names.REASON_NOT_ADMITTED, message=message), soon=True)
+
+    async def remove(self) -> None:
+        """Delete the pod."""
+        await self._tools.writes.delete(self._pod)
+        message = "Deleted the pod: it was deactivated longer ago than such pods are kept"
+        self._tools.writes.tell(self._pod, reason=names.EVENT_DELETED, message=message)
+
+    def _is_reserved(self) -> bool:
+        return model.condition_true(self.workload, names.CONDITION_QUOTA_RESERVED)

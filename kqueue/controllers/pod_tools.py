@@ -1,0 +1,93 @@
+"""Steps with pods that single pods and groups share: stop and start them, and read what the watch may not have yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from kqueue import model
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.controllers.owner_context import OwnerContext, OwnerReports
+from kqueue.controllers.owner_lifecycle import Stop, start_message
+from kqueue.controllers.pod_follow import PodFollow
+from kqueue.controllers.pod_writes import PodWrites
+from kqueue.controllers.resources import WORKLOADS
+from kqueue.errors import NotFoundError
+from kqueue.jobs import pod_group_state
+from kqueue.jobs.patch import Patch
+from kqueue.jobs.pod import stop_reason
+from kqueue.jobs.pod_view import ManagedPod
+from kqueue.runtime.store import split_key
+
+
+class PodTools:
+    """What the owners that are pods work with."""
+
+    def __init__(self, context: OwnerContext, *, writes: PodWrites, reports: OwnerReports) -> None:
+        policy = context.policy
+        self.writes, self.steps = writes, context.steps
+        self.follow = PodFollow(writes=writes, steps=context.steps, switches=policy.switches)
+        self._client, self._newest, self._clock = context.client, context.book.newest, context.clock
+        self._fast_release, self._on_started = policy.fast_release, reports.started
+
+    def are_active(self, pods: Sequence[ManagedPod]) -> bool:
+        """Whether some pod may still use quota: its quota is released only after its end."""
+        return pod_group_state.is_active(pods, self._clock.now(), fast=self._fast_release)
+
+    async def stop(self, pods: Sequence[ManagedPod], why: Stop, *, soon: bool = False) -> None:
+        """Delete the pods that a stop ends.  `soon`: they run without quota, so within seconds."""
+        reason = stop_reason(why.reason, why.eviction)
+        targets = [pod for pod in pod_group_state.to_stop(pods, why.reason) if not pod.deleting]
+        await self.writes.each(
+            targets, lambda pod: self.writes.stop(pod, reason=reason, message=why.message, soon=soon)
+        )
+
+    async def delete(self, pods: Sequence[ManagedPod], why: str, reason: str = names.EVENT_EXCESS_POD_DELETED) -> None:
+        """Take our finalizer off pods and delete them, with an event of this `reason` on each."""
+
+        async def one(pod: ManagedPod) -> None:
+            await self.writes.let_go(pod)
+            await self.writes.delete(pod)
+            self.writes.tell(pod, reason=reason, message=f"Deleted: {why}")
+
+        await self.writes.each(pods, one)
+
+    async def read(self, key: str) -> wire.Workload | None:
+        """The Workload as the API server has it, for decisions that delete pods: the watch may be behind.
+
+        None: it does not exist.
+        """
+        namespace, name = split_key(key)
+        try:
+            return await self._client.get(WORKLOADS, name, namespace, decode=wire.Workload)
+        except NotFoundError:
+            return None
+
+    async def start(
+        self, workload: wire.Workload, patches: Sequence[tuple[ManagedPod, Patch]], *, on_start: Callable[[], None]
+    ) -> None:
+        """Write the patches that start pods, while the Workload stays admitted as it is; report each pod."""
+        by_key: Mapping[str, Patch] = {pod.key: patch for pod, patch in patches}
+        key = model.workload_key(workload)
+
+        async def one(pod: ManagedPod) -> None:
+            if not self._still_admitted(key, workload):
+                return  # the change brings the owner back
+            if await self.writes.patch(pod, by_key[pod.key]):
+                on_start()
+                self.writes.tell(pod, reason=names.EVENT_STARTED, message=start_message(workload))
+                self._on_started(workload, 1)
+
+        await self.writes.each([pod for pod, _ in patches], one)
+
+    def _still_admitted(self, key: str, workload: wire.Workload) -> bool:
+        """Whether the admission on which the start was decided still holds, at the moment of one more write."""
+        now = self._newest(key)
+        return now is workload or (
+            now is not None
+            and now.metadata.uid == workload.metadata.uid
+            and now.status.admission == workload.status.admission
+            and model.is_admitted(now)
+            and not model.condition_true(now, names.CONDITION_EVICTED)
+            and not model.is_over(now)
+        )

@@ -1,7 +1,8 @@
-"""How watch events change the cache and the queues, and whom they wake.
+"""Watch events change the cache and the queues here, and publish wake-ups.
 
-Handlers are plain functions that run as each event is read, so cache and queues are never half changed.  What frees
-or changes capacity asks for a flush of the ClusterQueues that it can help; flushes of one window are done together.
+Handlers are plain functions that run as each event is read, so cache and queues are never half changed.  An event that
+frees or changes capacity publishes a `WakeUp` (`docs/architecture.md` lists all sources and scopes); the
+ClusterQueues that the wake-ups of one window can help are flushed together.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from kqueue.state.holding import Holding
 from kqueue.state.quarantine import Quarantine
 from kqueue.state.queue_policy import POLICIES
 from kqueue.state.queues import Queues
+from kqueue.state.wake_up import Haste, Source, WakeUp
 
 _log = structlog.get_logger(__name__)
 
@@ -141,6 +143,11 @@ class Intake:
         self._flushes = Window(clock, self._flush_after, self._flush)
         self._changed_nodes = Window(clock, lambda: settings.node_window, self._flush)
         self._freed_nodes = Window(clock, lambda: settings.foreign_drain, self._drain)
+        self._windows = {
+            Haste.AT_ONCE: self._flushes,
+            Haste.SOON: self._flushes,
+            Haste.WITH_NODES: self._changed_nodes,
+        }
 
     async def close(self) -> None:
         """Stop the windows."""
@@ -187,7 +194,7 @@ class Intake:
         queue = self._queues.cluster_queue_of(f"{obj.metadata.namespace}/{obj.spec.queue_name}") or ""
         now = self._clock.now()
         self._quarantine.strike(key, obj, error, doing="taking it in", queue=queue, now=now, for_good=True)
-        self._wake()
+        self._publish(WakeUp(source=Source.WORKLOAD))
 
     def _take_in(self, key: str, old: wire.Workload | None, new: wire.Workload | None) -> None:
         seen = new if new is not None else old
@@ -204,11 +211,11 @@ class Intake:
         if gave_back or _shrank(held, holding) or _weighs_another(held, holding):
             self._help_others(seen, held)
         if self._waits_for_ready and _is_ready(holding) and not _is_ready(held):
-            self._wake()
+            self._publish(WakeUp(source=Source.WORKLOAD))
         if not model.is_queueable(new):
             if self._queues.is_known(key):
                 self._queues.delete(key)
-                self._wake()  # what others left for, for its sake, is free
+                self._publish(WakeUp(source=Source.WORKLOAD))  # room kept for the workload is free
         elif holding is None and key not in self._quarantine:
             self._queues.push(self._quarantine.delayed(self._cache.requests.pending(new, self._order)))
 
@@ -219,23 +226,19 @@ class Intake:
         fair.follow(key, new, admitted=admitted, used=used, now=self._clock.now())
 
     def _help_others(self, obj: wire.Workload, held: Holding | None) -> None:
-        """Whoever the freed quota or the freed nodes can help is tried again."""
+        """Publish that quota or nodes of a workload may be free; `held` is the workload's holding until then."""
         queue = self._queues.cluster_queue_of(model.local_queue_key(obj))
-        helped = set(self._cache.quota.tree_of(queue)) if queue is not None else set()
+        trees, flavors = {queue} if queue is not None else set[str](), frozenset[str]()
         if held is not None:
-            helped.update(self._cache.quota.tree_of(held.queue))
-            flavors = {f for p in held.admission.pod_sets if p.topology is not None for f in p.flavors.values()}
-            helped.update(q for f in flavors for q in self._cache.quota.queues_beside(f))
-        self._flushes.add(helped)
-        self._wake()
+            trees.add(held.queue)
+            pod_sets = held.admission.pod_sets
+            flavors = frozenset(f for p in pod_sets if p.topology is not None for f in p.flavors.values())
+        self._publish(WakeUp(source=Source.WORKLOAD, trees_of=frozenset(trees), nodes_of=flavors))
 
     def on_claim_ended(self, claim: Claim) -> None:
         """A preemptor is in, or does not come any more: whoever left for it may return, and what it kept is free."""
-        helped = set(self._cache.quota.tree_of(claim.queue))
-        for queue, _key in claim.victims.values():
-            helped.update(self._cache.quota.tree_of(queue))
-        helped.update(q for flavor in claim.domains for q in self._cache.quota.queues_beside(flavor))
-        self._flushes.add(helped)
+        trees = frozenset({claim.queue, *(queue for queue, _key in claim.victims.values())})
+        self._publish(WakeUp(source=Source.CLAIM, trees_of=trees, nodes_of=frozenset(claim.domains)))
 
     # --- queues ------------------------------------------------------------------------------------------------
 
@@ -244,7 +247,10 @@ class Intake:
         seen = new if new is not None else old
         assert seen is not None
         name = seen.metadata.name
-        before = self._cache.quota.tree_of(name)
+        changed = old is None or new is None or not model.same_queue(old, new)
+        wake_up = WakeUp(source=Source.CLUSTER_QUEUE, trees_of=frozenset({name}))
+        if changed:
+            self._publish(wake_up)
         self._cache.quota.on_cluster_queue(name, new)
         fair = self._fair_usage
         by_usage = fair is not None and fair.on_cluster_queue(name, new)
@@ -253,9 +259,8 @@ class Intake:
         else:
             usage = fair.usage if fair is not None and by_usage else None
             self._queues.set_cluster_queue(name, POLICIES[new.spec.queueing_strategy], usage=usage)
-        if old is None or new is None or not model.same_queue(old, new):
-            self._flushes.add({*before, *self._cache.quota.tree_of(name)})
-            self._wake()
+        if changed:
+            self._publish(wake_up)
 
     def on_cohort(self, old: wire.Cohort | None, new: wire.Cohort | None) -> None:
         """Created, changed or gone: its whole tree is tried again."""
@@ -264,9 +269,10 @@ class Intake:
         name = seen.metadata.name
         if old is not None and new is not None and old.spec == new.spec:
             return  # its share was written
-        before = self._cache.quota.queues_in_cohort(name)
+        wake_up = WakeUp(source=Source.COHORT, cohorts=frozenset({name}))
+        self._publish(wake_up)
         self._cache.quota.on_cohort(name, new)
-        self._flushes.add({*before, *self._cache.quota.queues_in_cohort(name)})
+        self._publish(wake_up)
 
     def on_local_queue(self, old: wire.LocalQueue | None, new: wire.LocalQueue | None) -> None:
         """Created, stopped, resumed, pointed elsewhere or gone."""
@@ -287,8 +293,7 @@ class Intake:
         name = seen.metadata.name
         self._cache.on_flavor(name, new)
         if old is None or new is None or old.spec != new.spec:
-            self._flushes.add(self._cache.quota.queues_of_flavor(name))
-            self._wake()
+            self._publish(WakeUp(source=Source.FLAVOR, flavors=frozenset({name})))
 
     def on_topology(self, old: wire.Topology | None, new: wire.Topology | None) -> None:
         """Created, changed or gone."""
@@ -296,21 +301,20 @@ class Intake:
         assert seen is not None
         name = seen.metadata.name
         self._cache.quota.on_topology(name, new)
-        flavors = self._cache.quota.flavors_of_topology(name)
-        self._flushes.add(q for f in flavors for q in self._cache.quota.queues_of_flavor(f))
-        self._wake()
+        flavors = frozenset(self._cache.quota.flavors_of_topology(name))
+        self._publish(WakeUp(source=Source.TOPOLOGY, flavors=flavors))
 
     def on_check(self, old: wire.AdmissionCheck | None, new: wire.AdmissionCheck | None) -> None:
         """Created, changed or gone: queues may become active."""
         seen = new if new is not None else old
         assert seen is not None
         self._cache.quota.on_check(seen.metadata.name, new)
-        self._flushes.add(self._queues.names())
+        self._publish(WakeUp(source=Source.CHECK, everywhere=True))
 
     def on_namespace(self, old: wire_core.Namespace | None, new: wire_core.Namespace | None) -> None:
         """Appeared or changed its labels: queues may select it now."""
         if new is not None and (old is None or old.metadata.labels != new.metadata.labels):
-            self._flushes.add(self._queues.names())
+            self._publish(WakeUp(source=Source.NAMESPACE, everywhere=True))
 
     # --- nodes and foreign pods --------------------------------------------------------------------------------
 
@@ -320,8 +324,8 @@ class Intake:
         assert seen is not None
         before = self._cache.ledger.flavors_of(seen.name)
         if self._cache.on_node(seen.name, new):
-            flavors = {*before, *self._cache.ledger.flavors_of(seen.name)}
-            self._changed_nodes.add(q for f in flavors for q in self._cache.quota.queues_of_flavor(f))
+            flavors = frozenset({*before, *self._cache.ledger.flavors_of(seen.name)})
+            self._publish(WakeUp(source=Source.NODE, flavors=flavors))
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
         """A bound pod came, changed or left.  What a foreign one freed is looked at later: these come and go."""
@@ -332,7 +336,7 @@ class Intake:
             queue = self._cache.held.charged_pod(seen.key)
             self._freed_nodes.add(self._cache.held.on_pod(seen.key, after))
             if queue is not None and self._cache.held.charged_pod(seen.key) is None:
-                self._flushes.add(self._cache.quota.tree_of(queue))
+                self._publish(WakeUp(source=Source.CHARGED_POD, trees_of=frozenset({queue})))
 
     def charge_pod(self, pod: str, local_queue: str, amounts: Mapping[str, int] | None = None) -> None:
         """Charge a running pod (namespace/name) to the ClusterQueue of a LocalQueue until the pod has ended.
@@ -348,17 +352,24 @@ class Intake:
         """Charge a pod no longer."""
         queue = self._cache.held.release_pod(pod)
         if queue is not None:
-            self._flushes.add(self._cache.quota.tree_of(queue))
+            self._publish(WakeUp(source=Source.CHARGED_POD, trees_of=frozenset({queue})))
 
     # --- flushes -----------------------------------------------------------------------------------------------
 
     def retry_all(self) -> None:
-        """Everything that waits is tried again: the state that it was judged by was not the true one."""
-        self._flushes.add(self._queues.names())
+        """Try all waiting workloads again: an audit has corrected the state on which they were tried."""
+        self._publish(WakeUp(source=Source.AUDIT, everywhere=True))
+
+    def _publish(self, wake_up: WakeUp) -> None:
+        """Collect the ClusterQueues that a change can help, and wake the scheduling loop where the change is hasty."""
+        haste = wake_up.source.haste
+        self._windows[haste].add(self._queues.helped_by(wake_up, self._cache.quota))
+        if haste is Haste.AT_ONCE:
+            self._wake()
 
     def _drain(self, nodes: frozenset[str]) -> None:
-        flavors = {f for node in nodes for f in self._cache.ledger.flavors_of(node)}
-        self._flushes.add(q for f in flavors for q in self._cache.quota.queues_of_flavor(f))
+        flavors = frozenset(f for node in nodes for f in self._cache.ledger.flavors_of(node))
+        self._publish(WakeUp(source=Source.FOREIGN_POD, flavors=flavors))
 
     def _flush_after(self) -> float:
         """Seconds until the next flush: some times as long as the tries took that there were since the last one."""

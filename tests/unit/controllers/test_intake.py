@@ -21,6 +21,7 @@ from kqueue.model import PodView
 from kqueue.model.pending import RequeueReason
 from kqueue.state.holding import Holding
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
+from kqueue.state.wake_up import Reach, Source, WakeUp
 from tests.unit.controllers.builders import (
     JSON,
     World,
@@ -233,6 +234,55 @@ async def test_whom_an_event_may_help_is_tried_again(yard: Yard, event: Event, h
 
     assert yard.tried_again() == helped
     assert bool(yard.wakes) or not helped
+
+
+RACKS, PLAIN = frozenset({"racks"}), frozenset({"plain"})
+LEFT_TREE = frozenset({"left"})
+CLAIM = Claim(key="ns/p", uid="p", queue="lone", usage={}, domains={"racks": ()}, victims={"v": ("right", "ns/v")})
+
+
+def charged_and_released(yard: Yard) -> None:
+    """A pod runs without quota, is charged, and is charged no longer."""
+    yard.intake.on_pod(None, make_view("elsewhere"))
+    yard.intake.charge_pod("ns/p", "ns/left")
+    yard.intake.release_pod("ns/p")
+
+
+@pytest.mark.parametrize(
+    ("event", "after", "published"),
+    [
+        pytest.param(lambda y: y.change("holder", finished(HELD)), 0.0, WakeUp(source=Source.WORKLOAD, trees_of=LEFT_TREE, nodes_of=RACKS), id="a workload has finished"),
+        pytest.param(lambda y: y.change("left", {"metadata": GATED}), 0.0, WakeUp(source=Source.WORKLOAD), id="a workload waits no longer"),
+        pytest.param(lambda y: y.intake.on_claim_ended(CLAIM), 0.0, WakeUp(source=Source.CLAIM, trees_of=frozenset({"lone", "right"}), nodes_of=RACKS), id="a claim has ended"),
+        pytest.param(lambda y: y.drop(CLUSTER_QUEUES, "left"), 0.0, WakeUp(source=Source.CLUSTER_QUEUE, trees_of=LEFT_TREE), id="a ClusterQueue is gone"),
+        pytest.param(lambda y: y.cohort(None, {}), 0.0, WakeUp(source=Source.COHORT, cohorts=frozenset({"all"})), id="a Cohort has come"),
+        pytest.param(lambda y: y.drop(RESOURCE_FLAVORS, "plain"), 0.0, WakeUp(source=Source.FLAVOR, flavors=PLAIN), id="a ResourceFlavor is gone"),
+        pytest.param(lambda y: y.put(TOPOLOGIES, {"metadata": {"name": "dc"}, "spec": {"levels": [{"nodeLabel": "rack"}]}}), 0.0, WakeUp(source=Source.TOPOLOGY, flavors=RACKS), id="a Topology has changed"),
+        pytest.param(lambda y: y.check(), 0.0, WakeUp(source=Source.CHECK, everywhere=True), id="an AdmissionCheck has come"),
+        pytest.param(lambda y: y.namespace({}, {"a": "b"}), 0.0, WakeUp(source=Source.NAMESPACE, everywhere=True), id="a Namespace has other labels"),
+        pytest.param(lambda y: y.intake.on_node(None, make_facts("h2")), 0.0, WakeUp(source=Source.NODE, flavors=RACKS), id="a Node has come"),
+        pytest.param(lambda y: (y.intake.on_pod(None, make_view()), y.intake.on_pod(make_view(), None)), 10.0, WakeUp(source=Source.FOREIGN_POD, flavors=RACKS), id="a foreign pod has left"),
+        pytest.param(charged_and_released, 0.0, WakeUp(source=Source.CHARGED_POD, trees_of=LEFT_TREE), id="a pod is charged no longer"),
+        pytest.param(lambda y: y.intake.retry_all(), 0.0, WakeUp(source=Source.AUDIT, everywhere=True), id="an audit has corrected the state"),
+    ],
+)  # fmt: skip
+async def test_each_source_publishes_its_wake_up(
+    yard: Yard, event: Event, after: float, published: WakeUp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All sources but the end of a pause, which the alarm of the scheduling loop publishes."""
+    await yard.prepare(placed=True)
+    seen: list[WakeUp] = []
+    interpret = yard.queues.helped_by
+
+    def helped_by(wake_up: WakeUp, reach: Reach) -> frozenset[str]:
+        seen.append(wake_up)
+        return interpret(wake_up, reach)
+
+    monkeypatch.setattr(yard.queues, "helped_by", helped_by)
+    event(yard)
+    await yard.clock.advance(after)
+
+    assert set(seen) == {published}
 
 
 async def test_freed_nodes_help_every_queue_that_uses_them(yard: Yard) -> None:

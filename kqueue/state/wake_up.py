@@ -1,0 +1,108 @@
+"""Wake-ups: changes after which workloads that wait may start.
+
+Each source publishes a `WakeUp` with a scope.  `Queues.helped_by` alone turns the scope into names of ClusterQueues.
+`docs/architecture.md` has the table of all sources, scopes and times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+
+class Haste(Enum):
+    """When the workloads that a change can help are tried again."""
+
+    AT_ONCE = auto()
+    """The scheduling loop starts a round now."""
+    SOON = auto()
+    """With the next round of the scheduling loop, or when the flush window ends."""
+    WITH_NODES = auto()
+    """When the window for node events ends."""
+
+
+class Source(Enum):
+    """Kinds of changes."""
+
+    WORKLOAD = auto()
+    CLAIM = auto()
+    CLUSTER_QUEUE = auto()
+    COHORT = auto()
+    FLAVOR = auto()
+    TOPOLOGY = auto()
+    CHECK = auto()
+    NAMESPACE = auto()
+    NODE = auto()
+    FOREIGN_POD = auto()
+    CHARGED_POD = auto()
+    AUDIT = auto()
+    PAUSE = auto()
+
+    @property
+    def haste(self) -> Haste:
+        """When the workloads that the change can help are tried again."""
+        return _HASTE[self]
+
+
+_HASTE = {
+    Source.WORKLOAD: Haste.AT_ONCE,
+    Source.CLAIM: Haste.SOON,
+    Source.CLUSTER_QUEUE: Haste.AT_ONCE,
+    Source.COHORT: Haste.SOON,
+    Source.FLAVOR: Haste.AT_ONCE,
+    Source.TOPOLOGY: Haste.AT_ONCE,
+    Source.CHECK: Haste.SOON,
+    Source.NAMESPACE: Haste.SOON,
+    Source.NODE: Haste.WITH_NODES,
+    Source.FOREIGN_POD: Haste.SOON,
+    Source.CHARGED_POD: Haste.SOON,
+    Source.AUDIT: Haste.SOON,
+    Source.PAUSE: Haste.AT_ONCE,
+}
+
+_NONE: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakeUp:
+    """A change, and its scope: the union of all fields; with none of them the change helps no parked workload.
+
+    Args:
+        source: the kind of change.
+        cluster_queues: names of ClusterQueues, without their trees.
+        trees_of: names of ClusterQueues; the scope has all ClusterQueues of their cohort trees.
+        cohorts: names of cohorts; the scope has all ClusterQueues of their trees.
+        flavors: names of flavors; the scope has the ClusterQueues that list one of them.
+        nodes_of: names of flavors; the scope has the ClusterQueues that list a flavor with the same nodes.
+        everywhere: the scope has every ClusterQueue.
+    """
+
+    source: Source
+    cluster_queues: frozenset[str] = _NONE
+    trees_of: frozenset[str] = _NONE
+    cohorts: frozenset[str] = _NONE
+    flavors: frozenset[str] = _NONE
+    nodes_of: frozenset[str] = _NONE
+    everywhere: bool = False
+
+
+class Reach(Protocol):
+    """Which ClusterQueues share a tree, a flavor or nodes; `QuotaCache` answers from its state of the moment."""
+
+    def tree_of(self, name: str, /) -> Collection[str]:
+        """The ClusterQueues in the cohort tree of a ClusterQueue, itself included; empty when it is unknown."""
+        ...
+
+    def queues_in_cohort(self, cohort: str, /) -> Collection[str]:
+        """The ClusterQueues in the tree of a cohort; empty when the cohort is unknown."""
+        ...
+
+    def queues_of_flavor(self, flavor: str, /) -> Collection[str]:
+        """The ClusterQueues that list a flavor."""
+        ...
+
+    def queues_beside(self, flavor: str, /) -> Collection[str]:
+        """The ClusterQueues that list a flavor, or another flavor with the same nodes."""
+        ...

@@ -1,0 +1,35 @@
+"""The alarm for second looks."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from kqueue.clock import FakeClock
+from kqueue.scheduling.alarm import Alarm
+from kqueue.state.quota_cache import QuotaCache
+from kqueue.state.wake_up import Reach, Source, WakeUp
+from tests.unit.controllers.builders import World
+
+
+async def test_the_end_of_a_pause_wakes_the_paused_cluster_queues_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without their cohort trees: nothing has become free there."""
+    world, seen, wakes = World(), list[WakeUp](), list[int]()
+    clock: FakeClock = world.clock
+
+    def helped_by(wake_up: WakeUp, reach: Reach) -> frozenset[str]:
+        assert isinstance(reach, QuotaCache)
+        seen.append(wake_up)
+        return frozenset()
+
+    monkeypatch.setattr(world.queues, "helped_by", helped_by)
+    alarm = Alarm(world.queues, reach=world.cache.quota, clock=clock, wake=lambda: wakes.append(1))
+    alarm.pause("left", clock.now() + timedelta(seconds=5))
+    alarm.pause("later", clock.now() + timedelta(seconds=9))
+    await clock.advance(5)
+
+    assert seen == [WakeUp(source=Source.PAUSE, cluster_queues=frozenset({"left"}))]
+    assert wakes == [1]
+    await alarm.stop()
+    await world.close()

@@ -9,6 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kqueue.cli.process_options import (
+    ConfigOption,
+    ContextOption,
+    FeatureGatesOption,
+    HealthAddressOption,
+    KubeconfigOption,
+    LogLevelOption,
+    MetricsAddressOption,
+    MetricsSecureOption,
+    RegisterWebhooksOption,
+)
+
 if TYPE_CHECKING:
     from kqueue.config import Configuration
 
@@ -20,115 +32,120 @@ class LogFormat(StrEnum):
     CONSOLE = "console"
 
 
+_PartsOption = Annotated[str, typer.Option(help="What runs in this process, of core,scheduler,jobs,topology,webhooks.")]
+_WithWebhooksOption = Annotated[
+    bool, typer.Option("--with-webhooks", help="Serve the admission webhooks in this process too.")
+]
+_LeaderElectOption = Annotated[
+    bool | None,
+    typer.Option("--leader-elect/--no-leader-elect", help="Overrides the file; off outside a cluster without one."),
+]
+_WebhookHostOption = Annotated[
+    str | None, typer.Option(help="Overrides webhook.host, the address that the webhooks listen on.")
+]
+_WebhookPortOption = Annotated[int | None, typer.Option(help="Overrides webhook.port; 0 takes a free one.")]
+_WebhookUrlOption = Annotated[
+    str,
+    typer.Option(help="Where the API server reaches the webhooks, https://HOST:{port}; else a Service, or loopback."),
+]
+_VisibilityPortOption = Annotated[
+    int | None, typer.Option(help="Overrides visibilityServer.bindPort; 0 takes a free one.")
+]
+_VisibilityUrlOption = Annotated[
+    str,
+    typer.Option(
+        help="Where the API server reaches the visibility API of a process outside of the cluster, as in "
+        "https://localhost:{port}; makes Service and APIServices."
+    ),
+]
+_VisibilityCertificatesOption = Annotated[
+    Path | None,
+    typer.Option(help="Folder with tls.crt, tls.key, ca.crt for the visibility API; else it makes its own."),
+]
+_LogFormatOption = Annotated[LogFormat, typer.Option(help="json for machines, console for people.")]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
-    @app.command("controller")
-    def controller(
-        config: Annotated[Path | None, typer.Option(help="Kueue's Configuration file; defaults without one.")] = None,
-        kubeconfig: Annotated[
-            Path | None, typer.Option(help="How to reach the cluster; else KUBECONFIG, the pod's account, ~/.kube.")
-        ] = None,
-        context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
-        parts: Annotated[
-            str, typer.Option(help="What runs in this process, of core,scheduler,jobs,topology,webhooks.")
-        ] = "core,scheduler,jobs,topology",
-        with_webhooks: Annotated[
-            bool, typer.Option("--with-webhooks", help="Serve the admission webhooks in this process too.")
-        ] = False,
-        leader_elect: Annotated[
-            bool | None,
-            typer.Option(
-                "--leader-elect/--no-leader-elect", help="Overrides the file; off outside a cluster without one."
-            ),
-        ] = None,
-        health_address: Annotated[str | None, typer.Option(help="Overrides health.healthProbeBindAddress.")] = None,
-        metrics_address: Annotated[str | None, typer.Option(help="Overrides metrics.bindAddress; 0 is off.")] = None,
-        metrics_secure: Annotated[
-            bool,
-            typer.Option(
-                "--metrics-secure/--no-metrics-secure",
-                help="Serve metrics over TLS, and only to whom the API server lets get /metrics.",
-            ),
-        ] = False,
-        webhook_host: Annotated[
-            str | None, typer.Option(help="Overrides webhook.host, the address that the webhooks listen on.")
-        ] = None,
-        webhook_port: Annotated[int | None, typer.Option(help="Overrides webhook.port; 0 takes a free one.")] = None,
-        webhook_url: Annotated[
-            str,
-            typer.Option(
-                help="Where the API server reaches the webhooks, https://HOST:{port}; else a Service, or loopback."
-            ),
-        ] = "",
-        register_webhooks: Annotated[
-            bool | None,
-            typer.Option(
-                "--register-webhooks/--no-register-webhooks",
-                help="Keep the webhook configurations, or leave them to others; overrides webhook.registerWebhooks.",
-            ),
-        ] = None,
-        visibility_port: Annotated[
-            int | None, typer.Option(help="Overrides visibilityServer.bindPort; 0 takes a free one.")
-        ] = None,
-        visibility_url: Annotated[
-            str,
-            typer.Option(
-                help="Where the API server reaches the visibility API of a process outside of the cluster, as in "
-                "https://localhost:{port}; makes Service and APIServices."
-            ),
-        ] = "",
-        visibility_certificates: Annotated[
-            Path | None,
-            typer.Option(help="Folder with tls.crt, tls.key, ca.crt for the visibility API; else it makes its own."),
-        ] = None,
-        feature_gates: Annotated[str, typer.Option(help="Gate=true,Other=false; not together with the file's.")] = "",
-        log_format: Annotated[LogFormat, typer.Option(help="json for machines, console for people.")] = LogFormat.JSON,
-        log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
-    ) -> None:
-        """Run the controller: queue jobs, admit them, place their pods, and release them."""
-        from kqueue.runtime.process_mark import remember_processes
+    app.command("controller")(controller)
 
-        remember_processes()  # before the imports that take long: a predecessor's end counts from here
-        from kqueue.cli.lean import import_structlog
 
-        import_structlog()  # before the first import of a module that logs
-        from kqueue.config import load
-        from kqueue.errors import ConfigError
-        from kqueue.manager.operator import PARTS
-        from kqueue.manager.process import Flags, run_controller
-        from kqueue.observe import configure_logs
-        from kqueue.runtime.loop import run
+def controller(
+    config: ConfigOption = None,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+    parts: _PartsOption = "core,scheduler,jobs,topology",
+    with_webhooks: _WithWebhooksOption = False,
+    leader_elect: _LeaderElectOption = None,
+    health_address: HealthAddressOption = None,
+    metrics_address: MetricsAddressOption = None,
+    metrics_secure: MetricsSecureOption = False,
+    webhook_host: _WebhookHostOption = None,
+    webhook_port: _WebhookPortOption = None,
+    webhook_url: _WebhookUrlOption = "",
+    register_webhooks: RegisterWebhooksOption = None,
+    visibility_port: _VisibilityPortOption = None,
+    visibility_url: _VisibilityUrlOption = "",
+    visibility_certificates: _VisibilityCertificatesOption = None,
+    feature_gates: FeatureGatesOption = "",
+    log_format: _LogFormatOption = LogFormat.JSON,
+    log_level: LogLevelOption = "info",
+) -> None:
+    """Run the controller: queue jobs, admit them, place their pods, and release them."""
+    from kqueue.runtime.process_mark import remember_processes
 
-        chosen = [part.strip() for part in parts.split(",") if part.strip()]
-        unknown = sorted(set(chosen) - set(PARTS))
-        if unknown or not chosen:
-            raise ConfigError(f"--parts: {', '.join(unknown) or 'nothing'} is no part; use some of {', '.join(PARTS)}")
-        configure_logs(log_format.value, log_level)
-        outside = "KUBERNETES_SERVICE_HOST" not in os.environ  # a process on somebody's desk: no Service, no peers
-        alone = outside and config is None  # then nobody else is to reach us either
-        if leader_elect is None and alone:
-            leader_elect = False
-        configuration = _overridden(load(config, feature_gates=feature_gates), leader_elect)
-        flags = Flags(
-            kubeconfig=kubeconfig,
-            context=context,
-            parts=frozenset(chosen) | ({"webhooks"} if with_webhooks else set()),
-            health_address=health_address
-            or (f"127.0.0.1{configuration.health.health_probe_bind_address}" if alone else None),
-            metrics_address=metrics_address or (f"127.0.0.1{configuration.metrics.bind_address}" if alone else None),
-            metrics_secure=metrics_secure,
-            webhook_host="127.0.0.1" if webhook_host is None and outside and not webhook_url else webhook_host,
-            webhook_port=webhook_port,
-            webhook_url=webhook_url or ("https://127.0.0.1:{port}" if outside else ""),
-            webhook_register=register_webhooks,
-            visibility=not outside or bool(visibility_url),  # nobody else could lead the API server to a desk
-            visibility_host="127.0.0.1" if outside and _leads_here(visibility_url) else None,
-            visibility_port=visibility_port,
-            visibility_url=visibility_url,
-            visibility_certificates=visibility_certificates,
-        )
-        run(run_controller(configuration, flags))
+    remember_processes()  # before the imports that take long: a predecessor's end counts from here
+    from kqueue.cli.lean import import_structlog
+
+    import_structlog()  # before the first import of a module that logs
+    from kqueue.config import load
+    from kqueue.manager.process import Flags, run_controller
+    from kqueue.observe import configure_logs
+    from kqueue.runtime.loop import run
+
+    chosen = _parts(parts)
+    configure_logs(log_format.value, log_level)
+    outside = "KUBERNETES_SERVICE_HOST" not in os.environ  # a process on somebody's desk: no Service, no peers
+    alone = outside and config is None  # then nobody else is to reach us either
+    if leader_elect is None and alone:
+        leader_elect = False
+    configuration = _overridden(load(config, feature_gates=feature_gates), leader_elect)
+    flags = Flags(
+        kubeconfig=kubeconfig,
+        context=context,
+        parts=chosen | ({"webhooks"} if with_webhooks else set()),
+        health_address=health_address
+        or (f"127.0.0.1{configuration.health.health_probe_bind_address}" if alone else None),
+        metrics_address=metrics_address or (f"127.0.0.1{configuration.metrics.bind_address}" if alone else None),
+        metrics_secure=metrics_secure,
+        webhook_host="127.0.0.1" if webhook_host is None and outside and not webhook_url else webhook_host,
+        webhook_port=webhook_port,
+        webhook_url=webhook_url or ("https://127.0.0.1:{port}" if outside else ""),
+        webhook_register=register_webhooks,
+        visibility=not outside or bool(visibility_url),  # nobody else could lead the API server to a desk
+        visibility_host="127.0.0.1" if outside and _leads_here(visibility_url) else None,
+        visibility_port=visibility_port,
+        visibility_url=visibility_url,
+        visibility_certificates=visibility_certificates,
+    )
+    run(run_controller(configuration, flags))
+
+
+def _parts(written: str) -> frozenset[str]:
+    """Return the parts that `--parts` names.
+
+    Raises:
+        ConfigError: no part is named, or one that does not exist.
+    """
+    from kqueue.errors import ConfigError
+    from kqueue.manager.operator import PARTS
+
+    chosen = [part.strip() for part in written.split(",") if part.strip()]
+    unknown = sorted(set(chosen) - set(PARTS))
+    if unknown or not chosen:
+        raise ConfigError(f"--parts: {', '.join(unknown) or 'nothing'} is no part; use some of {', '.join(PARTS)}")
+    return frozenset(chosen)
 
 
 def _leads_here(url: str) -> bool:

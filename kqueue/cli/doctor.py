@@ -78,33 +78,41 @@ def register(app: typer.Typer) -> None:
     app.command("doctor")(reaches_cluster(doctor))
 
 
+_QueueOption = Annotated[
+    str, typer.Option("--queue", "-q", help="Send a canary gang through this LocalQueue of the namespace.")
+]
+_CanaryOption = Annotated[
+    bool | None, typer.Option("--canary/--no-canary", help="Whether to; else where a queue is given.")
+]
+_PodsOption = Annotated[int, typer.Option(min=1, max=100, help="Pods of the canary.")]
+_RequestOption = Annotated[
+    list[str] | None, typer.Option(help="RESOURCE=QUANTITY of each pod, repeatable; else next to nothing.")
+]
+_ImageOption = Annotated[str, typer.Option(help="What the canary's pods run; it need not do anything.")]
+_LimitOption = Annotated[float, typer.Option(min=1, max=3600, help="Seconds that the canary may take.")]
+_ConfigOption = Annotated[Path | None, typer.Option(help="The controller's Configuration file: where its Lease is.")]
+_OnlyOption = Annotated[
+    list[str] | None, typer.Option(metavar="STEP", help="Only this step of an installation; may be repeated.")
+]
+_WaitOption = Annotated[
+    float, typer.Option(min=0, max=3600, help="Seconds in which failed steps are repeated, after an install.")
+]
+_BeforeInstallOption = Annotated[
+    bool, typer.Option("--before-install", help="Whether kqueue can be installed or upgraded, instead.")
+]
+
+
 def doctor(
-    queue: Annotated[
-        str, typer.Option("--queue", "-q", help="Send a canary gang through this LocalQueue of the namespace.")
-    ] = "",
-    canary: Annotated[
-        bool | None, typer.Option("--canary/--no-canary", help="Whether to; else where a queue is given.")
-    ] = None,
-    pods: Annotated[int, typer.Option(min=1, max=100, help="Pods of the canary.")] = 2,
-    request: Annotated[
-        list[str] | None, typer.Option(help="RESOURCE=QUANTITY of each pod, repeatable; else next to nothing.")
-    ] = None,
-    image: Annotated[str, typer.Option(help="What the canary's pods run; it need not do anything.")] = (
-        "registry.k8s.io/pause:3.10"
-    ),
-    limit: Annotated[float, typer.Option(min=1, max=3600, help="Seconds that the canary may take.")] = 60.0,
-    config: Annotated[
-        Path | None, typer.Option(help="The controller's Configuration file: where its Lease is.")
-    ] = None,
-    only: Annotated[
-        list[str] | None, typer.Option(metavar="STEP", help="Only this step of an installation; may be repeated.")
-    ] = None,
-    wait: Annotated[
-        float, typer.Option(min=0, max=3600, help="Seconds in which failed steps are repeated, after an install.")
-    ] = 0.0,
-    before_install: Annotated[
-        bool, typer.Option("--before-install", help="Whether kqueue can be installed or upgraded, instead.")
-    ] = False,
+    queue: _QueueOption = "",
+    canary: _CanaryOption = None,
+    pods: _PodsOption = 2,
+    request: _RequestOption = None,
+    image: _ImageOption = ("registry.k8s.io/pause:3.10"),
+    limit: _LimitOption = 60.0,
+    config: _ConfigOption = None,
+    only: _OnlyOption = None,
+    wait: _WaitOption = 0.0,
+    before_install: _BeforeInstallOption = False,
     output: OutputOption = Output.TEXT,
     *,
     reach: Reach,
@@ -125,44 +133,53 @@ def doctor(
     """
     import asyncio
 
-    from kqueue.cli.output import show
     from kqueue.config import load
-    from kqueue.config.names import nearest
     from kqueue.errors import ConfigError
     from kqueue.operations.checkup.canary import Plan
-    from kqueue.operations.checkup.values import Status
     from kqueue.runtime.loop import run
 
     if canary and not queue:
         raise ConfigError("--canary needs a LocalQueue to go through: give --queue NAME, and --namespace if need be")
-    if before_install and (queue or only):
-        raise ConfigError("--before-install looks at a cluster without kqueue; leave --queue and --only out")
-    for name in only or ():
-        if name not in _STEPS:
-            raise ConfigError(f"--only {name}: no such step{nearest(name, _STEPS)}; steps are {', '.join(_STEPS)}")
-    scope = _Scope(before_install=before_install, only=tuple(only or ()))
+    scope = _scope(queue, only or [], before_install=before_install)
     plan = Plan(namespace="", queue=queue, pods=pods, image=image, seconds=limit, requests=_requests(request or []))
+    flies = bool(queue) and canary is not False
+    examine = _examine(reach, load(config), plan, scope=scope, flies=flies, patience=wait, output=output)
     try:
-        steps = run(
-            _examine(
-                reach,
-                load(config),
-                plan,
-                scope=scope,
-                flies=bool(queue) and canary is not False,
-                patience=wait,
-                output=output,
-            )
-        )
+        steps = run(examine)
     except asyncio.CancelledError:
         raise typer.Exit(_ENDED) from None
-    bad = [step for step in steps if step.verdict.status is Status.FAILED]
+    if _report(steps, output):
+        raise typer.Exit(_FAILED)
+
+
+def _scope(queue: str, only: list[str], *, before_install: bool) -> _Scope:
+    """Return which steps the flags choose.
+
+    Raises:
+        ConfigError: flags contradict each other, or name a step that does not exist.
+    """
+    from kqueue.config.names import nearest
+    from kqueue.errors import ConfigError
+
+    if before_install and (queue or only):
+        raise ConfigError("--before-install looks at a cluster without kqueue; leave --queue and --only out")
+    for name in only:
+        if name not in _STEPS:
+            raise ConfigError(f"--only {name}: no such step{nearest(name, _STEPS)}; steps are {', '.join(_STEPS)}")
+    return _Scope(before_install=before_install, only=tuple(only))
+
+
+def _report(steps: list[Step], output: Output) -> int:
+    """Print the result of all steps; return how many failed."""
+    from kqueue.cli.output import show
+    from kqueue.operations.checkup.values import Status
+
+    bad = sum(step.verdict.status is Status.FAILED for step in steps)
     if output is not Output.TEXT:
         show({"healthy": not bad, "steps": [step.as_json() for step in steps]}, output)
     else:
         print(_summary(steps))
-    if bad:
-        raise typer.Exit(_FAILED)
+    return bad
 
 
 def _requests(written: list[str]) -> dict[str, str]:

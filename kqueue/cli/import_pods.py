@@ -13,7 +13,10 @@ import typer
 from kqueue.cli.output import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kqueue.config import Configuration
+    from kqueue.operations.importing.mapping import Rule
     from kqueue.operations.importing.plan import Settings, Step
     from kqueue.runtime.client import Client
 
@@ -34,34 +37,50 @@ def register(app: typer.Typer) -> None:
     app.command("import")(import_pods)
 
 
+_NamespaceOption = Annotated[
+    list[str], typer.Option("--namespace", "-n", help="Namespace of the pods; may be repeated.", show_default=False)
+]
+_QueuelabelOption = Annotated[str, typer.Option(help="Label of pods that says their queue, with --queuemapping.")]
+_QueuemappingOption = Annotated[
+    list[str] | None, typer.Option(metavar="VALUE=LOCALQUEUE,...", help="LocalQueue for each value of the label.")
+]
+_QueuemappingFileOption = Annotated[
+    Path | None, typer.Option(help="YAML list of rules with match and toLocalQueue or skip, instead of the label.")
+]
+_AddLabelsOption = Annotated[
+    list[str] | None, typer.Option(metavar="KEY=VALUE,...", help="More labels for imported pods.")
+]
+_ExcludeResourcePrefixesOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PREFIX,...", help="Resources that cost no quota; else as --config says."),
+]
+_DryRunOption = Annotated[Truth, typer.Option(help="Only check.", case_sensitive=False)]
+_QpsOption = Annotated[float, typer.Option(min=0.1, help="Requests per second.")]
+_BurstOption = Annotated[int, typer.Option(min=1, help="Requests at once after a quiet time.")]
+_ConcurrentWorkersOption = Annotated[int, typer.Option("--concurrent-workers", "-c", min=1, max=100)]
+_VerboseOption = Annotated[int, typer.Option("--verbose", "-v", count=True, help="Name every pod.")]
+_ConfigOption = Annotated[
+    Path | None, typer.Option(help="The controller's Configuration file: Lease, gates, what counts as quota.")
+]
+_KubeconfigOption = Annotated[Path | None, typer.Option(help="Else KUBECONFIG, the pod's account, ~/.kube/config.")]
+_ContextOption = Annotated[str | None, typer.Option(help="Context of the kubeconfig.")]
+
+
 def import_pods(
-    namespace: Annotated[
-        list[str], typer.Option("--namespace", "-n", help="Namespace of the pods; may be repeated.", show_default=False)
-    ],
-    queuelabel: Annotated[str, typer.Option(help="Label of pods that says their queue, with --queuemapping.")] = "",
-    queuemapping: Annotated[
-        list[str] | None, typer.Option(metavar="VALUE=LOCALQUEUE,...", help="LocalQueue for each value of the label.")
-    ] = None,
-    queuemapping_file: Annotated[
-        Path | None, typer.Option(help="YAML list of rules with match and toLocalQueue or skip, instead of the label.")
-    ] = None,
-    add_labels: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE,...", help="More labels for imported pods.")
-    ] = None,
-    exclude_resource_prefixes: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PREFIX,...", help="Resources that cost no quota; else as --config says."),
-    ] = None,
-    dry_run: Annotated[Truth, typer.Option(help="Only check.", case_sensitive=False)] = Truth.TRUE,
-    qps: Annotated[float, typer.Option(min=0.1, help="Requests per second.")] = 50,
-    burst: Annotated[int, typer.Option(min=1, help="Requests at once after a quiet time.")] = 50,
-    concurrent_workers: Annotated[int, typer.Option("--concurrent-workers", "-c", min=1, max=100)] = 8,
-    verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Name every pod.")] = 0,
-    config: Annotated[
-        Path | None, typer.Option(help="The controller's Configuration file: Lease, gates, what counts as quota.")
-    ] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Else KUBECONFIG, the pod's account, ~/.kube/config.")] = None,
-    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
+    namespace: _NamespaceOption,
+    queuelabel: _QueuelabelOption = "",
+    queuemapping: _QueuemappingOption = None,
+    queuemapping_file: _QueuemappingFileOption = None,
+    add_labels: _AddLabelsOption = None,
+    exclude_resource_prefixes: _ExcludeResourcePrefixesOption = None,
+    dry_run: _DryRunOption = Truth.TRUE,
+    qps: _QpsOption = 50,
+    burst: _BurstOption = 50,
+    concurrent_workers: _ConcurrentWorkersOption = 8,
+    verbose: _VerboseOption = 0,
+    config: _ConfigOption = None,
+    kubeconfig: _KubeconfigOption = None,
+    context: _ContextOption = None,
 ) -> None:
     """Bring running pods under management: each gets a Workload that is admitted at once, and the labels of its queue.
 
@@ -74,32 +93,15 @@ def import_pods(
 
     Exit codes: 0 all can be, or are, imported; 1 some cannot; 2 the call is wrong.
     """
-    from kqueue.cli.ctl.nodes import parse_labels
     from kqueue.config import load
-    from kqueue.core.quota_requests import Counting
     from kqueue.errors import ConfigError
-    from kqueue.jobs.switches import switches_from
-    from kqueue.manager.rules import copied_keys, counting
-    from kqueue.operations.importing.mapping import rules_in, rules_of_label
-    from kqueue.operations.importing.plan import Settings
     from kqueue.runtime.loop import run
 
     if bool(queuemapping_file) == bool(queuelabel or queuemapping) or bool(queuelabel) != bool(queuemapping):
         raise ConfigError("give either --queuelabel with --queuemapping, or --queuemapping-file")
     configuration = load(config)
-    if queuemapping_file is not None:
-        rules = rules_in(queuemapping_file)
-    else:
-        rules = rules_of_label(queuelabel, parse_labels(queuemapping or (), "--queuemapping"))
-    prefixes = tuple(p for value in exclude_resource_prefixes or () for p in value.split(",") if p)
-    costs = counting(configuration)
-    settings = Settings(
-        rules=rules,
-        labels=parse_labels(add_labels or (), "--add-labels"),
-        switches=switches_from(configuration.enabled),
-        counting=Counting(excluded_prefixes=prefixes, transformations=costs.transformations) if prefixes else costs,
-        copied=copied_keys(configuration),
-    )
+    rules = _rules(queuelabel, queuemapping or [], queuemapping_file)
+    settings = _settings(configuration, rules, labels=add_labels or [], excluded=exclude_resource_prefixes or [])
     work = _Work(configuration, settings, tuple(dict.fromkeys(namespace)), verbose=verbose > 0)
 
     async def connected() -> bool:
@@ -111,6 +113,35 @@ def import_pods(
 
     if not run(connected()):
         raise typer.Exit(_FAILED)
+
+
+def _rules(label: str, mapping: list[str], file: Path | None) -> Sequence[Rule]:
+    """Return the rules of a file, or without one those of the values of a label."""
+    from kqueue.cli.ctl.nodes import parse_labels
+    from kqueue.operations.importing.mapping import rules_in, rules_of_label
+
+    return rules_in(file) if file is not None else rules_of_label(label, parse_labels(mapping, "--queuemapping"))
+
+
+def _settings(
+    configuration: Configuration, rules: Sequence[Rule], *, labels: list[str], excluded: list[str]
+) -> Settings:
+    """Return how pods are imported; `excluded` has comma-separated prefixes of resources that cost no quota."""
+    from kqueue.cli.ctl.nodes import parse_labels
+    from kqueue.core.quota_requests import Counting
+    from kqueue.jobs.switches import switches_from
+    from kqueue.manager.rules import copied_keys, counting
+    from kqueue.operations.importing.plan import Settings
+
+    prefixes = tuple(p for value in excluded for p in value.split(",") if p)
+    costs = counting(configuration)
+    return Settings(
+        rules=rules,
+        labels=parse_labels(labels, "--add-labels"),
+        switches=switches_from(configuration.enabled),
+        counting=Counting(excluded_prefixes=prefixes, transformations=costs.transformations) if prefixes else costs,
+        copied=copied_keys(configuration),
+    )
 
 
 class _Work:

@@ -10,70 +10,78 @@ import typer
 
 from kqueue.errors import ConfigError
 
+_SourceOption = Annotated[str, typer.Option("--input", "-i", metavar="FILE", help="What to place; - reads stdin.")]
+_TargetOption = Annotated[
+    str, typer.Option("--output", "-o", metavar="FILE", help="Where the answer goes; - is stdout.")
+]
+_CompactOption = Annotated[bool, typer.Option("--compact", help="Write JSON without line breaks.")]
+_ExplainOption = Annotated[
+    bool,
+    typer.Option(
+        "--explain",
+        help="Print for people what fits where and how the search went; JSON only where --output names a file.",
+    ),
+]
+_StrictOption = Annotated[
+    bool, typer.Option("--strict", help="Take remarks as errors: exit code 2, and the answer lists them all.")
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
-    @app.command("place")
-    def place(
-        source: Annotated[str, typer.Option("--input", "-i", metavar="FILE", help="What to place; - reads stdin.")],
-        target: Annotated[
-            str, typer.Option("--output", "-o", metavar="FILE", help="Where the answer goes; - is stdout.")
-        ] = "-",
-        compact: Annotated[bool, typer.Option("--compact", help="Write JSON without line breaks.")] = False,
-        explain: Annotated[
-            bool,
-            typer.Option(
-                "--explain",
-                help="Print for people what fits where and how the search went; JSON only where --output names a file.",
-            ),
-        ] = False,
-        strict: Annotated[
-            bool, typer.Option("--strict", help="Take remarks as errors: exit code 2, and the answer lists them all.")
-        ] = False,
-    ) -> None:
-        """Ask where pods would go in a cluster that a JSON file describes.  No cluster is needed.
+    app.command("place")(place)
 
-        \b
-        A minimal input, two hosts in one rack and three pods that must share a rack:
-          {"topology": {"levels": ["rack", "kubernetes.io/hostname"]},
-           "nodes": [
-             {"name": "n1", "labels": {"rack": "r1", "kubernetes.io/hostname": "n1"},
-              "allocatable": {"cpu": "8", "pods": 110}},
-             {"name": "n2", "labels": {"rack": "r1", "kubernetes.io/hostname": "n2"},
-              "allocatable": {"cpu": "4", "pods": 110}}],
-           "podSets": [{"name": "main", "count": 3, "requests": {"cpu": "3"},
-                        "topologyRequest": {"required": "rack"}}]}
 
-        \b
-        Keys: name, topology, flavor, nodes, usage, algorithm, workload, podSets, output; keys that start with x- are
-        notes of yours.  {"cases": [...]} asks many at once and gives {"results": [...]}.
-        Quantities are written as in Kubernetes; results are integers, cpu in milli.
-        Equal inputs give equal outputs, byte for byte; the order of nodes, usage and keys does not matter.
+def place(
+    source: _SourceOption,
+    target: _TargetOption = "-",
+    compact: _CompactOption = False,
+    explain: _ExplainOption = False,
+    strict: _StrictOption = False,
+) -> None:
+    """Ask where pods would go in a cluster that a JSON file describes.  No cluster is needed.
 
-        \b
-        What is valid, but hardly meant so, is told on standard error, a line each with its JSON pointer: amounts above
-        2^63-1, pod sets of 0 pods, requests that no cluster could fulfil, pods that fill no slice, usage of unknown
-        nodes, nodes without the label of a level.  The answer stays the same; with --strict it is an input error.
+    \b
+    A minimal input, two hosts in one rack and three pods that must share a rack:
+      {"topology": {"levels": ["rack", "kubernetes.io/hostname"]},
+       "nodes": [
+         {"name": "n1", "labels": {"rack": "r1", "kubernetes.io/hostname": "n1"},
+          "allocatable": {"cpu": "8", "pods": 110}},
+         {"name": "n2", "labels": {"rack": "r1", "kubernetes.io/hostname": "n2"},
+          "allocatable": {"cpu": "4", "pods": 110}}],
+       "podSets": [{"name": "main", "count": 3, "requests": {"cpu": "3"},
+                    "topologyRequest": {"required": "rack"}}]}
 
-        \b
-        Exit codes: 0 everything is placed (cases: all are valid); 1 something is not placed; 2 the input is invalid,
-        and the output lists every problem with its JSON pointer.
-        """
-        from kqueue.manager.extensions import load_profiles
-        from kqueue.placing.fields import printable
-        from kqueue.placing.run import run
+    \b
+    Keys: name, topology, flavor, nodes, usage, algorithm, workload, podSets, output; keys that start with x- are
+    notes of yours.  {"cases": [...]} asks many at once and gives {"results": [...]}.
+    Quantities are written as in Kubernetes; results are integers, cpu in milli.
+    Equal inputs give equal outputs, byte for byte; the order of nodes, usage and keys does not matter.
 
-        load_profiles()
-        answer = run(_read(source), explain=explain, strict=strict)
-        if explain:
-            typer.echo(printable(answer.explanation, keep="\n"), nl=False)
-        if not explain or target != "-":
-            _write(target, answer.text(compact=compact))
-        for line in answer.remark_lines():
-            typer.echo(line, err=True)
-        if answer.code:
-            raise typer.Exit(answer.code)
+    \b
+    What is valid, but hardly meant so, is told on standard error, a line each with its JSON pointer: amounts above
+    2^63-1, pod sets of 0 pods, requests that no cluster could fulfil, pods that fill no slice, usage of unknown
+    nodes, nodes without the label of a level.  The answer stays the same; with --strict it is an input error.
+
+    \b
+    Exit codes: 0 everything is placed (cases: all are valid); 1 something is not placed; 2 the input is invalid,
+    and the output lists every problem with its JSON pointer.
+    """
+    from kqueue.manager.extensions import load_profiles
+    from kqueue.placing.fields import printable
+    from kqueue.placing.run import run
+
+    load_profiles()
+    answer = run(_read(source), explain=explain, strict=strict)
+    if explain:
+        typer.echo(printable(answer.explanation, keep="\n"), nl=False)
+    if not explain or target != "-":
+        _write(target, answer.text(compact=compact))
+    for line in answer.remark_lines():
+        typer.echo(line, err=True)
+    if answer.code:
+        raise typer.Exit(answer.code)
 
 
 def _read(source: str) -> bytes:

@@ -33,69 +33,79 @@ def need_sandbox() -> None:
         raise ConfigError("the simulated cluster needs the library jsonpatch: pip install 'kqueue[sandbox]'")
 
 
+_TopologyOption = Annotated[str, typer.Option(help="Blocks x racks x hosts, or a YAML file with levels and pools.")]
+_PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 is any free one.")]
+_KubeconfigOption = Annotated[
+    Path | None, typer.Option(help="Where to write the kubeconfig; else in the user's state folder.")
+]
+_CrdsOption = Annotated[bool, typer.Option(help="Install kqueue's CustomResourceDefinitions.")]
+_AllocatableOption = Annotated[
+    list[str] | None,
+    typer.Option(help="RESOURCE=QUANTITY that every node offers, repeatable; 0 takes one away."),
+]
+_RunSecondsOption = Annotated[
+    float, typer.Option(min=0, help="Run time of pods that do not say theirs by annotation; 0 is for ever.")
+]
+_SpeedOption = Annotated[float, typer.Option(help="Divides run times: at 60, an hour takes a minute.")]
+_WithoutOption = Annotated[
+    str,
+    typer.Option(
+        help="Parts to leave out, of nodes,kubelet,scheduler,jobs,jobsets,daemonsets,deployments,statefulsets,"
+        "collector."
+    ),
+]
+_OutputOption = Annotated[_Form, typer.Option("-o", "--output", help="json: one line for programs.")]
+_LogLevelOption = Annotated[str, typer.Option(help="debug, info, warning or error; logs go to stderr.")]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
-    @app.command("sandbox")
-    def sandbox(
-        topology: Annotated[
-            str, typer.Option(help="Blocks x racks x hosts, or a YAML file with levels and pools.")
-        ] = "4x8x16",
-        port: Annotated[
-            int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 is any free one.")
-        ] = DEFAULT_PORT,
-        kubeconfig: Annotated[
-            Path | None, typer.Option(help="Where to write the kubeconfig; else in the user's state folder.")
-        ] = None,
-        crds: Annotated[bool, typer.Option(help="Install kqueue's CustomResourceDefinitions.")] = True,
-        allocatable: Annotated[
-            list[str] | None,
-            typer.Option(help="RESOURCE=QUANTITY that every node offers, repeatable; 0 takes one away."),
-        ] = None,
-        run_seconds: Annotated[
-            float, typer.Option(min=0, help="Run time of pods that do not say theirs by annotation; 0 is for ever.")
-        ] = 10.0,
-        speed: Annotated[float, typer.Option(help="Divides run times: at 60, an hour takes a minute.")] = 1.0,
-        without: Annotated[
-            str,
-            typer.Option(
-                help="Parts to leave out, of nodes,kubelet,scheduler,jobs,jobsets,daemonsets,deployments,statefulsets,"
-                "collector."
-            ),
-        ] = "",
-        output: Annotated[_Form, typer.Option("-o", "--output", help="json: one line for programs.")] = _Form.TEXT,
-        log_level: Annotated[str, typer.Option(help="debug, info, warning or error; logs go to stderr.")] = "warning",
-    ) -> None:
-        """Run a simulated Kubernetes cluster until ctrl-C: an API server, nodes, scheduler, kubelets, Jobs, JobSets.
+    app.command("sandbox")(sandbox)
 
-        Pods run as long as their annotation sandbox.kqueue.dev/run-seconds says, and fail with sandbox.kqueue.dev/fail:
-        "true"; on a node, the latter makes the node fail.  Nothing is kept when it stops.
-        """
-        need_sandbox()
-        from kqueue.errors import ConfigError
-        from kqueue.observe import configure_logs
-        from kqueue.runtime.loop import run, tune_collector
-        from kqueue.sandbox.cluster import PARTS, SandboxOptions
-        from kqueue.sandbox.kubelet import KubeletOptions
-        from kqueue.sandbox.topology_spec import DEFAULT_ALLOCATABLE, parse_topology
 
-        if not 0 < speed < float("inf"):
-            raise ConfigError(f"--speed: {speed} must be above 0")
-        left_out = frozenset(filter(None, (part.strip() for part in without.split(","))))
-        leavable = PARTS - {"server"}
-        if unknown := sorted(left_out - leavable):
-            raise ConfigError(f"--without: {', '.join(unknown)} is no part; use some of {', '.join(sorted(leavable))}")
-        offered = {**DEFAULT_ALLOCATABLE, **_pairs(allocatable or [])}
-        options = SandboxOptions(
-            topology=parse_topology(topology, allocatable=offered),
-            port=port,
-            crds=crds,
-            parts=PARTS - left_out,
-            kubelet=KubeletOptions(run_seconds=run_seconds or None, speed=speed),
-        )
-        configure_logs("console", log_level)
-        tune_collector()
-        run(_serve(options, kubeconfig, output))
+def sandbox(
+    topology: _TopologyOption = "4x8x16",
+    port: _PortOption = DEFAULT_PORT,
+    kubeconfig: _KubeconfigOption = None,
+    crds: _CrdsOption = True,
+    allocatable: _AllocatableOption = None,
+    run_seconds: _RunSecondsOption = 10.0,
+    speed: _SpeedOption = 1.0,
+    without: _WithoutOption = "",
+    output: _OutputOption = _Form.TEXT,
+    log_level: _LogLevelOption = "warning",
+) -> None:
+    """Run a simulated Kubernetes cluster until ctrl-C: an API server, nodes, scheduler, kubelets, Jobs, JobSets.
+
+    Pods run as long as their annotation sandbox.kqueue.dev/run-seconds says, and fail with sandbox.kqueue.dev/fail:
+    "true"; on a node, the latter makes the node fail.  Nothing is kept when it stops.
+    """
+    need_sandbox()
+    from kqueue.errors import ConfigError
+    from kqueue.observe import configure_logs
+    from kqueue.runtime.loop import run, tune_collector
+    from kqueue.sandbox.cluster import PARTS, SandboxOptions
+    from kqueue.sandbox.kubelet import KubeletOptions
+    from kqueue.sandbox.topology_spec import DEFAULT_ALLOCATABLE, parse_topology
+
+    if not 0 < speed < float("inf"):
+        raise ConfigError(f"--speed: {speed} must be above 0")
+    left_out = frozenset(filter(None, (part.strip() for part in without.split(","))))
+    leavable = PARTS - {"server"}
+    if unknown := sorted(left_out - leavable):
+        raise ConfigError(f"--without: {', '.join(unknown)} is no part; use some of {', '.join(sorted(leavable))}")
+    offered = {**DEFAULT_ALLOCATABLE, **_pairs(allocatable or [])}
+    options = SandboxOptions(
+        topology=parse_topology(topology, allocatable=offered),
+        port=port,
+        crds=crds,
+        parts=PARTS - left_out,
+        kubelet=KubeletOptions(run_seconds=run_seconds or None, speed=speed),
+    )
+    configure_logs("console", log_level)
+    tune_collector()
+    run(_serve(options, kubeconfig, output))
 
 
 async def _serve(options: SandboxOptions, kubeconfig: Path | None, form: _Form) -> None:

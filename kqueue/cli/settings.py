@@ -22,62 +22,66 @@ def register(app: typer.Typer) -> None:
     )
     app.add_typer(group, name="config")
 
-    @group.command("check")
-    def check(
-        file: Annotated[Path, typer.Argument(help="A Configuration file.")],
-        feature_gates: GatesOption = "",
-        output: OutputOption = Output.TEXT,
-    ) -> None:
-        """Say what is wrong with a Configuration file: all mistakes at once, each with its path and its remedy.
+    group.command("check")(check)
+    group.command("show")(show_settings)
+    app.command("timings")(timings)
 
-        The exit code is 0 when a controller would start with the file, and 2 when it would not.
-        """
-        from kqueue.config import load
-        from kqueue.config.load import ConfigFileError
 
-        try:
-            configuration = load(file, feature_gates=feature_gates)
-        except ConfigFileError as e:
-            if output is Output.TEXT:
-                raise
-            problems = [{"path": p.path, "problem": p.problem, "value": p.value} for p in e.problems]
-            show({"file": str(file), "valid": False, "problems": problems, "warnings": []}, output)
-            raise typer.Exit(2) from e
-        if output is not Output.TEXT:
-            found = list(configuration.warnings)
-            show({"file": str(file), "valid": True, "problems": [], "warnings": found}, output)
-            return
-        _warn(configuration.warnings)
-        print(f"{printable(file)}: a controller would start with this file")
+def check(
+    file: Annotated[Path, typer.Argument(help="A Configuration file.")],
+    feature_gates: GatesOption = "",
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Say what is wrong with a Configuration file: all mistakes at once, each with its path and its remedy.
 
-    @group.command("show")
-    def show_settings(
-        file: Annotated[Path | None, typer.Argument(help="A Configuration file; all defaults without one.")] = None,
-        feature_gates: GatesOption = "",
-        output: OutputOption = Output.YAML,
-    ) -> None:
-        """Print a Configuration file with every default filled in.
+    The exit code is 0 when a controller would start with the file, and 2 when it would not.
+    """
+    from kqueue.config import load
+    from kqueue.config.load import ConfigFileError
 
-        Fields without effect are named on stderr.
-        """
-        from kqueue.config import load
-
+    try:
         configuration = load(file, feature_gates=feature_gates)
-        _warn(configuration.warnings)
-        fields = configuration.model_dump(mode="json", by_alias=True, exclude_none=True)
-        if configuration.wait_for_pods_ready is None:  # only v1beta1 can say so by leaving the section out
-            fields["featureGates"]["DisableWaitForPodsReady"] = True
-        head = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
-        show(head | fields, Output.YAML if output is Output.TEXT else output)
+    except ConfigFileError as e:
+        if output is Output.TEXT:
+            raise
+        problems = [{"path": p.path, "problem": p.problem, "value": p.value} for p in e.problems]
+        show({"file": str(file), "valid": False, "problems": problems, "warnings": []}, output)
+        raise typer.Exit(2) from e
+    if output is not Output.TEXT:
+        found = list(configuration.warnings)
+        show({"file": str(file), "valid": True, "problems": [], "warnings": found}, output)
+        return
+    _warn(configuration.warnings)
+    print(f"{printable(file)}: a controller would start with this file")
 
-    @app.command("timings")
-    def timings(output: OutputOption = Output.TEXT) -> None:
-        """Print the fixed times in seconds, with what KQUEUE_TIMING_ variables override."""
-        from dataclasses import asdict
 
-        from kqueue.config.timings import PREFIX, Timings
+def show_settings(
+    file: Annotated[Path | None, typer.Argument(help="A Configuration file; all defaults without one.")] = None,
+    feature_gates: GatesOption = "",
+    output: OutputOption = Output.YAML,
+) -> None:
+    """Print a Configuration file with every default filled in.
 
-        show({PREFIX + name.upper(): seconds for name, seconds in asdict(Timings.from_env()).items()}, output)
+    Fields without effect are named on stderr.
+    """
+    from kqueue.config import load
+
+    configuration = load(file, feature_gates=feature_gates)
+    _warn(configuration.warnings)
+    fields = configuration.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if configuration.wait_for_pods_ready is None:  # only v1beta1 can say so by leaving the section out
+        fields["featureGates"]["DisableWaitForPodsReady"] = True
+    head = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
+    show(head | fields, Output.YAML if output is Output.TEXT else output)
+
+
+def timings(output: OutputOption = Output.TEXT) -> None:
+    """Print the fixed times in seconds, with what KQUEUE_TIMING_ variables override."""
+    from dataclasses import asdict
+
+    from kqueue.config.timings import PREFIX, Timings
+
+    show({PREFIX + name.upper(): seconds for name, seconds in asdict(Timings.from_env()).items()}, output)
 
 
 def _warn(warnings: Iterable[str]) -> None:

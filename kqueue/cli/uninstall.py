@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kqueue.cli.process_options import ContextOption, KubeconfigOption
+
 if TYPE_CHECKING:
     from kqueue.config import Configuration
     from kqueue.operations.removal.release import Outcome
@@ -28,102 +30,127 @@ class Format(StrEnum):
     JSON = "json"
 
 
+_CheckOption = Annotated[bool, typer.Option("--check", help="List only; changes nothing.")]
+_ReleaseOption = Annotated[bool, typer.Option("--release", help="Release what is listed, and list what stays.")]
+_NamespaceOption = Annotated[
+    str, typer.Option("--namespace", "-n", help="Only what is in this namespace; nothing cluster-wide.")
+]
+_IntegrationOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Only what belongs to this framework, as in integrations.frameworks; may be repeated."),
+]
+_LeaveGatedOption = Annotated[
+    bool, typer.Option("--leave-gated", help="Leave gates on pods, so that none of them starts.")
+]
+_DespiteLeaderOption = Annotated[
+    str, typer.Option(metavar="IDENTITY", help="Release although this holder of the Lease still leads.")
+]
+_StopOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAMESPACE/NAME",
+        help="First scale this Deployment to 0 and wait for the end of its pods; may be repeated.",
+    ),
+]
+_DespiteRunningOption = Annotated[
+    bool,
+    typer.Option("--despite-running", help="Exit 0 although running jobs keep our gate in their templates."),
+]
+_ConfigOption = Annotated[
+    Path | None,
+    typer.Option(help="The controller's Configuration file: where the Lease is, and own kinds."),
+]
+_OutputOption = Annotated[Format, typer.Option("-o", "--output", help="How to print.", case_sensitive=False)]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
-    @app.command("uninstall")
-    def uninstall(
-        check: Annotated[bool, typer.Option("--check", help="List only; changes nothing.")] = False,
-        release: Annotated[
-            bool, typer.Option("--release", help="Release what is listed, and list what stays.")
-        ] = False,
-        namespace: Annotated[
-            str, typer.Option("--namespace", "-n", help="Only what is in this namespace; nothing cluster-wide.")
-        ] = "",
-        integration: Annotated[
-            list[str] | None,
-            typer.Option(help="Only what belongs to this framework, as in integrations.frameworks; may be repeated."),
-        ] = None,
-        leave_gated: Annotated[
-            bool, typer.Option("--leave-gated", help="Leave gates on pods, so that none of them starts.")
-        ] = False,
-        despite_leader: Annotated[
-            str, typer.Option(metavar="IDENTITY", help="Release although this holder of the Lease still leads.")
-        ] = "",
-        stop: Annotated[
-            list[str] | None,
-            typer.Option(
-                metavar="NAMESPACE/NAME",
-                help="First scale this Deployment to 0 and wait for the end of its pods; may be repeated.",
-            ),
-        ] = None,
-        despite_running: Annotated[
-            bool,
-            typer.Option("--despite-running", help="Exit 0 although running jobs keep our gate in their templates."),
-        ] = False,
-        config: Annotated[
-            Path | None,
-            typer.Option(help="The controller's Configuration file: where the Lease is, and own kinds."),
-        ] = None,
-        kubeconfig: Annotated[
-            Path | None, typer.Option(help="How to reach the cluster; else KUBECONFIG, the pod's account, ~/.kube.")
-        ] = None,
-        context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None,
-        output: Annotated[Format, typer.Option("-o", "--output", help="How to print.", case_sensitive=False)] = (
-            Format.TEXT
-        ),
-    ) -> None:
-        """List, or release, what kqueue would leave behind: gated pods, finalizers, webhook configurations.
+    app.command("uninstall")(uninstall)
 
-        \b
-        To remove kqueue: stop its controllers and webhooks (--stop), kqueue uninstall --release, then delete its
-        manifests.  `helm uninstall` does all of that.
-        To switch an integration off: take it out of the configuration, restart, and
-        kqueue uninstall --release --integration NAME.
 
-        \b
-        A pod whose gate is removed starts, uncounted by any queue; --leave-gated keeps it waiting.  Suspended jobs are
-        listed and never started.  It may be stopped at any time and run again.
+def uninstall(
+    check: _CheckOption = False,
+    release: _ReleaseOption = False,
+    namespace: _NamespaceOption = "",
+    integration: _IntegrationOption = None,
+    leave_gated: _LeaveGatedOption = False,
+    despite_leader: _DespiteLeaderOption = "",
+    stop: _StopOption = None,
+    despite_running: _DespiteRunningOption = False,
+    config: _ConfigOption = None,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+    output: _OutputOption = (Format.TEXT),
+) -> None:
+    """List, or release, what kqueue would leave behind: gated pods, finalizers, webhook configurations.
 
-        Exit codes: 0 nothing is left; 1 something is; 2 the call is wrong.
-        """
-        from kqueue.config import load
-        from kqueue.controllers.leftovers import Left
-        from kqueue.errors import ConfigError
-        from kqueue.kinds import FRAMEWORKS
-        from kqueue.operations.removal.report import as_json, is_clean, lines
-        from kqueue.operations.removal.stop import parsed
-        from kqueue.operations.removal.survey import Scope
-        from kqueue.runtime.loop import run
+    \b
+    To remove kqueue: stop its controllers and webhooks (--stop), kqueue uninstall --release, then delete its
+    manifests.  `helm uninstall` does all of that.
+    To switch an integration off: take it out of the configuration, restart, and
+    kqueue uninstall --release --integration NAME.
 
-        if check == release:
-            raise ConfigError("give --check to list, or --release to release")
-        if check and stop:
-            raise ConfigError("--stop changes the cluster: give it with --release")
-        deployments = [parsed(written) for written in stop or ()]
-        configuration = load(config)
-        declared = configuration.integrations.declared_kinds
-        known = (*FRAMEWORKS, *(kind.framework for kind in declared))
-        for name in integration or ():
-            if name not in known:
-                raise ConfigError(f"--integration {name}: unknown; known are {', '.join(known)}")
-        scope = Scope(
-            namespace=namespace,
-            integrations=frozenset(integration or ()),
-            leave_gated=leave_gated,
-            declared=declared,
-        )
-        work = _Work(configuration, scope, release=release, despite=despite_leader, deployments=deployments)
-        run(work.run(kubeconfig, context))
-        if output is Format.JSON:
-            import json
+    \b
+    A pod whose gate is removed starts, uncounted by any queue; --leave-gated keeps it waiting.  Suspended jobs are
+    listed and never started.  It may be stopped at any time and run again.
 
-            print(json.dumps(as_json(work.found, work.outcome), indent=2))
-        else:
-            print("\n".join(lines(work.found, work.outcome)))
-        counted = [left for left in work.found if not (despite_running and left.left is Left.GATED_TEMPLATE)]
-        if not is_clean(counted) or (work.outcome is not None and work.outcome.failed):
-            raise typer.Exit(_LEFT)
+    Exit codes: 0 nothing is left; 1 something is; 2 the call is wrong.
+    """
+    from kqueue.config import load
+    from kqueue.controllers.leftovers import Left
+    from kqueue.errors import ConfigError
+    from kqueue.operations.removal.report import is_clean
+    from kqueue.operations.removal.stop import parsed
+    from kqueue.operations.removal.survey import Scope
+    from kqueue.runtime.loop import run
+
+    if check == release:
+        raise ConfigError("give --check to list, or --release to release")
+    if check and stop:
+        raise ConfigError("--stop changes the cluster: give it with --release")
+    deployments = [parsed(written) for written in stop or ()]
+    configuration = load(config)
+    scope = Scope(
+        namespace=namespace,
+        integrations=_integrations(integration or [], configuration),
+        leave_gated=leave_gated,
+        declared=configuration.integrations.declared_kinds,
+    )
+    work = _Work(configuration, scope, release=release, despite=despite_leader, deployments=deployments)
+    run(work.run(kubeconfig, context))
+    _report(work, output)
+    counted = [left for left in work.found if not (despite_running and left.left is Left.GATED_TEMPLATE)]
+    if not is_clean(counted) or (work.outcome is not None and work.outcome.failed):
+        raise typer.Exit(_LEFT)
+
+
+def _integrations(names: list[str], configuration: Configuration) -> frozenset[str]:
+    """Return the names of integrations, once each is found to be known.
+
+    Raises:
+        ConfigError: an integration is unknown.
+    """
+    from kqueue.errors import ConfigError
+    from kqueue.kinds import FRAMEWORKS
+
+    known = (*FRAMEWORKS, *(kind.framework for kind in configuration.integrations.declared_kinds))
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"--integration {name}: unknown; known are {', '.join(known)}")
+    return frozenset(names)
+
+
+def _report(work: _Work, output: Format) -> None:
+    """Print what is left and what was released."""
+    from kqueue.operations.removal.report import as_json, lines
+
+    if output is Format.JSON:
+        import json
+
+        print(json.dumps(as_json(work.found, work.outcome), indent=2))
+    else:
+        print("\n".join(lines(work.found, work.outcome)))
 
 
 class _Work:

@@ -54,44 +54,50 @@ def add_commands(group: typer.Typer, verb: str) -> None:
     group.command(RESOURCE_FLAVOR.name)(reaches_cluster(create_resource_flavor))
 
 
+_CohortOption = Annotated[str, typer.Option(help="Cohort to lend to and borrow from.")]
+_QueuingStrategyOption = Annotated[
+    Strategy,
+    typer.Option(
+        *("--queuing-strategy", "--queueing-strategy"),
+        metavar=_choices(Strategy),
+        help="Who may pass whom.",
+        case_sensitive=False,
+    ),
+]
+_NamespaceSelectorOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE,...", help="Labels of the namespaces that may use it; without, all may."),
+]
+_ReclaimWithinCohortOption = Annotated[
+    Reclaim,
+    typer.Option(metavar=_choices(Reclaim), help="Whom its workloads may preempt in the cohort.", case_sensitive=False),
+]
+_PreemptionWithinClusterQueueOption = Annotated[
+    Within,
+    typer.Option(metavar=_choices(Within), help="Whom its workloads may preempt in the queue.", case_sensitive=False),
+]
+_NominalQuotaOption = Annotated[
+    list[str] | None, typer.Option(metavar=_QUOTA, help="How much belongs to the queue; may be repeated.")
+]
+_BorrowingLimitOption = Annotated[
+    list[str] | None, typer.Option(metavar=_QUOTA, help="How much more it may borrow from the cohort.")
+]
+_LendingLimitOption = Annotated[
+    list[str] | None, typer.Option(metavar=_QUOTA, help="How much of its quota others may borrow.")
+]
+
+
 def create_cluster_queue(
     name: NewName,
     *,
-    cohort: Annotated[str, typer.Option(help="Cohort to lend to and borrow from.")] = "",
-    queuing_strategy: Annotated[
-        Strategy,
-        typer.Option(
-            *("--queuing-strategy", "--queueing-strategy"),
-            metavar=_choices(Strategy),
-            help="Who may pass whom.",
-            case_sensitive=False,
-        ),
-    ] = Strategy.BEST_EFFORT,
-    namespace_selector: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE,...", help="Labels of the namespaces that may use it; without, all may."),
-    ] = None,
-    reclaim_within_cohort: Annotated[
-        Reclaim,
-        typer.Option(
-            metavar=_choices(Reclaim), help="Whom its workloads may preempt in the cohort.", case_sensitive=False
-        ),
-    ] = Reclaim.NEVER,
-    preemption_within_cluster_queue: Annotated[
-        Within,
-        typer.Option(
-            metavar=_choices(Within), help="Whom its workloads may preempt in the queue.", case_sensitive=False
-        ),
-    ] = Within.NEVER,
-    nominal_quota: Annotated[
-        list[str] | None, typer.Option(metavar=_QUOTA, help="How much belongs to the queue; may be repeated.")
-    ] = None,
-    borrowing_limit: Annotated[
-        list[str] | None, typer.Option(metavar=_QUOTA, help="How much more it may borrow from the cohort.")
-    ] = None,
-    lending_limit: Annotated[
-        list[str] | None, typer.Option(metavar=_QUOTA, help="How much of its quota others may borrow.")
-    ] = None,
+    cohort: _CohortOption = "",
+    queuing_strategy: _QueuingStrategyOption = Strategy.BEST_EFFORT,
+    namespace_selector: _NamespaceSelectorOption = None,
+    reclaim_within_cohort: _ReclaimWithinCohortOption = Reclaim.NEVER,
+    preemption_within_cluster_queue: _PreemptionWithinClusterQueueOption = Within.NEVER,
+    nominal_quota: _NominalQuotaOption = None,
+    borrowing_limit: _BorrowingLimitOption = None,
+    lending_limit: _LendingLimitOption = None,
     dry_run: DryRunOption = DryRun.NONE,
     output: OutputOption = Output.TEXT,
     reach: Reach,

@@ -1,0 +1,32 @@
+"""Options that several commands share which run in the cluster: where the settings are, and how to reach it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ConfigOption = Annotated[Path | None, typer.Option(help="Kueue's Configuration file; defaults without one.")]
+KubeconfigOption = Annotated[
+    Path | None, typer.Option(help="How to reach the cluster; else KUBECONFIG, the pod's account, ~/.kube.")
+]
+ContextOption = Annotated[str | None, typer.Option(help="Context of the kubeconfig.")]
+HealthAddressOption = Annotated[str | None, typer.Option(help="Overrides health.healthProbeBindAddress.")]
+MetricsAddressOption = Annotated[str | None, typer.Option(help="Overrides metrics.bindAddress; 0 is off.")]
+MetricsSecureOption = Annotated[
+    bool,
+    typer.Option(
+        "--metrics-secure/--no-metrics-secure",
+        help="Serve metrics over TLS, and only to whom the API server lets get /metrics.",
+    ),
+]
+RegisterWebhooksOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--register-webhooks/--no-register-webhooks",
+        help="Keep the webhook configurations, or leave them to others; overrides webhook.registerWebhooks.",
+    ),
+]
+FeatureGatesOption = Annotated[str, typer.Option(help="Gate=true,Other=false; not together with the file's.")]
+LogLevelOption = Annotated[str, typer.Option(help="debug, info, warning or error.")]

@@ -168,8 +168,15 @@ class ClusterQueueFamilies(_Group):
         `of_workloads` are custom labels whose values stand on Workloads.
         """
         super().__init__(registry)
-        queue, by_class = ("cluster_queue",), ("cluster_queue", "priority_class")
-        why = ("cluster_queue", "reason", "underlying_cause", "priority_class")
+        self._add_waiting_and_holding(of_workloads)
+        self._add_reasons_and_place(registry, places=places, unadmitted=unadmitted, hashes=hashes)
+        self._add_decisions()
+        self._add_waits()
+        self._add_releases(registry)
+        self._add_placements()
+
+    def _add_waiting_and_holding(self, of_workloads: Sequence[str]) -> None:
+        queue = ("cluster_queue",)
         self.pending = self._gauge("kueue_pending_workloads", "Workloads that wait", *queue, "status", *of_workloads)
         self.reserving = self._gauge("kueue_reserving_active_workloads", "Workloads that hold quota", *queue)
         self.admitted_active = self._gauge(
@@ -177,6 +184,11 @@ class ClusterQueueFamilies(_Group):
         )
         self.finished_now = self._gauge("kueue_finished_workloads", "Finished Workloads that are kept", *queue)
         self.status = self._gauge("kueue_cluster_queue_status", "1 for the status it is in", *queue, "status")
+
+    def _add_reasons_and_place(
+        self, registry: CollectorRegistry | None, *, places: bool, unadmitted: bool, hashes: bool
+    ) -> None:
+        queue = ("cluster_queue",)
         self.unadmitted = Gauge(
             "kueue_unadmitted_workloads", "Workloads not admitted, by why", (*queue, "reason", "underlying_cause"),
             registry=registry if unadmitted else None,
@@ -189,6 +201,10 @@ class ClusterQueueFamilies(_Group):
             "kueue_cluster_queue_info", "Its place", (*queue, "parent_cohort", "root_cohort"),
             registry=registry if places else None,
         )  # fmt: skip
+
+    def _add_decisions(self) -> None:
+        queue, by_class = ("cluster_queue",), ("cluster_queue", "priority_class")
+        why = ("cluster_queue", "reason", "underlying_cause", "priority_class")
         self.reserved = self._counter("kueue_quota_reserved_workloads_total", "Reservations made", *by_class)
         self.admitted = self._counter("kueue_admitted_workloads_total", "Admissions", *by_class)
         self.finished = self._counter("kueue_finished_workloads_total", "Workloads finished", *by_class)
@@ -209,6 +225,9 @@ class ClusterQueueFamilies(_Group):
         self.retargeted = self._counter(
             "kueue_preemption_target_recomputations_total", "Targets sought again within a cycle", *queue, "result"
         )
+
+    def _add_waits(self) -> None:
+        queue, by_class = ("cluster_queue",), ("cluster_queue", "priority_class")
         self.reserved_wait = self._wait("kueue_quota_reserved_wait_time_seconds", "Queued until reserved", *by_class)
         self.admission_wait = self._histogram(
             "kueue_admission_wait_time_seconds", "Queued until admitted", *by_class, buckets=LONG_BUCKETS
@@ -229,6 +248,9 @@ class ClusterQueueFamilies(_Group):
         self.eviction_latency = self._wait(
             "kueue_workload_eviction_latency_seconds", "Evicted until quota released", *queue, "reason"
         )
+
+    def _add_releases(self, registry: CollectorRegistry | None) -> None:
+        queue = ("cluster_queue",)
         self.gate_removal = Histogram(
             "kueue_pod_scheduling_gate_removal_seconds", "Admitted until a pod's gate was removed",
             ("cluster_queue", "name", "is_group"), registry=registry,
@@ -237,7 +259,9 @@ class ClusterQueueFamilies(_Group):
         self.ranked = self._counter(
             "kqueue_ranked_pods_total", "Pods with a rank, released in the order of ranks or not", *queue, "order"
         )
-        placed = (*queue, "algorithm")
+
+    def _add_placements(self) -> None:
+        placed = ("cluster_queue", "algorithm")
         self.placements = self._counter(
             "kqueue_placements_total",
             "Groups of pods placed; proven: as well as can be",
@@ -364,6 +388,15 @@ class ProcessFamilies(_Group):
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
         super().__init__(registry)
+        self._add_loop()
+        self._add_api_calls()
+        self._add_nodes()
+        self._add_servers()
+        self._add_events()
+        self._add_troubles()
+        self._add_controllers()
+
+    def _add_loop(self) -> None:
         self.loop_lag = self._histogram(
             "kqueue_loop_lag_seconds", "How late the event loop woke a timer", buckets=_LAG_BUCKETS
         )
@@ -371,6 +404,8 @@ class ProcessFamilies(_Group):
             "kqueue_gc_pause_seconds", "Pauses of the garbage collector", "generation", buckets=_SHORT_BUCKETS
         )
         self.watch_age = self._gauge("kqueue_watch_age_seconds", "Since the last sign of life of a watch", "kind")
+
+    def _add_api_calls(self) -> None:
         self.api_requests = self._counter(
             "kqueue_api_requests_total", "Requests to the API server; code 0: no answer",
             "verb", "resource", "subresource", "lane", "code",
@@ -388,6 +423,8 @@ class ProcessFamilies(_Group):
         self.lane_age = self._gauge(
             "kqueue_api_requests_oldest_seconds", "For how long the oldest waiting request of a lane has waited", "lane"
         )
+
+    def _add_nodes(self) -> None:
         self.drift = self._counter("kqueue_cache_drift_total", "Cache entries that an audit had to heal", "cause")
         self.ignored_nodes = self._gauge(
             "kqueue_ignored_nodes", "Nodes with a flavor's labels that are no part of its topology", "flavor", "reason"
@@ -404,6 +441,8 @@ class ProcessFamilies(_Group):
             "kqueue_fragmentation_ratio", "Free amount in domains that are partly used / all that is free",
             *level, "resource",
         )  # fmt: skip
+
+    def _add_servers(self) -> None:
         self.webhooks = self._counter(
             "kqueue_webhook_requests_total", "Admission reviews", "path", "operation", "result"
         )
@@ -417,6 +456,8 @@ class ProcessFamilies(_Group):
         self.certificates = self._gauge(
             "kqueue_certificate_not_after_seconds", "When a certificate that is served expires, in Unix time", "server"
         )
+
+    def _add_events(self) -> None:
         self.events_joined = self._counter(
             "kqueue_events_joined_total", "Events that another event of the same moment says, too"
         )
@@ -425,6 +466,8 @@ class ProcessFamilies(_Group):
         self.events_oldest = self._gauge(
             "kqueue_events_oldest_seconds", "Age of the oldest event that waits to be written, by rank", "rank"
         )
+
+    def _add_troubles(self) -> None:
         self.rank_fallbacks = self._counter(
             "kqueue_rank_fallbacks_total", "Workloads whose pods were not placed in the order of their ranks", "reason"
         )
@@ -453,6 +496,8 @@ class ProcessFamilies(_Group):
         self.stray_pods = self._gauge(
             "kqueue_stray_pods", "Pods that name a Workload and keep no quota of it, by reason", "reason"
         )
+
+    def _add_controllers(self) -> None:
         self.leading = self._gauge("leader_election_master_status", "1 while this replica leads", "name")
         self.queue_depth = self._gauge("workqueue_depth", "Keys that wait for a worker", "name")
         self.rank_depth = self._gauge(

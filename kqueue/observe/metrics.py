@@ -91,8 +91,16 @@ class Metrics:
             kind: CustomLabels(found.get(kind, ())) for kind in ("ClusterQueue", "LocalQueue", "Cohort")
         }
         self._of_workloads = tuple(found.get("Workload", ()))
-        of_workloads = [label.shown_name for label in self._of_workloads]
         self._groups: list[tuple[_Registry, Subject | None]] = []
+        self._make_families(groups)
+        self._begin_memories()
+        self._rendered: tuple[float, bytes] | None = None
+        self._rendering = asyncio.Lock()
+        self._cycle.build_info.labels(*build().labels()).set(1)
+
+    def _make_families(self, groups: MetricGroups) -> None:
+        """Register all families; their order here is their order on pages."""
+        of_workloads = [label.shown_name for label in self._of_workloads]
         of_queue = self._group(Subject(("cluster_queue",), self._custom["ClusterQueue"]))
         of_preemptor = self._group(Subject(("preempting_cluster_queue",), self._custom["ClusterQueue"]))
         of_local = self._group(Subject(("namespace", "name"), self._custom["LocalQueue"]))
@@ -119,6 +127,10 @@ class Metrics:
         self._local_families = LocalQueueFamilies(
             of_local if groups.local_queues else None, unadmitted=groups.unadmitted, of_workloads=of_workloads
         )
+        ProcessCollector(registry=others)
+
+    def _begin_memories(self) -> None:
+        """Begin without any object; families must be there."""
         self._cluster_queues: dict[str, ClusterQueueMetrics] = {}
         self._local_queues: dict[tuple[str, str], LocalQueueMetrics] = {}
         self._left_out: set[tuple[str, str]] = set()
@@ -141,10 +153,6 @@ class Metrics:
         """ClusterQueues that have a series of released pods that do not run."""
         self._rooms: dict[tuple[str, Gauge], set[tuple[str, str]]] = {}
         """Series of a flavor's room."""
-        self._rendered: tuple[float, bytes] | None = None
-        self._rendering = asyncio.Lock()
-        ProcessCollector(registry=others)
-        self._cycle.build_info.labels(*build().labels()).set(1)
 
     def _group(self, subject: Subject | None) -> _Registry:
         registry = _Registry()

@@ -283,7 +283,7 @@ def _dotted(name: str) -> str:
 
 def _overlaid(shape: Shape, old: Any, wanted: Any) -> Any:
     """`wanted` laid over `old`: objects merge, keyed lists merge by key, the rest is replaced."""
-    if shape.atomic or old is None:
+    if shape.apply.atomic or old is None:
         return copied(wanted)
     if type(wanted) is dict and type(old) is dict:
         for key, value in wanted.items():
@@ -292,17 +292,17 @@ def _overlaid(shape: Shape, old: Any, wanted: Any) -> Any:
             else:
                 old[key] = _overlaid(shape.child(key) or ANY, old.get(key), value)
         return old
-    if type(wanted) is list and type(old) is list and shape.keys:
+    if type(wanted) is list and type(old) is list and shape.apply.keys:
         return _overlaid_items(shape, old, wanted)
-    if type(wanted) is list and type(old) is list and shape.is_set:
+    if type(wanted) is list and type(old) is list and shape.apply.is_set:
         return old + [item for item in wanted if item not in old]
     return copied(wanted)
 
 
 def _overlaid_items(shape: Shape, old: list[Any], wanted: list[Any]) -> list[Any]:
-    places = {fieldset.item_name(shape.keys, item): i for i, item in enumerate(old) if type(item) is dict}
+    places = {fieldset.item_name(shape.apply.keys, item): i for i, item in enumerate(old) if type(item) is dict}
     for item in wanted:
-        place = places.get(fieldset.item_name(shape.keys, item))
+        place = places.get(fieldset.item_name(shape.apply.keys, item))
         if place is None:
             old.append(copied(item))
         else:

@@ -15,7 +15,7 @@ from kqueue.sandbox import failure, fieldset
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.decoding import METADATA, Path, dotted
 from kqueue.sandbox.failure import Cause
-from kqueue.sandbox.shape import ANY, Shape, builtin
+from kqueue.sandbox.shape import ANY, ApplyRules, Shape, builtin
 from kqueue.sandbox.store import copied
 
 Schema = dict[str, Any]
@@ -77,15 +77,16 @@ def _root_shape(schema: Schema) -> Shape:
 def _shape(schema: Schema) -> Shape:
     match schema.get("type"):
         case "object":
-            atomic = schema.get(MAP_TYPE) == "atomic"
+            apply = ApplyRules(atomic=schema.get(MAP_TYPE) == "atomic")
             if isinstance(extra := schema.get("additionalProperties"), dict):
-                return Shape("map", element=_shape(extra), atomic=atomic)
+                return Shape("map", element=_shape(extra), apply=apply)
             fields = {name: _shape(inner) for name, inner in (schema.get("properties") or {}).items()}
-            return Shape("object", fields=fields, atomic=atomic, open_=bool(schema.get(PRESERVE)))
+            return Shape("object", fields=fields, apply=apply, open_=bool(schema.get(PRESERVE)))
         case "array":
             kind = schema.get(LIST_TYPE, "atomic")
             keys = tuple(schema.get(LIST_KEYS) or ()) if kind == "map" else ()
-            return Shape("list", element=_shape(schema.get("items") or {}), keys=keys, is_set=kind == "set")
+            apply = ApplyRules(keys=keys, is_set=kind == "set")
+            return Shape("list", element=_shape(schema.get("items") or {}), apply=apply)
         case _:
             return ANY
 

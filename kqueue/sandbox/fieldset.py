@@ -45,17 +45,17 @@ def of_value(shape: Shape, value: Any) -> FieldSet:
 
 def members(shape: Shape, value: Any) -> Iterator[tuple[str, Any, Shape]]:
     """The separately owned members of a value: name, value, shape.  None for what is owned as a whole."""
-    if shape.atomic:
+    if shape.apply.atomic:
         return
     if type(value) is dict:
         for key, item in value.items():
             yield f"f:{key}", item, shape.child(key) or ANY
     elif type(value) is list and shape.type == "list":
-        if shape.keys:
+        if shape.apply.keys:
             for item in value:
                 if type(item) is dict:
-                    yield item_name(shape.keys, item), item, shape.element or ANY
-        elif shape.is_set:
+                    yield item_name(shape.apply.keys, item), item, shape.element or ANY
+        elif shape.apply.is_set:
             for item in value:
                 yield "v:" + _json(item), item, ANY
 

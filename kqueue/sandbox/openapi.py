@@ -124,14 +124,14 @@ def _schema(shape: Shape, schemas: dict[str, Object]) -> Object:
     if shape.type == "list":
         assert shape.element is not None
         out: dict[str, Any] = {"type": "array", "items": _schema(shape.element, schemas)}
-        if shape.keys:
-            out |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(shape.keys)}
-        elif shape.is_set:
+        if shape.apply.keys:
+            out |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(shape.apply.keys)}
+        elif shape.apply.is_set:
             out["x-kubernetes-list-type"] = "set"
-        if shape.merge_key:
-            out["x-kubernetes-patch-merge-key"] = shape.merge_key
-        if shape.merge:
-            out["x-kubernetes-patch-strategy"] = "merge,retainKeys" if shape.retain else "merge"
+        if shape.patch.merge_key:
+            out["x-kubernetes-patch-merge-key"] = shape.patch.merge_key
+        if shape.patch.merge:
+            out["x-kubernetes-patch-strategy"] = "merge,retainKeys" if shape.patch.retain else "merge"
         return out
     return dict(_SCALARS[shape.type])
 

@@ -102,21 +102,21 @@ def strategic(old: Any, wanted: Object, shape: Shape) -> Any:
             out.pop(key, None)
         elif type(value) is dict:
             out[key] = strategic(out.get(key), value, field)
-        elif type(value) is list and field.merge:
+        elif type(value) is list and field.patch.merge:
             before = out.get(key) or []
             order = wanted.get(ORDER + key, value)
-            out[key] = _ordered(_merged_list(before, value, field), order, field.merge_key, before)
+            out[key] = _ordered(_merged_list(before, value, field), order, field.patch.merge_key, before)
         else:
             out[key] = _without_directives(value)
     for key, order in wanted.items():
         name = key.removeprefix(ORDER)
         if key.startswith(ORDER) and name not in wanted and out.get(name):
-            out[name] = _ordered(out[name], order, (shape.child(name) or ANY).merge_key, out[name])
+            out[name] = _ordered(out[name], order, (shape.child(name) or ANY).patch.merge_key, out[name])
     return out
 
 
 def _merged_list(old: list[Any], wanted: list[Any], shape: Shape) -> list[Any]:
-    key = shape.merge_key
+    key = shape.patch.merge_key
     if not key:
         return old + [item for item in wanted if item not in old]
     if any(type(item) is not dict for item in wanted):

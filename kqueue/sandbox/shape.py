@@ -6,7 +6,8 @@ the published schema.  Built-in kinds come from `builtin_types.txt`; custom kind
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Literal
@@ -29,16 +30,49 @@ _SCALARS: dict[str, Type] = {
 }
 
 
-class Shape:
-    """One field's, or one whole object's, type.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyRules:
+    """How server-side apply merges a field.
 
-    `fields` are the members of an object; `element` what a map or list holds.  `keys`, `is_set` and `atomic` rule
-    server-side apply; `merge_key`, `merge` and `retain` strategic merge patches.  `open` objects may hold fields that
-    are not known.
+    Args:
+        keys: fields that identify an item of a list; empty: items have no identity.
+        is_set: a list whose items are values, each at most once.
+        atomic: the field has one owner as a whole.
     """
 
-    __slots__ = ("atomic", "element", "fields", "is_set", "keys", "merge", "merge_key", "message", "open", "retain",
-                 "type")  # fmt: skip
+    keys: tuple[str, ...] = ()
+    is_set: bool = False
+    atomic: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchRules:
+    """How a strategic merge patch changes a field.
+
+    Args:
+        merge_key: the field that identifies an item of a list; empty: items are values.
+        merge: a list is merged; else it is replaced.
+        retain: a patch may name the keys that stay.
+    """
+
+    merge_key: str = ""
+    merge: bool = False
+    retain: bool = False
+
+
+_BY_MEMBER = ApplyRules()
+_ATOMIC = ApplyRules(atomic=True)
+_REPLACED = PatchRules()
+
+
+class Shape:
+    """The type of one field, or of one whole object.
+
+    `fields` are the members of an object, `element` is the type of a map's values or of a list's items.  `apply` is for
+    server-side apply, `patch` for strategic merge patches.  `open` objects may have fields that are not known.
+    """
+
+    __slots__ = ("apply", "element", "fields", "message", "open", "patch", "type")
 
     def __init__(
         self,
@@ -46,18 +80,13 @@ class Shape:
         *,
         fields: dict[str, Shape] | None = None,
         element: Shape | None = None,
-        keys: tuple[str, ...] = (),
-        is_set: bool = False,
-        atomic: bool = False,
+        apply: ApplyRules = _BY_MEMBER,
+        patch: PatchRules = _REPLACED,
         open_: bool = False,
         message: str = "",
     ) -> None:
         self.type, self.fields, self.element = type_, fields, element
-        self.keys, self.is_set, self.atomic, self.open = keys, is_set, atomic, open_
-        self.merge_key = ""
-        self.merge = False
-        self.retain = False
-        self.message = message
+        self.apply, self.patch, self.open, self.message = apply, patch, open_, message
 
     def child(self, name: str) -> Shape | None:
         """The shape of a member; None when it is not known."""
@@ -97,8 +126,8 @@ class _Table:
         found = self._shapes.get(message)
         if found is None:
             fields: dict[str, Shape] = {}
-            found = self._shapes[message] = Shape("object", fields=fields, message=message)
-            found.atomic = self._lines[message].startswith("!")
+            apply = _ATOMIC if self._lines[message].startswith("!") else _BY_MEMBER
+            found = self._shapes[message] = Shape("object", fields=fields, apply=apply, message=message)
             for wire in self.wire(message).values():
                 if wire.inline:
                     fields.update(wire.shape.fields or {})
@@ -123,37 +152,30 @@ class _Table:
             yield int(number), WireField(name, self._field(kind, flags), "inline" in flags)
 
     def _field(self, kind: str, flags: list[str]) -> Shape:
+        apply, patch = _apply_rules(flags), _patch_rules(flags)
         if kind.startswith("[]"):
-            shape = Shape("list", element=self._plain(kind[2:]))
-        elif kind.startswith("{}"):
-            shape = Shape("map", element=self._plain(kind[2:]))
-        else:
-            plain = self._plain(kind)
-            if "atomic" not in flags and "retain" not in flags:
-                return plain
-            shape = Shape(plain.type, fields=plain.fields, message=plain.message, atomic=plain.atomic)
-        for flag in flags:
-            word, _, value = flag.partition("=")
-            match word:
-                case "map":
-                    shape.keys = tuple(value.split(","))
-                case "set":
-                    shape.is_set = True
-                case "atomic":
-                    shape.atomic = True
-                case "key":
-                    shape.merge_key, shape.merge = value, True
-                case "merge":
-                    shape.merge = True
-                case "retain":
-                    shape.retain = True
-                case _:
-                    pass
-        return shape
+            return Shape("list", element=self._plain(kind[2:]), apply=apply, patch=patch)
+        if kind.startswith("{}"):
+            return Shape("map", element=self._plain(kind[2:]), apply=apply, patch=patch)
+        plain = self._plain(kind)
+        if "atomic" not in flags and "retain" not in flags:
+            return plain
+        apply = replace(apply, atomic=apply.atomic or plain.apply.atomic)
+        return Shape(plain.type, fields=plain.fields, message=plain.message, apply=apply, patch=patch)
 
     def _plain(self, kind: str) -> Shape:
         scalar = _SCALARS.get(kind)
         return Shape(scalar) if scalar is not None else self.shape(kind)
+
+
+def _apply_rules(flags: Sequence[str]) -> ApplyRules:
+    keys = next((tuple(flag[4:].split(",")) for flag in flags if flag.startswith("map=")), ())
+    return ApplyRules(keys=keys, is_set="set" in flags, atomic="atomic" in flags)
+
+
+def _patch_rules(flags: Sequence[str]) -> PatchRules:
+    key = next((flag[4:] for flag in flags if flag.startswith("key=")), None)
+    return PatchRules(merge_key=key or "", merge=key is not None or "merge" in flags, retain="retain" in flags)
 
 
 @cache

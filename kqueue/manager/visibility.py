@@ -186,13 +186,24 @@ async def visibility(
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(server.stop)
         made = Path(stack.enter_context(TemporaryDirectory(prefix="kqueue-visibility-")))
-        keeper = _Keeper(client, configuration, endpoint, server, catalog, made, clock, rhythm)
+        service = _Service(endpoint=endpoint, server=server, catalog=catalog, made=made)
+        keeper = _Keeper(client, configuration, service, clock=clock, rhythm=rhythm)
         checks.add(_CHECK, keeper.problem)
         metrics.certificate("visibility", keeper.not_after)
         stack.callback(checks.remove, _CHECK)
         work = asyncio.create_task(keeper.run(), name="visibility")
         stack.push_async_callback(keeper.end, work)
         yield server
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Service:
+    """The server, where it listens, what it serves, and the folder for certificates that this process makes."""
+
+    endpoint: Endpoint
+    server: VisibilityServer
+    catalog: Catalog
+    made: Path
 
 
 class _Keeper:
@@ -202,18 +213,17 @@ class _Keeper:
         self,
         client: Client,
         configuration: Configuration,
-        endpoint: Endpoint,
-        server: VisibilityServer,
-        catalog: Catalog,
-        made: Path,
+        service: _Service,
+        *,
         clock: Clock,
         rhythm: Rhythm | None,
     ) -> None:
-        self._client, self._configuration, self._endpoint, self._server = client, configuration, endpoint, server
-        self._clock = clock
+        self._client, self._configuration, self._clock = client, configuration, clock
+        endpoint, server, made = service.endpoint, service.server, service.made
+        self._endpoint, self._server, self._made = endpoint, server, made
         reached = reached_at(endpoint.url, server.port) if endpoint.url else None
         self._registration = Registration(
-            client, catalog.group_versions(), namespace=configuration.namespace, reached=reached
+            client, service.catalog.group_versions(), namespace=configuration.namespace, reached=reached
         )
         hosts = [endpoint.host] if endpoint.host not in ("", "0.0.0.0", "::") else []  # noqa: S104  (compared)
         if reached is not None:
@@ -225,7 +235,6 @@ class _Keeper:
             clock=clock,
             rhythm=rhythm,
         )
-        self._made = made
         self._tls: CertificateFolder | None = None
         self._proxy: FrontProxy | None = None
         self._trusts: tuple[object, FrontProxy | None] | None = None

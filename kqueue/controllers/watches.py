@@ -21,7 +21,7 @@ from kqueue.jobs.kind import JobKind
 from kqueue.kinds import GroupKind
 from kqueue.model import PodView, pod_view
 from kqueue.runtime.client import Client
-from kqueue.runtime.reflector import Reflector, Selection, WatchSettings
+from kqueue.runtime.reflector import Projection, Reflector, Selection, WatchSettings
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.store import Store
 
@@ -96,8 +96,7 @@ class Watches:
         made: Reflector[Any, Any] = Reflector(
             self._client,
             resource,
-            decode=decode,
-            view=view,
+            Projection(decode, view),
             clock=self._clock,
             selection=Selection(label_selector=selector),
             settings=WatchSettings(

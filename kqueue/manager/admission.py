@@ -28,7 +28,7 @@ from kqueue.runtime.certificate_keeper import Announce, CertificateKeeper
 from kqueue.runtime.certificate_secret import MemoryShelf, SecretShelf
 from kqueue.runtime.certificates import Bundle, CertificateFolder, write_bundle
 from kqueue.runtime.client import Client
-from kqueue.runtime.reflector import Reflector, Selection
+from kqueue.runtime.reflector import Projection, Reflector, Selection
 from kqueue.runtime.rotation import Rhythm
 from webhooks.accounts import Accounts
 from webhooks.routes import reviewed_kinds, routes
@@ -254,8 +254,7 @@ async def _default_queues(
     watch = Reflector(
         client,
         LOCAL_QUEUES,
-        decode=wire.LocalQueue,
-        view=lambda queue: queue.metadata.namespace,
+        Projection(wire.LocalQueue, lambda queue: queue.metadata.namespace),
         clock=clock,
         selection=Selection(field_selector=f"metadata.name={names.DEFAULT_LOCAL_QUEUE}"),
     )

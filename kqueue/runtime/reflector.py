@@ -167,6 +167,19 @@ class Selection:
     field_selector: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Projection(Generic[T, V]):
+    """What the store keeps of an object.
+
+    Args:
+        decode: the struct that an object is read as.
+        view: turns the struct into the value that the store keeps.
+    """
+
+    decode: type[T]
+    view: Callable[[T], V]
+
+
 @dataclass(slots=True)
 class _Progress:
     """How much was done since the event loop last had a turn."""
@@ -178,8 +191,7 @@ class _Progress:
 class Reflector(Generic[T, V]):
     """Lists and watches one kind and keeps `store` true to it.
 
-    `decode` is the struct that objects are read as; `view` turns it into the slim value that the store keeps.  An
-    object that cannot be read, or whose view raises, stays in the store as it was last readable and is named in
+    An object that cannot be read, or whose view raises, stays in the store as it was last readable and is named in
     `unreadable`: one broken object does not stop the watch.
 
     Handlers belong to the store (`store.subscribe`); they run at once, as each event is read.
@@ -189,16 +201,13 @@ class Reflector(Generic[T, V]):
         self,
         client: Client,
         resource: ResourceType,
+        projection: Projection[T, V],
         *,
-        decode: type[T],
-        view: Callable[[T], V],
         clock: Clock,
         selection: Selection | None = None,
         settings: WatchSettings | None = None,
         chance: random.Random | None = None,
-        on_sync: Callable[[], None] | None = None,
     ) -> None:
-        """`on_sync` is called at the end of every sync, when the store equals the server's list."""
         self.resource = resource
         self.store: Store[V] = Store(str(resource))
         self.synced = asyncio.Event()
@@ -211,12 +220,11 @@ class Reflector(Generic[T, V]):
         """Objects on the server that we cannot read, and why."""
         self.counters = WatchCounters()
         self.state: State = Empty()
-        self._client, self._view, self._clock = client, view, clock
+        self._client, self._view, self._clock = client, projection.view, clock
         self._selection = selection or Selection()
         self._settings = s = settings or WatchSettings()
         self._chance = chance or random.Random()
-        self._on_sync = on_sync
-        self._decoder = FrameDecoder(decode)
+        self._decoder = FrameDecoder(projection.decode)
         self._backoff = Backoff(base=s.retry_base, cap=s.retry_max, chance=self._chance)
         self._absence = Backoff(base=s.absent_base, cap=s.absent_max, chance=self._chance)
         self._streaming, self._broken_streams = s.streaming, 0
@@ -508,8 +516,6 @@ class Reflector(Generic[T, V]):
         self.synced.set()
         self.settled.set()
         _log.info("watch synced", resource=str(self.resource), objects=len(self.store), first=first)
-        if self._on_sync is not None:
-            self._on_sync()
 
     def _advance(self, version: str) -> None:
         if _number(version) >= _number(self._version):

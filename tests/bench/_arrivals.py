@@ -21,7 +21,7 @@ from kqueue.controllers import resources as kinds
 from kqueue.core.workload import Admission, PodSetAssignment
 from kqueue.runtime.client import Client
 from kqueue.runtime.lane import Lane
-from kqueue.runtime.reflector import Reflector
+from kqueue.runtime.reflector import Projection, Reflector
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.state import status
@@ -237,7 +237,7 @@ class Player:
         self._client, self._shape, self._clock = client, shape, SystemClock()
         self._cohort_of = {queue: cohort for cohort, names_ in queues().items() for queue in names_}
         self.watch: Reflector[wire.Workload, wire.Workload] = Reflector(
-            client, kinds.WORKLOADS, decode=wire.Workload, view=lambda workload: workload, clock=self._clock
+            client, kinds.WORKLOADS, Projection(wire.Workload, lambda workload: workload), clock=self._clock
         )
         self._writer = StatusWriter(
             client,

@@ -35,7 +35,7 @@ from kqueue.core.workload import Admission, PodSetAssignment
 from kqueue.observe import configure_logs
 from kqueue.runtime.client import Client, connect
 from kqueue.runtime.loop import run
-from kqueue.runtime.reflector import Reflector
+from kqueue.runtime.reflector import Projection, Reflector
 from kqueue.runtime.resources import EVENTS, ResourceType
 from kqueue.state import status
 from tests.bench._arrivals import KINDS, NOMINAL, Shape, queues, typed
@@ -198,7 +198,7 @@ async def _watch(kubeconfig: Path) -> AsyncIterator[None]:
     """One more client that watches Workloads."""
     async with await connect(kubeconfig, None) as client:
         seen: Reflector[wire.Workload, wire.Workload] = Reflector(
-            client, kinds.WORKLOADS, decode=wire.Workload, view=lambda workload: workload, clock=SystemClock()
+            client, kinds.WORKLOADS, Projection(wire.Workload, lambda workload: workload), clock=SystemClock()
         )
         task = asyncio.create_task(seen.run())
         await seen.synced.wait()

@@ -31,7 +31,7 @@ from kqueue.model import PodView, pod_view
 from kqueue.runtime.client import Client
 from kqueue.runtime.frame import Bookmark, FrameDecoder
 from kqueue.runtime.loop import LoopLag, freeze_after_sync, loop_name, run, tune_collector
-from kqueue.runtime.reflector import Reflector, WatchSettings
+from kqueue.runtime.reflector import Projection, Reflector, WatchSettings
 from kqueue.runtime.resources import ResourceType
 
 PODS = ResourceType("", "v1", "pods", "Pod")
@@ -170,11 +170,12 @@ async def _measure(how: str, url: str) -> Measured:
 async def _reflect(client: Client, how: str) -> int:
     settings = WatchSettings(streaming=how == "streamed")
     reflector: Reflector[Pod, PodView] = Reflector(
-        client, PODS, decode=Pod, view=pod_view, clock=SystemClock(), settings=settings, on_sync=freeze_after_sync
+        client, PODS, Projection(Pod, pod_view), clock=SystemClock(), settings=settings
     )
     reflector.store.add_index("node", lambda pod: (pod.bound.node,) if pod.bound else ())
     running = asyncio.ensure_future(reflector.run())
     await reflector.synced.wait()
+    freeze_after_sync()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     found = len(reflector.store.by_index("node", "node-00007"))

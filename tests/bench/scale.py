@@ -58,7 +58,7 @@ from kqueue.observe import configure_logs
 from kqueue.runtime.client import Client, connect
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.loop import run
-from kqueue.runtime.reflector import Reflector
+from kqueue.runtime.reflector import Projection, Reflector
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.transport import ClientSettings
 from tests.bench._arrivals import finish, typed
@@ -150,7 +150,7 @@ class Steady:
     def __init__(self, client: Client, scale: Scale) -> None:
         self._client, self._scale, self._clock = client, scale, SystemClock()
         self.watch: Reflector[wire.Workload, wire.Workload] = Reflector(
-            client, kinds.WORKLOADS, decode=wire.Workload, view=lambda workload: workload, clock=self._clock
+            client, kinds.WORKLOADS, Projection(wire.Workload, lambda workload: workload), clock=self._clock
         )
         self._writer = StatusWriter(
             client,

@@ -18,7 +18,7 @@ from kqueue.api.wire.meta import ObjectMeta, Struct
 from kqueue.clock import SystemClock
 from kqueue.runtime.client import Client, PatchType, connect
 from kqueue.runtime.leader import ElectionSettings, LeaderElection
-from kqueue.runtime.reflector import Listed, Reflector, Selection, WatchSettings
+from kqueue.runtime.reflector import Listed, Projection, Reflector, Selection, WatchSettings
 from kqueue.runtime.resources import LEASES, ResourceType
 from kqueue.runtime.transport import ClientSettings, RequestRecord
 from tests.integration.controlplane.cluster import Cluster
@@ -134,8 +134,7 @@ def reflect(client: Client, namespace: str, **settings: Any) -> Reflector[Config
     return Reflector(
         client,
         CONFIG_MAPS,
-        decode=ConfigMap,
-        view=lambda obj: int(obj.data["n"]),
+        Projection(ConfigMap, lambda obj: int(obj.data["n"])),
         clock=SystemClock(),
         selection=Selection(namespace=namespace, label_selector=LABEL),
         settings=WatchSettings(retry_base=0.05, retry_max=0.5, **settings),
@@ -280,7 +279,7 @@ async def test_a_version_that_the_server_has_forgotten_leads_to_a_new_list(clien
     A custom kind, because the server's history of it begins when its CRD was made.
     """
     reflector = Reflector(
-        client, FLAVORS, decode=Named, view=lambda obj: obj.metadata.name, clock=SystemClock(), settings=RESTLESS
+        client, FLAVORS, Projection(Named, lambda obj: obj.metadata.name), clock=SystemClock(), settings=RESTLESS
     )
     gone: list[str | None] = []
     for name in "ab":

@@ -17,7 +17,7 @@ from kqueue.clock import SystemClock
 from kqueue.runtime.client import Client
 from kqueue.runtime.credentials import Credentials, NoCredentials
 from kqueue.runtime.kubeconfig import Cluster
-from kqueue.runtime.reflector import Reflector, WatchSettings
+from kqueue.runtime.reflector import Projection, Reflector, WatchSettings
 from kqueue.runtime.transport import ClientSettings
 from tests.unit.runtime.fake_server import THINGS, FakeServer
 
@@ -83,7 +83,7 @@ async def client(open_client: Callable[..., Client]) -> Client:
 
 def make_reflector(client: Client, settings: WatchSettings = RESTLESS, **more: Any) -> Reflector[Thing, View]:
     """A reflector of things that retries within milliseconds."""
-    return Reflector(client, THINGS, decode=Thing, view=view_of, clock=SystemClock(), settings=settings,
+    return Reflector(client, THINGS, Projection(Thing, view_of), clock=SystemClock(), settings=settings,
                      chance=random.Random(1), **more)  # fmt: skip
 
 

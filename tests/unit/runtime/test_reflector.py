@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from kqueue.clock import FakeClock
 from kqueue.runtime.client import Client
-from kqueue.runtime.reflector import Listed, Pausing, Reflector, Selection, Watching, WatchSettings
+from kqueue.runtime.reflector import Listed, Pausing, Projection, Reflector, Selection, Watching, WatchSettings
 from kqueue.runtime.transport import ClientSettings
 from tests.unit.runtime.conftest import QUICK, RESTLESS, Thing, View, eventually, make_reflector, running, view_of
 from tests.unit.runtime.conftest import serving as serving_server
@@ -381,7 +381,7 @@ async def test_a_server_that_closes_at_once_is_not_stormed(client: Client, serve
     """Watches that end without bringing anything are reopened ever more slowly, up to the cap."""
     clock = FakeClock()
     server.fail("watch", stream_of(bookmark(100, end=True)), *[stream_of()] * 60)
-    reflector = Reflector(client, THINGS, decode=Thing, view=view_of, clock=clock, chance=random.Random(3),
+    reflector = Reflector(client, THINGS, Projection(Thing, view_of), clock=clock, chance=random.Random(3),
                           settings=WatchSettings(retry_base=0.5, retry_max=30))  # fmt: skip
     pauses: list[float] = []
 
@@ -403,7 +403,7 @@ async def test_a_kind_that_is_not_served_is_looked_for_until_it_is(client: Clien
     clock = FakeClock()
     server.put("a", n=1)
     server.fail("watch", *[answers(404, "NotFound")] * 12)
-    reflector = Reflector(client, THINGS, decode=Thing, view=view_of, clock=clock, chance=random.Random(3),
+    reflector = Reflector(client, THINGS, Projection(Thing, view_of), clock=clock, chance=random.Random(3),
                           settings=WatchSettings(optional=True))  # fmt: skip
     pauses: list[float] = []
 
@@ -448,7 +448,7 @@ async def test_retry_after_stretches_the_pause(client: Client, server: FakeServe
 async def test_a_watch_that_lived_long_resumes_soon(client: Client, server: FakeServer) -> None:
     """The regular end of a healthy watch is no failure, however often the server had failed before."""
     clock = FakeClock()
-    reflector = Reflector(client, THINGS, decode=Thing, view=view_of, clock=clock,
+    reflector = Reflector(client, THINGS, Projection(Thing, view_of), clock=clock,
                           settings=WatchSettings(retry_base=0.5, retry_max=30, streaming=False))  # fmt: skip
     await reflector.step()
     await reflector.step()
@@ -470,7 +470,7 @@ async def test_a_watch_that_lived_long_resumes_soon(client: Client, server: Fake
 async def test_age_tells_how_long_the_server_was_silent(client: Client, server: FakeServer) -> None:
     """Infinite before the first contact; it grows while nothing comes, and every event resets it."""
     clock = FakeClock()
-    reflector = Reflector(client, THINGS, decode=Thing, view=view_of, clock=clock, settings=PAGED)
+    reflector = Reflector(client, THINGS, Projection(Thing, view_of), clock=clock, settings=PAGED)
     before = reflector.age()
 
     for _ in range(3):
@@ -504,16 +504,21 @@ async def test_the_loop_gets_its_turns(client: Client) -> None:
     assert turns >= 5000 // 200 - 1
 
 
-async def test_the_watch_survives_its_own_bugs(client: Client, server: FakeServer) -> None:
+async def test_the_watch_survives_its_own_bugs(
+    client: Client, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Even an unexpected exception leads to a new sync, not to a store that is never updated again."""
     server.put("a", n=1)
     failing = iter([True, False])
+    reflector = make_reflector(client)
+    finish_sync = reflector._finish_sync
 
-    def explode() -> None:
+    async def explode(version: str, seen: set[Any]) -> None:
+        await finish_sync(version, seen)
         if next(failing):
             raise RuntimeError("bug")
 
-    reflector = make_reflector(client, on_sync=explode)
+    monkeypatch.setattr(reflector, "_finish_sync", explode)
 
     async with running(reflector.run()):
         await eventually(lambda: reflector.counters.syncs == 2 and isinstance(reflector.state, Watching))

@@ -29,7 +29,7 @@ from kqueue.state.holding import Holding
 from kqueue.state.quarantine import Quarantine
 from kqueue.state.queue_policy import POLICIES
 from kqueue.state.queues import Queues
-from kqueue.state.wake_up import Haste, Source, WakeUp
+from kqueue.state.wake_up import Haste, WakeUp, WakeUpSource
 
 _log = structlog.get_logger(__name__)
 
@@ -194,7 +194,7 @@ class Intake:
         queue = self._queues.cluster_queue_of(f"{obj.metadata.namespace}/{obj.spec.queue_name}") or ""
         now = self._clock.now()
         self._quarantine.strike(key, obj, error, doing="taking it in", queue=queue, now=now, for_good=True)
-        self._publish(WakeUp(source=Source.WORKLOAD))
+        self._publish(WakeUp(source=WakeUpSource.WORKLOAD))
 
     def _take_in(self, key: str, old: wire.Workload | None, new: wire.Workload | None) -> None:
         seen = new if new is not None else old
@@ -211,11 +211,11 @@ class Intake:
         if gave_back or _shrank(held, holding) or _weighs_another(held, holding):
             self._help_others(seen, held)
         if self._waits_for_ready and _is_ready(holding) and not _is_ready(held):
-            self._publish(WakeUp(source=Source.WORKLOAD))
+            self._publish(WakeUp(source=WakeUpSource.WORKLOAD))
         if not model.is_queueable(new):
             if self._queues.is_known(key):
                 self._queues.delete(key)
-                self._publish(WakeUp(source=Source.WORKLOAD))  # room kept for the workload is free
+                self._publish(WakeUp(source=WakeUpSource.WORKLOAD))  # room kept for the workload is free
         elif holding is None and key not in self._quarantine:
             self._queues.push(self._quarantine.delayed(self._cache.requests.pending(new, self._order)))
 
@@ -233,12 +233,12 @@ class Intake:
             trees.add(held.queue)
             pod_sets = held.admission.pod_sets
             flavors = frozenset(f for p in pod_sets if p.topology is not None for f in p.flavors.values())
-        self._publish(WakeUp(source=Source.WORKLOAD, trees_of=frozenset(trees), nodes_of=flavors))
+        self._publish(WakeUp(source=WakeUpSource.WORKLOAD, trees_of=frozenset(trees), nodes_of=flavors))
 
     def on_claim_ended(self, claim: Claim) -> None:
         """A preemptor is in, or does not come any more: whoever left for it may return, and what it kept is free."""
         trees = frozenset({claim.queue, *(queue for queue, _key in claim.victims.values())})
-        self._publish(WakeUp(source=Source.CLAIM, trees_of=trees, nodes_of=frozenset(claim.domains)))
+        self._publish(WakeUp(source=WakeUpSource.CLAIM, trees_of=trees, nodes_of=frozenset(claim.domains)))
 
     # --- queues ------------------------------------------------------------------------------------------------
 
@@ -248,7 +248,7 @@ class Intake:
         assert seen is not None
         name = seen.metadata.name
         changed = old is None or new is None or not model.same_queue(old, new)
-        wake_up = WakeUp(source=Source.CLUSTER_QUEUE, trees_of=frozenset({name}))
+        wake_up = WakeUp(source=WakeUpSource.CLUSTER_QUEUE, trees_of=frozenset({name}))
         if changed:
             self._publish(wake_up)
         self._cache.quota.on_cluster_queue(name, new)
@@ -269,7 +269,7 @@ class Intake:
         name = seen.metadata.name
         if old is not None and new is not None and old.spec == new.spec:
             return  # its share was written
-        wake_up = WakeUp(source=Source.COHORT, cohorts=frozenset({name}))
+        wake_up = WakeUp(source=WakeUpSource.COHORT, cohorts=frozenset({name}))
         self._publish(wake_up)
         self._cache.quota.on_cohort(name, new)
         self._publish(wake_up)
@@ -293,7 +293,7 @@ class Intake:
         name = seen.metadata.name
         self._cache.on_flavor(name, new)
         if old is None or new is None or old.spec != new.spec:
-            self._publish(WakeUp(source=Source.FLAVOR, flavors=frozenset({name})))
+            self._publish(WakeUp(source=WakeUpSource.FLAVOR, flavors=frozenset({name})))
 
     def on_topology(self, old: wire.Topology | None, new: wire.Topology | None) -> None:
         """Created, changed or gone."""
@@ -302,19 +302,19 @@ class Intake:
         name = seen.metadata.name
         self._cache.quota.on_topology(name, new)
         flavors = frozenset(self._cache.quota.flavors_of_topology(name))
-        self._publish(WakeUp(source=Source.TOPOLOGY, flavors=flavors))
+        self._publish(WakeUp(source=WakeUpSource.TOPOLOGY, flavors=flavors))
 
     def on_check(self, old: wire.AdmissionCheck | None, new: wire.AdmissionCheck | None) -> None:
         """Created, changed or gone: queues may become active."""
         seen = new if new is not None else old
         assert seen is not None
         self._cache.quota.on_check(seen.metadata.name, new)
-        self._publish(WakeUp(source=Source.CHECK, everywhere=True))
+        self._publish(WakeUp(source=WakeUpSource.CHECK, everywhere=True))
 
     def on_namespace(self, old: wire_core.Namespace | None, new: wire_core.Namespace | None) -> None:
         """Appeared or changed its labels: queues may select it now."""
         if new is not None and (old is None or old.metadata.labels != new.metadata.labels):
-            self._publish(WakeUp(source=Source.NAMESPACE, everywhere=True))
+            self._publish(WakeUp(source=WakeUpSource.NAMESPACE, everywhere=True))
 
     # --- nodes and foreign pods --------------------------------------------------------------------------------
 
@@ -325,7 +325,7 @@ class Intake:
         before = self._cache.ledger.flavors_of(seen.name)
         if self._cache.on_node(seen.name, new):
             flavors = frozenset({*before, *self._cache.ledger.flavors_of(seen.name)})
-            self._publish(WakeUp(source=Source.NODE, flavors=flavors))
+            self._publish(WakeUp(source=WakeUpSource.NODE, flavors=flavors))
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
         """A bound pod came, changed or left.  What a foreign one freed is looked at later: these come and go."""
@@ -336,7 +336,7 @@ class Intake:
             queue = self._cache.held.charged_pod(seen.key)
             self._freed_nodes.add(self._cache.held.on_pod(seen.key, after))
             if queue is not None and self._cache.held.charged_pod(seen.key) is None:
-                self._publish(WakeUp(source=Source.CHARGED_POD, trees_of=frozenset({queue})))
+                self._publish(WakeUp(source=WakeUpSource.CHARGED_POD, trees_of=frozenset({queue})))
 
     def charge_pod(self, pod: str, local_queue: str, amounts: Mapping[str, int] | None = None) -> None:
         """Charge a running pod (namespace/name) to the ClusterQueue of a LocalQueue until the pod has ended.
@@ -352,13 +352,13 @@ class Intake:
         """Charge a pod no longer."""
         queue = self._cache.held.release_pod(pod)
         if queue is not None:
-            self._publish(WakeUp(source=Source.CHARGED_POD, trees_of=frozenset({queue})))
+            self._publish(WakeUp(source=WakeUpSource.CHARGED_POD, trees_of=frozenset({queue})))
 
     # --- flushes -----------------------------------------------------------------------------------------------
 
     def retry_all(self) -> None:
         """Try all waiting workloads again: an audit has corrected the state on which they were tried."""
-        self._publish(WakeUp(source=Source.AUDIT, everywhere=True))
+        self._publish(WakeUp(source=WakeUpSource.AUDIT, everywhere=True))
 
     def _publish(self, wake_up: WakeUp) -> None:
         """Collect the ClusterQueues that a change can help, and wake the scheduling loop where the change is hasty."""
@@ -369,7 +369,7 @@ class Intake:
 
     def _drain(self, nodes: frozenset[str]) -> None:
         flavors = frozenset(f for node in nodes for f in self._cache.ledger.flavors_of(node))
-        self._publish(WakeUp(source=Source.FOREIGN_POD, flavors=flavors))
+        self._publish(WakeUp(source=WakeUpSource.FOREIGN_POD, flavors=flavors))
 
     def _flush_after(self) -> float:
         """Seconds until the next flush: some times as long as the tries took that there were since the last one."""

@@ -10,7 +10,7 @@ import structlog
 
 from kqueue.clock import Clock
 from kqueue.state.queues import Queues
-from kqueue.state.wake_up import Reach, Source, WakeUp
+from kqueue.state.wake_up import QueueLookup, WakeUp, WakeUpSource
 
 _log = structlog.get_logger(__name__)
 
@@ -21,8 +21,8 @@ _UNSOUND_FOR = timedelta(seconds=10)
 class Alarm:
     """One task that wakes the loop when the first of these times has come."""
 
-    def __init__(self, queues: Queues, *, reach: Reach, clock: Clock, wake: Callable[[], None]) -> None:
-        self._queues, self._reach, self._clock, self._wake = queues, reach, clock, wake
+    def __init__(self, queues: Queues, *, lookup: QueueLookup, clock: Clock, wake: Callable[[], None]) -> None:
+        self._queues, self._lookup, self._clock, self._wake = queues, lookup, clock, wake
         self._task: asyncio.Task[None] | None = None
         self._at = clock.now()
         self._held_up: set[str] = set()
@@ -86,8 +86,8 @@ class Alarm:
         self._held_up = set()
         self._paused = {queue: until for queue, until in self._paused.items() if until > now}
         self._resting = {queue: until for queue, until in self._resting.items() if until > now}
-        wake_up = WakeUp(source=Source.PAUSE, cluster_queues=frozenset(queues))
-        self._queues.flush(self._queues.helped_by(wake_up, self._reach))
+        wake_up = WakeUp(source=WakeUpSource.PAUSE, cluster_queues=frozenset(queues))
+        self._queues.flush(self._queues.helped_by(wake_up, self._lookup))
         if self._paused:
             self._task = None
             self.look_again(min(self._paused.values()))

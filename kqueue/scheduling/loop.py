@@ -83,7 +83,7 @@ class SchedulingLoop:
         self._context = Context(
             state=state, writer=writer, writes=self._writes, observer=observer, clock=clock, settings=settings
         )
-        self._alarm = Alarm(state.queues, reach=state.cache.quota, clock=clock, wake=self.wake)
+        self._alarm = Alarm(state.queues, lookup=state.cache.quota, clock=clock, wake=self.wake)
         self.planning = Planning(self._context, self._alarm)
         self._make_parts(lookups, turns or Turns(clock, lambda: self.quiet_for))
         self._cycle = CycleState(0, Stopwatch(clock.monotonic))

@@ -21,7 +21,7 @@ import structlog
 from kqueue.model.pending import NO_VERDICT, Pending, RequeueReason, Verdict
 from kqueue.state.queue_policy import SHAPE_WIDE, QueuePolicy
 from kqueue.state.waiting_queue import Rank, WaitingQueue, may_come_back
-from kqueue.state.wake_up import Reach, WakeUp
+from kqueue.state.wake_up import QueueLookup, WakeUp
 
 _log = structlog.get_logger(__name__)
 
@@ -230,17 +230,17 @@ class Queues:
     def _is_immediate(queue: WaitingQueue, reason: RequeueReason, *, has_more: bool) -> bool:
         return queue.policy.is_immediate(reason) or has_more or queue.flushed_at_pop >= queue.pops
 
-    def helped_by(self, wake_up: WakeUp, reach: Reach) -> frozenset[str]:
+    def helped_by(self, wake_up: WakeUp, lookup: QueueLookup) -> frozenset[str]:
         """Return the ClusterQueues whose parked workloads a change can help, as trees and flavors are at the moment.
 
         Changes of trees publish a wake-up before and one after the change.  Unknown names help no ClusterQueue.
         """
         helped = set(wake_up.cluster_queues)
         for names, queues_of in (
-            (wake_up.trees_of, reach.tree_of),
-            (wake_up.cohorts, reach.queues_in_cohort),
-            (wake_up.flavors, reach.queues_of_flavor),
-            (wake_up.nodes_of, reach.queues_beside),
+            (wake_up.trees_of, lookup.tree_of),
+            (wake_up.cohorts, lookup.queues_in_cohort),
+            (wake_up.flavors, lookup.queues_of_flavor),
+            (wake_up.nodes_of, lookup.queues_beside),
         ):
             for name in names:
                 helped.update(queues_of(name))

@@ -23,7 +23,7 @@ class Haste(Enum):
     """When the window for node events ends."""
 
 
-class Source(Enum):
+class WakeUpSource(Enum):
     """Kinds of changes."""
 
     WORKLOAD = auto()
@@ -47,19 +47,19 @@ class Source(Enum):
 
 
 _HASTE = {
-    Source.WORKLOAD: Haste.AT_ONCE,
-    Source.CLAIM: Haste.SOON,
-    Source.CLUSTER_QUEUE: Haste.AT_ONCE,
-    Source.COHORT: Haste.SOON,
-    Source.FLAVOR: Haste.AT_ONCE,
-    Source.TOPOLOGY: Haste.AT_ONCE,
-    Source.CHECK: Haste.SOON,
-    Source.NAMESPACE: Haste.SOON,
-    Source.NODE: Haste.WITH_NODES,
-    Source.FOREIGN_POD: Haste.SOON,
-    Source.CHARGED_POD: Haste.SOON,
-    Source.AUDIT: Haste.SOON,
-    Source.PAUSE: Haste.AT_ONCE,
+    WakeUpSource.WORKLOAD: Haste.AT_ONCE,
+    WakeUpSource.CLAIM: Haste.SOON,
+    WakeUpSource.CLUSTER_QUEUE: Haste.AT_ONCE,
+    WakeUpSource.COHORT: Haste.SOON,
+    WakeUpSource.FLAVOR: Haste.AT_ONCE,
+    WakeUpSource.TOPOLOGY: Haste.AT_ONCE,
+    WakeUpSource.CHECK: Haste.SOON,
+    WakeUpSource.NAMESPACE: Haste.SOON,
+    WakeUpSource.NODE: Haste.WITH_NODES,
+    WakeUpSource.FOREIGN_POD: Haste.SOON,
+    WakeUpSource.CHARGED_POD: Haste.SOON,
+    WakeUpSource.AUDIT: Haste.SOON,
+    WakeUpSource.PAUSE: Haste.AT_ONCE,
 }
 
 _NONE: frozenset[str] = frozenset()
@@ -79,7 +79,7 @@ class WakeUp:
         everywhere: the scope has every ClusterQueue.
     """
 
-    source: Source
+    source: WakeUpSource
     cluster_queues: frozenset[str] = _NONE
     trees_of: frozenset[str] = _NONE
     cohorts: frozenset[str] = _NONE
@@ -88,7 +88,7 @@ class WakeUp:
     everywhere: bool = False
 
 
-class Reach(Protocol):
+class QueueLookup(Protocol):
     """Which ClusterQueues share a tree, a flavor or nodes; `QuotaCache` answers from its state of the moment."""
 
     def tree_of(self, name: str, /) -> Collection[str]:

@@ -21,7 +21,7 @@ from kqueue.model import PodView
 from kqueue.model.pending import RequeueReason
 from kqueue.state.holding import Holding
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
-from kqueue.state.wake_up import Reach, Source, WakeUp
+from kqueue.state.wake_up import QueueLookup, WakeUp, WakeUpSource
 from tests.unit.controllers.builders import (
     JSON,
     World,
@@ -251,19 +251,19 @@ def charged_and_released(yard: Yard) -> None:
 @pytest.mark.parametrize(
     ("event", "after", "published"),
     [
-        pytest.param(lambda y: y.change("holder", finished(HELD)), 0.0, WakeUp(source=Source.WORKLOAD, trees_of=LEFT_TREE, nodes_of=RACKS), id="a workload has finished"),
-        pytest.param(lambda y: y.change("left", {"metadata": GATED}), 0.0, WakeUp(source=Source.WORKLOAD), id="a workload waits no longer"),
-        pytest.param(lambda y: y.intake.on_claim_ended(CLAIM), 0.0, WakeUp(source=Source.CLAIM, trees_of=frozenset({"lone", "right"}), nodes_of=RACKS), id="a claim has ended"),
-        pytest.param(lambda y: y.drop(CLUSTER_QUEUES, "left"), 0.0, WakeUp(source=Source.CLUSTER_QUEUE, trees_of=LEFT_TREE), id="a ClusterQueue is gone"),
-        pytest.param(lambda y: y.cohort(None, {}), 0.0, WakeUp(source=Source.COHORT, cohorts=frozenset({"all"})), id="a Cohort has come"),
-        pytest.param(lambda y: y.drop(RESOURCE_FLAVORS, "plain"), 0.0, WakeUp(source=Source.FLAVOR, flavors=PLAIN), id="a ResourceFlavor is gone"),
-        pytest.param(lambda y: y.put(TOPOLOGIES, {"metadata": {"name": "dc"}, "spec": {"levels": [{"nodeLabel": "rack"}]}}), 0.0, WakeUp(source=Source.TOPOLOGY, flavors=RACKS), id="a Topology has changed"),
-        pytest.param(lambda y: y.check(), 0.0, WakeUp(source=Source.CHECK, everywhere=True), id="an AdmissionCheck has come"),
-        pytest.param(lambda y: y.namespace({}, {"a": "b"}), 0.0, WakeUp(source=Source.NAMESPACE, everywhere=True), id="a Namespace has other labels"),
-        pytest.param(lambda y: y.intake.on_node(None, make_facts("h2")), 0.0, WakeUp(source=Source.NODE, flavors=RACKS), id="a Node has come"),
-        pytest.param(lambda y: (y.intake.on_pod(None, make_view()), y.intake.on_pod(make_view(), None)), 10.0, WakeUp(source=Source.FOREIGN_POD, flavors=RACKS), id="a foreign pod has left"),
-        pytest.param(charged_and_released, 0.0, WakeUp(source=Source.CHARGED_POD, trees_of=LEFT_TREE), id="a pod is charged no longer"),
-        pytest.param(lambda y: y.intake.retry_all(), 0.0, WakeUp(source=Source.AUDIT, everywhere=True), id="an audit has corrected the state"),
+        pytest.param(lambda y: y.change("holder", finished(HELD)), 0.0, WakeUp(source=WakeUpSource.WORKLOAD, trees_of=LEFT_TREE, nodes_of=RACKS), id="a workload has finished"),
+        pytest.param(lambda y: y.change("left", {"metadata": GATED}), 0.0, WakeUp(source=WakeUpSource.WORKLOAD), id="a workload waits no longer"),
+        pytest.param(lambda y: y.intake.on_claim_ended(CLAIM), 0.0, WakeUp(source=WakeUpSource.CLAIM, trees_of=frozenset({"lone", "right"}), nodes_of=RACKS), id="a claim has ended"),
+        pytest.param(lambda y: y.drop(CLUSTER_QUEUES, "left"), 0.0, WakeUp(source=WakeUpSource.CLUSTER_QUEUE, trees_of=LEFT_TREE), id="a ClusterQueue is gone"),
+        pytest.param(lambda y: y.cohort(None, {}), 0.0, WakeUp(source=WakeUpSource.COHORT, cohorts=frozenset({"all"})), id="a Cohort has come"),
+        pytest.param(lambda y: y.drop(RESOURCE_FLAVORS, "plain"), 0.0, WakeUp(source=WakeUpSource.FLAVOR, flavors=PLAIN), id="a ResourceFlavor is gone"),
+        pytest.param(lambda y: y.put(TOPOLOGIES, {"metadata": {"name": "dc"}, "spec": {"levels": [{"nodeLabel": "rack"}]}}), 0.0, WakeUp(source=WakeUpSource.TOPOLOGY, flavors=RACKS), id="a Topology has changed"),
+        pytest.param(lambda y: y.check(), 0.0, WakeUp(source=WakeUpSource.CHECK, everywhere=True), id="an AdmissionCheck has come"),
+        pytest.param(lambda y: y.namespace({}, {"a": "b"}), 0.0, WakeUp(source=WakeUpSource.NAMESPACE, everywhere=True), id="a Namespace has other labels"),
+        pytest.param(lambda y: y.intake.on_node(None, make_facts("h2")), 0.0, WakeUp(source=WakeUpSource.NODE, flavors=RACKS), id="a Node has come"),
+        pytest.param(lambda y: (y.intake.on_pod(None, make_view()), y.intake.on_pod(make_view(), None)), 10.0, WakeUp(source=WakeUpSource.FOREIGN_POD, flavors=RACKS), id="a foreign pod has left"),
+        pytest.param(charged_and_released, 0.0, WakeUp(source=WakeUpSource.CHARGED_POD, trees_of=LEFT_TREE), id="a pod is charged no longer"),
+        pytest.param(lambda y: y.intake.retry_all(), 0.0, WakeUp(source=WakeUpSource.AUDIT, everywhere=True), id="an audit has corrected the state"),
     ],
 )  # fmt: skip
 async def test_each_source_publishes_its_wake_up(
@@ -274,9 +274,9 @@ async def test_each_source_publishes_its_wake_up(
     seen: list[WakeUp] = []
     interpret = yard.queues.helped_by
 
-    def helped_by(wake_up: WakeUp, reach: Reach) -> frozenset[str]:
+    def helped_by(wake_up: WakeUp, lookup: QueueLookup) -> frozenset[str]:
         seen.append(wake_up)
-        return interpret(wake_up, reach)
+        return interpret(wake_up, lookup)
 
     monkeypatch.setattr(yard.queues, "helped_by", helped_by)
     event(yard)

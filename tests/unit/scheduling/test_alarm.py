@@ -9,7 +9,7 @@ import pytest
 from kqueue.clock import FakeClock
 from kqueue.scheduling.alarm import Alarm
 from kqueue.state.quota_cache import QuotaCache
-from kqueue.state.wake_up import Reach, Source, WakeUp
+from kqueue.state.wake_up import QueueLookup, WakeUp, WakeUpSource
 from tests.unit.controllers.builders import World
 
 
@@ -18,18 +18,18 @@ async def test_the_end_of_a_pause_wakes_the_paused_cluster_queues_alone(monkeypa
     world, seen, wakes = World(), list[WakeUp](), list[int]()
     clock: FakeClock = world.clock
 
-    def helped_by(wake_up: WakeUp, reach: Reach) -> frozenset[str]:
-        assert isinstance(reach, QuotaCache)
+    def helped_by(wake_up: WakeUp, lookup: QueueLookup) -> frozenset[str]:
+        assert isinstance(lookup, QuotaCache)
         seen.append(wake_up)
         return frozenset()
 
     monkeypatch.setattr(world.queues, "helped_by", helped_by)
-    alarm = Alarm(world.queues, reach=world.cache.quota, clock=clock, wake=lambda: wakes.append(1))
+    alarm = Alarm(world.queues, lookup=world.cache.quota, clock=clock, wake=lambda: wakes.append(1))
     alarm.pause("left", clock.now() + timedelta(seconds=5))
     alarm.pause("later", clock.now() + timedelta(seconds=9))
     await clock.advance(5)
 
-    assert seen == [WakeUp(source=Source.PAUSE, cluster_queues=frozenset({"left"}))]
+    assert seen == [WakeUp(source=WakeUpSource.PAUSE, cluster_queues=frozenset({"left"}))]
     assert wakes == [1]
     await alarm.stop()
     await world.close()

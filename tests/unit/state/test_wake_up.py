@@ -8,41 +8,41 @@ import pytest
 
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
 from kqueue.state.queues import Queues
-from kqueue.state.wake_up import Haste, Source, WakeUp
+from kqueue.state.wake_up import Haste, WakeUp, WakeUpSource
 
 
 class Neighbours:
     """Cohort `all` has `a` and `b`; flavor `f` is listed by `a`, and `twin` with the same nodes by `c`."""
 
     def tree_of(self, name: str) -> list[str]:
-        """See `Reach`."""
+        """See `QueueLookup`."""
         return {"a": ["a", "b"], "b": ["a", "b"], "c": ["c"]}.get(name, [])
 
     def queues_in_cohort(self, cohort: str) -> list[str]:
-        """See `Reach`."""
+        """See `QueueLookup`."""
         return ["a", "b"] if cohort == "all" else []
 
     def queues_of_flavor(self, flavor: str) -> list[str]:
-        """See `Reach`."""
+        """See `QueueLookup`."""
         return {"f": ["a"], "twin": ["c"]}.get(flavor, [])
 
     def queues_beside(self, flavor: str) -> set[str]:
-        """See `Reach`."""
+        """See `QueueLookup`."""
         return {"a", "c"} if flavor in ("f", "twin") else set()
 
 
 @pytest.mark.parametrize(
     ("wake_up", "helped"),
     [
-        pytest.param(WakeUp(source=Source.WORKLOAD), set(), id="a change without a scope helps no parked workload"),
-        pytest.param(WakeUp(source=Source.WORKLOAD, cluster_queues=frozenset({"a"})), {"a"}, id="a ClusterQueue alone"),
-        pytest.param(WakeUp(source=Source.WORKLOAD, trees_of=frozenset({"a"})), {"a", "b"}, id="the tree of a ClusterQueue"),
-        pytest.param(WakeUp(source=Source.WORKLOAD, cohorts=frozenset({"all"})), {"a", "b"}, id="the tree of a cohort"),
-        pytest.param(WakeUp(source=Source.WORKLOAD, flavors=frozenset({"twin"})), {"c"}, id="ClusterQueues with a flavor"),
-        pytest.param(WakeUp(source=Source.WORKLOAD, nodes_of=frozenset({"f"})), {"a", "c"}, id="ClusterQueues with a flavor on the same nodes"),
-        pytest.param(WakeUp(source=Source.WORKLOAD, everywhere=True), {"a", "b", "c", "d"}, id="every ClusterQueue"),
-        pytest.param(WakeUp(source=Source.WORKLOAD, trees_of=frozenset({"a"}), flavors=frozenset({"twin"})), {"a", "b", "c"}, id="the union of all fields"),
-        pytest.param(WakeUp(source=Source.WORKLOAD, trees_of=frozenset({"x"}), cohorts=frozenset({"x"}), flavors=frozenset({"x"}), nodes_of=frozenset({"x"})), set(), id="unknown names"),
+        pytest.param(WakeUp(source=WakeUpSource.WORKLOAD), set(), id="a change without a scope helps no parked workload"),
+        pytest.param(WakeUp(source=WakeUpSource.WORKLOAD, cluster_queues=frozenset({"a"})), {"a"}, id="a ClusterQueue alone"),
+        pytest.param(WakeUp(source=WakeUpSource.WORKLOAD, trees_of=frozenset({"a"})), {"a", "b"}, id="the tree of a ClusterQueue"),
+        pytest.param(WakeUp(source=WakeUpSource.WORKLOAD, cohorts=frozenset({"all"})), {"a", "b"}, id="the tree of a cohort"),
+        pytest.param(WakeUp(source=WakeUpSource.WORKLOAD, flavors=frozenset({"twin"})), {"c"}, id="ClusterQueues with a flavor"),
+        pytest.param(WakeUp(source=WakeUpSource.WORKLOAD, nodes_of=frozenset({"f"})), {"a", "c"}, id="ClusterQueues with a flavor on the same nodes"),
+        pytest.param(WakeUp(source=WakeUpSource.WORKLOAD, everywhere=True), {"a", "b", "c", "d"}, id="every ClusterQueue"),
+        pytest.param(WakeUp(source=WakeUpSource.WORKLOAD, trees_of=frozenset({"a"}), flavors=frozenset({"twin"})), {"a", "b", "c"}, id="the union of all fields"),
+        pytest.param(WakeUp(source=WakeUpSource.WORKLOAD, trees_of=frozenset({"x"}), cohorts=frozenset({"x"}), flavors=frozenset({"x"}), nodes_of=frozenset({"x"})), set(), id="unknown names"),
     ],
 )  # fmt: skip
 def test_a_scope_becomes_names_of_cluster_queues(wake_up: WakeUp, helped: set[str]) -> None:
@@ -54,4 +54,4 @@ def test_a_scope_becomes_names_of_cluster_queues(wake_up: WakeUp, helped: set[st
 
 
 def test_every_source_says_when_workloads_are_tried_again() -> None:
-    assert all(isinstance(source.haste, Haste) for source in Source)
+    assert all(isinstance(source.haste, Haste) for source in WakeUpSource)

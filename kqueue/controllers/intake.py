@@ -21,6 +21,7 @@ from kqueue.clock import Clock
 from kqueue.core import quota
 from kqueue.core.topology import NodeFacts
 from kqueue.core.workload import Admission, Claim
+from kqueue.isolation import isolated_logged
 from kqueue.model import DEFAULT_ORDER, PodView, QueueOrder
 from kqueue.model.pending import Pending, Verdict
 from kqueue.state.cache import Cache
@@ -71,10 +72,8 @@ class Window:
 
     def _hand_over(self) -> None:
         names, self._names = frozenset(self._names), set()
-        try:
+        with isolated_logged(_log, "what was collected could not be handled", names=len(names)):
             self._act(names)
-        except Exception:  # noqa: BLE001 - a bug must not cost those their turn who come with the next window
-            _log.exception("what was collected could not be handled", names=len(names))
 
     async def close(self) -> None:
         """Drop what is collected."""

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from kqueue.clock import Clock
+from kqueue.isolation import isolated_logged
 from kqueue.state.queues import Queues
 from kqueue.state.wake_up import QueueLookup, WakeUp, WakeUpSource
 
@@ -74,10 +75,8 @@ class Alarm:
 
     async def _ring(self, at: datetime) -> None:
         await self._clock.sleep(max(0.0, (at - self._clock.now()).total_seconds()))
-        try:
+        with isolated_logged(_log, "workloads that were set aside for a while could not be brought back"):
             self._come_back()
-        except Exception:  # noqa: BLE001 - a bug here must not keep other workloads from being tried
-            _log.exception("workloads that were set aside for a while could not be brought back")
         self._wake()
 
     def _come_back(self) -> None:

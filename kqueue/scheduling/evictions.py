@@ -17,6 +17,7 @@ from kqueue.core.mention import Mention, mentioned, readers_of
 from kqueue.core.preemption import PreemptionReason, Target
 from kqueue.core.workload import Admitted
 from kqueue.errors import KqueueError
+from kqueue.isolation import isolated
 from kqueue.scheduling.context import Context
 from kqueue.state import status
 
@@ -111,13 +112,16 @@ class Evictions:
                 obj, reason=names.REASON_PREEMPTED, message=message, stamp=stamp, preempted=target.reason
             )
 
-        try:
-            written = await self._writes.write(victim.key, change)
-        except Exception as e:  # noqa: BLE001 - whatever it is, the victim is as before, and the other ones go on
-            bug = None if isinstance(e, KqueueError) else e
-            _log.warning("a preemption was not written", workload=victim.key, error=str(e), exc_info=bug)
+        def failed(error: Exception) -> None:
+            bug = None if isinstance(error, KqueueError) else error
+            _log.warning("a preemption was not written", workload=victim.key, error=str(error), exc_info=bug)
             self._not_evicted(target, preemptor)
             self._failed()
+
+        written = None
+        with isolated(failed) as write:
+            written = await self._writes.write(victim.key, change)
+        if write.error is not None:
             return
         if written is None:
             self._not_written(target, preemptor)

@@ -14,6 +14,7 @@ from cachetools import LRUCache
 
 from kqueue.core.decision import Wait
 from kqueue.core.workload import Claim, Head
+from kqueue.isolation import isolated
 from kqueue.model.pending import RequeueReason
 from kqueue.scheduling.alarm import Alarm
 from kqueue.scheduling.context import Context
@@ -68,16 +69,16 @@ class FaultIsolation:
 
         What was decided before it failed stands; heads that were not reached are in one of the halves.
         """
-        try:
+        with isolated() as whole:
             return await plan(heads)
-        except Exception as e:
-            self._planning.forget()
-            left = [head for head in heads if self._is_in_flight(head)]
-            if not left:
-                raise
-            if len(left) > 1:
-                _log.error("a plan failed as a whole, it is made in halves", heads=len(left), exc_info=e)
-            error = e
+        error = whole.error
+        assert error is not None, "the plan has ended by an error"
+        self._planning.forget()
+        left = [head for head in heads if self._is_in_flight(head)]
+        if not left:
+            raise error
+        if len(left) > 1:
+            _log.error("a plan failed as a whole, it is made in halves", heads=len(left), exc_info=error)
         if self._end_broken_claims(cycle):
             return await self.plan_in_parts(cycle, [head for head in left if self._is_in_flight(head)], plan)
         if len(left) == 1:
@@ -121,11 +122,10 @@ class FaultIsolation:
 
     def _holder_that_breaks(self, head: Head) -> str | None:
         """The one workload that runs (namespace/name) without which the head can be planned; None: there is none."""
-        try:
+        every: list[str] = []
+        with isolated():  # where no snapshot can be made, none of them is the cause
             views = self._cache.snapshot({head.queue}).admitted
             every = [key for queue in views for key in views[queue]]
-        except Exception:  # noqa: BLE001 - then it is none of them
-            return None
         if not every or self._breaks(head, frozenset()):
             return None
         suspects = every
@@ -136,16 +136,15 @@ class FaultIsolation:
 
     def _breaks(self, head: Head, seen: frozenset[str]) -> bool:
         """Whether planning the head alone fails, where of all that run only these are seen."""
-        try:
+        with isolated():
             snapshot = self._cache.snapshot({head.queue})
             admitted = {
                 queue: {key: view for key, view in views.items() if key in seen}
                 for queue, views in snapshot.admitted.items()
             }
             decided = list(self._planning.decisions(replace(snapshot, admitted=admitted), [head]))
-        except Exception:  # noqa: BLE001 - that is the question
-            return True
-        return any(isinstance(decision, Wait) and decision.error is not None for decision in decided)
+            return any(isinstance(decision, Wait) and decision.error is not None for decision in decided)
+        return True
 
     # --- a plan that fails on a claim, or on a ClusterQueue
 
@@ -162,9 +161,7 @@ class FaultIsolation:
 
     def _trouble_with(self, queues: Iterable[str], *claims: Claim) -> Exception | None:
         """Why no plan can be made of these, even without heads; None when one can."""
-        try:
+        with isolated() as trial:
             for _ in self._planning.decisions(self._cache.snapshot(queues, claims), []):
                 pass
-        except Exception as e:  # noqa: BLE001 - that is the question
-            return e
-        return None
+        return trial.error

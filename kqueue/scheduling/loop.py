@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import partial
 
 import structlog
 
@@ -20,6 +21,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.core.decision import Admit, Decision, Phase, Preempt
 from kqueue.core.workload import Head
+from kqueue.isolation import isolated
 from kqueue.model.pending import Pending, RequeueReason
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.turns import Turns
@@ -172,12 +174,14 @@ class SchedulingLoop:
         self._work.clear()
         self._goes_on = False
         begun, before = self._clock.monotonic(), self.cycles
-        try:
+        success = False
+        with isolated() as cycle:
             success = await self.cycle()
-        except Exception:  # noqa: BLE001 - a bug in one cycle must not end scheduling
+        if cycle.error is not None:
             failures += 1
             rest = min(_FAILURES_REST, _FAILURE_REST * 2.0 ** min(failures - 1, 20))
-            _log.exception("scheduling cycle failed, the next one goes on", failures=failures, seconds=rest)
+            failed = "scheduling cycle failed, the next one goes on"
+            _log.error(failed, failures=failures, seconds=rest, exc_info=cycle.error)
             self.wake()
             await self._clock.sleep(rest)
             return failures
@@ -258,13 +262,10 @@ class SchedulingLoop:
         heads: list[Head] = []
         now = self._clock.now()
         for queue, item in popped:
-            try:
+            with isolated(partial(self._faults.failed, cycle, item.key, doing="reading it")):
                 head = self._reader.read(cycle, queue, item, now)
-            except Exception as e:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
-                self._faults.failed(cycle, item.key, e, doing="reading it")
-                continue
-            if head is not None:
-                heads.append(head)
+                if head is not None:
+                    heads.append(head)
         return heads
 
     async def _plan(self, cycle: CycleState, heads: list[Head], damaged: list[DamagedWorkload]) -> bool:
@@ -276,10 +277,9 @@ class SchedulingLoop:
             since = await self._give_way(cycle, since)
         for decision in self.planning.decisions(snapshot, heads, cycle.watch):
             cycle.watch.enter(Phase.APPLY)
-            try:
+            doing = "carrying out what was decided on it"
+            with isolated(partial(self._faults.failed, cycle, decision.head.key, doing=doing)):
                 success |= self._apply(cycle, decision)
-            except Exception as e:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
-                self._faults.failed(cycle, decision.head.key, e, doing="carrying out what was decided on it")
             since = await self._give_way(cycle, since)
         return success
 

@@ -14,6 +14,7 @@ from kqueue.core.plan_cache import PlanCache
 from kqueue.core.preemption import Rules
 from kqueue.core.workload import Claim, Head, Snapshot
 from kqueue.errors import InvalidObjectError
+from kqueue.isolation import isolated_logged
 from kqueue.scheduling.alarm import Alarm
 from kqueue.scheduling.context import Context
 from kqueue.scheduling.stopwatch import Stopwatch
@@ -99,11 +100,10 @@ class Planning:
 
     def still_waits(self, claim: Claim) -> bool:
         """Whether a preemptor may still get what is kept for it."""
-        try:
+        unknown = "whether room is still kept for a workload is unknown, so it is not"
+        with isolated_logged(_log, unknown, workload=claim.key):
             return self._still_waits(claim)
-        except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
-            _log.exception("whether room is still kept for a workload is unknown, so it is not", workload=claim.key)
-            return False
+        return False
 
     def _still_waits(self, claim: Claim) -> bool:
         obj = self._context.writer.newest(claim.key)

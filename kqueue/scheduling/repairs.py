@@ -17,6 +17,7 @@ from kqueue.core.topology import stands_on
 from kqueue.core.topology.request import DEFAULT_PROFILE
 from kqueue.core.workload import Damaged, Snapshot
 from kqueue.errors import KqueueError
+from kqueue.isolation import isolated
 from kqueue.scheduling.context import Context
 from kqueue.state import failures, host_status, status
 from kqueue.state.charge import Charge
@@ -58,15 +59,12 @@ class Repairs:
         """Workloads that are due for their second pass and still need it."""
         found: list[DamagedWorkload] = []
         for key in self._second_pass.take():
-            try:
+            with isolated(partial(self._look_later, key)):
                 lost = self._damaged(key)
-            except Exception as e:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
-                self._look_later(key, e)
-                continue
-            if lost is None:
-                self._second_pass.drop(key)
-            else:
-                found.append(lost)
+                if lost is None:
+                    self._second_pass.drop(key)
+                else:
+                    found.append(lost)
         return found
 
     def _damaged(self, key: str) -> DamagedWorkload | None:
@@ -96,7 +94,7 @@ class Repairs:
     def replace_hosts(self, snapshot: Snapshot, lost: DamagedWorkload) -> bool:
         """Find other hosts and begin to write them; True when they were found."""
         key = lost.damaged.key
-        try:
+        with isolated(partial(self._look_later, key)):
             keeps = self._skips_pod_owned and model.is_owned_by_one_pod(lost.obj)
             found = HostsReplaced(lost.damaged, {}) if keeps else replace_hosts(snapshot, lost.damaged)
             if isinstance(found, HostsNotReplaced):
@@ -110,10 +108,8 @@ class Repairs:
             with charge or nullcontext():
                 work = self._write_hosts(lost, found, charge)
                 self._writes.spawn(work, ended=partial(self._settle, key, charge))
-        except Exception as e:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
-            self._look_later(key, e)
-            return False
-        return True
+            return True
+        return False
 
     async def _write_hosts(self, lost: DamagedWorkload, found: HostsReplaced, charge: Charge | None) -> None:
         """Write what was found for the workload as it was then."""

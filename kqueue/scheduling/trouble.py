@@ -15,6 +15,7 @@ from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.errors import KqueueError
+from kqueue.isolation import isolated_logged
 from kqueue.kube.timetable import Timetable
 from kqueue.scheduling.context import Context
 from kqueue.state import status
@@ -44,10 +45,9 @@ class Trouble:
     def failed(self, key: str, error: Exception, *, doing: str) -> None:
         """Scheduling a workload (namespace/name) failed while `doing` something, such as "planning it"."""
         _log.error("scheduling failed on a bug", workload=key, doing=doing, exc_info=error)
-        try:
+        # When this fails, the workload has left its queue, so it stops no other workload.
+        with isolated_logged(_log, "a workload that breaks scheduling could not be set aside", workload=key):
             self._failed(key, error, doing)
-        except Exception:  # noqa: BLE001 - it has left its queue, so it stops nobody
-            _log.exception("a workload that breaks scheduling could not be set aside", workload=key)
 
     def _failed(self, key: str, error: Exception, doing: str) -> None:
         self._queues.delete(key)
@@ -60,13 +60,12 @@ class Trouble:
         if self._quarantine.strike(key, obj, error, doing=doing, queue=queue, now=now) is not None:
             self.tell()
             return
-        try:
+        with isolated_logged(_log, "a workload that was set aside cannot be queued again", workload=key) as queued:
             if model.is_queueable(obj) and self._cache.held.holding(key) is None:
                 self._queues.push(self._quarantine.delayed(self._cache.requests.pending(obj, self._order)))
                 self._paused(queue, now + SET_ASIDE)
-        except Exception as e:  # noqa: BLE001 - nothing would ever try it
-            _log.exception("a workload that was set aside cannot be queued again", workload=key)
-            self._quarantine.strike(key, obj, e, doing="taking it in", queue=queue, now=now, for_good=True)
+        if queued.error is not None:  # nothing would try the workload again, so it must say why it waits
+            self._quarantine.strike(key, obj, queued.error, doing="taking it in", queue=queue, now=now, for_good=True)
             self.tell()
 
     # --- telling

@@ -26,6 +26,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.core.value import value
 from kqueue.core.workload import PodSet
+from kqueue.isolation import isolated_logged
 from kqueue.kube.timetable import Timetable
 from kqueue.runtime.deadline import within
 from kqueue.runtime.lane import Lane
@@ -220,12 +221,11 @@ class Waits:
 
     async def _write_one(self, key: str) -> None:
         try:
-            await self._write_newest(key)
+            with isolated_logged(_log, "the reason for waiting could not be told on a bug", workload=key):
+                await self._write_newest(key)
         except asyncio.CancelledError:
             self._line.append(key)
             raise
-        except Exception:  # noqa: BLE001 - the boundary that keeps one workload from silencing the others
-            _log.exception("the reason for waiting could not be told on a bug", workload=key)
         del self._untold[key]
 
     async def _write_newest(self, key: str) -> None:

@@ -17,6 +17,7 @@ import structlog
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.errors import KqueueError
+from kqueue.isolation import isolated_logged
 from kqueue.runtime.deadline import within
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.status_writer import StatusWriter
@@ -116,12 +117,11 @@ class Writes:
     def _done(self, ended: Ended | None, task: asyncio.Task[None]) -> None:
         error: BaseException | None = asyncio.CancelledError() if task.cancelled() else task.exception()
         try:
-            if ended is not None:
-                ended(error)
-            elif error is not None and not task.cancelled():
-                _log.error("a status write failed on a bug", exc_info=error)
-        except Exception:  # noqa: BLE001 - the boundary that keeps one write from stopping the others
-            _log.exception("a status write could not be settled on a bug")
+            with isolated_logged(_log, "a status write could not be settled on a bug"):
+                if ended is not None:
+                    ended(error)
+                elif error is not None and not task.cancelled():
+                    _log.error("a status write failed on a bug", exc_info=error)
         finally:
             self._tasks.discard(task)
             if not self._tasks:

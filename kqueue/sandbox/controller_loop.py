@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import structlog
 
 from kqueue.clock import Clock
 from kqueue.errors import ConflictError
+from kqueue.isolation import isolated
 from kqueue.kube.timetable import Timetable
 
 Reconcile = Callable[[str], Awaitable[float | None]]
@@ -79,17 +81,17 @@ class ControllerLoop:
             await asyncio.sleep(0)  # a server in the same process answers without waiting: let others have a turn
 
     async def _step(self, key: str) -> None:
-        try:
+        with isolated(partial(self._try_again, key)):
             later = await self._reconcile(key)
-        except Exception as error:  # noqa: BLE001 - the boundary that keeps one broken object from stopping the rest
-            failures = self._failures[key] = self._failures.get(key, 0) + 1
-            pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 16), _LONGEST_PAUSE_SECONDS)
-            if not isinstance(error, ConflictError):
-                log.warning(
-                    "simulated controller failed", controller=self.name, key=key, error=str(error), retry_seconds=pause
-                )
-            self.add_after(key, 0 if failures == 1 and isinstance(error, ConflictError) else pause)
-            return
-        self._failures.pop(key, None)
-        if later is not None:
-            self.add_after(key, later)
+            self._failures.pop(key, None)
+            if later is not None:
+                self.add_after(key, later)
+
+    def _try_again(self, key: str, error: Exception) -> None:
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 16), _LONGEST_PAUSE_SECONDS)
+        if not isinstance(error, ConflictError):
+            log.warning(
+                "simulated controller failed", controller=self.name, key=key, error=str(error), retry_seconds=pause
+            )
+        self.add_after(key, 0 if failures == 1 and isinstance(error, ConflictError) else pause)

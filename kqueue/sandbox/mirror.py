@@ -10,6 +10,7 @@ import structlog
 
 from kqueue.clock import Clock
 from kqueue.errors import ApiError
+from kqueue.isolation import isolated_logged
 from kqueue.sandbox.api import Api, EventType, Object, Resource
 from kqueue.sandbox.json_object import key_of, uid_of, version_of
 
@@ -145,7 +146,6 @@ class Mirror:
             if after is not None and new is not None:
                 groups.setdefault(after, {})[key] = new
         for handler in self._handlers:
-            try:
+            failed = "simulated controller cannot read an object"
+            with isolated_logged(log, failed, resource=self.resource.plural, key=key):
                 handler(old, new)
-            except Exception:  # the boundary that keeps one strange object from stopping the simulated cluster
-                log.exception("simulated controller cannot read an object", resource=self.resource.plural, key=key)

@@ -15,6 +15,7 @@ import structlog
 from aiohttp import ClientConnectionResetError, web
 
 from kqueue.errors import ApiError, ConfigError
+from kqueue.isolation import isolated
 from kqueue.sandbox import (
     access,
     body,
@@ -112,6 +113,11 @@ class ApiServer:
     # --- one request ------------------------------------------------------------------------------------------------
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        with isolated(partial(_log_unless_cut, request)) as answer:
+            return await self._answer_or_refuse(request)
+        return _failed(failure.internal(repr(answer.error)))
+
+    async def _answer_or_refuse(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
             return await self._answer(request)
         except failure.UnknownPathError as error:
@@ -123,11 +129,6 @@ class ApiServer:
             return _failed(error)
         except RecursionError:
             return _failed(failure.bad_request("the body is nested too deeply"))
-        except (ClientConnectionResetError, ConnectionResetError):
-            raise
-        except Exception as error:  # the boundary: one broken request must not take the server with it
-            log.exception("request failed", method=request.method, path=request.path)
-            return _failed(failure.internal(repr(error)))
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if self._token is not None and not self._knows(request):
@@ -515,3 +516,10 @@ def _no_listening(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"port {port} on {host} is taken: stop what listens there, choose another port, or 0 for a free one"
     return f"cannot listen on {host} port {port}: {error.strerror or error}; choose an address of this machine"
+
+
+def _log_unless_cut(request: web.BaseRequest, error: Exception) -> None:
+    """Log a bug; let the end of a connection go on, as nobody reads an answer there."""
+    if isinstance(error, ConnectionResetError):
+        raise error
+    log.error("request failed", method=request.method, path=request.path, exc_info=error)

@@ -14,6 +14,7 @@ import structlog
 
 from kqueue.clock import Clock
 from kqueue.errors import ApiError, ConflictError, KqueueError, TerminalError
+from kqueue.isolation import isolated, isolated_logged
 from kqueue.runtime.deadline import cancel_and_wait, within
 from kqueue.runtime.supervision import guarded
 from kqueue.runtime.workqueue import Rank, WorkQueue
@@ -133,11 +134,10 @@ class Controller:
 
     def _rank(self, key: str) -> Rank:
         """The rank of a key; on a bug it is that of keys without one, so that the key is not lost."""
-        try:
-            return self._rank_of(key) if self._rank_of is not None else Rank.START
-        except Exception:  # noqa: BLE001 - the boundary that keeps one object's trouble from all others
-            _log.exception("the rank of a key could not be told on a bug", controller=self.name, key=key)
-            return Rank.START
+        if self._rank_of is not None:
+            with isolated_logged(_log, "the rank of a key could not be told on a bug", controller=self.name, key=key):
+                return self._rank_of(key)
+        return Rank.START
 
     async def run(self) -> None:
         """Work until `stop` has drained the queue, or until cancelled."""
@@ -204,6 +204,11 @@ class Controller:
                 guarded("counting a reconcile", partial(self.on_reconcile, record))
 
     async def _reconcile_one(self, key: str) -> Outcome:
+        with isolated(partial(self._retry_after_failure, key)):
+            return await self._reconcile_unless_stale(key)
+        return Outcome.FAILED
+
+    async def _reconcile_unless_stale(self, key: str) -> Outcome:
         try:
             result = await within(self._clock, self._settings.timeout, self._reconcile(key))
         except TerminalError as e:
@@ -214,9 +219,6 @@ class Controller:
             self.queue.retry(key, cap=self._settings.conflict_retry_max)
             _log.debug("reconcile met a newer object", controller=self.name, key=key, error=str(e))
             return Outcome.CONFLICT
-        except Exception as e:  # noqa: BLE001 - the boundary that keeps one object's trouble from all others
-            self._retry_after_failure(key, e)
-            return Outcome.FAILED
         self.queue.forget(key)
         if result.requeue_after is None:
             return Outcome.DONE

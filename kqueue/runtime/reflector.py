@@ -43,6 +43,7 @@ from kqueue.errors import (
     UnauthorizedError,
     UnreachableError,
 )
+from kqueue.isolation import isolated
 from kqueue.runtime.backoff import Backoff
 from kqueue.runtime.client import Client
 from kqueue.runtime.frame import Bookmark, Change, EventType, FrameDecoder, KubernetesObject, Unreadable
@@ -274,15 +275,18 @@ class Reflector(Generic[T, V]):
 
     async def step(self) -> None:
         """Do what the present state asks for and go to the next."""
-        try:
-            self.state = await self._next(self.state)
-        except KqueueError as e:
-            self.state = self._after_failure(self.state, e)
-        except Exception:  # noqa: BLE001 - a bug here must not leave the caches blind: start over, and say so
-            _log.exception("watch failed on a bug, it starts over", resource=str(self.resource))
-            self.counters.failures += 1
-            self._close_stream()
-            self.state = Pausing(self._backoff.next(), Empty())
+        with isolated(self._start_over):
+            try:
+                self.state = await self._next(self.state)
+            except KqueueError as e:
+                self.state = self._after_failure(self.state, e)
+
+    def _start_over(self, error: Exception) -> None:
+        """A bug must not leave the caches blind."""
+        _log.error("watch failed on a bug, it starts over", resource=str(self.resource), exc_info=error)
+        self.counters.failures += 1
+        self._close_stream()
+        self.state = Pausing(self._backoff.next(), Empty())
 
     async def _next(self, state: State) -> State:
         match state:
@@ -481,17 +485,20 @@ class Reflector(Generic[T, V]):
             return  # a sync that names what we have already
         self._versions[key] = version
         self._tombstones.pop(key, None)
-        try:
+        with isolated() as reading:
             if isinstance(event, Unreadable):
                 raise ValueError(event.problem)
             view = self._view(event.object)
-        except Exception as e:  # noqa: BLE001 - any object may be broken in any way; the others must go on
-            self.unreadable[key] = str(e) or type(e).__name__
-            _log.error("object cannot be read, its last readable state is kept",
-                       resource=str(self.resource), key=key, error=self.unreadable[key])  # fmt: skip
+        if reading.error is not None:
+            self._cannot_read(key, reading.error)
             return
         self.unreadable.pop(key, None)
         self.store.put(key, view)
+
+    def _cannot_read(self, key: ObjectKey, error: Exception) -> None:
+        self.unreadable[key] = str(error) or type(error).__name__
+        _log.error("object cannot be read, its last readable state is kept",
+                   resource=str(self.resource), key=key, error=self.unreadable[key])  # fmt: skip
 
     def _bury(self, key: ObjectKey, version: int) -> None:
         self._versions.pop(key, None)

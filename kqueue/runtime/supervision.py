@@ -8,6 +8,7 @@ from typing import Any
 import structlog
 
 from kqueue.clock import Clock
+from kqueue.isolation import isolated, isolated_logged
 
 _log = structlog.get_logger(__name__)
 
@@ -34,14 +35,15 @@ class Supervisor:
         pause = FIRST_PAUSE
         while True:
             started = self._clock.monotonic()
-            try:
+            with isolated() as run:
                 await part()
                 return
-            except Exception as e:  # noqa: BLE001 - the boundary that keeps one part from ending the process
-                if self._clock.monotonic() - started > _WELL_AFTER:
-                    pause = FIRST_PAUSE
-                self._down[name] = _reason(e)
-                _log.exception("a part failed on a bug, it is started again", part=name, seconds=pause)
+            assert run.error is not None, "the part has ended by an error"
+            if self._clock.monotonic() - started > _WELL_AFTER:
+                pause = FIRST_PAUSE
+            self._down[name] = _reason(run.error)
+            failed = "a part failed on a bug, it is started again"
+            _log.error(failed, part=name, seconds=pause, exc_info=run.error)
             try:
                 await self._clock.sleep(pause)
             finally:
@@ -51,10 +53,8 @@ class Supervisor:
 
 def guarded(what: str, act: Callable[[], object]) -> None:
     """Do something of which others do not hang; a bug in it is logged."""
-    try:
+    with isolated_logged(_log, "a step failed on a bug, the others go on", step=what):
         act()
-    except Exception:  # noqa: BLE001 - the boundary that keeps one part from stopping the others
-        _log.exception("a step failed on a bug, the others go on", step=what)
 
 
 def _reason(error: BaseException) -> str:

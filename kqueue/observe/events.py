@@ -17,12 +17,14 @@ import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, TypeVarTuple
 
 import structlog
 
 from kqueue.clock import Clock, utc_text
 from kqueue.errors import AlreadyExistsError, ApiError, ForbiddenError, InvalidError, NotFoundError
+from kqueue.isolation import isolated
 from kqueue.observe.event_queue import About, EventQueue, EventType, Rank, Series, rank_of
 
 _log = structlog.get_logger(__name__)
@@ -430,28 +432,31 @@ class EventRecorder:
         """Whether the write succeeded, after a few tries where trying again can help."""
         self._writing += 1
         try:
-            for remaining in reversed(range(_TRIES)):
-                try:
-                    await write(*arguments)
-                    return True
-                except AlreadyExistsError:
-                    return True  # it had arrived, but its answer had not; or it is told once and was
-                except (ForbiddenError, InvalidError, NotFoundError) as e:
-                    return self._give_up(series, e)
-                except ApiError as e:
-                    if not remaining:
-                        return self._give_up(series, e)
-                    await self._clock.sleep(e.retry_after or float(_TRIES - remaining))
-                except Exception as e:  # noqa: BLE001  (whatever the writer raises, the recorder goes on)
-                    return self._give_up(series, e)
+            with isolated(partial(self._give_up, series)):
+                return await self._written(write, *arguments)
+            return False
         finally:
             self._writing -= 1
+
+    async def _written(self, write: Callable[[*_Write], Awaitable[None]], *arguments: *_Write) -> bool:
+        """True once it is written; raises the error of the last try."""
+        for remaining in reversed(range(_TRIES)):
+            try:
+                await write(*arguments)
+                return True
+            except AlreadyExistsError:
+                return True  # it had arrived, but its answer had not; or it is told once and was
+            except (ForbiddenError, InvalidError, NotFoundError):
+                raise
+            except ApiError as e:
+                if not remaining:
+                    raise
+                await self._clock.sleep(e.retry_after or float(_TRIES - remaining))
         return False
 
-    def _give_up(self, series: Series, error: Exception) -> bool:
+    def _give_up(self, series: Series, error: Exception) -> None:
         self._forget(series)  # the next equal event makes a new object
         _log.debug("event not written", event_reason=series.reason, about=series.about[:4], error=str(error))
-        return False
 
 
 def _mark(about: About, note: str) -> str:

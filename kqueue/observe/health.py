@@ -14,6 +14,7 @@ from kqueue.clock import Clock, SystemClock
 from kqueue.config.address import Address, parse_address
 from kqueue.connections import Bounds, Connection, Connections, not_listening
 from kqueue.errors import ConfigError
+from kqueue.isolation import isolated, isolated_logged
 from kqueue.observe.exposition import CONTENT_TYPE
 from kqueue.observe.metrics import Metrics
 
@@ -57,10 +58,9 @@ class Checks:
 
 
 def _asked(check: Check) -> str | None:
-    try:
+    with isolated() as asked:  # a broken check means "not ready", never a broken server
         return check()
-    except Exception as e:  # noqa: BLE001  (a broken check means "not ready", never a broken server)
-        return f"the check itself failed: {type(e).__name__}: {e}"
+    return f"the check itself failed: {type(asked.error).__name__}: {asked.error}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,22 +173,24 @@ class HealthServer:
         connection = request.protocol
         assert isinstance(connection, Connection), "no other is made"
         connection.begin()
+        text = "this page failed on a bug in kqueue; its log says more\n"
+        response: web.StreamResponse = web.Response(status=500, text=text)
         try:
-            handler = handlers.get(request.path)
-            if handler is None:
-                response: web.StreamResponse = web.Response(status=404, text="there is no such page\n")
-            elif request.method not in ("GET", "HEAD"):
-                response = web.Response(status=405, text="this is only read: GET\n", headers={"Allow": "GET,HEAD"})
-            else:
-                response = await handler(request)
-        except Exception:  # noqa: BLE001 - one page that is broken stops no other
-            _log.exception("a page failed on a bug", path=request.path)
-            response = web.Response(status=500, text="this page failed on a bug in kqueue; its log says more\n")
+            with isolated_logged(_log, "a page failed on a bug", path=request.path):
+                response = await self._page(request, handlers)
         finally:
             connection.end(self._clock.monotonic())
         if request.can_read_body:
             response.force_close()
         return response
+
+    async def _page(self, request: web.BaseRequest, handlers: Mapping[str, Handler]) -> web.StreamResponse:
+        handler = handlers.get(request.path)
+        if handler is None:
+            return web.Response(status=404, text="there is no such page\n")
+        if request.method not in ("GET", "HEAD"):
+            return web.Response(status=405, text="this is only read: GET\n", headers={"Allow": "GET,HEAD"})
+        return await handler(request)
 
     def _guarded(self, handler: Handler) -> Handler:
         async def guarded(request: web.BaseRequest) -> web.StreamResponse:

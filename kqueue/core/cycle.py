@@ -53,6 +53,7 @@ from kqueue.core.workload import (
     QueueSpec,
     Snapshot,
 )
+from kqueue.isolation import isolated
 
 _NO_FIT, _NO_CANDIDATES = Outcome.NO_FIT, Outcome.NO_CANDIDATES
 _NEVER_ITS_OWN, _FROM_ANYBODY = Preempts.NEVER, Preempts.ANY
@@ -109,11 +110,7 @@ def plan(
     enter(Phase.ORDER)
     for entry in cycle.turns(entries, order):
         enter(Phase.PROCESS)
-        try:
-            decision = cycle.with_time(cycle.process(entry))
-        except Exception as e:  # noqa: BLE001 - as above
-            decision = _broken(entry.head, e)
-        yield decision
+        yield _decided(cycle, entry)
         enter(Phase.ORDER)
 
 
@@ -126,21 +123,29 @@ def _nominated(
     """Nominate heads in three steps and add them to `entries`; yields decisions for heads that are not tried."""
     chosen: list[tuple[Head, Entry | None]] = []
     for head in heads:
-        try:
+        wait = None
+        with isolated() as choice:
             wait = cycle.not_now(head)
             if wait is None:
                 chosen.append((head, cycle.choose(head)))
-                continue
-        except Exception as e:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
-            wait = _broken(head, e)
-        yield wait
+        if choice.error is not None:
+            wait = _broken(head, choice.error)
+        if wait is not None:
+            yield wait
     if PLANNERS:
         cycle.nominator.place_together([entry for _, entry in chosen if entry is not None], planner_failed)
-    for head, choice in chosen:
-        try:
-            entries.append(cycle.nominate(head) if choice is None else cycle.nominator.commit(choice))
-        except Exception as e:  # noqa: BLE001 - as above
-            yield _broken(head, e)
+    for head, entry in chosen:
+        with isolated() as nomination:
+            entries.append(cycle.nominate(head) if entry is None else cycle.nominator.commit(entry))
+        if nomination.error is not None:
+            yield _broken(head, nomination.error)
+
+
+def _decided(cycle: _Cycle, entry: Entry) -> Decision:
+    with isolated() as turn:
+        return cycle.with_time(cycle.process(entry))
+    assert turn.error is not None, "the turn has ended by an error"
+    return _broken(entry.head, turn.error)
 
 
 def _broken(head: Head, error: Exception) -> Wait:

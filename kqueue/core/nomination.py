@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from kqueue.core import flavors, quota
@@ -29,6 +30,7 @@ from kqueue.core.topology.request import PodSetRequest, Profile
 from kqueue.core.topology.result import Misfit, Placement
 from kqueue.core.value import value
 from kqueue.core.workload import Claim, Head, Snapshot
+from kqueue.isolation import isolated
 
 
 class NominationResult(StrEnum):
@@ -191,10 +193,9 @@ class Nominator:
             if not mine:
                 continue
             wishes = [Wish(head=e.head, requests=e.place_requests, profile=e.profile, usage=e.usage) for e in mine]
-            try:
+            with isolated(partial(failed, name)) as answer:
                 hints = ask(planner, self.snapshot, wishes)
-            except Exception as e:  # noqa: BLE001 - the boundary that keeps a planner from stopping the plan
-                failed(name, e)
+            if answer.error is not None:
                 continue
             for entry, hint in zip(mine, hints, strict=True):
                 entry.hint = hint

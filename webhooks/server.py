@@ -24,6 +24,7 @@ from kqueue.clock import Clock, SystemClock
 from kqueue.connections import Bounds, Connection, Connections, not_listening
 from kqueue.documents import JsonScan, TooMuchError
 from kqueue.errors import ConfigError
+from kqueue.isolation import isolated_logged
 from webhooks.review import Answer, Fault, NotAReviewError, Request, read, write
 from webhooks.routes import Handler
 
@@ -224,16 +225,17 @@ class WebhookServer:
 
     async def _answered(self, handler: Handler, request: Request, path: str) -> tuple[bytes, str]:
         """The answer as it goes out; a bug refuses this one request, in words, and stops nothing else."""
-        try:
-            answer = await handler(request)
-            return write(request, answer), _result(answer)
-        except RecursionError:
-            fault = Fault(400, "BadRequest", "the object is nested too deeply to be judged; flatten it")
-        except Exception as e:  # noqa: BLE001 - the boundary that keeps one request from stopping the others
-            _log.exception("webhook failed on a bug", path=path)
-            sentence = f"the check failed on a bug in kqueue ({type(e).__name__}: {e}); please report it"
-            fault = Fault(500, "InternalError", sentence)
-        return write(request, Answer(fault=fault)), "error"
+        with isolated_logged(_log, "webhook failed on a bug", path=path) as check:
+            try:
+                answer = await handler(request)
+                return write(request, answer), _result(answer)
+            except RecursionError:
+                fault = Fault(400, "BadRequest", "the object is nested too deeply to be judged; flatten it")
+                return write(request, Answer(fault=fault)), "error"
+        sentence = (
+            f"the check failed on a bug in kqueue ({type(check.error).__name__}: {check.error}); please report it"
+        )
+        return write(request, Answer(fault=Fault(500, "InternalError", sentence))), "error"
 
     def _refuse(self, http: web.BaseRequest, status: int, text: str, started: float) -> web.Response:
         """An HTTP error; the connection is closed, as the rest of the body may still be on its way."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import structlog
 
 from kqueue.clock import Clock
+from kqueue.isolation import isolated_logged
 
 _log = structlog.get_logger(__name__)
 
@@ -76,7 +77,5 @@ class Timetable:
             else:
                 heapq.heappop(self._heap)
                 del self._due[key]
-                try:
+                with isolated_logged(_log, "what was due failed on a bug", key=key):
                     self._on_due(key)
-                except Exception:  # noqa: BLE001 - the keys behind it must come to their turn
-                    _log.exception("what was due failed on a bug", key=key)

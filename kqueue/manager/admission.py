@@ -20,6 +20,7 @@ from kqueue.clock import Clock
 from kqueue.config import Configuration
 from kqueue.controllers.resources import LOCAL_QUEUES
 from kqueue.errors import KqueueError
+from kqueue.isolation import isolated
 from kqueue.jobs.registry import declared_for, owner_kinds_for
 from kqueue.jobs.switches import switches_from
 from kqueue.manager.lookups import ApiLookups
@@ -280,13 +281,13 @@ async def _tend(look: Callable[[], Awaitable[None]], wake: asyncio.Event, clock:
             for wait in waits:
                 wait.cancel()
         wake.clear()
-        try:
+        with isolated() as looked:  # whatever fails, certificates must still be renewed
             await look()
             pause = LOOK_SECONDS
-        except Exception as e:  # noqa: BLE001 - who would renew the certificates, if this ended?
+        if (error := looked.error) is not None:
             pause = min(LOOK_SECONDS, _AFTER_FAILURE_SECONDS if pause == LOOK_SECONDS else pause * 2)
-            bug = None if isinstance(e, KqueueError | OSError) else e
-            _log.warning("webhooks not looked after, tried again soon", error=str(e), seconds=pause, exc_info=bug)
+            bug = None if isinstance(error, KqueueError | OSError) else error
+            _log.warning("webhooks not looked after, tried again soon", error=str(error), seconds=pause, exc_info=bug)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from kqueue.clock import Clock
+from kqueue.isolation import isolated_logged
 from kqueue.observe import current_level, set_level
 
 if TYPE_CHECKING:  # a webhook process has nothing to dump and does not import these
@@ -62,7 +63,7 @@ async def dump(cache: Cache, queues: Queues, clock: Clock, *, lines_max: int = L
     """Log queues, quotas and free capacity by domain, at level warning, so that every log level shows them."""
     _log.warning("dump begins", cluster_queues=len(cache.quota.queue_names()), flavors=len(cache.ledger.flavors()))
     left_out = 0
-    try:
+    with isolated_logged(_log, "dump failed on a bug"):
         for number, (what, fields) in enumerate(_lines(cache, queues)):
             if number >= lines_max:
                 left_out += 1
@@ -70,8 +71,6 @@ async def dump(cache: Cache, queues: Queues, clock: Clock, *, lines_max: int = L
             _log.warning(what, **fields)
             if number % _AT_ONCE == 0:
                 await clock.sleep(0)
-    except Exception:  # noqa: BLE001 - a dump must not stop the process
-        _log.exception("dump failed on a bug")
     _log.warning("dump ends", lines_left_out=left_out)
 
 

@@ -21,6 +21,7 @@ from kqueue.controllers.intake import Intake, IntakeSettings, IntakeState
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_keys
 from kqueue.controllers.manager import KEYS_PER_TURN
 from kqueue.controllers.record import Reporter
+from kqueue.isolation import isolated_logged
 from kqueue.manager import rules
 from kqueue.manager.controller_manager import ControllerManager
 from kqueue.manager.controllers import SETUPS
@@ -179,10 +180,8 @@ class Operator:
             key = await queue.get()
             if key is None:
                 return
-            try:
+            with isolated_logged(_log, "workload could not be taken in", workload=key):
                 await self._take_in(key)
-            except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
-                _log.exception("workload could not be taken in", workload=key)
             queue.done(key)
             if number % KEYS_PER_TURN == 0:
                 await self.clock.sleep(0)
@@ -296,11 +295,10 @@ class Operator:
 
     async def _build_tables(self) -> None:
         steps = self.cache.ledger.build_steps()
-        try:
+        # When this fails, the first cycle tries it again, and rests while it fails.
+        with isolated_logged(_log, "tables of the nodes could not be made"):
             for _ in steps:
                 await self.clock.sleep(0)
-        except Exception:  # noqa: BLE001 - the first cycle tries it again, and rests while it fails
-            _log.exception("tables of the nodes could not be made")
 
     def _cohorts_above(self, cluster_queue: str) -> tuple[str, ...]:
         node = self.cache.quota.node_of(cluster_queue)

@@ -18,6 +18,7 @@ from itertools import islice
 
 import structlog
 
+from kqueue.isolation import isolated_logged
 from kqueue.model.pending import NO_VERDICT, Pending, RequeueReason, Verdict
 from kqueue.state.queue_policy import SHAPE_WIDE, QueuePolicy
 from kqueue.state.waiting_queue import Rank, WaitingQueue, may_come_back
@@ -158,13 +159,10 @@ class Queues:
         for name, queue in self._queues.items():
             if queue.in_flight is not None or not queue.fronts:
                 continue
-            try:
+            with isolated_logged(_log, "a ClusterQueue could not be asked for its head", cluster_queue=name):
                 item = queue.pop() if is_active(name) else None
-            except Exception:  # noqa: BLE001 - the boundary that keeps one queue from stopping the others
-                _log.exception("a ClusterQueue could not be asked for its head", cluster_queue=name)
-                continue
-            if item is not None:
-                heads.append((name, item))
+                if item is not None:
+                    heads.append((name, item))
         return heads
 
     def is_strict(self, name: str) -> bool:

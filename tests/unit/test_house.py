@@ -1,4 +1,4 @@
-"""Rules of the house that no library checks: cycles of imports, and how long files, functions and constructors are."""
+"""Rules of the house that no library checks: cycles of imports, lengths of files and constructors, who catches all errors."""
 
 from __future__ import annotations
 
@@ -74,3 +74,96 @@ LONG = 5
 def test_no_more_constructors_get_long() -> None:
     found = {where: count for where, count in constructors() if count > 7}
     assert len(found) <= LONG, found
+
+
+HOT = "runs for every handler of every watch event, or for every workload: a boundary takes longer than the work itself"
+TRANSLATES = "raises another error, which says what failed and what to do"
+IN_THE_LOG = "runs for every log line, and a log cannot log its own errors"
+CATCH_ALL = {
+    "kqueue/controllers/intake.py::Intake.on_workload": "raises the error again after the workload is set aside",
+    "kqueue/manager/extensions.py::load_profiles": TRANSLATES,
+    "kqueue/observe/logs.py::_ConsoleLine.__call__": IN_THE_LOG,
+    "kqueue/observe/logs.py::_as_text": IN_THE_LOG,
+    "kqueue/observe/logs.py::_encoded": IN_THE_LOG,
+    "kqueue/runtime/kubeconfig.py::_Source.load": TRANSLATES,
+    "kqueue/runtime/store.py::Store._call": HOT,
+    "kqueue/runtime/store.py::Store._tell": HOT,
+    "kqueue/runtime/store.py::_Index._values_then": HOT,
+    "kqueue/runtime/store.py::_Index.change": "raises the error again after the object has left its lists",
+    "kqueue/state/views.py::HoldingsByQueue.viewed": HOT,
+    "kqueue/visibility/server.py::VisibilityServer._viewed": TRANSLATES,
+    "kqueue/visibility/server.py::VisibilityServer._written": TRANSLATES,
+}
+"""Places that catch every `Exception` by themselves, and why; all others use `kqueue/isolation.py`."""
+
+
+def functions(tree: ast.AST, where: str = "") -> Iterator[tuple[str, ast.AST]]:
+    """Every function with its name and those of the classes and functions around it; nested ones by themselves, too."""
+    for node in ast.iter_child_nodes(tree):
+        name = where
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            name = f"{where}.{node.name}" if where else node.name
+            if not isinstance(node, ast.ClassDef):
+                yield name, node
+        yield from functions(node, name)
+
+
+def names_in(expression: ast.AST | None) -> set[str]:
+    return set() if expression is None else {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
+
+
+def catches(node: ast.AST, error: str) -> bool:
+    """Whether a node catches `error` (`BaseException`: also by naming nothing), by `except` or by `suppress`."""
+    if isinstance(node, ast.ExceptHandler):
+        return error in names_in(node.type) or (node.type is None and error == "BaseException")
+    return (
+        isinstance(node, ast.Call)
+        and "suppress" in ast.dump(node.func)
+        and any(error in names_in(a) for a in node.args)
+    )
+
+
+def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
+    """What a function consists of, without the functions in it."""
+    for node in ast.iter_child_nodes(function):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+            yield from own_nodes(node)
+
+
+def test_errors_are_isolated_by_one_boundary() -> None:
+    found = {
+        f"{source.relative_to(ROOT)}::{name}"
+        for source in SOURCES
+        for tree in [ast.parse(source.read_text(encoding="utf-8"))]
+        for name, function in [("(module)", tree), *functions(tree)]
+        if any(catches(node, "Exception") for node in own_nodes(function))
+    }
+    assert found - CATCH_ALL.keys() == set(), "use `isolated(...)` of kqueue/isolation.py"
+    assert CATCH_ALL.keys() - found == set(), "these catch it no more: take them off the list"
+
+
+def test_what_ends_a_task_or_the_process_is_raised_again() -> None:
+    """A handler of `BaseException` may clean up; its last statement raises."""
+    swallowed = [
+        f"{source.relative_to(ROOT)}:{node.lineno}"
+        for source in SOURCES
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
+        if catches(node, "BaseException")
+        and not (isinstance(node, ast.ExceptHandler) and isinstance(node.body[-1], ast.Raise))
+    ]
+    assert not swallowed
+
+
+@pytest.mark.parametrize(
+    ("text", "caught"),
+    [
+        pytest.param("try: f()\nexcept Exception: pass", True, id="by name"),
+        pytest.param("try: f()\nexcept (KeyError, Exception) as e: pass", True, id="in a tuple"),
+        pytest.param("with contextlib.suppress(Exception): f()", True, id="suppressed"),
+        pytest.param("try: f()\nexcept ValueError: pass", False, id="another error"),
+        pytest.param("def g():\n    try: f()\n    except Exception: pass", False, id="in a function of its own"),
+    ],
+)
+def test_a_catch_of_every_exception_is_found(text: str, *, caught: bool) -> None:
+    assert any(catches(node, "Exception") for node in own_nodes(ast.parse(text))) is caught

@@ -1,26 +1,28 @@
 """Which cluster the surroundings name: a kubeconfig, or the pod's own service account.
 
-The one module that knows `kubernetes_asyncio`, and it is asked for nothing but what a kubeconfig means: address, TLS,
-who we are.  Of it only the parts that are needed are imported, on first use.
+What most kubeconfigs have is read here: tokens, token files, passwords, client certificates.  A client library runs
+plugins and asks providers (`kubeconfig_library`), and is imported for them only.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import base64
 import os
 import ssl
-import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from functools import cache
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from kqueue.clock import Clock, SystemClock
 from kqueue.errors import ConfigError
+from kqueue.runtime.access import Access, Identity, read_token
 from kqueue.runtime.credentials import Credentials, NoCredentials
+from kqueue.runtime.kubeconfig_file import Chosen, Entry, choose, read_kubeconfig
+from kqueue.runtime.kubeconfig_library import identity_by_library, needs_library
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +70,9 @@ class Overrides:
 _AS_IT_IS = Overrides()
 
 
-async def find_cluster(kubeconfig: Path | None, context: str | None, overrides: Overrides = _AS_IT_IS) -> Cluster:
+async def find_cluster(
+    kubeconfig: Path | None, context: str | None, overrides: Overrides = _AS_IT_IS, *, clock: Clock | None = None
+) -> Cluster:
     """The cluster of the first source that applies.
 
     The sources are: `kubeconfig`; the files in the environment's KUBECONFIG; the pod's own service account;
@@ -77,210 +81,170 @@ async def find_cluster(kubeconfig: Path | None, context: str | None, overrides: 
     Raises:
         ConfigError: none applies, or the one that does cannot be read; names the path and the remedy.
     """
-    source = _source(kubeconfig, context, overrides)
-    cfg = await source.load()
-    url = urlsplit(cfg.host)
+    source = _source(kubeconfig, context, overrides, clock or SystemClock())
+    access = await source.load()
+    url = urlsplit(access.server)
     from_environment = None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
     return Cluster(
-        server=cfg.host,
+        server=access.server,
         credentials=source,
-        tls=source.tls(),
-        tls_server_name=cfg.tls_server_name,
-        proxy=cfg.proxy or from_environment,
-        namespace=source.namespace or "default",
+        tls=source.tls(access),
+        tls_server_name=access.tls_server_name,
+        proxy=access.proxy or from_environment,
+        namespace=access.namespace or "default",
         headers=overrides.headers,
     )
 
 
-_Loader = Callable[[Any], Awaitable[str]]
-"""Fills a `kubernetes_asyncio.client.Configuration` and returns the namespace to work in, empty where none is named."""
+_Loader = Callable[[], Awaitable[Access]]
+"""Reads a source."""
+
+TOKEN_SECONDS = 60.0
+"""How long the token of a file is used before the file is read again; the kubelet replaces it long before it ends."""
 
 
 class _Source:
     """A place that configuration comes from; it can be read again, and so it serves as our credentials."""
 
-    def __init__(self, name: str, load_into: _Loader, overrides: Overrides) -> None:
+    def __init__(self, name: str, load: _Loader, overrides: Overrides, clock: Clock) -> None:
         self.name = name
-        self.namespace = ""
-        self._load_into, self._overrides = load_into, overrides
-        self._cfg: Any = None
+        self._load, self._overrides, self._clock = load, overrides, clock
+        self._access: Access | None = None
+        """As it was loaded last."""
+        self._authorization: str | None = None
+        self._read_at = 0.0
         self._trust: tuple[object, ...] = ()
 
-    async def load(self) -> Any:
-        cfg: Any = _library().Configuration()
-        cfg.host = ""  # or it stays at http://localhost when the cluster entry has no server
+    async def load(self) -> Access:
+        """Read the source.  Raises ConfigError when it cannot be used."""
         try:
-            self.namespace = await self._load_into(cfg)
-        except Exception as e:  # the library raises whatever its parsing stumbles over
-            raise ConfigError(f"{self.name} cannot be used: {e or type(e).__name__}") from e
-        self._override(cfg)
-        if urlsplit(cfg.host).scheme not in {"http", "https"}:
+            found = await self._load()
+        except ConfigError as e:
+            raise ConfigError(f"{self.name} cannot be used: {e}") from e
+        if urlsplit(found.server).scheme not in {"http", "https"}:
             raise ConfigError(
                 f"{self.name}: the cluster of the chosen context needs a `server` that begins with https:// "
-                f"(found {cfg.host!r})"
+                f"(found {found.server!r})"
             )
-        self._cfg = cfg
-        return cfg
-
-    def _override(self, cfg: Any) -> None:
-        cfg.host = self._overrides.server or cfg.host
         if self._overrides.token:
-            cfg.api_key = {"BearerToken": f"Bearer {self._overrides.token}"}
-            cfg.cert_file = cfg.key_file = cfg.refresh_api_key_hook = None
+            found = replace(found, identity=Identity(authorization=f"Bearer {self._overrides.token}"))
+        self._access, self._authorization = found, found.identity.authorization
+        self._read_at = self._clock.monotonic()
+        return found
 
     async def header(self) -> str | None:
-        """Asks the configuration, which reads a service account's token file again each minute."""
-        if self._cfg is None:
-            await self.load()
-        header: str | None = await self._cfg.get_api_key_with_prefix("BearerToken")
-        return header
+        """The header's value; the token of a file is read again each minute."""
+        access = self._access or await self.load()
+        file = access.identity.token_file
+        if file is not None and self._clock.monotonic() - self._read_at >= TOKEN_SECONDS:
+            self._read_at = self._clock.monotonic()
+            with suppress(ConfigError):  # the former token may still be good; if not, `reload` says what is wrong
+                self._authorization = read_token(file)
+        return self._authorization
 
-    def tls(self) -> ssl.SSLContext | None:
-        """What connections are made with, as it was loaded last; None for plain HTTP."""
-        if urlsplit(self._cfg.host).scheme != "https":
-            return None
-        self._trust = _trust(self._cfg)
-        return _tls(self._cfg, self.name)
+    def tls(self, access: Access) -> ssl.SSLContext | None:
+        """What connections are made with; None for plain HTTP."""
+        self._trust = access.trust
+        try:
+            return access.tls()
+        except ConfigError as e:
+            raise ConfigError(f"{self.name}: {e}") from e
 
     async def reload(self) -> ssl.SSLContext | None:
         """Load everything again: token file, exec plugin, kubeconfig, CA and client certificate."""
-        cfg = await self.load()
-        return self.tls() if _trust(cfg) != self._trust else None
+        access = await self.load()
+        return self.tls(access) if access.trust != self._trust else None
 
 
-def _source(kubeconfig: Path | None, context: str | None, overrides: Overrides) -> _Source:
+def _source(kubeconfig: Path | None, context: str | None, overrides: Overrides, clock: Clock) -> _Source:
+    from_files = partial(_from_files, context=context, overrides=overrides, clock=clock)
     if kubeconfig is not None:
-        return _from_files(f"kubeconfig {kubeconfig}", [kubeconfig], context, overrides, remedy="check --kubeconfig")
+        return from_files(f"kubeconfig {kubeconfig}", [kubeconfig], remedy="check --kubeconfig")
     named = [Path(p) for p in os.environ.get("KUBECONFIG", "").split(os.pathsep) if p]
     if named:
         shown = os.pathsep.join(map(str, named))
-        remedy = "check or unset KUBECONFIG"
-        return _from_files(f"kubeconfig {shown} (from KUBECONFIG)", named, context, overrides, remedy=remedy)
+        return from_files(f"kubeconfig {shown} (from KUBECONFIG)", named, remedy="check or unset KUBECONFIG")
     if os.environ.get("KUBERNETES_SERVICE_HOST"):
         if overrides.cluster or overrides.user:
             raise ConfigError("inside a cluster there is no kubeconfig to take --cluster and --user from: give one")
-        return _Source("the pod's service account", _load_in_cluster, overrides)
+        return _Source("the pod's service account", partial(_load_in_cluster, overrides), overrides, clock)
     default = Path("~/.kube/config")
     remedy = "give --kubeconfig, set KUBECONFIG, or run inside a cluster"
-    return _from_files(f"kubeconfig {default}", [default], context, overrides, remedy=remedy)
+    return from_files(f"kubeconfig {default}", [default], remedy=remedy)
 
 
-def _from_files(name: str, files: list[Path], context: str | None, overrides: Overrides, *, remedy: str) -> _Source:
+def _from_files(
+    name: str, files: list[Path], *, context: str | None, overrides: Overrides, clock: Clock, remedy: str
+) -> _Source:
     files = [f.expanduser() for f in files]
     if not any(f.is_file() for f in files):
         raise ConfigError(f"{name} does not exist: {remedy}")
 
-    async def load_into(cfg: Any) -> str:
-        library = _library().kube_config
-        merged: Any = library.KubeConfigMerger(os.pathsep.join(map(str, files))).config
-        chosen = _with_context(merged.value, context, overrides)
-        loader: Any = await library.load_kube_config_from_dict(merged, context=chosen, client_configuration=cfg)
-        return loader.current_context["context"].get("namespace") or ""
+    async def load() -> Access:
+        chosen = choose(read_kubeconfig(files), context, cluster=overrides.cluster, user=overrides.user)
+        return await _access(chosen, overrides.server)
 
-    return _Source(name, load_into, overrides)
+    return _Source(name, load, overrides, clock)
 
 
-def _with_context(config: Any, context: str | None, overrides: Overrides) -> str | None:
-    """The name of the context to use, which is a new one where another cluster or user is to be in it."""
-    if not (overrides.cluster or overrides.user):
-        return context
-    named = context or config.get("current-context")
-    found = next((each["context"] for each in config["contexts"] if each["name"] == named), None)
-    if found is None and (context or not (overrides.cluster and overrides.user)):
-        raise ConfigError(f"it has no context {named!r}: check --context")
-    if overrides.user and not any(each["name"] == overrides.user for each in config["users"]):
-        raise ConfigError(f"it has no user {overrides.user!r}: check --user")  # the library would go on as nobody
-    plain = getattr(found, "value", found) or {}  # merged files hold their parts in nodes that remember the path
-    wanted = {"cluster": overrides.cluster, "user": overrides.user}
-    made = {**plain, **{key: value for key, value in wanted.items() if value}}
-    config["contexts"].append({"name": _OVERRIDDEN, "context": made})
-    return _OVERRIDDEN
+async def _access(chosen: Chosen, server: str) -> Access:
+    """What the entries say, at another server where one is given.  TLS is read only where the server has it."""
+    cluster, user = chosen.cluster, chosen.user
+    server = (server or cluster.text("server")).rstrip("/")
+    over_tls = urlsplit(server).scheme == "https"
+    if needs_library(user):
+        identity = await identity_by_library(user)
+    else:
+        identity = _identity(user, over_tls=over_tls)
+    return Access(
+        server=server,
+        identity=identity,
+        ca=cluster.pem("certificate-authority") if over_tls else None,
+        verify=not cluster.flag("insecure-skip-tls-verify"),
+        tls_server_name=cluster.text("tls-server-name") or None,
+        proxy=cluster.text("proxy-url") or None,
+        namespace=chosen.namespace,
+    )
 
 
-_OVERRIDDEN = "(as the command line says)"
+def _identity(user: Entry, *, over_tls: bool) -> Identity:
+    """A user with a token, a token file, or a name and a password, and perhaps a client certificate."""
+    authorization, file = None, None
+    if token := user.text("token"):
+        authorization = f"Bearer {token}"
+    elif (file := user.path("tokenFile")) is not None:
+        authorization = read_token(file)
+    elif user.text("username"):
+        pair = f"{user.text('username')}:{user.text('password')}"
+        authorization = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    return Identity(
+        authorization=authorization,
+        token_file=file,
+        certificate=user.pem("client-certificate") if over_tls else None,
+        key=user.pem("client-key") if over_tls else None,
+    )
 
 
-_PARTS = ("kubernetes_asyncio", "kubernetes_asyncio.client")
-_RARELY_USED = "urllib3"
-"""What the library imports, and uses only to encode a user's name and password."""
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where the kubelet puts token, CA and namespace of a pod's service account."""
 
 
-@cache
-def _library() -> SimpleNamespace:
-    """The parts of the library that know what a kubeconfig means: `Configuration`, `kube_config`, `incluster_config`.
-
-    Importing all of it imports 700 classes of objects, which takes 0.25 s.  So empty packages stand in for its two
-    packages while these parts are imported.  Where `urllib3` is not loaded, the library gets a module that
-    imports it on first use: 25 ms of CPU less.
-    """
-    loaded = {name: sys.modules.pop(name) for name in (*_PARTS, _RARELY_USED) if name in sys.modules}
-    root = importlib.util.find_spec("kubernetes_asyncio")
-    assert root is not None, "kqueue is installed with what it needs"
-    folder = Path(next(iter(root.submodule_search_locations or ())))
-    try:
-        for name, place in zip(_PARTS, (folder, folder / "client"), strict=True):
-            sys.modules[name] = empty = ModuleType(name)
-            empty.__path__ = [str(place)]
-        sys.modules[_RARELY_USED] = loaded.get(_RARELY_USED) or _on_first_use(_RARELY_USED)
-        client: Any = sys.modules[_PARTS[1]]
-        client.Configuration = importlib.import_module("kubernetes_asyncio.client.configuration").Configuration
-        client.ApiClient = object  # named by functions that are not called here
-        config = {name: importlib.import_module(f"kubernetes_asyncio.config.{name}") for name in _CONFIG_PARTS}
-    finally:
-        for name in (*_PARTS, _RARELY_USED):
-            sys.modules.pop(name, None)
-        sys.modules.update(loaded)
-    return SimpleNamespace(Configuration=client.Configuration, **config)
-
-
-def _on_first_use(name: str) -> ModuleType:
-    """A module whose attributes are those of the module `name`, which is imported when one of them is read."""
-    module = ModuleType(name)
-    module.__dict__["__getattr__"] = lambda attribute: getattr(importlib.import_module(name), attribute)
-    return module
-
-
-_CONFIG_PARTS = ("kube_config", "incluster_config")
-
-
-async def _load_in_cluster(cfg: Any) -> str:
-    _library().incluster_config.load_incluster_config(client_configuration=cfg)
-    return _own_namespace()
+async def _load_in_cluster(overrides: Overrides) -> Access:
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "")
+    if not port:
+        raise ConfigError("KUBERNETES_SERVICE_PORT is not set; give --kubeconfig outside of a cluster")
+    token_file = SERVICE_ACCOUNT / "token"
+    account = Entry("the service account", {"ca": "ca.crt"}, SERVICE_ACCOUNT)
+    return Access(
+        server=overrides.server or f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        identity=Identity(authorization=read_token(token_file), token_file=token_file),
+        ca=account.pem("ca"),
+        namespace=_own_namespace(),
+    )
 
 
 def _own_namespace() -> str:
     try:
-        return _OWN_NAMESPACE.read_text().strip()
+        return (SERVICE_ACCOUNT / "namespace").read_text().strip()
     except OSError:
         return ""
-
-
-_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-
-
-def _trust(cfg: Any) -> tuple[object, ...]:
-    """What a TLS context is made of: equal where nothing of it has changed."""
-
-    def content(path: str | None) -> bytes | None:
-        try:
-            return Path(path).read_bytes() if path else None
-        except OSError:
-            return None
-
-    return content(cfg.ssl_ca_cert), content(cfg.cert_file), content(cfg.key_file), cfg.verify_ssl
-
-
-def _tls(cfg: Any, name: str) -> ssl.SSLContext:
-    """TLS as the kubeconfig says; with one CA file this costs 0.3 ms, with the system's CAs 21 ms."""
-    try:
-        tls = ssl.create_default_context(cafile=cfg.ssl_ca_cert)
-        # Python 3.13 made strict checking the default; cluster CAs in the field fail it, and kubectl does not ask it.
-        tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        if cfg.cert_file:
-            tls.load_cert_chain(cfg.cert_file, cfg.key_file)
-    except OSError as e:  # SSLError is one too
-        raise ConfigError(f"{name}: its CA or client certificate cannot be loaded: {e}") from e
-    if not cfg.verify_ssl:
-        tls.check_hostname = False
-        tls.verify_mode = ssl.CERT_NONE
-    return tls

@@ -85,7 +85,7 @@ CATCH_ALL = {
     "kqueue/observe/logs.py::_ConsoleLine.__call__": IN_THE_LOG,
     "kqueue/observe/logs.py::_as_text": IN_THE_LOG,
     "kqueue/observe/logs.py::_encoded": IN_THE_LOG,
-    "kqueue/runtime/kubeconfig.py::_Source.load": TRANSLATES,
+    "kqueue/runtime/kubeconfig_library.py::identity_by_library": TRANSLATES,
     "kqueue/runtime/store.py::Store._call": HOT,
     "kqueue/runtime/store.py::Store._tell": HOT,
     "kqueue/runtime/store.py::_Index._values_then": HOT,
@@ -146,7 +146,7 @@ def test_errors_are_isolated_by_one_boundary() -> None:
 def test_what_ends_a_task_or_the_process_is_raised_again() -> None:
     """A handler of `BaseException` may clean up; its last statement raises."""
     swallowed = [
-        f"{source.relative_to(ROOT)}:{node.lineno}"
+        f"{source.relative_to(ROOT)}: {ast.unparse(node)}"
         for source in SOURCES
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
         if catches(node, "BaseException")

@@ -1,0 +1,164 @@
+"""Kubeconfig files: read, merged as kubectl merges them, and the entries of one context.
+
+Source of the rules: "Organizing Cluster Access Using kubeconfig Files" of Kubernetes' documentation.  The first file
+that has a cluster, user, context or current context of a name decides; paths are relative to the file that names them.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kqueue.errors import ConfigError
+from kqueue.runtime.access import Pem
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A cluster, user or context."""
+
+    what: str
+    """Its kind and name, for messages: `cluster 'c'`."""
+    fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    folder: Path = Path()
+    """Paths in it are relative to this folder."""
+
+    def text(self, key: str) -> str:
+        """A field; empty where it is missing.  Raises ConfigError when it is no text."""
+        value = self.fields.get(key)
+        if value is None:
+            return ""
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            raise ConfigError(f"{self.what}: {key} must be a text; put it in quotes")
+        return str(value)
+
+    def flag(self, key: str) -> bool:
+        """A field that is true or false; False where it is missing.  Raises ConfigError when it is neither."""
+        value = self.fields.get(key)
+        if value is None or isinstance(value, bool):
+            return bool(value)
+        raise ConfigError(f"{self.what}: {key} must be true or false")
+
+    def path(self, key: str) -> Path | None:
+        """A field that names a file; None where it is missing."""
+        named = self.text(key)
+        return self.folder / Path(named) if named else None
+
+    def pem(self, key: str) -> Pem | None:
+        """What `KEY-data` has in base64, else the content of the file `KEY`; None when there is neither.
+
+        Raises:
+            ConfigError: it cannot be read; names field and file.
+        """
+        data, file = self.text(f"{key}-data"), self.path(key)
+        if data:
+            try:
+                return Pem(base64.b64decode(data))
+            except ValueError as e:
+                raise ConfigError(f"{self.what}: {key}-data is not base64: {e}") from e
+        if file is None:
+            return None
+        try:
+            return Pem(file.read_bytes(), file)
+        except OSError as e:
+            raise ConfigError(f"{self.what}: {key} {file} cannot be read: {e.strerror or e}") from e
+
+
+@dataclass(frozen=True, slots=True)
+class Kubeconfig:
+    """The entries of all files by name."""
+
+    clusters: Mapping[str, Entry]
+    users: Mapping[str, Entry]
+    contexts: Mapping[str, Entry]
+    current: str
+    """Name of the current context; empty for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The entries to use."""
+
+    cluster: Entry
+    user: Entry
+    namespace: str
+    """Empty where none is named."""
+
+
+def read_kubeconfig(files: Iterable[Path]) -> Kubeconfig:
+    """Those of the files that exist, merged.
+
+    Raises:
+        ConfigError: a file cannot be read, or is no kubeconfig.
+    """
+    clusters: dict[str, Entry] = {}
+    users: dict[str, Entry] = {}
+    contexts: dict[str, Entry] = {}
+    current = ""
+    for file in files:
+        if file.is_file():
+            document = _document(file)
+            current = current or str(document.get("current-context") or "")
+            _add(clusters, document, "cluster", file)
+            _add(users, document, "user", file)
+            _add(contexts, document, "context", file)
+    return Kubeconfig(clusters, users, contexts, current)
+
+
+def choose(config: Kubeconfig, context: str | None, *, cluster: str = "", user: str = "") -> Chosen:
+    """The entries of a context (None: of the current one); another cluster or user where one is named.
+
+    Raises:
+        ConfigError: there is no such entry; names it, and the flag to check.
+    """
+    named = context or config.current
+    found = config.contexts.get(named)
+    if found is None and (context or not (cluster and user)):
+        if not named:
+            raise ConfigError("it has no current-context: choose a context with --context")
+        raise ConfigError(f"it has no context {named!r}: check --context")
+    found = found or Entry(f"context {named!r}")
+    where, who = cluster or found.text("cluster"), user or found.text("user")
+    return Chosen(
+        _named(config.clusters, where, "cluster", by="--cluster" if cluster else found.what),
+        _named(config.users, who, "user", by="--user" if user else found.what) if who else Entry("no user"),
+        found.text("namespace"),
+    )
+
+
+def _named(entries: Mapping[str, Entry], name: str, kind: str, *, by: str) -> Entry:
+    entry = entries.get(name)
+    if entry is None:
+        raise ConfigError(f"it has no {kind} {name!r}: check {by}")
+    return entry
+
+
+def _document(file: Path) -> Mapping[str, Any]:
+    from yaml import YAMLError
+
+    from kqueue.documents import first_document
+
+    try:
+        found = first_document(file.read_bytes())
+    except (OSError, ValueError, YAMLError) as e:
+        raise ConfigError(f"{file} cannot be read: {e}") from e
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise ConfigError(f"{file} is no kubeconfig: clusters, users and contexts are expected")
+    return found
+
+
+def _add(entries: dict[str, Entry], document: Mapping[str, Any], kind: str, file: Path) -> None:
+    listed = document.get(f"{kind}s") or []
+    if not isinstance(listed, list):
+        raise ConfigError(f"{file}: {kind}s must be a list")
+    for each in listed:
+        if not isinstance(each, dict) or each.get("name") is None:
+            raise ConfigError(f"{file}: each of {kind}s needs a name")
+        fields = each.get(kind)
+        entry = Entry(f"{kind} {each['name']!r}", fields if isinstance(fields, dict) else {}, file.absolute().parent)
+        entries.setdefault(str(each["name"]), entry)

@@ -40,7 +40,7 @@ def chunks(groups: Iterable[Group], role: str) -> Iterator[bytes]:
     """The page in short pieces.  Families named `kueue_` and `kqueue_` get label `replica_role`, except
     `kueue_build_info`.
 
-    The `_created` series of the library, which nobody reads, are left out.
+    Series `_created`, which nobody reads, are left out.
     """
     for collectors, subject in groups:
         if subject is not None and not subject.custom.labels:
@@ -79,14 +79,15 @@ def _line(name: str, labels: dict[str, str], last: str, value: float) -> str:
     if last:
         pairs.append(last)
     braces = f"{{{','.join(pairs)}}}" if pairs else ""
-    return f"{name}{braces} {_number(value)}\n"
+    return f"{name}{braces} {number_text(value)}\n"
 
 
 def _special(text: str) -> bool:
     return '"' in text or "\\" in text or "\n" in text
 
 
-def _number(value: float) -> str:
+def number_text(value: float) -> str:
+    """A number as the format writes it."""
     if math.isfinite(value):
         return repr(float(value))
     return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"

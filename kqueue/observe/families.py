@@ -6,122 +6,37 @@ Label `replica_role` is added to all of them when a page is rendered (see `expos
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.metrics import MetricWrapperBase
-from prometheus_client.samples import Sample
-
-_F = TypeVar("_F", bound="_Unlocked")
+from kqueue.observe.family import LONG_BUCKETS, Counter, Gauge, Histogram, Registry
 
 WAIT_BUCKETS = (1.0, *(2.5 * 2**k for k in range(13)))
 """1 s, 2.5 s, 5 s ... 2.8 h: 14 values."""
-LONG_BUCKETS = (1.0, *(2.5 * 2**k for k in range(15)))
-"""The same up to 11.4 h: 16 values."""
 _CREATION_BUCKETS = tuple(0.01 * 2**k for k in range(11))
 _SHORT_BUCKETS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 _LAG_BUCKETS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
 
-class Waits:
-    """How long each of some has waited: taken in once, and shown by every family that counts them."""
-
-    __slots__ = ("counts", "total")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(LONG_BUCKETS) + 1)
-        """By bucket of `LONG_BUCKETS`, the last one for whatever is longer."""
-        self.total = 0.0
-
-    def take(self, seconds: float) -> None:
-        """One that has waited so long."""
-        self.total += seconds
-        self.counts[bisect_left(LONG_BUCKETS, seconds)] += 1
-
-
-class _Unlocked(MetricWrapperBase):
-    """A family whose children only the event loop makes and removes."""
-
-    def labels(self: _F, *labelvalues: Any, **labelkwargs: Any) -> _F:
-        """The child of these label values.  One that is there is found in one look, without a lock."""
-        child: Any = self._metrics.get(labelvalues)
-        found: _F = super().labels(*labelvalues, **labelkwargs) if child is None else child
-        return found
-
-
-class LoopCounter(_Unlocked, Counter):
-    """A Counter that only the event loop counts on, so without locks: several are counted at every admission."""
-
-    def _metric_init(self) -> None:
-        super()._metric_init()
-        self._count = 0.0
-        self._shown: list[Waits] = []
-
-    def show(self, waits: Waits) -> None:
-        """Count all that these take in, from the first one on."""
-        self._shown.append(waits)
-
-    def inc(self, amount: float = 1, exemplar: dict[str, str] | None = None) -> None:
-        """Count; exemplars are not kept."""
-        self._count += amount
-
-    def _child_samples(self) -> Iterable[Sample]:
-        self._value.set(self._count + sum(sum(waits.counts) for waits in self._shown))
-        return super()._child_samples()
-
-
-class LoopHistogram(_Unlocked, Histogram):
-    """The same of a Histogram."""
-
-    def _metric_init(self) -> None:
-        super()._metric_init()
-        self._total = 0.0
-        self._counts = [0] * len(self._upper_bounds)
-        self._shown: list[Waits] = []
-
-    def show(self, waits: Waits) -> None:
-        """Take in all that these take in, from the first one on; my buckets must be the first ones of theirs."""
-        assert tuple(self._upper_bounds[:-1]) == LONG_BUCKETS[: len(self._upper_bounds) - 1]
-        self._shown.append(waits)
-
-    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
-        """Take in a value; exemplars are not kept."""
-        self._total += amount
-        self._counts[bisect_left(self._upper_bounds, amount)] += 1
-
-    def _child_samples(self) -> Iterable[Sample]:
-        self._sum.set(self._total + sum(waits.total for waits in self._shown))
-        counts, last = list(self._counts), len(self._counts) - 1
-        for waits in self._shown:
-            for i, count in enumerate(waits.counts):
-                counts[min(i, last)] += count
-        for bucket, count in zip(self._buckets, counts, strict=True):
-            bucket.set(count)
-        return super()._child_samples()
-
-
 class _Group:
     """Families of one kind of object.  A registry of None makes them count for nobody."""
 
-    def __init__(self, registry: CollectorRegistry | None) -> None:
+    def __init__(self, registry: Registry | None) -> None:
         self._registry = registry
 
-    def _counter(self, name: str, documentation: str, *labels: str) -> LoopCounter:
-        return LoopCounter(name, documentation, labels, registry=self._registry)
+    def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
+        return Counter(name, documentation, labels, registry=self._registry)
 
     def _gauge(self, name: str, documentation: str, *labels: str) -> Gauge:
         return Gauge(name, documentation, labels, registry=self._registry)
 
-    def _histogram(self, name: str, documentation: str, *labels: str, buckets: Sequence[float]) -> LoopHistogram:
-        return LoopHistogram(name, documentation, labels, registry=self._registry, buckets=buckets)
+    def _histogram(self, name: str, documentation: str, *labels: str, buckets: Sequence[float]) -> Histogram:
+        return Histogram(name, documentation, labels, registry=self._registry, buckets=buckets)
 
 
 class CycleFamilies(_Group):
     """Admission as a whole."""
 
-    def __init__(self, registry: CollectorRegistry | None) -> None:
+    def __init__(self, registry: Registry | None) -> None:
         super().__init__(registry)
         self.attempts = self._counter("kueue_admission_attempts_total", "Admission cycles by outcome", "result")
         self.attempt_seconds = self._histogram(
@@ -144,7 +59,7 @@ class CycleFamilies(_Group):
 class PreemptorFamilies(_Group):
     """Per ClusterQueue whose workloads preempt; `preempting_cluster_queue` is the first label of each."""
 
-    def __init__(self, registry: CollectorRegistry | None) -> None:
+    def __init__(self, registry: Registry | None) -> None:
         super().__init__(registry)
         self.preempted = self._counter(
             "kueue_preempted_workloads_total", "Preemptions", "preempting_cluster_queue", "reason"
@@ -156,7 +71,7 @@ class ClusterQueueFamilies(_Group):
 
     def __init__(
         self,
-        registry: CollectorRegistry | None,
+        registry: Registry | None,
         *,
         places: bool = True,
         unadmitted: bool = True,
@@ -273,14 +188,14 @@ class ClusterQueueFamilies(_Group):
             "kqueue_placement_fewest_domains_total", "Domains that they need by the room in them", *placed, "level"
         )
 
-    def _wait(self, name: str, documentation: str, *labels: str) -> LoopHistogram:
+    def _wait(self, name: str, documentation: str, *labels: str) -> Histogram:
         return self._histogram(name, documentation, *labels, buckets=WAIT_BUCKETS)
 
 
 class ClusterQueueResourceFamilies(_Group):
     """Quota per ClusterQueue, flavor and resource; only with `metrics.enableClusterQueueResources`."""
 
-    def __init__(self, registry: CollectorRegistry | None) -> None:
+    def __init__(self, registry: Registry | None) -> None:
         super().__init__(registry)
         labels = ("cluster_queue", "cohort", "flavor", "resource")
         prefix = "kueue_cluster_queue_"
@@ -300,7 +215,7 @@ class ClusterQueueResourceFamilies(_Group):
 class CohortFamilies(_Group):
     """Per cohort."""
 
-    def __init__(self, registry: CollectorRegistry | None, *, places: bool = True) -> None:
+    def __init__(self, registry: Registry | None, *, places: bool = True) -> None:
         """`places`: show where each of them hangs in the tree."""
         super().__init__(registry)
         p = "kueue_cohort_"
@@ -321,7 +236,7 @@ class CohortFamilies(_Group):
 class CohortActiveFamilies(_Group):
     """Per cohort, told apart by the custom labels of ClusterQueues."""
 
-    def __init__(self, registry: CollectorRegistry | None, labels: Sequence[str] = ()) -> None:
+    def __init__(self, registry: Registry | None, labels: Sequence[str] = ()) -> None:
         """`labels` are those custom labels."""
         super().__init__(registry)
         self.active = self._gauge(
@@ -332,9 +247,7 @@ class CohortActiveFamilies(_Group):
 class LocalQueueFamilies(_Group):
     """Per LocalQueue; `name` and `namespace` are the first labels of each."""
 
-    def __init__(
-        self, registry: CollectorRegistry | None, *, unadmitted: bool = True, of_workloads: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, registry: Registry | None, *, unadmitted: bool = True, of_workloads: Sequence[str] = ()) -> None:
         """`unadmitted`: show why Workloads are not admitted; `of_workloads` are custom labels whose values stand on
         Workloads.
         """
@@ -379,14 +292,14 @@ class LocalQueueFamilies(_Group):
             f"{p}execution_time_seconds", "Admitted until finished", *by_class, buckets=LONG_BUCKETS
         )
 
-    def _wait(self, name: str, documentation: str, *labels: str) -> LoopHistogram:
+    def _wait(self, name: str, documentation: str, *labels: str) -> Histogram:
         return self._histogram(name, documentation, *labels, buckets=WAIT_BUCKETS)
 
 
 class ProcessFamilies(_Group):
     """The process itself: loop, cycle phases, API calls, watches, reconcilers, webhooks, trouble."""
 
-    def __init__(self, registry: CollectorRegistry | None) -> None:
+    def __init__(self, registry: Registry | None) -> None:
         super().__init__(registry)
         self._add_loop()
         self._add_api_calls()

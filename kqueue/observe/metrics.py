@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Gauge, Metric, ProcessCollector
-from prometheus_client.metrics import MetricWrapperBase
+from prometheus_client import CollectorRegistry, Metric, ProcessCollector
 from prometheus_client.registry import Collector
 
 from kqueue.build import build
@@ -30,6 +29,7 @@ from kqueue.observe.families import (
     PreemptorFamilies,
     ProcessFamilies,
 )
+from kqueue.observe.family import Family, Gauge
 from kqueue.observe.queue_metrics import ClusterQueueMetrics, CohortMetrics, LocalQueueMetrics
 
 _SWITCH_SECONDS = 0.0005
@@ -498,7 +498,7 @@ class Metrics:
         for (gauge, labels), source in self._sources.items():
             value = source()
             if value is None:
-                gauge.remove_by_labels(dict(zip(gauge._labelnames, labels, strict=True)))  # noqa: SLF001 (no other way)
+                gauge.remove(*labels)
             else:
                 gauge.labels(*labels).set(value)
 
@@ -525,10 +525,8 @@ class _Registry(CollectorRegistry):
     def described(self) -> Iterator[tuple[str, str, tuple[str, ...]]]:
         """(name, type, labels) of each family; what the library collects of the process by itself has none."""
         for collector in self.collectors:
-            if isinstance(collector, MetricWrapperBase):
-                for family in collector.describe():
-                    name = f"{family.name}_total" if family.type == "counter" else family.name
-                    yield name, family.type, collector._labelnames  # noqa: SLF001 (the library tells nobody)
+            if isinstance(collector, Family):
+                yield collector.name, collector.kind, collector.label_names
 
 
 def _politely(groups: Iterable[Group], role: Role) -> bytes:
@@ -547,7 +545,7 @@ def _politely(groups: Iterable[Group], role: Role) -> bytes:
 
 def _remove(group: object, labels: dict[str, str]) -> None:
     for family in vars(group).values():
-        if isinstance(family, MetricWrapperBase):
+        if isinstance(family, Family):
             family.remove_by_labels(labels)
 
 

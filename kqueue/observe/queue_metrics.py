@@ -10,21 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from prometheus_client import Counter, Gauge, Histogram
-from prometheus_client.metrics import MetricWrapperBase
-
 from kqueue.observe.families import (
     ClusterQueueFamilies,
     ClusterQueueResourceFamilies,
     CohortActiveFamilies,
     CohortFamilies,
     LocalQueueFamilies,
-    LoopCounter,
     PreemptorFamilies,
-    Waits,
 )
+from kqueue.observe.family import Counter, Family, Gauge, Histogram, Waits
 
-_M = TypeVar("_M", bound=MetricWrapperBase)
+_M = TypeVar("_M", bound=Family)
 
 
 Values = tuple[str, ...]
@@ -68,7 +64,7 @@ class _Bound:
 
     def __init__(self, *labels: str) -> None:
         self._labels = labels
-        self._children: dict[tuple[MetricWrapperBase, tuple[str, ...]], Any] = {}
+        self._children: dict[tuple[Family, tuple[str, ...]], Any] = {}
         self._replaced: dict[Gauge, dict[tuple[str, ...], float]] = {}
         """What `_replace` has set."""
         self._closed = False
@@ -217,7 +213,7 @@ class ClusterQueueMetrics(_QueueMetrics):
         families: ClusterQueueFamilies,
         resources: ClusterQueueResourceFamilies,
         preemptor: PreemptorFamilies,
-        below: LoopCounter,
+        below: Counter,
         *,
         above: Sequence[str] = (),
     ) -> None:

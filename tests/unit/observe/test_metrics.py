@@ -481,10 +481,11 @@ async def test_rendering_leaves_threads_as_they_were(monkeypatch: pytest.MonkeyP
     assert sys.getswitchinterval() == before
     assert max(during) < before
 
-    def fails() -> Iterator[Metric]:
-        raise RuntimeError("a bug of a collector")
+    class Fails:
+        def collect(self) -> Iterator[Metric]:
+            raise RuntimeError("a bug of a collector")
 
-    monkeypatch.setattr(metrics._groups[0][0].collectors[0], "collect", fails)
+    metrics._groups[0][0].register(Fails())
     with pytest.raises(RuntimeError, match="a bug"):
         await metrics.render()
     assert sys.getswitchinterval() == before

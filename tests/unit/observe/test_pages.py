@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus_client.metrics import MetricWrapperBase
 
 from kqueue.observe import Metrics
 from kqueue.observe.families import ClusterQueueFamilies
+from kqueue.observe.family import Family
 from kqueue.observe.metrics import MetricGroups
 from tests.unit.observe.promql import Asked, Selected, asked
 
@@ -128,8 +128,8 @@ def test_an_expression_is_taken_apart() -> None:
 
 def test_the_number_of_series_of_a_priority_class_is_so() -> None:
     """Buckets, sums and counts are series; how often a family was created is none that is served."""
-    families = (f for f in vars(ClusterQueueFamilies(None)).values() if isinstance(f, MetricWrapperBase))
-    children = [f.labels("q", "c") for f in families if set(f._labelnames) == {"cluster_queue", "priority_class"}]
+    families = (f for f in vars(ClusterQueueFamilies(None)).values() if isinstance(f, Family))
+    children = [f.labels("q", "c") for f in families if set(f.label_names) == {"cluster_queue", "priority_class"}]
     samples = [sample.name for child in children for metric in child.collect() for sample in metric.samples]
 
     served = [name for name in samples if not name.endswith("_created")]

@@ -101,7 +101,7 @@ class ClusterQueueFamilies(_Group):
         self.status = self._gauge("kueue_cluster_queue_status", "1 for the status it is in", *queue, "status")
 
     def _add_reasons_and_place(
-        self, registry: CollectorRegistry | None, *, places: bool, unadmitted: bool, hashes: bool
+        self, registry: Registry | None, *, places: bool, unadmitted: bool, hashes: bool
     ) -> None:
         queue = ("cluster_queue",)
         self.unadmitted = Gauge(
@@ -164,7 +164,7 @@ class ClusterQueueFamilies(_Group):
             "kueue_workload_eviction_latency_seconds", "Evicted until quota released", *queue, "reason"
         )
 
-    def _add_releases(self, registry: CollectorRegistry | None) -> None:
+    def _add_releases(self, registry: Registry | None) -> None:
         queue = ("cluster_queue",)
         self.gate_removal = Histogram(
             "kueue_pod_scheduling_gate_removal_seconds", "Admitted until a pod's gate was removed",

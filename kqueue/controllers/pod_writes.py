@@ -61,16 +61,23 @@ class PodWrites:
         recorder: Recorder,
         switches: Switches,
         clock: Clock,
-        strict: bool = True,
         short_stop: ShortStop | None = None,
         echo_timeout: float = 60.0,
     ) -> None:
-        """`short_stop` is as in `JobWrites`.  `strict`: our finalizer is taken off under the pod's resource version.
-        `echo_timeout`: seconds after which a write of ours that the watch has not brought is not waited for any longer.
+        """Index the pods, and follow their events.
+
+        Args:
+            client: writes pods.
+            pods: the watch of managed pods; gets the indexes of this module.
+            recorder: records events on pods.
+            switches: how pods are read, and whether the finalizer is removed under the pod's resource version.
+            clock: measures timeouts.
+            short_stop: ends pods that run without quota; None: one that charges them to no queue.
+            echo_timeout: seconds after which the writer no longer waits for the watch to bring a write.
         """
         self._client, self._pods, self._recorder = client, pods, recorder
         self._short_stop = short_stop or ShortStop(client)
-        self._switches, self._clock, self._strict = switches, clock, strict
+        self._switches, self._clock = switches, clock
         self._ours: OwnWrites[str, ManagedPod] = OwnWrites(clock, echo_timeout, version_of=_version)
         """Our newest answers by UID, until the watch has brought as much."""
         self._deleted: OwnWrites[str, bool] = OwnWrites(clock, echo_timeout)
@@ -127,7 +134,7 @@ class PodWrites:
 
     async def let_go(self, pod: ManagedPod) -> bool:
         """Take our finalizer off; False where it is not there."""
-        return await self.patch(pod, pods_kind.let_go(pod.obj), locked=self._strict)
+        return await self.patch(pod, pods_kind.let_go(pod.obj), locked=self._switches.strict_finalizers)
 
     async def let_go_all(self, pods: Iterable[ManagedPod]) -> None:
         """The same for many, some at a time."""
@@ -247,7 +254,6 @@ def make_pod_writes(manager: Manager) -> PodWrites | None:
         recorder=manager.recorder(job_controller(pods_kind.FRAMEWORK)),
         switches=manager.switches,
         clock=manager.clock,
-        strict=manager.config.enabled("RemoveFinalizersWithStrictPatch"),
         short_stop=manager.short_stop,
         echo_timeout=manager.timings.expectation_timeout,
     )

@@ -48,6 +48,8 @@ class Switches:
     """WorkloadValidateResourcesAreNonNegative: negative requests are refused in Workloads."""
     strict_on_flavors: bool = False
     """RejectUpdatesToCQWithInvalidOnFlavors: an unknown flavor of a check is refused on every update."""
+    strict_finalizers: bool = True
+    """RemoveFinalizersWithStrictPatch: a finalizer is removed only from the version of the pod that was read."""
     concurrent_admission: bool = False
     """ConcurrentAdmission: a ClusterQueue may try several flavors at once."""
 
@@ -71,6 +73,7 @@ GATES: Mapping[str, str] = MappingProxyType(
         "pod_set_metadata": "WorkloadValidationForPodSetMetadata",
         "non_negative": "WorkloadValidateResourcesAreNonNegative",
         "strict_on_flavors": "RejectUpdatesToCQWithInvalidOnFlavors",
+        "strict_finalizers": "RemoveFinalizersWithStrictPatch",
         "concurrent_admission": "ConcurrentAdmission",
     }
 )

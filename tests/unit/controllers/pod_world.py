@@ -33,9 +33,16 @@ GROUP = "team/g"
 class Pods(World):
     """A world with a flavor that selects nodes, the reconcilers of single pods and of groups, and the sweeper."""
 
-    def __init__(self, *pods: JSON, group: JSON | None = None, single: JSON | None = None, **writes: Any) -> None:
+    def __init__(
+        self,
+        *pods: JSON,
+        group: JSON | None = None,
+        single: JSON | None = None,
+        switches: Switches | None = None,
+        **writes: Any,
+    ) -> None:
         super().__init__((RESOURCE_FLAVORS, make_flavor(nodeLabels={"pool": "gpu"})))
-        switches = Switches()
+        switches = switches or Switches()
         self.pods: Store[ManagedPod] = Store("pods")
         self.client.watch(PODS, self.pods, lambda obj: managed_pod(as_json(msgspec.convert(obj, RawObject)), switches))
         self.workloads.add_index(OWNER_INDEX, owner_keys)

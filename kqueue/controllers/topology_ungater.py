@@ -9,7 +9,6 @@ more.  From the moment in which that is decided nobody is released to them.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,41 +16,30 @@ import structlog
 
 from kqueue import model
 from kqueue.api import names
-from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
-from kqueue.controllers.first_look import FirstLook
 from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX
 from kqueue.controllers.manager import Manager
+from kqueue.controllers.pod_releases import Choice, PodReleases
 from kqueue.controllers.record import Recorder, Reporter, workload_reference
-from kqueue.controllers.resources import PODS
 from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.core.ranks import Member, OrderLost, RankRules, Release, left_over, releases
 from kqueue.core.topology import HOSTNAME, TopologyAssignment
 from kqueue.errors import (
-    ApiError,
-    ConflictError,
     FieldError,
     InvalidObjectError,
     KqueueError,
-    NotFoundError,
-    ServerError,
-    UnreachableError,
 )
 from kqueue.jobs.topology_request import index_offset
 from kqueue.model import GangPod, PodView
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
-from kqueue.runtime.lane import Lane
-from kqueue.runtime.own_writes import PendingReleases
-from kqueue.runtime.store import Store, split_key
+from kqueue.runtime.store import Store
 from kqueue.state import status
 
 _log = structlog.get_logger(__name__)
 
 GANG_INDEX = "gang"
-PATCHES_AT_ONCE = 8
-"""Patches under way per workload, so that one huge gang does not take the whole lane.  Source: Kueue's ungater."""
 EVENT_RANK_FALLBACK = "RankFallback"
 EVENT_BAD_OFFSET = "InvalidPodIndexOffset"
 
@@ -62,11 +50,9 @@ def gang_of(view: PodView) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
-    """A pod to release, and how."""
+class _Choice(Choice[GangPod]):
+    """A pod to release, its patch, and whether its place follows its rank."""
 
-    pod: GangPod
-    patch: dict[str, object]
     in_order: bool | None
     """Whether it goes where its rank belongs; None: its pod set has no ranks."""
 
@@ -98,31 +84,28 @@ class TopologyUngater:
     def __init__(
         self,
         *,
-        client: Client,
         workloads: WorkloadBook,
         pods: Store[PodView],
+        releases: PodReleases[GangPod],
         host_of: Callable[[str], str | None],
         recorder: Recorder,
-        clock: Clock,
-        expectation_timeout: float = 60.0,
         on_released: Callable[[wire.Workload, bool | None], None] = lambda _workload, _in_order: None,
         on_fallback: Callable[[str], None] = lambda _reason: None,
     ) -> None:
-        """`workloads` finds and writes Workloads; `host_of(node)` is the host name label of a node.
+        """Index the pods.
 
-        `on_released(workload, in_order)` is told of each pod at the moment of its release, and whether it goes where
-        its rank belongs (None: it has none); `on_fallback(reason)` once per workload and reason that its pods were not
-        placed by rank.
+        Args:
+            workloads: finds and writes Workloads.
+            pods: the watch of pods; gets GANG_INDEX.
+            releases: sends the patches of gang pods.
+            host_of: returns the hostname label of a node; None: the node is unknown or has none.
+            recorder: records events on Workloads.
+            on_released: called for each pod that was released; the second argument says whether the pod goes where its
+                rank belongs, None: it has no rank.
+            on_fallback: called with the reason once per Workload and reason whose pods were not placed by rank.
         """
-        self._client, self._book, self._pods, self._host_of = client, workloads, pods, host_of
+        self._book, self._pods, self._releases, self._host_of = workloads, pods, releases, host_of
         self._recorder = recorder
-        self._releases = PendingReleases(clock, expectation_timeout)
-        self._first_look = FirstLook(
-            client,
-            pods,
-            of=lambda view: view.gang,
-            on_behind=lambda pod: self._releases.expect(pod.siblings, pod.uid),
-        )
         self._on_released, self._on_fallback = on_released, on_fallback
         self._told: dict[str, tuple[str, set[str]]] = {}
         self._given_back: dict[str, _GivenBack] = {}
@@ -132,19 +115,12 @@ class TopologyUngater:
 
     def begin(self) -> None:
         """This process begins to lead: what was on its way is another's past, and is read from the API server."""
-        self._releases.clear()
+        self._releases.begin()
         self._given_back.clear()
-        self._first_look.begin()
 
     def observe_pod(self, old: PodView | None, new: PodView | None) -> str | None:
         """Take in a pod event; the key of the workload to look at, None when no gang is concerned."""
-        before = old.gang if old is not None else None
-        after = new.gang if new is not None else None
-        if before is not None and (after is None or after.uid != before.uid):
-            self._releases.observed(before.siblings, before.uid)
-        if after is not None:
-            self._releases.observe(after.siblings, after)
-        seen = after or before
+        seen = self._releases.observe(old, new)
         return seen.workload if seen is not None else None
 
     def forget(self, key: str) -> None:
@@ -157,13 +133,13 @@ class TopologyUngater:
         workload = self._book.newest(key)
         if workload is None or not _placed(workload):
             return Result()
-        if not self._releases.satisfied(model.siblings_key(workload)):
+        if not self._releases.is_settled(model.siblings_key(workload)):
             return Result(requeue_after=1.0)
         plan = self._plan(workload)
         if not plan.choices and not workload.status.reclaimable_pods and not _shrunk(workload):
             return Result()
-        if self._first_look.due(workload.metadata.namespace):
-            await self._first_look.take(workload.metadata.namespace)
+        if self._releases.is_unread(workload.metadata.namespace):
+            await self._releases.read(workload.metadata.namespace)
             return await self.reconcile(key)
         if not plan.choices:
             await self._give_back(key)
@@ -272,7 +248,7 @@ class TopologyUngater:
 
     def _is_unsure(self, workload: wire.Workload) -> bool:
         """Whether there may be releases that the watch has not brought yet."""
-        return self._first_look.due(workload.metadata.namespace) or not self._releases.satisfied(
+        return self._releases.is_unread(workload.metadata.namespace) or not self._releases.is_settled(
             model.siblings_key(workload)
         )
 
@@ -301,28 +277,15 @@ class TopologyUngater:
     # --- doing it
 
     async def _carry_out(self, key: str, plan: _Plan) -> list[KqueueError]:
-        """Send the patches, some at a time; those that failed.  Ends early when the Workload has changed meanwhile."""
-        todo = iter(plan.choices)
-        failed: list[KqueueError] = []
+        """Send the patches; returns the errors of those that failed.  Ends early when the Workload has changed."""
         released = 0
 
-        async def work() -> None:
+        def count(choice: _Choice) -> None:
             nonlocal released
-            for choice in todo:
-                if not self._holds(key, plan):
-                    return  # the change has brought its own reconcile
-                if self._changed(choice.pod):
-                    continue  # so has this one
-                error = await self._release(choice)
-                if error is None:
-                    released += 1
-                    self._on_released(plan.workload, choice.in_order)
-                elif not isinstance(error, NotFoundError):
-                    failed.append(error)
+            released += 1
+            self._on_released(plan.workload, choice.in_order)
 
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(min(PATCHES_AT_ONCE, len(plan.choices))):
-                tasks.create_task(work())
+        failed = await self._releases.send_all(plan.choices, goes_on=lambda: self._holds(key, plan), on_released=count)
         if released:
             _log.info("pods released", workload=key, pods=released)
         return failed
@@ -338,44 +301,6 @@ class TopologyUngater:
             return False
         plan.workload = now  # equal in what matters: the next look is short
         return True
-
-    def _changed(self, pod: GangPod) -> bool:
-        """Whether the watch has brought another version of the pod, or its end."""
-        seen = self._pods.get(pod.key)
-        return seen is None or seen.gang is None or seen.gang.resource_version != pod.resource_version
-
-    async def _release(self, choice: _Choice) -> KqueueError | None:
-        """Send one patch; why the pod was not released, None when it was."""
-        pod = choice.pod
-        namespace, name = split_key(pod.key)
-        self._releases.expect(pod.siblings, pod.uid)
-        try:
-            await self._client.patch(PODS, name, choice.patch, namespace, lane=Lane.UNGATE)
-        except KqueueError as e:
-            if await self._may_have_changed(pod, e) and not self._changed(pod):
-                self._releases.doubt(pod.siblings, pod.uid, pod.resource_version)
-            else:
-                self._releases.observed(pod.siblings, pod.uid)
-            return e
-        return None
-
-    async def _may_have_changed(self, pod: GangPod, error: KqueueError) -> bool:
-        """Whether the pod may be another on the server than the one we patched, so that an event of it is to come.
-
-        A conflict may be our own first attempt whose answer was lost, and an error may have come after the deed.
-        """
-        if isinstance(error, ConflictError):
-            return True
-        if not isinstance(error, ServerError | UnreachableError):
-            return False
-        namespace, name = split_key(pod.key)
-        try:
-            found = await self._client.get(PODS, name, namespace, decode=wire_core.Pod, lane=Lane.UNGATE)
-        except NotFoundError:
-            return False
-        except ApiError:
-            return True
-        return found.metadata.resource_version != pod.resource_version
 
     # --- telling
 
@@ -489,16 +414,20 @@ _FIRST_PODS = 0.05
 """Seconds in which the first pods of a gang gather; later pods are collected for the ungater's window."""
 
 
+def gang_releases(client: Client, pods: Store[PodView], clock: Clock, *, timeout: float = 60.0) -> PodReleases[GangPod]:
+    """The sender of patches for pods that the topology gate holds; `timeout` is as in `PodReleases`."""
+    return PodReleases(client=client, pods=pods, of=lambda view: view.gang, clock=clock, timeout=timeout)
+
+
 def make_ungater(manager: Manager) -> TopologyUngater:
     """The ungater of a process."""
+    pods = manager.watches.pods.store
     return TopologyUngater(
-        client=manager.client,
         workloads=manager.workload_writer,
-        pods=manager.watches.pods.store,
+        pods=pods,
+        releases=gang_releases(manager.client, pods, manager.clock, timeout=manager.timings.expectation_timeout),
         host_of=manager.host_of,
         recorder=manager.recorder(Reporter.GATES),
-        clock=manager.clock,
-        expectation_timeout=manager.timings.expectation_timeout,
         on_released=manager.counter.on_released,
         on_fallback=manager.metrics.rank_fallback,
     )

@@ -13,7 +13,7 @@ from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
 from kqueue.controllers.resources import PODS, WORKLOADS
-from kqueue.controllers.topology_ungater import TopologyUngater
+from kqueue.controllers.topology_ungater import TopologyUngater, gang_releases
 from kqueue.model import PodView
 from kqueue.runtime.controller import Result
 from kqueue.runtime.status_writer import StatusWriter
@@ -123,12 +123,11 @@ class Gate:
         self.recorder, self.fallbacks = FakeRecorder(), Counter[str]()
         self.hosts: dict[str, str] = {}
         self.ungater = TopologyUngater(
-            client=self.client,
             workloads=self.writer,
             pods=self.pods,
+            releases=gang_releases(self.client, self.pods, self.clock),
             host_of=self.hosts.get,
             recorder=self.recorder,
-            clock=self.clock,
             on_released=self._count,
             on_fallback=lambda reason: self.fallbacks.update([reason]),
         )

@@ -8,9 +8,11 @@ there are no more pods than were admitted: a container that a webhook adds to ea
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
+from kqueue import model
+from kqueue.api.wire import kueue as wire
 from kqueue.core.topology.node import PodFacts
 from kqueue.model import PodView
 from kqueue.runtime.store import Store
@@ -24,9 +26,23 @@ ChargeAmounts = Callable[[str, str, Amounts], None]
 class ExcessPods:
     """The pods of each owner, and what is charged for those beyond its admission."""
 
-    def __init__(self, *, pods: Store[PodView], charge: ChargeAmounts, release: Callable[[str], None]) -> None:
-        """`release` ends a charge; it may be called for a pod that is charged nothing."""
-        self._pods, self._charge, self._release = pods, charge, release
+    def __init__(
+        self,
+        *,
+        pods: Store[PodView],
+        holding: Callable[[str], Holding | None],
+        charge: ChargeAmounts,
+        release: Callable[[str], None],
+    ) -> None:
+        """Begin without pods.
+
+        Args:
+            pods: the watch of pods.
+            holding: returns what a Workload (namespace/name) holds; None: it holds nothing.
+            charge: charges a pod.
+            release: ends the charge of a pod, if the pod has one.
+        """
+        self._pods, self._holding, self._charge, self._release = pods, holding, charge, release
         self._pods_of: dict[str, set[str]] = {}
         self._owner_of: dict[str, str] = {}
         self._charged: dict[str, Amounts] = {}
@@ -54,8 +70,13 @@ class ExcessPods:
         """A pod of the owner with this UID; None where none is known."""
         return next(iter(self._pods_of.get(owner, ())), None)
 
-    def weigh(self, owner: str, holdings: Sequence[Holding]) -> None:
-        """Charge what the owner's pods take beyond these holdings; what is held pays for the oldest pods first."""
+    def weigh(self, owner: str, workloads: Iterable[wire.Workload]) -> None:
+        """Charge the requests of the owner's pods beyond the holdings of its Workloads.
+
+        The holdings pay for the oldest pods first.
+        """
+        found = (self._holding(model.workload_key(workload)) for workload in workloads)
+        holdings = [holding for holding in found if holding is not None]
         running = sorted(self._running(owner), key=lambda pod: (pod[0], pod[1]))
         left = _held(holdings)
         beyond = len(running) > sum(s.count for h in holdings for s in h.admission.pod_sets)

@@ -12,29 +12,24 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
 import structlog
 
 from kqueue import model
 from kqueue.api import names
-from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.excess_pods import ExcessPods
-from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
 from kqueue.controllers.manager import Manager
+from kqueue.controllers.owner_workloads import OwnerWorkloads
 from kqueue.controllers.owners import Owners, make_owners
-from kqueue.controllers.record import ObjectReference, Recorder, Reporter
-from kqueue.controllers.resources import PODS, WORKLOADS
-from kqueue.controllers.short_stop import ShortStop
-from kqueue.errors import ForbiddenError, NotFoundError
+from kqueue.controllers.record import Reporter
+from kqueue.controllers.short_stop import PodStop
+from kqueue.errors import ForbiddenError
 from kqueue.jobs.ancestry import Ancestor, AncestryError, makes
 from kqueue.kinds import OWNERS
 from kqueue.model import CustomOwner, PodView
-from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.store import Store, split_key
-from kqueue.state.holding import Holding
 
 _log = structlog.get_logger(__name__)
 
@@ -52,25 +47,27 @@ class ForgedPods:
     def __init__(
         self,
         *,
-        client: Client,
         pods: Store[PodView],
-        workloads: Store[wire.Workload],
         owners: Owners,
+        workloads: OwnerWorkloads,
         manages: Callable[[str], bool],
         clock: Clock,
-        recorder: Recorder,
-        short_stop: ShortStop | None = None,
+        stop: PodStop,
         excess: ExcessPods | None = None,
-        holding: Callable[[str], Holding | None] = lambda _key: None,
     ) -> None:
-        """`workloads` must have OWNER_INDEX; `manages` says whether pods of a namespace are managed at all.
+        """Make the reconciler.
 
-        `short_stop` is as in `JobWrites`; `excess` charges pods beyond what `holding` has for their owner's Workloads,
-        None: they are not charged.
+        Args:
+            pods: the watch of pods.
+            owners: finds the owners of pods.
+            workloads: finds the Workloads of owners.
+            manages: whether pods of a namespace are managed at all.
+            clock: gives the age of pods.
+            stop: ends pods that run without quota.
+            excess: charges pods beyond the admission of their owner; None: such pods are not charged.
         """
-        self._short_stop, self._excess, self._holding = short_stop or ShortStop(client), excess, holding
-        self._client, self._pods, self._workloads, self._owners = client, pods, workloads, owners
-        self._manages, self._clock, self._recorder = manages, clock, recorder
+        self._pods, self._owners, self._workloads, self._excess = pods, owners, workloads, excess
+        self._manages, self._clock, self._pod_stop = manages, clock, stop
 
     async def reconcile(self, key: str) -> Result:
         """Stop the pod if it is certain to run without quota."""
@@ -95,16 +92,15 @@ class ForgedPods:
         top = (await self._owners.lineage(child, _POD)).ancestor
         if top is None or _is_queued_through_pods(top) or claim.pod_is_queued:
             return Result()
-        known = self._known(top)
+        known = self._workloads.known(top)
         if not known:
             young = self._clock.now() - claim.pod_created < _YOUNG
             return Result(requeue_after=_LOOK_AGAIN if young else None)
-        if _came_unpaid(claim, known) and _came_unpaid(claim, await self._read(top, known)):
+        if _came_unpaid(claim, known) and _came_unpaid(claim, await self._workloads.read(top, known)):
             await self._stop(key, claim, f"{top.gvk.kind} {top.name} holds no quota", queue=_queue_of(top))
         elif self._excess is not None:
             self._excess.add(key, top.uid)
-            held = [holding for w in known if (holding := self._holding(model.workload_key(w))) is not None]
-            self._excess.weigh(top.uid, held)
+            self._excess.weigh(top.uid, known)
         return Result()
 
     async def _follow_others(self, key: str) -> Result:
@@ -119,40 +115,11 @@ class ForgedPods:
             found = (self._excess.any_of(owner.uid) for owner in workload.metadata.owner_references)
             yield from (pod for pod in found if pod is not None)
 
-    def _known(self, top: Ancestor) -> list[wire.Workload]:
-        """The owner's Workloads, as the watch has brought them."""
-        of = owner_key(top.gvk.group, top.gvk.kind, top.namespace, top.name)
-        return [w for w in self._workloads.by_index(OWNER_INDEX, of) if _is_of(w, top)]
-
-    async def _read(self, top: Ancestor, known: Iterable[wire.Workload]) -> list[wire.Workload]:
-        """The owner's Workloads as the API server has them: the watch may be behind an admission."""
-        chosen = f"{names.JOB_UID_LABEL}={top.uid}"
-        listed = await self._client.list_json(WORKLOADS, top.namespace, label_selector=chosen)
-        found = {obj["metadata"]["name"]: obj for obj in listed}
-        for name in {w.metadata.name for w in known} - found.keys():
-            try:
-                found[name] = await self._client.get_json(WORKLOADS, name, top.namespace)
-            except NotFoundError:
-                continue
-        return [w for w in (msgspec.convert(obj, wire.Workload) for obj in found.values()) if _is_of(w, top)]
-
     async def _stop(self, key: str, claim: CustomOwner, why: str, *, queue: str) -> None:
         """End the pod, unless it has changed since the watch brought it."""
-        namespace, name = split_key(key)
-        try:
-            pod = await self._client.get(PODS, name, namespace, decode=wire_core.Pod)
-        except NotFoundError:
-            return
-        uid = pod.metadata.uid
-        if model.pod_view(pod).custom_owner != claim or not (await self._short_stop.end_pod(key, uid, queue=queue)):
-            return
-        _log.warning("pod stopped: it ran without quota", pod=key, reason=why)
-        self._recorder.record(
-            ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=uid),
-            reason=names.EVENT_STOPPED,
-            message=f"It ran without quota: {why}; take the controller out of metadata.ownerReferences",
-            warning=True,
-        )
+        message = f"It ran without quota: {why}; take the controller out of metadata.ownerReferences"
+        if await self._pod_stop.end_if(key, lambda pod: pod.custom_owner == claim, queue=queue, message=message):
+            _log.warning("pod stopped: it ran without quota", pod=key, reason=why)
 
 
 def _as_child(key: str, claim: CustomOwner) -> JSON:
@@ -165,10 +132,6 @@ def _as_child(key: str, claim: CustomOwner) -> JSON:
 def _queue_of(owner: Ancestor) -> str:
     """The LocalQueue that an owner names; empty: it names none."""
     return f"{owner.namespace}/{owner.queue_name}" if owner.queue_name else ""
-
-
-def _is_of(workload: wire.Workload, owner: Ancestor) -> bool:
-    return any(o.controller and o.uid == owner.uid for o in workload.metadata.owner_references)
 
 
 def _came_unpaid(claim: CustomOwner, workloads: Sequence[wire.Workload]) -> bool:
@@ -203,20 +166,18 @@ def setup(manager: Manager) -> None:
     """Add the reconciler of pods that run under a custom controller: each is read once when it begins to run."""
     watches = manager.watches
     forged = ForgedPods(
-        client=manager.client,
         pods=watches.pods.store,
-        workloads=watches.workloads.store,
         owners=manager.shared(make_owners),
+        workloads=OwnerWorkloads(manager.client, watches.workloads.store),
         manages=manager.manages,
         clock=manager.clock,
-        recorder=manager.recorder(Reporter.GATES),
-        short_stop=manager.short_stop,
+        stop=PodStop(manager.client, manager.recorder(Reporter.GATES), manager.short_stop),
         excess=ExcessPods(
             pods=watches.pods.store,
+            holding=manager.cache.held.holding,
             charge=lambda pod, queue, amounts: manager.charge_pod(pod, queue, amounts),
             release=lambda pod: manager.release_pod(pod),
         ),
-        holding=manager.cache.held.holding,
     )
     controller = manager.controller("forged_pods", forged.reconcile, workers=4)
 

@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from kqueue.api import names
+from kqueue.api.wire import core as wire_core
+from kqueue.controllers.record import ObjectReference, Recorder
 from kqueue.controllers.resources import PODS
 from kqueue.errors import ConflictError, KqueueError, NotFoundError
 from kqueue.jobs import pod_view
 from kqueue.jobs.fields import mapping, objects, text, whole
+from kqueue.model import PodView
+from kqueue.model import pod_view as pod_facts
 from kqueue.runtime.client import Client
 from kqueue.runtime.store import split_key
 
@@ -83,6 +88,41 @@ class ShortStop:
         if failed:
             raise failed[0]
         return ended
+
+
+class PodStop:
+    """Ends single pods that run without quota, and records an event on each pod that it ends."""
+
+    def __init__(self, client: Client, recorder: Recorder, short_stop: ShortStop | None = None) -> None:
+        """`short_stop` None: ended pods are charged to no queue."""
+        self._client, self._recorder = client, recorder
+        self._short_stop = short_stop or ShortStop(client)
+
+    async def end(self, key: str, uid: str, *, queue: str, message: str) -> bool:
+        """End the pod with this UID; returns whether it was there.  `queue` is as in `ShortStop.end_pod`."""
+        if not await self._short_stop.end_pod(key, uid, queue=queue):
+            return False
+        namespace, name = split_key(key)
+        self._recorder.record(
+            ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=uid),
+            reason=names.EVENT_STOPPED,
+            message=message,
+            warning=True,
+        )
+        return True
+
+    async def end_if(self, key: str, is_meant: Callable[[PodView], bool], *, queue: str, message: str) -> bool:
+        """End the pod where the API server's version of it passes `is_meant`; returns whether it was ended.
+
+        Raises:
+            ApiError: the pod could not be read or deleted.
+        """
+        namespace, name = split_key(key)
+        try:
+            pod = await self._client.get(PODS, name, namespace, decode=wire_core.Pod)
+        except NotFoundError:
+            return False
+        return is_meant(pod_facts(pod)) and await self.end(key, pod.metadata.uid, queue=queue, message=message)
 
 
 def _running(pods: Iterable[Mapping[str, Any]], top: str) -> Iterable[Mapping[str, Any]]:

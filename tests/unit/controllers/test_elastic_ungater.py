@@ -8,17 +8,21 @@ from typing import Any
 import msgspec
 import pytest
 
+from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
-from kqueue.controllers.elastic_ungater import ElasticUngater
+from kqueue.controllers.elastic_excess import ElasticExcess
+from kqueue.controllers.elastic_ungater import ElasticUngater, elastic_releases
 from kqueue.controllers.resources import PODS, WORKLOADS
-from kqueue.errors import ApiError, ConflictError, ServerError
+from kqueue.controllers.short_stop import PodStop
+from kqueue.errors import ApiError, ConflictError, ServerError, UnreachableError
 from kqueue.model import PodView, pod_view
 from kqueue.runtime.controller import Result
+from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
 from tests.unit.controllers.builders import EARLIER, JSON, condition, make_workload
-from tests.unit.controllers.fakes import FakeClient
+from tests.unit.controllers.fakes import FakeClient, FakeRecorder
 from tests.unit.jobs.builders import prefixed
 
 GATE = "kueue.x-k8s.io/elastic-job"
@@ -96,12 +100,22 @@ class World:
         self.pods: Store[PodView] = Store("pods")
         self.workloads: Store[wire.Workload] = Store("workloads")
         self.told = 0
+        self.recorder = FakeRecorder()
+        book: StatusWriter[wire.Workload] = StatusWriter(
+            self.client,
+            WORKLOADS,
+            store=self.workloads,
+            decode=wire.Workload,
+            key_of=model.workload_key,
+            version_of=lambda workload: workload.metadata.resource_version,
+        )
+        stop = PodStop(self.client, self.recorder)
         self.ungater = ElasticUngater(
-            client=self.client,
             workloads=self.workloads,
-            newest=self.workloads.get,
+            book=book,
             pods=self.pods,
-            clock=self.clock,
+            releases=elastic_releases(self.client, self.pods, self.clock),
+            excess=ElasticExcess(client=self.client, stop=stop, clock=self.clock),
             on_released=lambda _workload, pods: self._tell(pods),
         )
         self.pods.subscribe(lambda old, new: self._see(old, new))
@@ -266,15 +280,27 @@ async def test_nothing_more_is_released_before_the_last_was_seen(worlds: list[Wo
 
 @pytest.mark.parametrize("error", [ConflictError("changed", status=409), ServerError("down", status=500)])
 async def test_a_release_that_fails_is_tried_again(worlds: list[World], error: ApiError) -> None:
-    """The error is the reconcile's; nobody is released in its place as long as it may have come through."""
+    """The error is the reconcile's; no other pod is released while the patch may have been accepted."""
     worlds.append(world := World(slice_of("a", 1), *GATED))
     world.client.fail(error)
+    world.client.fail(UnreachableError("cut"), verb="get")
 
     with pytest.raises(type(error)):
         await world.step(late=True)
     assert await world.step(late=True) == []
     await world.clock.advance(61)
     assert await world.step() == ["p0"]
+
+
+async def test_a_release_that_a_failing_server_did_not_store_is_tried_again_at_once(worlds: list[World]) -> None:
+    """The pod's version in the API server shows that no event will come."""
+    worlds.append(world := World(slice_of("a", 1), *GATED))
+    world.client.fail(ServerError("down", status=500))
+
+    with pytest.raises(ServerError):
+        await world.step(late=True)
+
+    assert await world.step(late=True) == ["p0"]
 
 
 @pytest.mark.parametrize("known", [pytest.param(True, id="gated for our watch"), pytest.param(False, id="unheard of")])
@@ -345,6 +371,7 @@ async def test_pods_beyond_what_was_admitted_are_stopped(
 
     assert [call.key for call in deleted] == [f"ns/{name}" for name in stopped]
     assert all(call.body == {"gracePeriodSeconds": 5} for call in deleted)
+    assert world.recorder.events == [(f"Pod {name}", "Stopped") for name in stopped]
 
 
 async def test_an_admission_that_the_watch_has_not_brought_stops_nobody(worlds: list[World]) -> None:

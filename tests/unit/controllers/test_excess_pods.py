@@ -10,12 +10,13 @@ from kqueue.controllers.excess_pods import ExcessPods
 from kqueue.core.topology import PodFacts
 from kqueue.model import CustomOwner, PodView
 from kqueue.runtime.store import Store
-from kqueue.state.holding import Holding
 from tests.unit.state.test_cache import holding, make_workload
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-ADMITTED = [holding(make_workload("w", host="h1", cpus=2))]
+ADMITTED = make_workload("w", host="h1", cpus=2)
 """Two pods of one cpu."""
+GROWN = make_workload("w2", host="h1", cpus=2)
+HOLDINGS = {f"ns/{w.metadata.name}": holding(w) for w in (ADMITTED, GROWN)}
 
 
 class World:
@@ -23,7 +24,7 @@ class World:
         """One pod for each of these, the oldest first."""
         self.charged: dict[str, dict[str, int]] = {}
         self.pods: Store[PodView] = Store("pods")
-        self.excess = ExcessPods(pods=self.pods, charge=self._charge, release=self._release)
+        self.excess = ExcessPods(pods=self.pods, holding=HOLDINGS.get, charge=self._charge, release=self._release)
         for number, amount in enumerate(cpus):
             self.run(f"ns/p{number}", amount, age=100 - number)
 
@@ -64,7 +65,7 @@ class World:
 )
 def test_what_is_beyond_an_admission_is_charged(cpus: tuple[int, ...], expected: dict[str, dict[str, int]]) -> None:
     world = World(*cpus)
-    world.excess.weigh("uid-o", ADMITTED)
+    world.excess.weigh("uid-o", [ADMITTED])
 
     assert world.charged == expected
 
@@ -72,16 +73,15 @@ def test_what_is_beyond_an_admission_is_charged(cpus: tuple[int, ...], expected:
 def test_a_charge_ends_when_the_pods_are_paid_for() -> None:
     """A pod has ended, the admission has grown, or the owner holds nothing and its pods are stopped elsewhere."""
     world = World(1, 1, 1)
-    world.excess.weigh("uid-o", ADMITTED)
+    world.excess.weigh("uid-o", [ADMITTED])
     assert world.charged == {"ns/p2": {"cpu": 1000}}
     assert world.end("ns/p0") == "uid-o"
-    world.excess.weigh("uid-o", ADMITTED)
+    world.excess.weigh("uid-o", [ADMITTED])
     assert world.charged == {}
     world.run("ns/late", 1)
-    world.excess.weigh("uid-o", ADMITTED)
+    world.excess.weigh("uid-o", [ADMITTED])
     assert world.charged == {"ns/late": {"cpu": 1000}}
-    grown: list[Holding] = [*ADMITTED, *ADMITTED]
-    world.excess.weigh("uid-o", grown)
+    world.excess.weigh("uid-o", [ADMITTED, GROWN])
     assert world.charged == {}
     world.run("ns/more", 9)
     world.excess.weigh("uid-o", [])
@@ -90,7 +90,7 @@ def test_a_charge_ends_when_the_pods_are_paid_for() -> None:
 
 def test_what_has_ended_is_forgotten() -> None:
     world = World(1, 1, 4)
-    world.excess.weigh("uid-o", ADMITTED)
+    world.excess.weigh("uid-o", [ADMITTED])
 
     assert [world.end(f"ns/p{n}") for n in (2, 1, 0, 0)] == ["uid-o", "uid-o", None, None]
     assert world.charged == {}

@@ -10,8 +10,10 @@ import pytest
 from kqueue.api.wire import core as wire_core
 from kqueue.controllers.forged_pods import ForgedPods
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_keys
+from kqueue.controllers.owner_workloads import OwnerWorkloads
 from kqueue.controllers.owners import Owners
 from kqueue.controllers.resources import PODS, WORKLOADS
+from kqueue.controllers.short_stop import PodStop
 from kqueue.jobs.ancestry import OwnerKind, owner_kinds
 from kqueue.jobs.kind import GroupVersionKind
 from kqueue.model import PodView, pod_view
@@ -56,13 +58,12 @@ class Forged(World):
         known = owner_kinds(FRAMEWORKS, more=[TRAIN])
         owners = Owners(client=self.client, known=known, stores={}, manages_all=False, clock=self.clock)
         self.reconciler = ForgedPods(
-            client=self.client,
             pods=self.pods,
-            workloads=self.workloads,
             owners=owners,
+            workloads=OwnerWorkloads(self.client, self.workloads),
             manages=lambda _namespace: manages,
             clock=self.clock,
-            recorder=self.recorder,
+            stop=PodStop(self.client, self.recorder),
         )
         group, version = API[kind].split("/")
         found = known[group, kind]

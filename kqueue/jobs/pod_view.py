@@ -80,11 +80,6 @@ def group_name(pod: Mapping[str, Any], switches: Switches) -> str:
     return source_of(pod, switches).group(pod, switches)
 
 
-def says(pod: Mapping[str, Any], annotation: str) -> bool:
-    """Whether an annotation is `"true"`."""
-    return annotations_of(pod).get(annotation) == "true"
-
-
 def stopped_by_us(pod: Mapping[str, Any]) -> bool:
     """Whether we asked for its end, before its work was done."""
     return is_deleting(pod) and condition_status(pod, names.CONDITION_POD_TERMINATION_TARGET) == "True"

@@ -7,7 +7,7 @@ from kqueue.model.holdings import admission, assignment, finished_places
 from kqueue.model.neighbours import NO_RULES, neighbours
 from kqueue.model.nodes import node_facts, node_rules, taint, toleration
 from kqueue.model.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, priority, queue_time
-from kqueue.model.pod_sets import ended_pods, pod_set, requests_per_pod, template_path, topology_request
+from kqueue.model.pod_sets import ended_pods, pod_set, template_path, topology_request
 from kqueue.model.pods import CustomOwner, ElasticPod, GangPod, PodView, UnboundPod, controller_of, pod_view
 from kqueue.model.profiles import profile_name
 from kqueue.model.quota_objects import (
@@ -91,7 +91,6 @@ __all__ = [
     "queue_time",
     "quotas",
     "replaced_key",
-    "requests_per_pod",
     "runtime_classes",
     "same_queue",
     "siblings_key",

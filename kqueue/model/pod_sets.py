@@ -8,7 +8,6 @@ from kqueue.api.wire import kueue as wire
 from kqueue.core.pod_requests import Amounts
 from kqueue.core.topology import PodSetRequest, SliceLayer, TopologyRequest
 from kqueue.core.workload import PodSet
-from kqueue.errors import InvalidObjectError
 from kqueue.model.neighbours import NO_RULES, Neighbours, neighbours
 from kqueue.model.nodes import node_rules
 from kqueue.model.resources import template_requests
@@ -95,14 +94,3 @@ def _asks(request: wire.TopologyRequest | None) -> bool:
         or request.pod_set_slice_size is not None
         or request.podset_slice_required_topology_constraints
     )
-
-
-def requests_per_pod(obj: wire.Workload) -> dict[str, dict[str, int]]:
-    """Per pod set, what one pod requests; pod sets that cannot be read count as requesting nothing."""
-    out: dict[str, dict[str, int]] = {}
-    for i, p in enumerate(obj.spec.pod_sets):
-        try:
-            out[p.name] = template_requests(p.template.spec, template_path(i))
-        except InvalidObjectError:
-            out[p.name] = {}
-    return out

@@ -10,7 +10,7 @@ from kqueue.observe.custom_labels import CustomLabel
 from kqueue.observe.event_queue import Rank as EventRank
 from kqueue.observe.events import EventHooks, EventLimits, EventRecorder
 from kqueue.observe.health import Checks, Endpoint, Guard, HealthServer, ProbePaths, Route
-from kqueue.observe.logs import LogFormat, configure_logs, current_level, log_context, set_level
+from kqueue.observe.logs import LogFormat, configure_logs, current_level, set_level
 from kqueue.observe.loop import LoopProbe
 from kqueue.observe.metrics import Kind, MetricGroups, Metrics, Role
 from kqueue.observe.queue_metrics import ClusterQueueMetrics, LocalQueueMetrics, ResourceFigures
@@ -40,7 +40,6 @@ __all__ = [
     "Traces",
     "configure_logs",
     "current_level",
-    "log_context",
     "set_level",
     "traces_from",
 ]

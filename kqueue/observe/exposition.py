@@ -50,11 +50,6 @@ def chunks(groups: Iterable[Group], role: str) -> Iterator[bytes]:
                 yield from _family(family, role, subject)
 
 
-def text_page(groups: Iterable[Group], role: str) -> bytes:
-    """The page as a whole."""
-    return b"".join(chunks(groups, role))
-
-
 def _family(family: Metric, role: str, subject: Subject | None) -> Iterator[bytes]:
     name = f"{family.name}_total" if family.type == "counter" else family.name
     documentation = family.documentation.replace("\\", r"\\").replace("\n", r"\n")

@@ -52,10 +52,6 @@ class Checks:
         """Every check's answer, in the order they were added."""
         return {name: _asked(check) for name, check in self._checks.items()}
 
-    def failing(self) -> dict[str, str]:
-        """The failing checks with their reasons; empty when ready."""
-        return {name: reason for name, reason in self.results().items() if reason is not None}
-
 
 def _asked(check: Check) -> str | None:
     with isolated() as asked:  # a broken check means "not ready", never a broken server

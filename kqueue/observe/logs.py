@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal, NoReturn, get_args
 
@@ -147,13 +146,6 @@ def set_level(level: str) -> None:
 def current_level() -> str:
     """The level in force."""
     return next(name for name, number in _LEVELS.items() if number == _sink.level)
-
-
-@contextmanager
-def log_context(**fields: Any) -> Iterator[None]:
-    """Every line that this task writes inside the block carries `fields`."""
-    with structlog.contextvars.bound_contextvars(**fields):
-        yield
 
 
 # --- from the two kinds of loggers to the sink

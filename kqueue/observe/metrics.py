@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from kqueue.build import build
 from kqueue.clock import Clock, SystemClock
 from kqueue.observe.custom_labels import CustomLabel, CustomLabels
-from kqueue.observe.exposition import Group, Subject, chunks, text_page
+from kqueue.observe.exposition import Group, Subject, chunks
 from kqueue.observe.families import (
     ClusterQueueFamilies,
     ClusterQueueResourceFamilies,
@@ -485,11 +485,6 @@ class Metrics:
                 page = await asyncio.to_thread(_politely, self._pages(), self._role)
                 self._rendered = (now, page)
             return self._rendered[1]
-
-    def render_now(self) -> bytes:
-        """The page as of now.  Takes up to 1 ms per ClusterQueue on the caller's thread: for tests and dumps."""
-        self._sample()
-        return text_page(self._pages(), self._role)
 
     def _pages(self) -> list[Group]:
         return [(registry.collectors, subject) for registry, subject in self._groups]

@@ -1,4 +1,4 @@
-"""The event loop and what can hold it up: which loop, how late it runs, and the garbage collector.
+"""The event loop and what can hold it up: which loop, which errors it reports, and the garbage collector.
 
 With 100,000 pods kept, one full collection of CPython stops everything for up to 3.4 s if they are dictionaries, 34 ms
 if they are slotted views, and not at all once they are frozen.
@@ -9,13 +9,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import ssl
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import structlog
-
-from kqueue.clock import Clock
 
 T = TypeVar("T")
 
@@ -73,11 +70,6 @@ def is_lost_connection(context: Mapping[str, Any], error: BaseException) -> bool
     )
 
 
-def loop_name() -> str:
-    """`uvloop` or `asyncio`: which loop `run` would use."""
-    return "asyncio" if _loop_factory() is None else "uvloop"
-
-
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
@@ -104,58 +96,3 @@ def freeze_after_sync() -> None:
     """
     gc.collect(0)
     gc.freeze()
-
-
-class CollectorPauses:
-    """Reports how long each garbage collection stopped the process."""
-
-    def __init__(self, on_pause: Callable[[int, float], None]) -> None:
-        """`on_pause` gets (generation, seconds); it is called inside the collector and must be quick."""
-        self._on_pause = on_pause
-        self._started = 0.0
-
-    def __enter__(self) -> CollectorPauses:
-        gc.callbacks.append(self._note)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        gc.callbacks.remove(self._note)
-
-    def _note(self, phase: str, info: dict[str, int]) -> None:
-        if phase == "start":
-            self._started = time.perf_counter()
-        else:
-            self._on_pause(info["generation"], time.perf_counter() - self._started)
-
-
-class LoopLag:
-    """A heartbeat: how much later than asked the loop woke us is how long something held it."""
-
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        interval: float = 0.25,
-        limit: float = 0.050,
-        on_lag: Callable[[float], None] | None = None,
-    ) -> None:
-        """Times in seconds.  A lag above `limit` is logged; `on_lag` gets every one."""
-        self._clock, self._interval, self._limit, self._on_lag = clock, interval, limit, on_lag
-        self.longest = 0.0
-        """The longest lag since the start or the last `reset`."""
-
-    def reset(self) -> None:
-        """Forget the longest lag."""
-        self.longest = 0.0
-
-    async def run(self) -> None:
-        """Beat until cancelled."""
-        while True:
-            asked = self._clock.monotonic() + self._interval
-            await self._clock.sleep(self._interval)
-            lag = max(0.0, self._clock.monotonic() - asked)
-            self.longest = max(self.longest, lag)
-            if lag > self._limit:
-                _log.warning("event loop was held up", seconds=round(lag, 3), limit=self._limit)
-            if self._on_lag is not None:
-                self._on_lag(lag)

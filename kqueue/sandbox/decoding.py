@@ -15,7 +15,6 @@ Validation = Literal["Ignore", "Warn", "Strict"]
 """What to do about fields that the kind does not have."""
 
 _SECONDS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-_DROP = object()
 _WORDS = {
     "string": "a string",
     "bytes": "base64 text",

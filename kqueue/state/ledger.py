@@ -20,7 +20,7 @@ from kqueue.core.value import value
 from kqueue.core.workload import Flavor
 from kqueue.state.audit import Drift, Recounts, accumulate, chunks
 from kqueue.state.bound_pods import BoundPods, Held, amounts_of, place_of
-from kqueue.state.room import Amounts, LeftOut, Room, Shared, subtract, without_zeros
+from kqueue.state.room import Amounts, LeftOut, Room, Shared, without_zeros
 
 K = TypeVar("K")
 
@@ -279,22 +279,6 @@ class NodeLedger:
                     if leaf is not None and tree.paths[leaf][: len(domain)] == domain:
                         found[workload] = found.get(workload, 0) + item.count
         return found
-
-    def free_by_node(self) -> dict[str, Amounts]:
-        """Of every usable node: allocatable, less foreign pods, less usage by topology that names its host.
-
-        Usage of topologies without host names belongs to no single node and is not in it.
-        """
-        free: dict[str, Amounts] = {}
-        for name, node in self._nodes.items():
-            if node.usable:
-                amounts = dict(node.allocatable)
-                subtract(amounts, self._foreign.get(name, {}))
-                host = node.labels.get(HOSTNAME)
-                if host is not None:
-                    subtract(amounts, self._host_usage.get((host,), {}))
-                free[name] = amounts
-        return free
 
     # -- audit ---------------------------------------------------------------------------------------------------------
 

@@ -30,9 +30,10 @@ from kqueue.clock import SystemClock
 from kqueue.model import PodView, pod_view
 from kqueue.runtime.client import Client
 from kqueue.runtime.frame import Bookmark, FrameDecoder
-from kqueue.runtime.loop import LoopLag, freeze_after_sync, loop_name, run, tune_collector
+from kqueue.runtime.loop import freeze_after_sync, run, tune_collector
 from kqueue.runtime.reflector import Projection, Reflector, WatchSettings
 from kqueue.runtime.resources import ResourceType
+from tests.bench._loop import LoopLag, loop_name
 
 PODS = ResourceType("", "v1", "pods", "Pod")
 RUNS = 3
@@ -152,7 +153,7 @@ def measure(how: str, url: str) -> None:
 
 async def _measure(how: str, url: str) -> Measured:
     clock = SystemClock()
-    lag = LoopLag(clock=clock, interval=0.001, limit=60)
+    lag = LoopLag(clock=clock, interval=0.001)
     heart = asyncio.ensure_future(lag.run())
     async with Client(url) as client:
         base = _memory("VmRSS")

@@ -33,8 +33,9 @@ import aiohttp
 from kqueue.config import Timings, load
 from kqueue.manager.process import Flags, running
 from kqueue.observe import configure_logs
-from kqueue.runtime.loop import loop_name, run
+from kqueue.runtime.loop import run
 from kqueue.runtime.transport import RequestRecord
+from tests.bench._loop import loop_name
 
 RUNS = 3
 JOBS, PODS = 60, 8

@@ -25,9 +25,10 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from kqueue.runtime.loop import loop_name, run, tune_collector
+from kqueue.runtime.loop import run, tune_collector
 from kqueue.sandbox.cluster_api import ClusterApi
 from kqueue.sandbox.server import ApiServer
+from tests.bench._loop import loop_name
 
 RUNS = 3
 CREATES = 3_000

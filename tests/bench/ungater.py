@@ -31,8 +31,9 @@ import aiohttp
 from kqueue.config import Timings, load
 from kqueue.manager.process import Flags, Running, running
 from kqueue.observe import configure_logs
-from kqueue.runtime.loop import loop_name, run
+from kqueue.runtime.loop import run
 from kqueue.runtime.transport import RequestRecord
+from tests.bench._loop import loop_name
 from tests.bench.road import Cluster, sandbox
 
 GANGS, PODS, HOSTS_PER_GANG = 500, 20, 2

@@ -19,6 +19,7 @@ from tests.integration.controlplane.cluster import RACK_LABEL
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.declared_double import CRD, DECLARED, GROUP, define, trains_run
 from tests.integration.road import KUEUE, Road, condition, job, make_road
+from tests.readings import failing
 
 pytestmark = pytest.mark.slow
 
@@ -190,14 +191,14 @@ async def test_a_kind_that_is_defined_later_is_queued_from_then_on(either_plane:
     (tmp_path / "late.yaml").write_text(yaml.safe_dump(late(CRD)))
     async with running(configuration(**kinds), flags(either_plane)) as process:
         await asyncio.wait_for(process.operator.ready.wait(), 30)
-        failing = process.operator.checks.failing()
+        checks = failing(process.operator.checks)
         await road.submit("job", pods=2)
         await road.until_complete("job")
         await road.cluster.apply_crds(tmp_path)
         await road.cluster.request("POST", f"/apis/late.example.com/v1/namespaces/{road.namespace}/trains", train)
         admitted = await road.until_workload("ice", "Admitted")
 
-    assert failing == {}
+    assert checks == {}
     assert admitted["reason"] == "Admitted"
 
 

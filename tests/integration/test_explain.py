@@ -25,6 +25,7 @@ from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.polling import eventually
 from tests.integration.road import Road, job, make_road
 from tests.integration.teams import FAST, configuration, flags, make_teams
+from tests.readings import page_of
 
 Plane = ControlPlane | SandboxPlane
 Object = dict[str, Any]
@@ -165,7 +166,7 @@ async def test_a_released_pod_that_no_node_takes_is_seen(either_plane: Plane) ->
             ),
             what="the scheduler refuses a pod",
         )
-        await eventually(lambda: counted.search(process.operator.metrics.render_now().decode()) is not None)
+        await eventually(lambda: counted.search(page_of(process.operator.metrics).decode()) is not None)
         answer = await explanation(road, "wide")
         code, page, _ = await command(either_plane, "job/wide", "-n", road.namespace)
         in_two_minutes = FakeClock(datetime.now(UTC) + timedelta(minutes=2))

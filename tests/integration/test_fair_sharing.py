@@ -23,6 +23,7 @@ from tests.integration.teams import (
     post,
     resource_groups,
 )
+from tests.readings import page_of
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +75,7 @@ async def try_all_again(process: Running, plane: Plane) -> None:
     """A cohort changes, so all Workloads that wait are tried once more; returns when the scheduler is done with them."""
 
     def value(series: str) -> float:
-        found = [line for line in process.operator.metrics.render_now().decode().splitlines() if series in line]
+        found = [line for line in page_of(process.operator.metrics).decode().splitlines() if series in line]
         return sum(float(line.rsplit(" ", 1)[1]) for line in found if not line.startswith("#"))
 
     attempts = 'kueue_admission_attempts_total{result="inadmissible"'

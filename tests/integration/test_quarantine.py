@@ -12,6 +12,7 @@ from kqueue.manager.process import running
 from tests.integration.controlplane.access import MERGE_PATCH
 from tests.integration.road import has
 from tests.integration.teams import FAST, Plane, configuration, flags, make_teams
+from tests.readings import page_of
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +56,7 @@ async def test_a_workload_that_breaks_the_planner_stops_nobody(
                 await teams.submit(f"beside-{number}", queue="blue", pods=2, run_seconds=1)
             await teams.until_complete(*(f"{where}-{n}" for n in range(3) for where in ("behind", "beside")))
             process.operator.metrics.quarantined(process.operator.manager.quarantine.by_queue())
-            page = process.operator.metrics.render_now().decode()
+            page = page_of(process.operator.metrics).decode()
             waiting = await teams.workload_of("bad")
             notes = await teams.events_of("bad", "Quarantined")
         path = f"{teams.workloads}/{waiting['metadata']['name']}"

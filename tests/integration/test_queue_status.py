@@ -16,6 +16,7 @@ from tests.integration.other_writers import now
 from tests.integration.polling import eventually
 from tests.integration.road import KUEUE, Object, condition
 from tests.integration.teams import FAIR, FAST, configuration, flags, make_teams, patch, post
+from tests.readings import page_of
 
 pytestmark = pytest.mark.slow
 
@@ -122,4 +123,4 @@ async def until_condition(plane: Plane, path: str, kind: str, status: str) -> Ob
 
 def shown_metrics(process: Running) -> str:
     """All series as a scrape gets them."""
-    return process.operator.metrics.render_now().decode()
+    return page_of(process.operator.metrics).decode()

@@ -22,6 +22,7 @@ from tests.integration.teams import (
     patch,
     post,
 )
+from tests.readings import page_of
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +57,7 @@ async def test_a_queue_takes_back_what_it_lent(either_plane: Plane) -> None:
         told = await road.events_of("guest", "Preempted")
         victims = await road.events_of("owner", "PreemptedWorkload")
         guest, owner = await road.workload_of("guest"), await road.workload_of("owner")
-        counted = process.operator.metrics.render_now().decode()
+        counted = page_of(process.operator.metrics).decode()
         await road.cluster.request("DELETE", f"{road.jobs}/owner?propagationPolicy=Background")
         await road.until_running(guest=3)
         back = await road.conditions_of("guest")

@@ -9,6 +9,7 @@ import pytest
 
 from kqueue.sandbox.api import JOB_SETS, JOBS, PODS
 from kqueue.state.waiting import cause_of
+from tests.readings import failing
 from tests.sim import invariants
 from tests.sim.actor import REST_SECONDS, Actor
 from tests.sim.api_client import NONE, ROUGH, Faults
@@ -226,15 +227,15 @@ async def test_a_controller_that_hears_nothing_says_that_it_is_not_ready() -> No
         assert world.controller is not None
         checks, client = world.controller.checks, world.controller.client
         await world.pass_time(10)
-        ready = checks.failing()
+        ready = failing(checks)
         client.partitioned = True
         await world.pass_time(100)
-        still_ready = checks.failing()
+        still_ready = failing(checks)
         await world.pass_time(150)
-        silent = checks.failing()
+        silent = failing(checks)
         client.partitioned = False
         await world.pass_time(200)
-        again = checks.failing()
+        again = failing(checks)
 
     assert (ready, still_ready, again) == ({}, {}, {})
     assert "watch-pods" in silent
@@ -250,7 +251,7 @@ async def test_a_controller_that_has_not_seen_everything_is_not_ready() -> None:
         await world.submit(job("waits"))
         await world.pass_time(30)
 
-        assert "has not brought its initial state yet" in fresh.checks.failing()["watch-workloads.kueue.x-k8s.io"]
+        assert "has not brought its initial state yet" in failing(fresh.checks)["watch-workloads.kueue.x-k8s.io"]
         assert world.objects(WORKLOADS) == []
 
 

@@ -13,7 +13,7 @@ Source: the compatible system's preemption (KEP-1337, KEP-1714, KEP-79).
 
 from kqueue.core.preemption.candidates import lesser
 from kqueue.core.preemption.findings import Findings, Lowest
-from kqueue.core.preemption.reach import Reach, on_hosts_for
+from kqueue.core.preemption.reach import Reach
 from kqueue.core.preemption.search import find_targets, nobody_may_go
 from kqueue.core.preemption.simulation import Simulation, simulate
 from kqueue.core.preemption.target import LocalQueueUsage, PreemptionReason, Preemptor, Rules, Strategy, Target
@@ -32,6 +32,5 @@ __all__ = [
     "find_targets",
     "lesser",
     "nobody_may_go",
-    "on_hosts_for",
     "simulate",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,11 +63,6 @@ class Reach:
             if (found := self._found.get(flavor))
             for domain in domains
         )
-
-
-def on_hosts_for(snapshot: Snapshot, requests: Mapping[str, Sequence[PodSetRequest]]) -> Callable[[Admitted], bool]:
-    """Tells of a workload what `Reach.matters` does."""
-    return Reach(snapshot, requests).matters
 
 
 def _lacking(capacity: Capacity, pod_set: PodSetRequest, profile: Profile) -> int:

@@ -22,6 +22,7 @@ from kqueue.model.pending import RequeueReason
 from kqueue.state.holding import Holding
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
 from kqueue.state.wake_up import QueueLookup, WakeUp, WakeUpSource
+from tests.readings import free_by_node
 from tests.unit.controllers.builders import (
     JSON,
     World,
@@ -432,7 +433,7 @@ async def test_a_closed_local_queue_withdraws_its_workloads(yard: Yard, closed: 
 
 
 def free_cpus(yard: Yard) -> int:
-    return yard.cache.ledger.free_by_node()["h1"]["cpu"] // 1000
+    return free_by_node(yard.cache.ledger)["h1"]["cpu"] // 1000
 
 
 async def test_foreign_pods_take_room_and_what_they_free_is_looked_at_later(yard: Yard) -> None:

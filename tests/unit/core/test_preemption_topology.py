@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kqueue.core import quota
-from kqueue.core.preemption import Preemptor, Reach, Rules, Strategy, on_hosts_for, simulate
+from kqueue.core.preemption import Preemptor, Reach, Rules, Strategy, simulate
 from kqueue.core.quota import FlavorResource
 from kqueue.core.topology import Capacity, Misfit, NodeRules, PodSetRequest, TopologyRequest, Tree, place
 from kqueue.core.topology.result import DomainUsage
@@ -122,7 +122,7 @@ def test_hosts_that_do_not_matter_raise_no_question() -> None:
     running = [runs("r0", "q0", 8, priority=1, domains=on("b0-r0-h0"))]
     running += [runs(f"r1-{i}", "q0", 8, domains=on(f"b0-r1-h{i}")) for i in range(4)]
     snapshot = cluster(running, make_view((1, 2, 4)))
-    matters = on_hosts_for(snapshot, {"gpu": [asks(1, within="rack", rack="b0-r0")]})
+    matters = Reach(snapshot, {"gpu": [asks(1, within="rack", rack="b0-r0")]}).matters
     asked = count()
 
     def never() -> bool:
@@ -336,7 +336,7 @@ def test_targets_are_enough_and_each_of_them_is_needed(rules: Rules, data: st.Da
 
     snapshot = cluster(running, make_view(shape), queues=2)
     before = state(snapshot)
-    places, matters = room(snapshot, request), on_hosts_for(snapshot, {"gpu": [request]})
+    places, matters = room(snapshot, request), Reach(snapshot, {"gpu": [request]}).matters
     targets = find_targets(snapshot, preemptor, rules, places=places, matters=matters)
     assert state(snapshot) == before
     assert set(targets) == set(find_targets(snapshot, preemptor, rules, places=places))
@@ -396,7 +396,7 @@ def test_only_hosts_that_the_pods_may_use_matter(flavor: str, host: str, flavors
     }
     snapshot = world([leaf("q")], [], topologies=topologies)
     request = asks(1, within="rack", rack="b0-r0")
-    matters = on_hosts_for(snapshot, {name: [request] for name in flavors})
+    matters = Reach(snapshot, {name: [request] for name in flavors}).matters
     one, none = runs("one", "q", 8, domains=on(host, flavor=flavor)), runs("none", "q", 8)
     assert [matters(one), matters(one), matters(none)] == [expected, expected, False]
 
@@ -436,7 +436,7 @@ def test_pods_of_all_pod_sets_may_use_hosts() -> None:
     """One that takes any host makes all of them matter."""
     snapshot = world([leaf("q")], [], topologies={"gpu": make_view((1, 2, 1))})
     requests = [asks(1, within="rack", rack="b0-r0"), asks(1, within="rack")]
-    matters = on_hosts_for(snapshot, {"gpu": requests})
+    matters = Reach(snapshot, {"gpu": requests}).matters
     assert matters(runs("one", "q", 8, domains=on("b0-r1-h0")))
 
 

@@ -35,6 +35,7 @@ from kqueue.sandbox import Sandbox, SandboxOptions
 from kqueue.sandbox.api import CRDS, JOB_SETS
 from kqueue.sandbox.simulated_kinds import SIMULATED
 from kqueue.state.fair_usage import FairRules
+from tests.readings import failing, page_of
 
 JSON = dict[str, Any]
 T = TypeVar("T")
@@ -97,7 +98,7 @@ async def make() -> AsyncIterator[Make]:
 
 def waiting(operator: Operator) -> dict[str, int]:
     """Keys that wait for a worker, by controller."""
-    families = text_string_to_metric_families(operator.metrics.render_now().decode())
+    families = text_string_to_metric_families(page_of(operator.metrics).decode())
     return {
         sample.labels["name"]: int(sample.value)
         for family in families
@@ -153,7 +154,7 @@ async def test_the_operator_shows_how_many_events_wait(make: Make) -> None:
     """Events of each rank are on the page, from the recorder that all parts share."""
     operator = make()
     operator.manager.events.record(workload_reference(make_workload()), reason="Admitted", message="now")
-    page = text_string_to_metric_families(operator.metrics.render_now().decode())
+    page = text_string_to_metric_families(page_of(operator.metrics).decode())
     samples = [sample for family in page for sample in family.samples if sample.name == "kqueue_events_waiting"]
     assert {sample.labels["rank"]: sample.value for sample in samples} == {"decisions": 1, "others": 0}
 
@@ -762,7 +763,7 @@ async def test_a_process_is_not_ready_before_every_watch_has_synced(make: Make) 
 
     watched = [name for name in operator.checks.results() if name.startswith("watch-")]
     assert len(watched) == len(operator.watches.all())
-    assert set(operator.checks.failing().values()) == {"has not brought its initial state yet"}
+    assert set(failing(operator.checks).values()) == {"has not brought its initial state yet"}
 
 
 async def test_a_process_is_ready_while_its_watches_live(make: Make, sandbox: Sandbox) -> None:
@@ -770,9 +771,9 @@ async def test_a_process_is_ready_while_its_watches_live(make: Make, sandbox: Sa
     operator = make(sandbox.url)
     async with at_work(operator):
         await asyncio.wait_for(operator.ready.wait(), 20)
-        synced = operator.checks.failing()
+        synced = failing(operator.checks)
     await clock_of(operator).advance(operator.timings.watch_stale_after + 1)
-    stale = operator.checks.failing()
+    stale = failing(operator.checks)
 
     assert synced == {}
     assert stale.keys() == {name for name in operator.checks.results() if name.startswith("watch-")}
@@ -792,7 +793,7 @@ async def test_a_kind_that_is_defined_later_is_watched_from_then_on(make: Make, 
     }
     async with at_work(operator):
         await asyncio.wait_for(operator.ready.wait(), 20)
-        without = watch.missing, operator.checks.failing()
+        without = watch.missing, failing(operator.checks)
         for definition in load_crds(SIMULATED):
             await sandbox.api.create(CRDS, definition)
         await sandbox.api.create(JOB_SETS, jobset, namespace="default")
@@ -819,7 +820,7 @@ async def test_a_follower_is_warm_and_writes_nothing_until_the_leader_is_gone(ma
             await asyncio.wait_for(operator.synced.wait(), 20)
             await happens(operator, lambda: waiting(operator)["configuration"] == 1)
             await happens(operator, lambda: roles(operator, "kueue_cluster_queue_status") == {"follower"})
-            followed = operator.ready.is_set(), operator.checks.failing()
+            followed = operator.ready.is_set(), failing(operator.checks)
             before = await user.get_json(CLUSTER_QUEUES, "team")
             await happens(operator, operator.ready.is_set)
             await happens(operator, lambda: _has_status(operator))
@@ -832,7 +833,7 @@ async def test_a_follower_is_warm_and_writes_nothing_until_the_leader_is_gone(ma
 
 def roles(operator: Operator, name: str) -> set[str]:
     """Under which roles the series of a metric are shown."""
-    families = text_string_to_metric_families(operator.metrics.render_now().decode())
+    families = text_string_to_metric_families(page_of(operator.metrics).decode())
     return {s.labels["replica_role"] for family in families for s in family.samples if s.name == name}
 
 
@@ -850,7 +851,7 @@ async def test_a_leaked_gate_is_counted_while_this_process_leads(make: Make, san
     def leaked() -> str:
         return next(
             line.rpartition(" ")[2]
-            for line in operator.metrics.render_now().decode().splitlines()
+            for line in page_of(operator.metrics).decode().splitlines()
             if line.startswith("kqueue_leaked_gates{") and "workload_gone" in line
         )
 

@@ -32,6 +32,7 @@ from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairRules, FairUsage
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
 from kqueue.state.queues import Queues
+from tests.readings import page_of
 
 CLOCK = FakeClock()
 QUEUE, LOCAL = {"cluster_queue": "team"}, {"name": "main", "namespace": "ns"}
@@ -71,7 +72,7 @@ def evictions(count: int) -> dict[str, Any]:
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    page = metrics.render_now().decode()
+    page = page_of(metrics).decode()
     return {
         (s.name, frozenset(s.labels.items())): s.value
         for family in text_string_to_metric_families(page)

@@ -23,6 +23,7 @@ from kqueue.state.cache_audit import Told
 from kqueue.state.not_running import NotRunning
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
 from kqueue.state.queues import Queues
+from tests.readings import free_by_node, page_of
 
 
 @dataclass(slots=True)
@@ -60,7 +61,7 @@ def series(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
     """The samples of a metric by their labels' values, in the order of the labels' names, without the role."""
     return {
         tuple(value for label, value in sorted(s.labels.items()) if label != "replica_role"): s.value
-        for family in text_string_to_metric_families(metrics.render_now().decode())
+        for family in text_string_to_metric_families(page_of(metrics).decode())
         for s in family.samples
         if s.name == name
     }
@@ -180,7 +181,7 @@ async def test_an_audit_counts_causes_heals_and_has_the_waiting_tried_again() ->
     try:
         assert await yard.auditor.audit() == 3
         assert series(yard.metrics, "kqueue_cache_drift_total") == {("node",): 2, ("foreign-pod",): 1}
-        assert yard.cache.ledger.free_by_node()["n0"]["cpu"] == 7000
+        assert free_by_node(yard.cache.ledger)["n0"]["cpu"] == 7000
         await yard.clock.advance(1)
         assert yard.woken == 1
 

@@ -32,6 +32,7 @@ from kqueue.visibility.asked import JSON, Asked
 from kqueue.visibility.catalog import Catalog, Resource
 from kqueue.visibility.registration import API_SERVICES, NAMESPACES, SERVICE, SERVICES, reached_at
 from kqueue.visibility.server import VisibilityServer
+from tests.readings import failing
 
 CONFIG_MAPS = ResourceType("", "v1", "configmaps", "ConfigMap")
 NAME, OURS = "v1.g.example", {"app.kubernetes.io/managed-by": "kqueue"}
@@ -93,7 +94,7 @@ async def served(
         rhythm=rhythm,
     ) as server:
         async with asyncio.timeout(10):
-            while checks.failing():
+            while failing(checks):
                 await asyncio.sleep(0.01)
         yield server, checks
 
@@ -184,7 +185,7 @@ async def test_the_authority_is_put_back_and_a_missing_apiservice_is_nobodys_fau
     """It is looked after for as long as the process runs."""
     async with served(client) as (_, checks):
         await asyncio.sleep(0.2)
-        assert checks.failing() == {}
+        assert failing(checks) == {}
         await chart(client)
         bundle = await until(lambda: bundle_of(client))
         await client.patch(API_SERVICES, NAME, {"spec": {"caBundle": base64.b64encode(b"junk").decode()}})
@@ -244,7 +245,7 @@ async def test_an_apiservice_of_somebody_else_is_not_taken(client: Client, write
     await chart(client)
     async with served(client, url=URL) as (_, checks):
         await asyncio.sleep(0.3)
-        assert checks.failing() == {}
+        assert failing(checks) == {}
     assert (await client.get_json(API_SERVICES, NAME))["spec"]["service"]["port"] == 443
 
 

@@ -91,16 +91,6 @@ def test_an_amount_that_cannot_be_read_is_named(
     assert all(fact in str(error) for fact in facts)
 
 
-def test_a_workload_with_one_unreadable_pod_set_still_shows_the_others() -> None:
-    """What one pod requests is for show: a pod set that cannot be read counts as requesting nothing."""
-    good, bad = asking(cpu="1", memory="1Ki"), asking(cpu="lots")
-    workload = make_workload(
-        pod_sets=[{"name": "bad", "template": {"spec": bad}}, {"name": "good", "template": {"spec": good}}]
-    )
-
-    assert model.requests_per_pod(workload) == {"bad": {}, "good": {"cpu": 1000, "memory": 1024}}
-
-
 # --- nodes and pods --------------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ import pytest
 from kqueue.config import parse
 from kqueue.manager.rules import custom_labels
 from kqueue.observe import CustomLabel, Metrics
+from tests.readings import page_of
 
 TEAM = CustomLabel(name="team", key="example.com/team")
 
@@ -32,7 +33,7 @@ def test_a_value_is_what_stands_on_the_object(
 
 
 def lines(metrics: Metrics, name: str) -> list[str]:
-    return [line for line in metrics.render_now().decode().splitlines() if line.startswith(f"{name}{{")]
+    return [line for line in page_of(metrics).decode().splitlines() if line.startswith(f"{name}{{")]
 
 
 def test_every_series_of_an_object_has_its_labels() -> None:

@@ -15,6 +15,7 @@ from kqueue.clock import FakeClock
 from kqueue.errors import TooManyRequestsError
 from kqueue.observe import EventLimits, EventRank, EventRecorder, Metrics
 from kqueue.observe.events import EventHooks
+from tests.readings import page_of
 from tests.unit.observe.test_events import JOB, World
 
 _GAUGES = ("kqueue_events_waiting", "kqueue_events_oldest")
@@ -296,7 +297,7 @@ async def test_depth_and_age_are_shown_by_rank() -> None:
     world.record()
     await world.clock.advance(5.0)
     world.record(regarding=JOB._replace(name="other"))
-    page = metrics.render_now().decode()
+    page = page_of(metrics).decode()
     lines = {line.rsplit(" ", 1)[0].split(",")[0]: line.rsplit(" ", 1)[1] for line in page.splitlines()}
     shown = {name: float(value) for name, value in lines.items() if name.startswith(_GAUGES)}
     assert shown == {

@@ -6,6 +6,7 @@ import pytest
 
 from kqueue.observe import Metrics
 from kqueue.observe.metrics import MetricGroups
+from tests.readings import page_of
 
 KUEUE = """
 kueue_admission_attempts_total                            counter   result
@@ -142,7 +143,7 @@ def test_buckets_are_those_of_the_compatible_system(name: str, want: list[str]) 
     metrics.workload_created(job_kind="Job", seconds=1)
     bounds = [
         line.partition('le="')[2].partition('"')[0]
-        for line in metrics.render_now().decode().splitlines()
+        for line in page_of(metrics).decode().splitlines()
         if line.startswith(f"{name}_bucket")
     ]
 

@@ -13,6 +13,7 @@ from aiohttp import web
 from kqueue.errors import ConfigError
 from kqueue.observe import Checks, Endpoint, HealthServer, Metrics, Route
 from kqueue.observe.health import ProbePaths
+from tests.readings import failing
 
 FREE = "127.0.0.1:0"
 
@@ -77,7 +78,7 @@ async def test_readiness_names_each_failing_check(make: Callable[..., Site]) -> 
     await site.server.start(probes=probes(), metrics=metrics_on())
     assert await site.get("/readyz") == (503, "[-] watch pods: no sign of life for 200 s\nnot ready\n")
     assert (await site.get("/readyz?verbose"))[1].splitlines()[1] == "[+] lease: ok"
-    assert site.checks.failing() == {"watch pods": "no sign of life for 200 s"}
+    assert failing(site.checks) == {"watch pods": "no sign of life for 200 s"}
     reasons["watch pods"] = None
     assert await site.get("/readyz") == (200, "ok\n")
 

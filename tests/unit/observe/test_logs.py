@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from kqueue.clock import FakeClock
 from kqueue.errors import ConfigError
-from kqueue.observe import configure_logs, current_level, log_context, logs, set_level
+from kqueue.observe import configure_logs, current_level, logs, set_level
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_the_standard_library_and_warnings_take_the_same_road(stream: io.BytesIO
 def test_context_is_on_every_line_of_the_block(stream: io.BytesIO) -> None:
     """Keys bound for a block are on its lines and on no other."""
     log = structlog.get_logger("l")
-    with log_context(workload="a/b"):
+    with structlog.contextvars.bound_contextvars(workload="a/b"):
         log.info("inside")
     log.info("outside")
     assert [line.get("workload") for line in lines(stream)] == ["a/b", None]

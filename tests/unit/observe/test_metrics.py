@@ -17,13 +17,14 @@ from kqueue.clock import FakeClock
 from kqueue.core.topology import LevelQuality
 from kqueue.observe import LoopProbe, Metrics, ResourceFigures
 from kqueue.observe.metrics import MetricGroups
+from tests.readings import page_of
 
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def series(metrics: Metrics) -> Series:
     """Every sample of the page: (name, labels) to value."""
-    page = metrics.render_now().decode()
+    page = page_of(metrics).decode()
     return {
         (s.name, frozenset(s.labels.items())): s.value
         for family in text_string_to_metric_families(page)
@@ -192,7 +193,7 @@ async def test_every_page_has_all_that_was_reported_before_it() -> None:
         'kqueue_placement_domains_total{cluster_queue="q",algorithm="BestFit",level="rack"': 8,
         'kqueue_placement_fewest_domains_total{cluster_queue="q",algorithm="BestFit",level="rack"': 4,
     }
-    pages = (await metrics.render(), metrics.render_now(), await metrics.render())
+    pages = (await metrics.render(), page_of(metrics), await metrics.render())
     for line in (f'{name},replica_role="standalone"}} {float(number)}' for name, number in want.items()):
         assert [page.decode().splitlines().count(line) for page in pages] == [1, 1, 1], line
 
@@ -246,7 +247,7 @@ def test_groups_can_be_switched_off() -> None:
     metrics = Metrics(groups=MetricGroups(local_queues=False, cluster_queue_resources=False))
     report(metrics, "q")
     metrics.local_queue(namespace="a", name="lq").pending(active=1, inadmissible=0)
-    page = metrics.render_now().decode()
+    page = page_of(metrics).decode()
     assert "kueue_local_queue" not in page
     assert "kueue_cluster_queue_nominal_quota" not in page
     assert "kueue_pending_workloads" in page
@@ -319,7 +320,7 @@ def test_the_process_is_reported() -> None:
 def test_no_name_is_used_twice() -> None:
     """Every family and every sample name is declared once."""
     metrics = Metrics(groups=MetricGroups(cluster_queue_resources=True))
-    declared = [line.split()[2] for line in metrics.render_now().decode().splitlines() if line.startswith("# TYPE")]
+    declared = [line.split()[2] for line in page_of(metrics).decode().splitlines() if line.startswith("# TYPE")]
     assert len(declared) == len(set(declared)) > 60
 
 
@@ -327,7 +328,7 @@ def test_pages_have_no_created_series() -> None:
     """The client library's `_created` twins, which double the page, are left out."""
     metrics = Metrics()
     report(metrics, "q")
-    assert b"_created" not in metrics.render_now()
+    assert b"_created" not in page_of(metrics)
 
 
 @pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "a}b", "ä", ""])
@@ -349,7 +350,7 @@ def test_pages_say_what_the_client_library_says() -> None:
     }
     ours = {
         line.replace(',replica_role="standalone"', "").replace('{replica_role="standalone"}', "")
-        for line in metrics.render_now().decode().splitlines()
+        for line in page_of(metrics).decode().splitlines()
         if "process_" not in line
     }
     assert {_sorted_labels(line) for line in ours} == {_sorted_labels(line) for line in theirs}
@@ -414,7 +415,7 @@ def test_groups_that_gates_switch_off_are_not_shown() -> None:
         metrics.workload_created(job_kind="Job", seconds=1.0)
         metrics.forget_cohort("other")
 
-    pages = [metrics.render_now().decode() for metrics in (shown, hidden)]
+    pages = [page_of(metrics).decode() for metrics in (shown, hidden)]
     assert ['kueue_cohort_info{cohort="all"' in page for page in pages] == [True, False]
     assert ['job_kind="Job"' in page for page in pages] == [True, False]
 

@@ -11,30 +11,26 @@ from typing import Any
 import pytest
 import structlog
 
-from kqueue.clock import FakeClock, SystemClock
+from kqueue.clock import FakeClock
 from kqueue.runtime.deadline import within
-from kqueue.runtime.loop import CollectorPauses, LoopLag, freeze_after_sync, loop_name, run
-from tests.unit.runtime.conftest import running
+from kqueue.runtime.loop import freeze_after_sync, run
 
 
 def test_uvloop_is_used_where_it_is() -> None:
-    """`run` runs on the loop that `loop_name` names, and returns the result."""
+    """And the result is returned."""
 
-    async def which() -> str:
-        return type(asyncio.get_running_loop()).__module__.split(".")[0]
+    assert run(_loop_in_use()) == "uvloop"
 
-    assert run(which()) == loop_name() == "uvloop"
+
+async def _loop_in_use() -> str:
+    return type(asyncio.get_running_loop()).__module__.split(".")[0]
 
 
 def test_without_uvloop_asyncio_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing wheel is no error."""
     monkeypatch.setitem(sys.modules, "uvloop", None)
 
-    async def answer() -> int:
-        return 42
-
-    assert loop_name() == "asyncio"
-    assert run(answer()) == 42
+    assert run(_loop_in_use()) == "asyncio"
 
 
 CLOSED = "unable to perform operation on <TCPTransport closed=True reading=False 0x7f>; the handler is closed"
@@ -95,38 +91,25 @@ def test_a_task_whose_error_nobody_reads_is_a_bug(caplog: pytest.LogCaptureFixtu
     assert [record.message.splitlines()[0] for record in caplog.records] == ["Task exception was never retrieved"]
 
 
-async def test_lag_is_measured_and_logged() -> None:
-    """A blocked loop shows in the heartbeat and, above the limit, in the log."""
-    seen: list[float] = []
-    lag = LoopLag(clock=SystemClock(), interval=0.001, limit=0.02, on_lag=seen.append)
-
-    with structlog.testing.capture_logs() as logs:
-        async with running(lag.run()):
-            while not seen:
-                await asyncio.sleep(0.001)
-            until = SystemClock().monotonic() + 0.05
-            while SystemClock().monotonic() < until:
-                pass
-            while lag.longest < 0.02:
-                await asyncio.sleep(0.001)
-
-    assert max(seen) == lag.longest >= 0.02
-    assert {log["event"] for log in logs} == {"event loop was held up"}
-
-
 def test_frozen_objects_are_out_of_the_collectors_way() -> None:
-    """After the freeze what lives is not looked at again; a pause is reported for each collection."""
-    pauses: list[tuple[int, float]] = []
+    """After the freeze living objects are not looked at again; before it only the youngest ones are collected."""
+    collected: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            collected.append(info["generation"])
+
     before = gc.get_freeze_count()
+    gc.callbacks.append(note)
     try:
-        with CollectorPauses(lambda generation, seconds: pauses.append((generation, seconds))):
-            freeze_after_sync()
+        freeze_after_sync()
         frozen = gc.get_freeze_count()
     finally:
+        gc.callbacks.remove(note)
         gc.unfreeze()
 
     assert frozen > before
-    assert [generation for generation, _ in pauses] == [0]
+    assert collected == [0]
 
 
 @pytest.mark.parametrize("disabled", [True, False])

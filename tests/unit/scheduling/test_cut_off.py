@@ -8,6 +8,7 @@ from collections.abc import Callable
 from kqueue.controllers.resources import CLUSTER_QUEUES
 from kqueue.errors import UnreachableError
 from kqueue.scheduling.settings import LoopSettings
+from tests.readings import free_by_node
 from tests.unit.controllers.builders import make_cluster_queue, make_workload, reserved, status_of
 from tests.unit.scheduling.scheduled import Scheduled
 from tests.unit.scheduling.worlds import hospital, hosts_of, placed
@@ -93,7 +94,7 @@ async def test_a_repair_that_never_began_keeps_the_old_hosts_and_asks_again(make
     assert before is not None
     assert now is not None
     assert (now.admission, now.replaces) == (before.admission, None)
-    assert world.cache.ledger.free_by_node()["node-h3"]["cpu"] == 2000
+    assert free_by_node(world.cache.ledger)["node-h3"]["cpu"] == 2000
     assert world.pauses == [1.0]
     world.second_pass.ready("ns/a")
     await world.cycle()

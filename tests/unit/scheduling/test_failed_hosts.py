@@ -10,6 +10,7 @@ import pytest
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.errors import UnreachableError
 from kqueue.scheduling.settings import LoopSettings
+from tests.readings import free_by_node
 from tests.unit.controllers.builders import make_workload, message_of, status_of
 from tests.unit.scheduling.scheduled import Scheduled
 from tests.unit.scheduling.worlds import HOST, hospital, hosts_of, placed
@@ -64,7 +65,7 @@ async def test_only_pods_that_have_not_ended_are_replaced(make: Callable[..., Sc
     assert "finishedPods" not in world.workload()["status"]
     world.sync()
     assert world.cache.audits.audit() == []
-    assert world.cache.ledger.free_by_node()["node-h2"]["cpu"] == 0
+    assert free_by_node(world.cache.ledger)["node-h2"]["cpu"] == 0
 
 
 async def test_a_new_host_is_charged_before_the_write_ends_and_given_back_if_it_fails(

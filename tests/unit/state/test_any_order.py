@@ -26,6 +26,7 @@ from kqueue.model.pending import RequeueReason
 from kqueue.state.cache import Cache
 from kqueue.state.holding import Holding
 from kqueue.state.queues import Queues
+from tests.readings import free_by_node
 from tests.unit.controllers.builders import DAY, condition, read
 
 JSON = dict[str, Any]
@@ -323,7 +324,7 @@ def believed(cache: Cache) -> dict[str, Any]:
             for flavor, capacity in capacities.items()
             if capacity is not None
         },
-        "nodes": cache.ledger.free_by_node(),
+        "nodes": free_by_node(cache.ledger),
         "foreign": {node: cache.ledger.foreign_on(node) for node in cache.ledger.nodes},
         "holdings": {h.key: (h.uid, h.admission, h.requests, h.evicted) for h in cache.held.holdings()},
         "inactive": {name: cache.quota.inactive(name) for name in cache.quota.queue_names()},
@@ -523,11 +524,11 @@ async def test_pods_in_two_flavors_take_their_place_once(first: str, last: str) 
     for event in sorted(events, key=lambda e: (e == last, e != first)):
         process.tell(*events[event])
 
-    assert process.cache.ledger.free_by_node() == {"h1": {"cpu": 7000, "pods": 98}}
+    assert free_by_node(process.cache.ledger) == {"h1": {"cpu": 7000, "pods": 98}}
     process.tell("flavor", "halls", None)
-    assert process.cache.ledger.free_by_node() == {"h1": {"cpu": 7000, "pods": 98}}
+    assert free_by_node(process.cache.ledger) == {"h1": {"cpu": 7000, "pods": 98}}
     process.tell("workload", "a", None)
-    assert process.cache.ledger.free_by_node() == {"h1": {"cpu": 8000, "pods": 99}}
+    assert free_by_node(process.cache.ledger) == {"h1": {"cpu": 8000, "pods": 99}}
     await process.intake.close()
 
 

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from kqueue.api.wire import kueue as wire
 from kqueue.core.quota import FlavorResource, potential_available
 from kqueue.core.topology import NodeFacts, PodFacts
-from kqueue.model import PodView, admission, requests_per_pod
+from kqueue.model import PodView, admission
 from kqueue.state.audit import Drift, Recounts
 from kqueue.state.cache import Cache
 from kqueue.state.cache_audit import Told
 from kqueue.state.holding import Holding
+from tests.readings import requests_per_pod
 
 HOST = "kubernetes.io/hostname"
 CPU = FlavorResource("gpu", "cpu")

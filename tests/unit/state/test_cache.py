@@ -21,6 +21,7 @@ from kqueue.state.cache import Cache
 from kqueue.state.cache_audit import Told
 from kqueue.state.holding import Holding
 from kqueue.state.holdings import AssumedTwiceError
+from tests.readings import free_by_node, requests_per_pod
 
 HOST = "kubernetes.io/hostname"
 CPU = FlavorResource("gpu", "cpu")
@@ -99,7 +100,7 @@ def free(cache: Cache) -> tuple[int, int]:
     """Quota that is left, and cpu on host h1, both in milli."""
     node = cache.quota.node_of("team")
     assert node is not None
-    return available(node, CPU), cache.ledger.free_by_node()["h1"]["cpu"]
+    return available(node, CPU), free_by_node(cache.ledger)["h1"]["cpu"]
 
 
 def holding(workload: wire.Workload) -> Holding:
@@ -111,7 +112,7 @@ def holding(workload: wire.Workload) -> Holding:
         uid=workload.metadata.uid,
         local_queue="ns/main",
         admission=admission,
-        requests=model.requests_per_pod(workload),
+        requests=requests_per_pod(workload),
         admitted=False,
         assumed=True,
     )

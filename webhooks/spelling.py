@@ -33,7 +33,7 @@ _ON_TEMPLATES = names.TOPOLOGY_ANNOTATIONS - topology_request.ALIASES.keys()
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedLevel:
     """A topology level, and the path of the annotations that ask for it."""
 
     level: str
@@ -67,13 +67,13 @@ def unknown_names(new: JSON, old: JSON | None) -> list[str]:
     return [str(mistake) for mistake in itertools.islice(mistakes, MAX_WARNINGS)]
 
 
-def levels_asked(new: JSON, old: JSON | None) -> list[Asked]:
+def levels_asked(new: JSON, old: JSON | None) -> list[RequestedLevel]:
     """The topology levels that pod templates ask for, without those that `old` (None on create) asks for."""
     before = {*_levels(old)} if old is not None else frozenset()
     return [asked for asked in dict.fromkeys(_levels(new)) if asked not in before]
 
 
-def unknown_levels(asked: Iterable[Asked], known: Iterable[str]) -> list[str]:
+def unknown_levels(asked: Iterable[RequestedLevel], known: Iterable[str]) -> list[str]:
     """A sentence for each level that is not among `known`, the levels of all Topologies."""
     levels = sorted(known)
     missing = [one for one in asked if one.level not in levels][:MAX_WARNINGS]
@@ -107,8 +107,8 @@ def _keys(obj: JSON) -> Iterator[tuple[Place, str, str]]:
                     yield place, sort, key
 
 
-def _levels(obj: JSON) -> Iterator[Asked]:
+def _levels(obj: JSON) -> Iterator[RequestedLevel]:
     for place in places(obj):
         if place.is_pod:
             for level in topology_request.levels(place.body, obj):
-                yield Asked(level, place.path)
+                yield RequestedLevel(level, place.path)

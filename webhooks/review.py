@@ -65,7 +65,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ReviewResult:
     """What we say.  `patch` is a merge patch of the object; `problems` refuse the request.
 
     `fault` refuses it too, with one sentence about us instead of about the object.
@@ -82,7 +82,7 @@ class Answer:
         return not self.problems and self.fault is None
 
 
-ALLOWED = Answer()
+ALLOWED = ReviewResult()
 
 
 def read(body: bytes, *, judged: bool = False) -> Request:
@@ -116,7 +116,7 @@ def read(body: bytes, *, judged: bool = False) -> Request:
     )
 
 
-def write(request: Request, answer: Answer) -> bytes:
+def write(request: Request, answer: ReviewResult) -> bytes:
     """The AdmissionReview that carries the answer.  All problems are reported at once, each with its path."""
     response: JSON = {"uid": request.uid, "allowed": answer.allowed}
     if not answer.allowed:

@@ -18,11 +18,11 @@ from kqueue.jobs.pod_of_parent import ReviewedPod
 from kqueue.jobs.switches import Switches
 from kqueue.kinds import FRAMEWORKS, implies_pods
 from webhooks import quota, workloads
-from webhooks.review import ALLOWED, Answer, Fault, Request
+from webhooks.review import ALLOWED, Fault, Request, ReviewResult
 from webhooks.surroundings import LookupFailedError, Lookups, Observer, Policy
 
-Handler = Callable[[Request], Awaitable[Answer]]
-Check = Callable[[Request], Answer]
+Handler = Callable[[Request], Awaitable[ReviewResult]]
+Check = Callable[[Request], ReviewResult]
 
 DEFAULT_QUEUE_PATH = "/mutate-default-queue"
 """Answers for unlabelled objects of every enabled kind, in namespaces that have a LocalQueue named `default`."""
@@ -76,28 +76,30 @@ def routes(
 
 
 def _own_kinds(switches: Switches) -> dict[tuple[str, str], Check]:
-    def workload(request: Request) -> Answer:
+    def workload(request: Request) -> ReviewResult:
         part = request.subresource
-        return Answer(
+        return ReviewResult(
             problems=ratcheted(request, lambda o, old: workloads.problems(o, old, switches, subresource=part))
         )
 
-    def cluster_queue(request: Request) -> Answer:
+    def cluster_queue(request: Request) -> ReviewResult:
         def judge(obj: JSON, old: JSON | None) -> list[FieldError]:
             return quota.cluster_queue_problems(obj, old, switches)
 
         if switches.strict_on_flavors:  # asks for just that: old mistakes block every update
-            return Answer(problems=judge(request.obj, request.old))
-        return Answer(problems=ratcheted(request, judge))
+            return ReviewResult(problems=judge(request.obj, request.old))
+        return ReviewResult(problems=ratcheted(request, judge))
 
     return {
-        ("mutate", "Workload"): lambda r: Answer(patch=workloads.defaults(r.obj, switches)),
+        ("mutate", "Workload"): lambda r: ReviewResult(patch=workloads.defaults(r.obj, switches)),
         ("validate", "Workload"): workload,
-        ("mutate", "ClusterQueue"): lambda r: Answer(patch=quota.finalizer(r.obj)),
+        ("mutate", "ClusterQueue"): lambda r: ReviewResult(patch=quota.finalizer(r.obj)),
         ("validate", "ClusterQueue"): cluster_queue,
-        ("mutate", "ResourceFlavor"): lambda r: Answer(patch=quota.finalizer(r.obj)),
-        ("validate", "ResourceFlavor"): lambda r: Answer(problems=ratcheted(r, lambda o, _: quota.flavor_problems(o))),
-        ("validate", "Cohort"): lambda r: Answer(
+        ("mutate", "ResourceFlavor"): lambda r: ReviewResult(patch=quota.finalizer(r.obj)),
+        ("validate", "ResourceFlavor"): lambda r: ReviewResult(
+            problems=ratcheted(r, lambda o, _: quota.flavor_problems(o))
+        ),
+        ("validate", "Cohort"): lambda r: ReviewResult(
             problems=ratcheted(r, lambda o, _: quota.cohort_problems(o)), warnings=quota.cohort_warnings(r.obj)
         ),
     }
@@ -116,12 +118,12 @@ def ratcheted(request: Request, judge: Callable[[JSON, JSON | None], Sequence[Fi
     return [problem for problem in found if problem not in before]
 
 
-async def _allow(_request: Request) -> Answer:
+async def _allow(_request: Request) -> ReviewResult:
     return ALLOWED
 
 
 def _own(check: Check, gvk: GroupVersionKind) -> Handler:
-    async def answer(request: Request) -> Answer:
+    async def answer(request: Request) -> ReviewResult:
         return _misdirected(request, gvk) or check(request)
 
     return answer
@@ -130,7 +132,7 @@ def _own(check: Check, gvk: GroupVersionKind) -> Handler:
 def _by_kind(handlers: Mapping[tuple[str, str], Handler]) -> Handler:
     """Asks the handler of the object's kind."""
 
-    async def answer(request: Request) -> Answer:
+    async def answer(request: Request) -> ReviewResult:
         handler = handlers.get((request.group, request.kind))
         if handler is not None:
             return await handler(request)
@@ -141,7 +143,7 @@ def _by_kind(handlers: Mapping[tuple[str, str], Handler]) -> Handler:
 
 
 def _mutate_job(kind: ReviewedKind, observer: Observer) -> Handler:
-    async def answer(request: Request) -> Answer:
+    async def answer(request: Request) -> ReviewResult:
         misdirected = _misdirected(request, kind.gvk)
         if misdirected is not None:
             return misdirected
@@ -150,14 +152,14 @@ def _mutate_job(kind: ReviewedKind, observer: Observer) -> Handler:
         except LookupFailedError as e:
             return _unknown(e)
         except InvalidObjectError as e:
-            return Answer(problems=e.errors)
-        return Answer(patch=kind.defaults(request.obj, around))
+            return ReviewResult(problems=e.errors)
+        return ReviewResult(patch=kind.defaults(request.obj, around))
 
     return answer
 
 
 def _validate_job(kind: ReviewedKind, observer: Observer) -> Handler:
-    async def answer(request: Request) -> Answer:
+    async def answer(request: Request) -> ReviewResult:
         misdirected = _misdirected(request, kind.gvk)
         if misdirected is not None:
             return misdirected
@@ -166,14 +168,14 @@ def _validate_job(kind: ReviewedKind, observer: Observer) -> Handler:
         except LookupFailedError as e:
             return _unknown(e)
         except InvalidObjectError as e:
-            return Answer(problems=e.errors)
+            return ReviewResult(problems=e.errors)
         problems = ratcheted(request, lambda obj, old: kind.problems(obj, old, around))
         if around.not_admitted:
             problems.append(FieldError(kind.held_by, _STAYS_HELD.format(kind.gvk.kind)))
         warnings = [*kind.warnings(request.obj, around), *_strangers(request, around)]
         if not problems:
             warnings += await observer.warnings(request)
-        return Answer(problems=problems, warnings=warnings)
+        return ReviewResult(problems=problems, warnings=warnings)
 
     return answer
 
@@ -196,18 +198,18 @@ def _strangers(request: Request, around: Surroundings) -> list[str]:
     return [f"namespace {request.namespace} is not managed (managedJobsNamespaceSelector): the queue is never asked"]
 
 
-def _misdirected(request: Request, gvk: GroupVersionKind) -> Answer | None:
+def _misdirected(request: Request, gvk: GroupVersionKind) -> ReviewResult | None:
     """A refusal in words when the object is of another kind than the path is for; the version does not matter."""
     if not request.kind or (request.group, request.kind) == (gvk.group, gvk.kind):
         return None
     return _wrong_kind(request, f"this webhook answers for {gvk.kind} of {gvk.api_version}")
 
 
-def _wrong_kind(request: Request, answers_for: str) -> Answer:
+def _wrong_kind(request: Request, answers_for: str) -> ReviewResult:
     asked = f"{request.kind or 'an object without kind'} of {request.group or 'the core group'}"
     sentence = f"{answers_for}, and was asked about {asked}; correct rules or path in the webhook configuration"
-    return Answer(fault=Fault(400, "BadRequest", sentence))
+    return ReviewResult(fault=Fault(400, "BadRequest", sentence))
 
 
-def _unknown(error: LookupFailedError) -> Answer:
-    return Answer(fault=Fault(503, "ServiceUnavailable", f"{error}; nothing was changed, try again"))
+def _unknown(error: LookupFailedError) -> ReviewResult:
+    return ReviewResult(fault=Fault(503, "ServiceUnavailable", f"{error}; nothing was changed, try again"))

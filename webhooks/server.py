@@ -25,7 +25,7 @@ from kqueue.connections import Bounds, Connection, Connections, not_listening
 from kqueue.documents import JsonScan, TooMuchError
 from kqueue.errors import ConfigError
 from kqueue.isolation import isolated_logged
-from webhooks.review import Answer, Fault, NotAReviewError, Request, read, write
+from webhooks.review import Fault, NotAReviewError, Request, ReviewResult, read, write
 from webhooks.routes import Handler
 
 _log = structlog.get_logger(__name__)
@@ -217,7 +217,7 @@ class WebhookServer:
                     await self._places.acquire()
         except TimeoutError:
             fault = Fault(429, "TooManyRequests", "too many objects are being checked at once; try again")
-            return write(request, Answer(fault=fault)), "error"
+            return write(request, ReviewResult(fault=fault)), "error"
         try:
             return await self._answered(handler, request, path)
         finally:
@@ -231,11 +231,11 @@ class WebhookServer:
                 return write(request, answer), _result(answer)
             except RecursionError:
                 fault = Fault(400, "BadRequest", "the object is nested too deeply to be judged; flatten it")
-                return write(request, Answer(fault=fault)), "error"
+                return write(request, ReviewResult(fault=fault)), "error"
         sentence = (
             f"the check failed on a bug in kqueue ({type(check.error).__name__}: {check.error}); please report it"
         )
-        return write(request, Answer(fault=Fault(500, "InternalError", sentence))), "error"
+        return write(request, ReviewResult(fault=Fault(500, "InternalError", sentence))), "error"
 
     def _refuse(self, http: web.BaseRequest, status: int, text: str, started: float) -> web.Response:
         """An HTTP error; the connection is closed, as the rest of the body may still be on its way."""
@@ -344,7 +344,7 @@ def _sentence(error: Exception) -> str:
     return "the body cannot be read to its end: its chunks or its length are wrong"
 
 
-def _result(answer: Answer) -> str:
+def _result(answer: ReviewResult) -> str:
     if answer.fault is not None:
         return "error"
     return "allowed" if answer.allowed else "denied"

@@ -44,7 +44,7 @@ from kqueue.observe.metrics import MetricGroups
 from kqueue.runtime.certificates import CertificateFolder, make_bundle, write_bundle
 from kqueue.runtime.loop import run, tune_collector
 from tests.bench.table import REPETITIONS, Figure, Row, at_least, at_most, check
-from webhooks.review import ALLOWED, Answer, Request
+from webhooks.review import ALLOWED, Request, ReviewResult
 from webhooks.routes import routes
 from webhooks.server import ReviewRecord, WebhookServer
 
@@ -194,13 +194,13 @@ async def serve(folder: Path) -> None:
     def on_review(record: ReviewRecord) -> None:
         metrics.webhook(path=record.path, operation=record.operation, result=record.result, seconds=record.seconds)
 
-    async def cpu(_request: Request) -> Answer:
-        return Answer(warnings=[repr(time.process_time())])
+    async def cpu(_request: Request) -> ReviewResult:
+        return ReviewResult(warnings=[repr(time.process_time())])
 
-    async def memory(_request: Request) -> Answer:
-        return Answer(warnings=[repr(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)])
+    async def memory(_request: Request) -> ReviewResult:
+        return ReviewResult(warnings=[repr(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)])
 
-    async def floor(_request: Request) -> Answer:
+    async def floor(_request: Request) -> ReviewResult:
         return ALLOWED
 
     handlers = routes(

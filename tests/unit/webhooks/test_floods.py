@@ -17,7 +17,7 @@ from kqueue.clock import FakeClock, SystemClock
 from kqueue.connections import Bounds
 from kqueue.runtime.certificates import CertificateFolder, make_bundle, write_bundle
 from tests.unit.webhooks.test_review import review
-from webhooks.review import ALLOWED, Answer, Request
+from webhooks.review import ALLOWED, Request, ReviewResult
 from webhooks.routes import Handler
 from webhooks.server import MAX_BODY, MAX_LARGE, CrowdedError, LargeBodies, ReviewLimits, WebhookServer
 
@@ -27,12 +27,12 @@ HEAD = b"POST /ok HTTP/1.1\r\nHost: h\r\n"
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def allow(_request: Request) -> Answer:
+async def allow(_request: Request) -> ReviewResult:
     return ALLOWED
 
 
-async def talkative(_request: Request) -> Answer:
-    return Answer(patch={"spec": {"a": "x" * 20_000_000}})
+async def talkative(_request: Request) -> ReviewResult:
+    return ReviewResult(patch={"spec": {"a": "x" * 20_000_000}})
 
 
 @asynccontextmanager
@@ -133,7 +133,7 @@ async def test_connections_that_are_answered_are_not_pushed_out() -> None:
     """When nobody is idle, the new one is refused and the reviews go on."""
     free, entered = asyncio.Event(), asyncio.Semaphore(0)
 
-    async def wait(_request: Request) -> Answer:
+    async def wait(_request: Request) -> ReviewResult:
         entered.release()
         await free.wait()
         return ALLOWED
@@ -290,7 +290,7 @@ async def test_a_review_beyond_those_at_once_waits(freed: bool, fact: str) -> No
     """A refusal would fail what the user did, so it comes last, and in words."""
     free, entered = asyncio.Event(), asyncio.Event()
 
-    async def wait(_request: Request) -> Answer:
+    async def wait(_request: Request) -> ReviewResult:
         entered.set()
         await free.wait()
         return ALLOWED

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kqueue.errors import FieldError
 from kqueue.jobs.patch import apply_merge_patch
 from webhooks.json_patch import operations
-from webhooks.review import Answer, Fault, NotAReviewError, read, write
+from webhooks.review import Fault, NotAReviewError, ReviewResult, read, write
 
 JSON = dict[str, Any]
 
@@ -55,7 +55,7 @@ def test_what_is_no_review_is_refused_with_the_field(body: bytes, fact: str) -> 
 def test_all_problems_are_reported_at_once() -> None:
     """A refusal carries every mistake with its path, for people and as causes for programs."""
     problems = [FieldError("spec.a", "is wrong", 1), FieldError("spec.b", "is missing")]
-    answer = json.loads(write(read(review()), Answer(problems=problems)))["response"]
+    answer = json.loads(write(read(review()), ReviewResult(problems=problems)))["response"]
 
     assert answer["allowed"] is False
     assert answer["uid"] == "u1"
@@ -65,7 +65,9 @@ def test_all_problems_are_reported_at_once() -> None:
 
 def test_a_fault_of_ours_says_so() -> None:
     """It refuses as well, and does not blame the object."""
-    answer = json.loads(write(read(review()), Answer(fault=Fault(500, "InternalError", "a bug in kqueue"))))["response"]
+    answer = json.loads(write(read(review()), ReviewResult(fault=Fault(500, "InternalError", "a bug in kqueue"))))[
+        "response"
+    ]
 
     assert answer == {
         "uid": "u1",
@@ -77,8 +79,8 @@ def test_a_fault_of_ours_says_so() -> None:
 def test_answers_end_somewhere() -> None:
     """A thousand mistakes and a long warning are cut where people stop reading."""
     problems = [FieldError(f"spec.containers[{i}]", "is wrong") for i in range(1000)]
-    refused = json.loads(write(read(review()), Answer(problems=problems)))["response"]
-    warned = json.loads(write(read(review()), Answer(warnings=["x" * 1000])))["response"]
+    refused = json.loads(write(read(review()), ReviewResult(problems=problems)))["response"]
+    warned = json.loads(write(read(review()), ReviewResult(warnings=["x" * 1000])))["response"]
 
     assert len(refused["status"]["message"]) == 8192
     assert refused["status"]["message"].endswith(" ...")
@@ -91,7 +93,9 @@ def test_answers_end_somewhere() -> None:
 )
 def test_the_refused_object_is_named(metadata: object, name: str) -> None:
     """By name or by the name to be; whatever stands in its metadata."""
-    refused = write(read(review(object={"kind": "Job", "metadata": metadata})), Answer(problems=[FieldError("a", "b")]))
+    refused = write(
+        read(review(object={"kind": "Job", "metadata": metadata})), ReviewResult(problems=[FieldError("a", "b")])
+    )
 
     assert json.loads(refused)["response"]["status"]["message"] == f"Job {name} is not valid: a: b"
 
@@ -99,7 +103,9 @@ def test_the_refused_object_is_named(metadata: object, name: str) -> None:
 def test_a_patch_is_carried_as_operations() -> None:
     """A merge patch goes out as a JSON patch that does the same."""
     request = read(review(object={"metadata": {"labels": {"a/b": "1"}}}))
-    answer = json.loads(write(request, Answer(patch={"spec": {"suspend": True}, "metadata": {"labels": {"a/b": "2"}}})))
+    answer = json.loads(
+        write(request, ReviewResult(patch={"spec": {"suspend": True}, "metadata": {"labels": {"a/b": "2"}}}))
+    )
     patch = json.loads(base64.b64decode(answer["response"]["patch"]))
 
     assert answer["response"]["patchType"] == "JSONPatch"

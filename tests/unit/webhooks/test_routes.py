@@ -12,7 +12,7 @@ from kqueue.jobs.switches import Switches
 from kqueue.kinds import FRAMEWORKS
 from tests.unit.webhooks.test_quota import TAINT, concurrent, selector
 from tests.unit.webhooks.test_workloads import TOPOLOGY, check, pod_set, reserved
-from webhooks.review import Answer, Request, write
+from webhooks.review import Request, ReviewResult, write
 from webhooks.routes import Handler, routes
 
 Object = dict[str, Any]
@@ -31,17 +31,17 @@ def job(*, annotations: dict[str, str] | None = None, labels: dict[str, str] | N
     }
 
 
-def ask(path: str, obj: Object, *, frameworks: tuple[str, ...] = ("batch/job",)) -> Answer:
+def ask(path: str, obj: Object, *, frameworks: tuple[str, ...] = ("batch/job",)) -> ReviewResult:
     return at_once(routes(frameworks, Switches())[path], Request(uid="u", operation="CREATE", obj=obj, old=None))
 
 
-def at_once(handler: Handler, request: Request) -> Answer:
+def at_once(handler: Handler, request: Request) -> ReviewResult:
     """The answer of a handler that has nobody to ask."""
     answering = handler(request)
     try:
         next(iter(answering.__await__()))
     except StopIteration as e:
-        answer: Answer = e.value
+        answer: ReviewResult = e.value
         return answer
     raise AssertionError("the handler waits for something")
 

@@ -18,21 +18,21 @@ from kqueue.errors import ConfigError
 from kqueue.jobs.switches import Switches
 from kqueue.runtime.certificates import CertificateFolder, make_bundle, write_bundle
 from tests.unit.webhooks.test_review import review
-from webhooks.review import ALLOWED, Answer, Request
+from webhooks.review import ALLOWED, Request, ReviewResult
 from webhooks.routes import routes
 from webhooks.server import ReviewLimits, ReviewRecord, WebhookServer
 
 
-async def allow(_request: Request) -> Answer:
+async def allow(_request: Request) -> ReviewResult:
     return ALLOWED
 
 
-async def fail(_request: Request) -> Answer:
+async def fail(_request: Request) -> ReviewResult:
     raise ZeroDivisionError("planted")
 
 
-async def unwritable(_request: Request) -> Answer:
-    return Answer(patch={"spec": {"a": object()}})
+async def unwritable(_request: Request) -> ReviewResult:
+    return ReviewResult(patch={"spec": {"a": object()}})
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from kqueue.errors import KqueueError
 from kqueue.jobs.switches import Switches
 from tests.unit.webhooks.test_routes import at_once
 from tests.unit.webhooks.test_surroundings import World
-from webhooks.review import Answer, Request
+from webhooks.review import Request, ReviewResult
 from webhooks.routes import routes
 from webhooks.spelling import MAX_WARNINGS, unknown_names
 from webhooks.surroundings import LookupFailedError
@@ -139,7 +139,7 @@ class Topologies(World):
         return self.levels
 
 
-def asked(world: World, obj: Object, old: Object | None = None) -> Answer:
+def asked(world: World, obj: Object, old: Object | None = None) -> ReviewResult:
     handler = routes(["batch/job"], Switches(), lookups=world)["/validate-batch-v1-job"]
     return at_once(handler, Request(uid="u", operation="CREATE", obj=obj, old=old, namespace="ns"))
 

@@ -13,7 +13,7 @@ from kqueue.jobs.ancestry import Ancestor, Lineage
 from kqueue.jobs.kind import GroupVersionKind
 from kqueue.jobs.switches import Switches
 from webhooks.accounts import Accounts
-from webhooks.review import Answer, Request, User
+from webhooks.review import Request, ReviewResult, User
 from webhooks.routes import routes
 from webhooks.surroundings import LookupFailedError, Observer, Policy
 
@@ -130,7 +130,7 @@ async def test_only_what_makes_a_difference_is_asked(
     assert world.asked == asked
 
 
-async def mutated(policy: Policy, world: World, obj: Object, *, namespace: str = "ns") -> Answer:
+async def mutated(policy: Policy, world: World, obj: Object, *, namespace: str = "ns") -> ReviewResult:
     handler = routes(["batch/job"], policy.switches, policy=policy, lookups=world)["/mutate-batch-v1-job"]
     return await handler(request(obj, namespace=namespace))
 

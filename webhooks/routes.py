@@ -19,7 +19,7 @@ from kqueue.jobs.switches import Switches
 from kqueue.kinds import FRAMEWORKS, implies_pods
 from webhooks import quota, workloads
 from webhooks.review import ALLOWED, Fault, Request, ReviewResult
-from webhooks.surroundings import LookupFailedError, Lookups, Observer, Policy
+from webhooks.surroundings import LookupFailedError, Observer, Policy, ReviewLookups
 
 Handler = Callable[[Request], Awaitable[ReviewResult]]
 Check = Callable[[Request], ReviewResult]
@@ -52,7 +52,7 @@ def routes(
     switches: Switches,
     *,
     policy: Policy | None = None,
-    lookups: Lookups | None = None,
+    lookups: ReviewLookups | None = None,
     declared: Iterable[ReviewedKind] = (),
 ) -> dict[str, Handler]:
     """Path to handler, for all kinds that there are; those that are off allow everything.

@@ -29,7 +29,7 @@ class LookupFailedError(KqueueError):
     """The API server could not be asked, or not in time; the text says about what."""
 
 
-class Lookups(Protocol):
+class ReviewLookups(Protocol):
     """Questions to the API server.  Each answers within a time limit or raises LookupFailedError."""
 
     async def namespace_labels(self, namespace: str) -> Mapping[str, str]:
@@ -107,7 +107,7 @@ class Policy:
 class Observer:
     """Finds the surroundings of each request."""
 
-    def __init__(self, policy: Policy, lookups: Lookups | None = None) -> None:
+    def __init__(self, policy: Policy, lookups: ReviewLookups | None = None) -> None:
         """Without `lookups` every object is judged by itself alone."""
         self.policy = policy
         self._lookups = lookups or NoLookups()

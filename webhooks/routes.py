@@ -19,7 +19,7 @@ from kqueue.jobs.switches import Switches
 from kqueue.kinds import FRAMEWORKS, implies_pods
 from webhooks import quota, workloads
 from webhooks.review import ALLOWED, Fault, Request, ReviewResult
-from webhooks.surroundings import LookupFailedError, Observer, Policy, ReviewLookups
+from webhooks.surroundings import JobContextFinder, LookupFailedError, Policy, ReviewLookups
 
 Handler = Callable[[Request], Awaitable[ReviewResult]]
 Check = Callable[[Request], ReviewResult]
@@ -59,7 +59,7 @@ def routes(
 
     Without `policy` objects without a queue are nobody's; without `lookups` each object is judged by itself alone.
     """
-    observer = Observer(policy or Policy(switches=switches), lookups)
+    observer = JobContextFinder(policy or Policy(switches=switches), lookups)
     kinds = reviewed_kinds(frameworks, declared)
     found: dict[str, Handler] = {
         f"/{word}-{row.webhook_path}": _allow for row in FRAMEWORKS.values() for word in ("mutate", "validate")
@@ -142,7 +142,7 @@ def _by_kind(handlers: Mapping[tuple[str, str], Handler]) -> Handler:
     return answer
 
 
-def _mutate_job(kind: ReviewedKind, observer: Observer) -> Handler:
+def _mutate_job(kind: ReviewedKind, observer: JobContextFinder) -> Handler:
     async def answer(request: Request) -> ReviewResult:
         misdirected = _misdirected(request, kind.gvk)
         if misdirected is not None:
@@ -158,7 +158,7 @@ def _mutate_job(kind: ReviewedKind, observer: Observer) -> Handler:
     return answer
 
 
-def _validate_job(kind: ReviewedKind, observer: Observer) -> Handler:
+def _validate_job(kind: ReviewedKind, observer: JobContextFinder) -> Handler:
     async def answer(request: Request) -> ReviewResult:
         misdirected = _misdirected(request, kind.gvk)
         if misdirected is not None:

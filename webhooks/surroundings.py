@@ -104,7 +104,7 @@ class Policy:
     """The accounts that make what queued owners own."""
 
 
-class Observer:
+class JobContextFinder:
     """Finds the surroundings of each request."""
 
     def __init__(self, policy: Policy, lookups: ReviewLookups | None = None) -> None:

@@ -15,7 +15,7 @@ from kqueue.jobs.switches import Switches
 from webhooks.accounts import Accounts
 from webhooks.review import Request, ReviewResult, User
 from webhooks.routes import routes
-from webhooks.surroundings import LookupFailedError, Observer, Policy
+from webhooks.surroundings import JobContextFinder, LookupFailedError, Policy
 
 Object = dict[str, Any]
 QUEUE = "kueue.x-k8s.io/queue-name"
@@ -125,7 +125,7 @@ async def test_only_what_makes_a_difference_is_asked(
 ) -> None:
     """Most objects cost no look-up at all."""
     world = World()
-    await Observer(policy, world).at_creation(request(obj, namespace=namespace))
+    await JobContextFinder(policy, world).at_creation(request(obj, namespace=namespace))
 
     assert world.asked == asked
 

@@ -13,7 +13,7 @@ from kqueue.api import names
 from kqueue.config.names import closest, nearest
 from kqueue.jobs import topology_request
 from kqueue.jobs.fields import JSON, annotations_of, labels_of
-from webhooks.templates import Place, places
+from webhooks.templates import MetadataLocation, places
 
 MAX_WARNINGS = 5
 """Warnings of one review; the search for a near name costs time for each."""
@@ -80,7 +80,7 @@ def unknown_levels(asked: Iterable[RequestedLevel], known: Iterable[str]) -> lis
     return [f"{one.path}.annotations: no Topology has level {one.level}{nearest(one.level, levels)}" for one in missing]
 
 
-def _mistake(place: Place, sort: str, key: str) -> _Mistake | None:
+def _mistake(place: MetadataLocation, sort: str, key: str) -> _Mistake | None:
     is_label = sort == "labels"
     right, other = (_LABELS, _ANNOTATIONS) if is_label else (_ANNOTATIONS, _LABELS)
     if key in right.values():
@@ -98,7 +98,7 @@ def _mistake(place: Place, sort: str, key: str) -> _Mistake | None:
 _NOT_A = ", and has no effect as a"
 
 
-def _keys(obj: JSON) -> Iterator[tuple[Place, str, str]]:
+def _keys(obj: JSON) -> Iterator[tuple[MetadataLocation, str, str]]:
     """Each key under our prefixes: place, `labels` or `annotations`, key."""
     for place in places(obj):
         for sort, found in (("labels", labels_of(place.body)), ("annotations", annotations_of(place.body))):

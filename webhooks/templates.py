@@ -15,7 +15,7 @@ _NOT_ENTERED = frozenset({"metadata", "status", "containers", "initContainers", 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MetadataLocation:
     """An object or a template that has metadata."""
 
     path: str
@@ -25,14 +25,14 @@ class Place:
     """Whether it is a pod or the template of pods."""
 
 
-def places(obj: JSON) -> Iterator[Place]:
+def places(obj: JSON) -> Iterator[MetadataLocation]:
     """The object itself, and the templates in it."""
-    yield Place("metadata", obj, _is_pod(obj))
+    yield MetadataLocation("metadata", obj, _is_pod(obj))
     if not _is_pod(obj):
         yield from _templates(obj.get("spec"), "spec", _DEPTH)
 
 
-def _templates(value: object, path: str, depth: int) -> Iterator[Place]:
+def _templates(value: object, path: str, depth: int) -> Iterator[MetadataLocation]:
     """Everything below that has `metadata` and `spec`."""
     if depth == 0:
         return
@@ -41,7 +41,7 @@ def _templates(value: object, path: str, depth: int) -> Iterator[Place]:
             yield from _templates(item, f"{path}[{number}]", depth - 1)
     elif isinstance(value, dict):
         if isinstance(value.get("metadata"), dict) and isinstance(value.get("spec"), dict):
-            yield Place(f"{path}.metadata", value, _is_pod(value))
+            yield MetadataLocation(f"{path}.metadata", value, _is_pod(value))
         for key, item in value.items():
             if key not in _NOT_ENTERED:
                 yield from _templates(item, f"{path}.{key}", depth - 1)

@@ -64,7 +64,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class WebhookScope:
     """Whose objects are sent.
 
     `managed` is `managedJobsNamespaceSelector`; `without_queue` opts all its namespaces in, with objects that name no
@@ -86,7 +86,7 @@ def is_ours(metadata: JSON) -> bool:
     return OURSELVES in (labels.get(MANAGED_BY), labels.get(KEPT_BY))
 
 
-def webhook_configurations(target: Target, scope: Scope) -> list[JSON]:
+def webhook_configurations(target: Target, scope: WebhookScope) -> list[JSON]:
     """The mutating and the validating configuration.  Kinds that are not enabled have no webhook."""
     kinds = reviewed_kinds(scope.frameworks, scope.declared)
     mutating = [hook for f, kind in kinds.items() for hook in _mutating_hooks(f, kind, target, scope)]
@@ -123,7 +123,7 @@ def _configuration(kind: str, name: str, hooks: list[JSON]) -> JSON:
     }
 
 
-def _mutating_hooks(framework: str, kind: ReviewedKind, target: Target, scope: Scope) -> Iterator[JSON]:
+def _mutating_hooks(framework: str, kind: ReviewedKind, target: Target, scope: WebhookScope) -> Iterator[JSON]:
     """Fail closed: what starts unsuspended or ungated has run past the queue before anybody can take it back."""
     path = f"/mutate-{webhook_path(kind)}"
     verbs = ["CREATE", "UPDATE"] if kind.defaults_on_update else ["CREATE"]
@@ -132,7 +132,7 @@ def _mutating_hooks(framework: str, kind: ReviewedKind, target: Target, scope: S
         yield {**hook, "objectSelector": objects, "namespaceSelector": namespaces, "reinvocationPolicy": "Never"}
 
 
-def _validating_hooks(framework: str, kind: ReviewedKind, target: Target, scope: Scope) -> Iterator[JSON]:
+def _validating_hooks(framework: str, kind: ReviewedKind, target: Target, scope: WebhookScope) -> Iterator[JSON]:
     """Fail open: reconcilers report or mend what slips through, and running objects stay editable without us."""
     path = f"/validate-{webhook_path(kind)}"
     rule = _rule(kind, ["CREATE", "UPDATE"])
@@ -147,7 +147,7 @@ def _word(framework: str, kind: ReviewedKind) -> str:
     return name if framework in FRAMEWORKS else f"{name}-{kind.gvk.group.replace('.', '-')}"
 
 
-def _selections(framework: str, scope: Scope) -> Iterator[tuple[str, JSON, JSON]]:
+def _selections(framework: str, scope: WebhookScope) -> Iterator[tuple[str, JSON, JSON]]:
     """(suffix of the name, object selector, namespace selector) of each entry of one kind; they never overlap."""
     everywhere = _selector(_not_protected(scope))
     yield "", _selector(_exists(names.QUEUE_NAME_LABEL)), everywhere
@@ -159,7 +159,7 @@ def _selections(framework: str, scope: Scope) -> Iterator[tuple[str, JSON, JSON]
         yield "-unlabelled", _selector(*nameless), _managed(scope)
 
 
-def _default_queue_hook(kinds: Iterable[ReviewedKind], target: Target, scope: Scope) -> JSON:
+def _default_queue_hook(kinds: Iterable[ReviewedKind], target: Target, scope: WebhookScope) -> JSON:
     """One entry for all kinds, so that the namespaces are listed once."""
     rules = [_rule(kind, ["CREATE"]) for kind in kinds]
     listed = sorted(scope.default_queues)[:MOST_DEFAULT_QUEUES]
@@ -228,12 +228,12 @@ def _absent(key: str) -> JSON:
     return {"key": key, "operator": "DoesNotExist"}
 
 
-def _not_protected(scope: Scope) -> JSON:
+def _not_protected(scope: WebhookScope) -> JSON:
     protected = sorted({"kube-system", scope.own_namespace})
     return {"key": names.NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": protected}
 
 
-def _managed(scope: Scope) -> JSON:
+def _managed(scope: WebhookScope) -> JSON:
     """`managedJobsNamespaceSelector` as Kubernetes writes it, without the protected namespaces."""
     expressions = [_not_protected(scope)]
     for requirement in scope.managed.match_expressions:

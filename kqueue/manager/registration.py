@@ -19,7 +19,7 @@ from kqueue.jobs.registry import declared_for
 from kqueue.runtime.client import Client, PatchType
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.rotation import split_authorities
-from webhooks.configuration import Scope, Target, is_ours, webhook_configurations
+from webhooks.configuration import Target, WebhookScope, is_ours, webhook_configurations
 
 JSON = dict[str, Any]
 _GROUP = "admissionregistration.k8s.io"
@@ -56,7 +56,7 @@ class Registrar:
             service=configuration.internal_cert_management.webhook_service_name,
             namespace=configuration.namespace,
         )
-        scope = Scope(
+        scope = WebhookScope(
             frameworks=configuration.integrations.frameworks,
             own_namespace=configuration.namespace,
             managed=configuration.namespace_selector,

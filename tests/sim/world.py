@@ -37,7 +37,7 @@ from tests.sim.history import History
 from tests.sim.objects import NAMESPACE, WORKLOADS
 from tests.sim.tenancy import PEACEFUL, Tenancy
 from webhooks import review
-from webhooks.configuration import Scope, Target, webhook_configurations
+from webhooks.configuration import Target, WebhookScope, webhook_configurations
 from webhooks.routes import routes
 
 TURNS_MAX = 50_000
@@ -190,7 +190,7 @@ class World:
         self._asking = SimulatedClient(self.api, self.clock, seed=f"{self.seed}/webhooks")
         self.api.admission = InProcessAdmission(self.sandbox, self.configured, self._asking)
         target = Target(ca_bundle=_ca(), url=_URL)
-        scope = Scope(frameworks=self.configured.integrations.frameworks, own_namespace="kueue-system")
+        scope = WebhookScope(frameworks=self.configured.integrations.frameworks, own_namespace="kueue-system")
         for obj in webhook_configurations(target, scope):
             await self.api.create(MUTATING if obj["kind"].startswith("Mutating") else VALIDATING, obj)
         for resource, obj in self.tenancy.objects:

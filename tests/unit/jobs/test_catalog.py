@@ -25,7 +25,7 @@ from tests.unit.jobs.builders import make_job
 from tests.unit.toys import toy_kind
 from tests.unit.webhooks.test_routes import at_once
 from webhooks.accounts import Accounts
-from webhooks.configuration import Scope, Target, webhook_configurations
+from webhooks.configuration import Target, WebhookScope, webhook_configurations
 from webhooks.review import Request, User
 from webhooks.routes import routes
 
@@ -71,7 +71,7 @@ def test_a_kind_of_one_file_is_queued() -> None:
 
 @pytest.mark.usefixtures("toy")
 def test_its_webhooks_are_registered() -> None:
-    (mutating, _validating) = webhook_configurations(TARGET, Scope(frameworks=(NAME,), own_namespace="ns"))
+    (mutating, _validating) = webhook_configurations(TARGET, WebhookScope(frameworks=(NAME,), own_namespace="ns"))
     (hook,) = [h for h in mutating["webhooks"] if h["name"] == "mtoy.kb.io"]
     assert hook["rules"][0]["resources"] == ["toys"]
     assert hook["clientConfig"]["url"].endswith("/mutate-toys-example-com-v1-toy")

@@ -18,7 +18,7 @@ from kqueue.runtime.certificates import make_bundle
 from kqueue.runtime.client import Client
 from kqueue.runtime.transport import RequestRecord
 from kqueue.sandbox import Sandbox, SandboxOptions
-from webhooks.configuration import Scope, Target, webhook_configurations
+from webhooks.configuration import Target, WebhookScope, webhook_configurations
 
 JSON = dict[str, Any]
 OLD, NEW = (make_bundle(["localhost"], now=SystemClock().now()).ca for _ in range(2))
@@ -108,7 +108,7 @@ def of_a_chart() -> JSON:
     """A configuration that somebody else applied, with an entry of ours, one of ours elsewhere, and a stranger's."""
     (mutating, _) = webhook_configurations(
         Target(ca_bundle=b"", service=SERVICE["name"], namespace=SERVICE["namespace"]),  # type: ignore[arg-type]
-        Scope(frameworks=["batch/job"], own_namespace="kueue-system"),
+        WebhookScope(frameworks=["batch/job"], own_namespace="kueue-system"),
     )
     ours = {**mutating["webhooks"][0], "timeoutSeconds": 7, "failurePolicy": "Ignore"}
     del ours["clientConfig"]["caBundle"]

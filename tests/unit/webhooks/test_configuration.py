@@ -10,7 +10,7 @@ from kqueue.config.declared import DeclaredKind
 from kqueue.config.selector import LabelSelector, Requirement
 from kqueue.jobs.declared import Declared
 from kqueue.jobs.switches import Switches
-from webhooks.configuration import MOST_DEFAULT_QUEUES, Scope, Target, webhook_configurations
+from webhooks.configuration import MOST_DEFAULT_QUEUES, Target, WebhookScope, webhook_configurations
 from webhooks.routes import routes
 
 Object = dict[str, Any]
@@ -26,7 +26,7 @@ TARGET = Target(ca_bundle=b"ca", url="https://h:1/")
 def hooks(*frameworks: str, target: Target = TARGET, **scope: Any) -> dict[str, Object]:
     """Every webhook of both configurations by its name."""
     made = webhook_configurations(
-        target, Scope(frameworks=frameworks or ("batch/job",), own_namespace="kueue-system", **scope)
+        target, WebhookScope(frameworks=frameworks or ("batch/job",), own_namespace="kueue-system", **scope)
     )
     found = [hook for configuration in made for hook in configuration["webhooks"]]
     assert len({hook["name"] for hook in found}) == len(found)

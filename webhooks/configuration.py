@@ -39,7 +39,7 @@ _ALIVE = {"name": "not-being-deleted", "expression": "!has(object.metadata.delet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class WebhookEndpoint:
     """Where the API server finds us: a base `url`, or a service by `namespace` and `name`."""
 
     ca_bundle: bytes
@@ -86,7 +86,7 @@ def is_ours(metadata: JSON) -> bool:
     return OURSELVES in (labels.get(MANAGED_BY), labels.get(KEPT_BY))
 
 
-def webhook_configurations(target: Target, scope: WebhookScope) -> list[JSON]:
+def webhook_configurations(target: WebhookEndpoint, scope: WebhookScope) -> list[JSON]:
     """The mutating and the validating configuration.  Kinds that are not enabled have no webhook."""
     kinds = reviewed_kinds(scope.frameworks, scope.declared)
     mutating = [hook for f, kind in kinds.items() for hook in _mutating_hooks(f, kind, target, scope)]
@@ -123,7 +123,7 @@ def _configuration(kind: str, name: str, hooks: list[JSON]) -> JSON:
     }
 
 
-def _mutating_hooks(framework: str, kind: ReviewedKind, target: Target, scope: WebhookScope) -> Iterator[JSON]:
+def _mutating_hooks(framework: str, kind: ReviewedKind, target: WebhookEndpoint, scope: WebhookScope) -> Iterator[JSON]:
     """Fail closed: what starts unsuspended or ungated has run past the queue before anybody can take it back."""
     path = f"/mutate-{webhook_path(kind)}"
     verbs = ["CREATE", "UPDATE"] if kind.defaults_on_update else ["CREATE"]
@@ -132,7 +132,9 @@ def _mutating_hooks(framework: str, kind: ReviewedKind, target: Target, scope: W
         yield {**hook, "objectSelector": objects, "namespaceSelector": namespaces, "reinvocationPolicy": "Never"}
 
 
-def _validating_hooks(framework: str, kind: ReviewedKind, target: Target, scope: WebhookScope) -> Iterator[JSON]:
+def _validating_hooks(
+    framework: str, kind: ReviewedKind, target: WebhookEndpoint, scope: WebhookScope
+) -> Iterator[JSON]:
     """Fail open: reconcilers report or mend what slips through, and running objects stay editable without us."""
     path = f"/validate-{webhook_path(kind)}"
     rule = _rule(kind, ["CREATE", "UPDATE"])
@@ -159,7 +161,7 @@ def _selections(framework: str, scope: WebhookScope) -> Iterator[tuple[str, JSON
         yield "-unlabelled", _selector(*nameless), _managed(scope)
 
 
-def _default_queue_hook(kinds: Iterable[ReviewedKind], target: Target, scope: WebhookScope) -> JSON:
+def _default_queue_hook(kinds: Iterable[ReviewedKind], target: WebhookEndpoint, scope: WebhookScope) -> JSON:
     """One entry for all kinds, so that the namespaces are listed once."""
     rules = [_rule(kind, ["CREATE"]) for kind in kinds]
     listed = sorted(scope.default_queues)[:MOST_DEFAULT_QUEUES]
@@ -174,7 +176,14 @@ def _default_queue_hook(kinds: Iterable[ReviewedKind], target: Target, scope: We
 
 
 def _own_hook(
-    letter: str, kind: str, name: str, resources: Sequence[str], verbs: Sequence[str], target: Target, *, fail: bool
+    letter: str,
+    kind: str,
+    name: str,
+    resources: Sequence[str],
+    verbs: Sequence[str],
+    target: WebhookEndpoint,
+    *,
+    fail: bool,
 ) -> JSON:
     rule = {
         "apiGroups": [names.GROUP],
@@ -189,7 +198,7 @@ def _own_hook(
     return hook | ({"reinvocationPolicy": "Never"} if letter == "m" else {})
 
 
-def _hook(name: str, path: str, rules: Sequence[JSON], target: Target, *, fail: bool) -> JSON:
+def _hook(name: str, path: str, rules: Sequence[JSON], target: WebhookEndpoint, *, fail: bool) -> JSON:
     """Every field is written out, also where it is the default: what is stored can be compared with it."""
     return {
         "name": name,

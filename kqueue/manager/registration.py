@@ -19,7 +19,7 @@ from kqueue.jobs.registry import declared_for
 from kqueue.runtime.client import Client, PatchType
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.rotation import split_authorities
-from webhooks.configuration import Target, WebhookScope, is_ours, webhook_configurations
+from webhooks.configuration import WebhookEndpoint, WebhookScope, is_ours, webhook_configurations
 
 JSON = dict[str, Any]
 _GROUP = "admissionregistration.k8s.io"
@@ -50,7 +50,7 @@ class Registrar:
             ApiError: the API server refused, or another writer wrote at every attempt.
         """
         configuration = self._configuration
-        target = Target(
+        target = WebhookEndpoint(
             ca_bundle=b"".join(sorted(split_authorities(ca_bundle))),
             url=self._url,
             service=configuration.internal_cert_management.webhook_service_name,
@@ -69,7 +69,7 @@ class Registrar:
             _log.info("webhooks are registered", url=self._url or target.service, default_queues=len(default_queues))
         return any(written)
 
-    async def _bring(self, wanted: JSON, target: Target) -> bool:
+    async def _bring(self, wanted: JSON, target: WebhookEndpoint) -> bool:
         for attempt in range(_ATTEMPTS):
             try:
                 return await self._once(wanted, target)
@@ -79,7 +79,7 @@ class Registrar:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
-    async def _once(self, wanted: JSON, target: Target) -> bool:
+    async def _once(self, wanted: JSON, target: WebhookEndpoint) -> bool:
         resource, name = CONFIGURATIONS[wanted["kind"]], wanted["metadata"]["name"]
         try:
             found = await self._client.get_json(resource, name)
@@ -110,7 +110,7 @@ class Registrar:
             ) from e
 
 
-def injection(found: JSON, target: Target) -> list[JSON]:
+def injection(found: JSON, target: WebhookEndpoint) -> list[JSON]:
     """Return the JSON patch that writes the authority into every entry that leads to kqueue; empty where none lacks it.
 
     A test of the entry's name precedes each write, so that the patch fails when the list was changed meanwhile.

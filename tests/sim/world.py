@@ -37,7 +37,7 @@ from tests.sim.history import History
 from tests.sim.objects import NAMESPACE, WORKLOADS
 from tests.sim.tenancy import PEACEFUL, Tenancy
 from webhooks import review
-from webhooks.configuration import Target, WebhookScope, webhook_configurations
+from webhooks.configuration import WebhookEndpoint, WebhookScope, webhook_configurations
 from webhooks.routes import routes
 
 TURNS_MAX = 50_000
@@ -189,7 +189,7 @@ class World:
         await self.sandbox.start()
         self._asking = SimulatedClient(self.api, self.clock, seed=f"{self.seed}/webhooks")
         self.api.admission = InProcessAdmission(self.sandbox, self.configured, self._asking)
-        target = Target(ca_bundle=_ca(), url=_URL)
+        target = WebhookEndpoint(ca_bundle=_ca(), url=_URL)
         scope = WebhookScope(frameworks=self.configured.integrations.frameworks, own_namespace="kueue-system")
         for obj in webhook_configurations(target, scope):
             await self.api.create(MUTATING if obj["kind"].startswith("Mutating") else VALIDATING, obj)

@@ -25,11 +25,11 @@ from tests.unit.jobs.builders import make_job
 from tests.unit.toys import toy_kind
 from tests.unit.webhooks.test_routes import at_once
 from webhooks.accounts import Accounts
-from webhooks.configuration import Target, WebhookScope, webhook_configurations
+from webhooks.configuration import WebhookEndpoint, WebhookScope, webhook_configurations
 from webhooks.review import Request, User
 from webhooks.routes import routes
 
-TARGET = Target(ca_bundle=b"ca", url="https://kqueue/")
+TARGET = WebhookEndpoint(ca_bundle=b"ca", url="https://kqueue/")
 NAME = toy_kind.ROW.framework
 
 

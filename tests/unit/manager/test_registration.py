@@ -18,7 +18,7 @@ from kqueue.runtime.certificates import make_bundle
 from kqueue.runtime.client import Client
 from kqueue.runtime.transport import RequestRecord
 from kqueue.sandbox import Sandbox, SandboxOptions
-from webhooks.configuration import Target, WebhookScope, webhook_configurations
+from webhooks.configuration import WebhookEndpoint, WebhookScope, webhook_configurations
 
 JSON = dict[str, Any]
 OLD, NEW = (make_bundle(["localhost"], now=SystemClock().now()).ca for _ in range(2))
@@ -107,7 +107,7 @@ async def test_a_kind_that_is_switched_off_loses_its_webhooks(client: Client) ->
 def of_a_chart() -> JSON:
     """A configuration that somebody else applied, with an entry of ours, one of ours elsewhere, and a stranger's."""
     (mutating, _) = webhook_configurations(
-        Target(ca_bundle=b"", service=SERVICE["name"], namespace=SERVICE["namespace"]),  # type: ignore[arg-type]
+        WebhookEndpoint(ca_bundle=b"", service=SERVICE["name"], namespace=SERVICE["namespace"]),  # type: ignore[arg-type]
         WebhookScope(frameworks=["batch/job"], own_namespace="kueue-system"),
     )
     ours = {**mutating["webhooks"][0], "timeoutSeconds": 7, "failurePolicy": "Ignore"}
@@ -178,7 +178,7 @@ async def test_an_injection_into_a_list_that_was_changed_fails_as_a_whole(client
     """The authority never lands in an entry that has moved up; the next attempt reads again."""
     mutating = CONFIGURATIONS["MutatingWebhookConfiguration"]
     found = await client.create(mutating, of_a_chart())
-    target = Target(ca_bundle=OLD, service="kueue-webhook-service", namespace="kueue-system")
+    target = WebhookEndpoint(ca_bundle=OLD, service="kueue-webhook-service", namespace="kueue-system")
     patch = injection(found, target)
     registrar = Registrar(client, make_configuration())
     await client.patch(mutating, NAMES[0], {"webhooks": found["webhooks"][1:]})

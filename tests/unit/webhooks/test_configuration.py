@@ -10,7 +10,7 @@ from kqueue.config.declared import DeclaredKind
 from kqueue.config.selector import LabelSelector, Requirement
 from kqueue.jobs.declared import Declared
 from kqueue.jobs.switches import Switches
-from webhooks.configuration import MOST_DEFAULT_QUEUES, Target, WebhookScope, webhook_configurations
+from webhooks.configuration import MOST_DEFAULT_QUEUES, WebhookEndpoint, WebhookScope, webhook_configurations
 from webhooks.routes import routes
 
 Object = dict[str, Any]
@@ -20,10 +20,10 @@ PROTECTED = {"key": NAME, "operator": "NotIn", "values": ["kube-system", "kueue-
 TEAMS = LabelSelector(
     match_labels={"kind": "batch"}, match_expressions=(Requirement(key="team", operator="In", values=("a", "b")),)
 )
-TARGET = Target(ca_bundle=b"ca", url="https://h:1/")
+TARGET = WebhookEndpoint(ca_bundle=b"ca", url="https://h:1/")
 
 
-def hooks(*frameworks: str, target: Target = TARGET, **scope: Any) -> dict[str, Object]:
+def hooks(*frameworks: str, target: WebhookEndpoint = TARGET, **scope: Any) -> dict[str, Object]:
     """Every webhook of both configurations by its name."""
     made = webhook_configurations(
         target, WebhookScope(frameworks=frameworks or ("batch/job",), own_namespace="kueue-system", **scope)
@@ -143,7 +143,7 @@ def test_the_list_of_default_queues_fits_into_an_object() -> None:
     [
         pytest.param(TARGET, {"url": "https://h:1/mutate-batch-v1-job", "caBundle": "Y2E="}, id="by-address"),
         pytest.param(
-            Target(ca_bundle=b"ca", service="hooks", namespace="kueue-system"),
+            WebhookEndpoint(ca_bundle=b"ca", service="hooks", namespace="kueue-system"),
             {
                 "service": {
                     "name": "hooks",
@@ -157,14 +157,14 @@ def test_the_list_of_default_queues_fits_into_an_object() -> None:
         ),
     ],
 )
-def test_the_api_server_is_told_where_to_ask(target: Target, want: Object) -> None:
+def test_the_api_server_is_told_where_to_ask(target: WebhookEndpoint, want: Object) -> None:
     """Inside a cluster there is no URL.  A target knows its own entries again."""
     hook = hooks(target=target)["mjob.kb.io"]
 
     assert hook["clientConfig"] == want
     assert target.is_asked_by(hook)
-    assert not Target(ca_bundle=b"ca", url="https://h:11").is_asked_by(hook)
-    assert not Target(ca_bundle=b"ca", service="hooks", namespace="other").is_asked_by(hook)
+    assert not WebhookEndpoint(ca_bundle=b"ca", url="https://h:11").is_asked_by(hook)
+    assert not WebhookEndpoint(ca_bundle=b"ca", service="hooks", namespace="other").is_asked_by(hook)
 
 
 def test_a_declared_kind_has_entries_of_its_own() -> None:

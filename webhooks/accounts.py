@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from kqueue.kinds import OWNERS, GroupKind
-from webhooks.review import User
+from webhooks.review import RequestUser
 
 _ACCOUNT = "system:serviceaccount:"
 _MASTERS = "system:masters"
@@ -29,7 +29,7 @@ class Accounts:
     own_namespace: str = ""
     """kqueue's own namespace: whoever has an account there is kqueue."""
 
-    def makes(self, user: User, owner: GroupKind, namespace: str) -> bool:
+    def makes(self, user: RequestUser, owner: GroupKind, namespace: str) -> bool:
         """Whether a user's requests in `namespace` may name an `owner` as the controller of an object.
 
         For owners that Kubernetes does not know, ServiceAccounts of other namespaces count: operators live there, and
@@ -43,11 +43,11 @@ class Accounts:
         home = _home(user)
         return bool(home) and home != namespace
 
-    def is_ours(self, user: User) -> bool:
+    def is_ours(self, user: RequestUser) -> bool:
         """Whether a user is kqueue itself."""
         return bool(self.own_namespace) and _home(user) == self.own_namespace
 
 
-def _home(user: User) -> str:
+def _home(user: RequestUser) -> str:
     """Namespace of a ServiceAccount; empty for any other user."""
     return user.name.removeprefix(_ACCOUNT).partition(":")[0] if user.name.startswith(_ACCOUNT) else ""

@@ -31,7 +31,7 @@ class NotAReviewError(KqueueError):
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class RequestUser:
     """The user who sent the request that is reviewed, as the API server has authenticated them."""
 
     name: str = ""
@@ -52,7 +52,7 @@ class Request:
     namespace: str = ""
     subresource: str = ""
     dry_run: bool = False
-    user: User = User()
+    user: RequestUser = RequestUser()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,8 @@ def _decoded(body: bytes, judged: bool) -> JSON:
     return review
 
 
-def _user(info: Mapping[str, Any]) -> User:
-    return User(text(info, "username"), tuple(str(group) for group in sequence(info, "groups")))
+def _user(info: Mapping[str, Any]) -> RequestUser:
+    return RequestUser(text(info, "username"), tuple(str(group) for group in sequence(info, "groups")))
 
 
 def _object(request: JSON, name: str) -> JSON | None:

@@ -26,7 +26,7 @@ from tests.unit.toys import toy_kind
 from tests.unit.webhooks.test_routes import at_once
 from webhooks.accounts import Accounts
 from webhooks.configuration import WebhookEndpoint, WebhookScope, webhook_configurations
-from webhooks.review import Request, User
+from webhooks.review import Request, RequestUser
 from webhooks.routes import routes
 
 TARGET = WebhookEndpoint(ca_bundle=b"ca", url="https://kqueue/")
@@ -124,8 +124,8 @@ def test_a_kind_with_a_gate_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_account_of_its_controller_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without one in kube-system, operators of other namespaces are; with one, no other account is."""
-    kind, operator = toy_kind.ROW.group_kind, User(name="system:serviceaccount:toys:operator")
-    kubernetes = User(name="system:serviceaccount:kube-system:toy-controller")
+    kind, operator = toy_kind.ROW.group_kind, RequestUser(name="system:serviceaccount:toys:operator")
+    kubernetes = RequestUser(name="system:serviceaccount:kube-system:toy-controller")
     assert Accounts().makes(operator, kind, "team")
 
     with_row(monkeypatch, account="toy-controller")

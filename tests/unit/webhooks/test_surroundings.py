@@ -13,7 +13,7 @@ from kqueue.jobs.ancestry import Ancestor, Lineage
 from kqueue.jobs.kind import GroupVersionKind
 from kqueue.jobs.switches import Switches
 from webhooks.accounts import Accounts
-from webhooks.review import Request, ReviewResult, User
+from webhooks.review import Request, RequestUser, ReviewResult
 from webhooks.routes import routes
 from webhooks.surroundings import JobContextFinder, LookupFailedError, Policy
 
@@ -81,11 +81,11 @@ def job(queue: str | None = "main", *, owner: Object | None = None, **metadata: 
     return {"kind": "Job", "metadata": {"name": "j", "labels": labels, **owners, **metadata}, "spec": {}}
 
 
-OPERATOR = User("system:serviceaccount:operators:jobset")
-TENANT = User("ann", ("system:authenticated",))
+OPERATOR = RequestUser("system:serviceaccount:operators:jobset")
+TENANT = RequestUser("ann", ("system:authenticated",))
 
 
-def request(obj: Object, old: Object | None = None, *, namespace: str = "ns", user: User = OPERATOR) -> Request:
+def request(obj: Object, old: Object | None = None, *, namespace: str = "ns", user: RequestUser = OPERATOR) -> Request:
     return Request(uid="u", operation="CREATE", obj=obj, old=old, namespace=namespace, user=user)
 
 
@@ -289,21 +289,27 @@ KCM = "system:serviceaccount:kube-system:"
     ("owner", "user", "allowed"),
     [
         pytest.param(QUEUED_JOB, TENANT, False, id="a-tenant-names-a-job"),
-        pytest.param(QUEUED_JOB, User("system:serviceaccount:ns:default"), False, id="an-account-of-the-tenant"),
-        pytest.param(QUEUED_JOB, User("system:serviceaccount:other:x"), False, id="an-operator-makes-no-pods-of-jobs"),
-        pytest.param(QUEUED_JOB, User(f"{KCM}replicaset-controller"), False, id="another-controller"),
-        pytest.param(QUEUED_JOB, User(f"{KCM}job-controller"), True, id="its-controller"),
-        pytest.param(QUEUED_JOB, User("system:kube-controller-manager"), True, id="controllers-without-accounts"),
-        pytest.param(QUEUED_JOB, User("root", ("system:masters",)), True, id="who-may-do-everything"),
-        pytest.param(QUEUED_JOB, User("robot"), True, id="an-account-that-the-configuration-names"),
-        pytest.param(JOB_SET, User("system:serviceaccount:jobset-system:jobset-controller-manager"), True, id="jobset"),
-        pytest.param(JOB_SET, User("system:serviceaccount:ns:robot"), False, id="an-operator-in-the-namespace"),
+        pytest.param(QUEUED_JOB, RequestUser("system:serviceaccount:ns:default"), False, id="an-account-of-the-tenant"),
+        pytest.param(
+            QUEUED_JOB, RequestUser("system:serviceaccount:other:x"), False, id="an-operator-makes-no-pods-of-jobs"
+        ),
+        pytest.param(QUEUED_JOB, RequestUser(f"{KCM}replicaset-controller"), False, id="another-controller"),
+        pytest.param(QUEUED_JOB, RequestUser(f"{KCM}job-controller"), True, id="its-controller"),
+        pytest.param(
+            QUEUED_JOB, RequestUser("system:kube-controller-manager"), True, id="controllers-without-accounts"
+        ),
+        pytest.param(QUEUED_JOB, RequestUser("root", ("system:masters",)), True, id="who-may-do-everything"),
+        pytest.param(QUEUED_JOB, RequestUser("robot"), True, id="an-account-that-the-configuration-names"),
+        pytest.param(
+            JOB_SET, RequestUser("system:serviceaccount:jobset-system:jobset-controller-manager"), True, id="jobset"
+        ),
+        pytest.param(JOB_SET, RequestUser("system:serviceaccount:ns:robot"), False, id="an-operator-in-the-namespace"),
         pytest.param(JOB_SET, TENANT, False, id="a-tenant-names-a-jobset"),
     ],
 )
 @pytest.mark.parametrize("change", [False, True], ids=["created", "changed"])
 async def test_only_its_controller_says_that_an_owner_controls_an_object(
-    owner: Object, user: User, allowed: bool, change: bool
+    owner: Object, user: RequestUser, allowed: bool, change: bool
 ) -> None:
     """What such an owner controls is not queued itself, so nobody else may say so."""
     policy = Policy(namespaces=NOT_LEFT, kinds=POLICY.kinds, accounts=Accounts(controllers=("robot",)))
@@ -342,14 +348,20 @@ DEPLOYMENT = (("apps", "Deployment"),)
         pytest.param("", None, (), TENANT, False, id="nothing"),
         pytest.param("anything", None, (), TENANT, False, id="no-kind"),
         pytest.param("deployment", None, (), TENANT, False, id="no-owner"),
-        pytest.param("deployment", REPLICA_SET, (), User(f"{KCM}replicaset-controller"), False, id="another-owner"),
+        pytest.param(
+            "deployment", REPLICA_SET, (), RequestUser(f"{KCM}replicaset-controller"), False, id="another-owner"
+        ),
         pytest.param("deployment", REPLICA_SET, DEPLOYMENT, TENANT, False, id="an-owner-that-a-tenant-names"),
-        pytest.param("statefulset", REPLICA_SET, DEPLOYMENT, User(f"{KCM}replicaset-controller"), False, id="off"),
-        pytest.param("deployment", REPLICA_SET, DEPLOYMENT, User(f"{KCM}replicaset-controller"), True, id="its-parent"),
+        pytest.param(
+            "statefulset", REPLICA_SET, DEPLOYMENT, RequestUser(f"{KCM}replicaset-controller"), False, id="off"
+        ),
+        pytest.param(
+            "deployment", REPLICA_SET, DEPLOYMENT, RequestUser(f"{KCM}replicaset-controller"), True, id="its-parent"
+        ),
     ],
 )
 async def test_a_pod_is_its_parents_only_where_its_owners_say_so(
-    said: str, owner: Object | None, above: tuple[tuple[str, str], ...], user: User, believed: bool
+    said: str, owner: Object | None, above: tuple[tuple[str, str], ...], user: RequestUser, believed: bool
 ) -> None:
     """Any other is queued for itself: the annotation goes, the gates and the label come."""
     key = "kueue.x-k8s.io/pod-suspending-parent"
@@ -372,7 +384,7 @@ POD = {
     "metadata": {"name": "p", "uid": "u", "labels": {QUEUE: "main", "kueue.x-k8s.io/managed": "true"}},
 }
 GATED = POD | {"spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}}
-KQUEUE = User("system:serviceaccount:kueue-system:kqueue-controller")
+KQUEUE = RequestUser("system:serviceaccount:kueue-system:kqueue-controller")
 
 
 def suspended(yes: bool, **metadata: Any) -> Object:
@@ -401,7 +413,7 @@ def suspended(yes: bool, **metadata: Any) -> Object:
     ],
 )
 async def test_nobody_else_starts_what_waits_for_admission(
-    path: str, old: Object, new: Object, user: User, admitted: bool, refused: str
+    path: str, old: Object, new: Object, user: RequestUser, admitted: bool, refused: str
 ) -> None:
     """Refused with the field and what to do; where the Workload is admitted, whoever asks may."""
     world = World()

@@ -21,7 +21,7 @@ from kqueue.errors import NotFoundError
 from kqueue.jobs import rules, slices
 from kqueue.jobs.fields import annotations_of, mapping, objects, text
 from kqueue.jobs.kind import JobKind
-from kqueue.jobs.slices import Plan, Step
+from kqueue.jobs.slices import SlicePlan, Step
 from kqueue.jobs.switches import Switches
 
 JSON = dict[str, Any]
@@ -146,7 +146,7 @@ class JobSlices:
             await self._workload.delete(job, strangers)
         return bool(strangers)
 
-    async def _finish(self, plan: Plan, mine: Mapping[str, wire.Workload]) -> None:
+    async def _finish(self, plan: SlicePlan, mine: Mapping[str, wire.Workload]) -> None:
         for key, reason in plan.ends.items():
             if reason == names.REASON_WORKLOAD_SLICE_REPLACED and plan.wants is not None:
                 await self._steps.replace(mine[key], by=mine[plan.wants])
@@ -175,7 +175,7 @@ class JobSlices:
         return self._workload.matches(job, slices.with_counts(pod_sets, theirs), workload, suspended=True)
 
     async def _follow(
-        self, job: JSON, pod_sets: Sequence[JSON], plan: Plan, *, runs: wire.Workload, wants: wire.Workload
+        self, job: JSON, pod_sets: Sequence[JSON], plan: SlicePlan, *, runs: wire.Workload, wants: wire.Workload
     ) -> Settled:
         """Bring the counts to what the job says, and hand on priority and gates."""
         if plan.step is Step.RESIZE and await self._steps.resize(wants, slices.counts_of(pod_sets)):

@@ -64,7 +64,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class SlicePlan:
     """The next step for the slices of one job."""
 
     step: Step
@@ -110,7 +110,7 @@ def slice_of(workload: JSON) -> Slice:
     )
 
 
-def plan(wanted: Counts, slices: Sequence[Slice], *, standing: Mapping[str, int]) -> Plan:
+def plan(wanted: Counts, slices: Sequence[Slice], *, standing: Mapping[str, int]) -> SlicePlan:
     """What to do for a job that asks for `wanted`.
 
     Args:
@@ -120,7 +120,7 @@ def plan(wanted: Counts, slices: Sequence[Slice], *, standing: Mapping[str, int]
     """
     alive = [s for s in in_order(slices) if not s.finished]
     if not alive:
-        return Plan(step=Step.CREATE)
+        return SlicePlan(step=Step.CREATE)
     over = _taken_over(alive)
     left = [s for s in alive if s.key not in over]
     runs = _running(left)
@@ -135,7 +135,7 @@ def plan(wanted: Counts, slices: Sequence[Slice], *, standing: Mapping[str, int]
     step = Step.KEEP if runs.is_leaving and runs.reserved else _step(wanted, wants, runs, standing)
     if ends and step is Step.GROW:
         step = Step.KEEP  # two at most: the others come to their end first
-    return Plan(step=step, runs=runs.key, wants=wants.key, ends=ends)
+    return SlicePlan(step=step, runs=runs.key, wants=wants.key, ends=ends)
 
 
 def in_order(slices: Sequence[Slice]) -> list[Slice]:

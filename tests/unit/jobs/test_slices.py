@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.jobs.slices import Counts, Plan, Slice, Step, counts_of, origin_of, plan, slice_of, with_counts
+from kqueue.jobs.slices import Counts, Slice, SlicePlan, Step, counts_of, origin_of, plan, slice_of, with_counts
 
 REPLACED, OUT_OF_SYNC = "WorkloadSliceReplaced", "OutOfSync"
 
@@ -19,7 +19,7 @@ def some(name: str, count: int = 3, **more: Any) -> Slice:
     return Slice(key=f"ns/{name}", uid=name, created=more.pop("created", "t0"), counts=counts, **more)
 
 
-def shown(found: Plan) -> tuple[str, str | None, str | None, dict[str, str]]:
+def shown(found: SlicePlan) -> tuple[str, str | None, str | None, dict[str, str]]:
     """A plan without namespaces."""
 
     def bare(key: str | None) -> str | None:

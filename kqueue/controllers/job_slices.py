@@ -21,7 +21,7 @@ from kqueue.errors import NotFoundError
 from kqueue.jobs import rules, slices
 from kqueue.jobs.fields import annotations_of, mapping, objects, text
 from kqueue.jobs.kind import JobKind
-from kqueue.jobs.slices import SlicePlan, Step
+from kqueue.jobs.slices import SlicePlan, SliceStep
 from kqueue.jobs.switches import Switches
 
 JSON = dict[str, Any]
@@ -154,13 +154,13 @@ class JobSlices:
                 await self._steps.finish(mine[key], reason, f"The job goes on with {plan.runs}")
 
     def _is_another(
-        self, job: JSON, pod_sets: Sequence[JSON], runs: wire.Workload, wants: wire.Workload, step: Step
+        self, job: JSON, pod_sets: Sequence[JSON], runs: wire.Workload, wants: wire.Workload, step: SliceStep
     ) -> bool:
         """Whether the job has become one that these Workloads do not describe.
 
         Templates of a job that runs cannot change; of one that waits they may: then something else was admitted.
         """
-        if step is Step.RESTART:
+        if step is SliceStep.RESTART:
             return True
         if not self._kind.is_suspended(job) or was_started(pod_sets, runs):
             return False
@@ -178,10 +178,10 @@ class JobSlices:
         self, job: JSON, pod_sets: Sequence[JSON], plan: SlicePlan, *, runs: wire.Workload, wants: wire.Workload
     ) -> Settled:
         """Bring the counts to what the job says, and hand on priority and gates."""
-        if plan.step is Step.RESIZE and await self._steps.resize(wants, slices.counts_of(pod_sets)):
+        if plan.step is SliceStep.RESIZE and await self._steps.resize(wants, slices.counts_of(pod_sets)):
             self._workload.updated(job, wants, "to the job's pods")
             return _ACTED
-        if plan.step is Step.GROW:
+        if plan.step is SliceStep.GROW:
             if not self._workload.just_made(job):
                 await self._grow(job, pod_sets, wants)
             return Settled(runs, acted=False)

@@ -22,7 +22,7 @@ Counts = tuple[tuple[str, int], ...]
 """Pods per pod set, in the order of the pod sets."""
 
 
-class Step(StrEnum):
+class SliceStep(StrEnum):
     """What is to be done about the job's counts."""
 
     KEEP = "Keep"
@@ -67,7 +67,7 @@ class Slice:
 class SlicePlan:
     """The next step for the slices of one job."""
 
-    step: Step
+    step: SliceStep
     runs: str | None = None
     """Key of the slice that the job runs by, or waits with; None: there is none."""
     wants: str | None = None
@@ -120,7 +120,7 @@ def plan(wanted: Counts, slices: Sequence[Slice], *, standing: Mapping[str, int]
     """
     alive = [s for s in in_order(slices) if not s.finished]
     if not alive:
-        return SlicePlan(step=Step.CREATE)
+        return SlicePlan(step=SliceStep.CREATE)
     over = _taken_over(alive)
     left = [s for s in alive if s.key not in over]
     runs = _running(left)
@@ -132,9 +132,9 @@ def plan(wanted: Counts, slices: Sequence[Slice], *, standing: Mapping[str, int]
         for s in alive
         if s not in (runs, waits)
     }
-    step = Step.KEEP if runs.is_leaving and runs.reserved else _step(wanted, wants, runs, standing)
-    if ends and step is Step.GROW:
-        step = Step.KEEP  # two at most: the others come to their end first
+    step = SliceStep.KEEP if runs.is_leaving and runs.reserved else _step(wanted, wants, runs, standing)
+    if ends and step is SliceStep.GROW:
+        step = SliceStep.KEEP  # two at most: the others come to their end first
     return SlicePlan(step=step, runs=runs.key, wants=wants.key, ends=ends)
 
 
@@ -183,17 +183,17 @@ def _waiting(left: Sequence[Slice], runs: Slice) -> Slice | None:
     return found[-1] if found else None
 
 
-def _step(wanted: Counts, wants: Slice, runs: Slice, standing: Mapping[str, int]) -> Step:
+def _step(wanted: Counts, wants: Slice, runs: Slice, standing: Mapping[str, int]) -> SliceStep:
     if [name for name, _ in wanted] != [name for name, _ in wants.counts]:
-        return Step.RESTART
+        return SliceStep.RESTART
     if wanted == wants.counts:
-        return Step.KEEP
+        return SliceStep.KEEP
     held = dict(wants.counts)
     if wants.reserved and any(count > held[name] for name, count in wanted):
-        return Step.GROW
+        return SliceStep.GROW
     if runs.reserved and any(standing.get(name, 0) > count < held[name] for name, count in wanted):
-        return Step.WAIT
-    return Step.RESIZE
+        return SliceStep.WAIT
+    return SliceStep.RESIZE
 
 
 def _count(pod_set: Mapping[str, Any]) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.jobs.slices import Counts, Slice, SlicePlan, Step, counts_of, origin_of, plan, slice_of, with_counts
+from kqueue.jobs.slices import Counts, Slice, SlicePlan, SliceStep, counts_of, origin_of, plan, slice_of, with_counts
 
 REPLACED, OUT_OF_SYNC = "WorkloadSliceReplaced", "OutOfSync"
 
@@ -147,14 +147,14 @@ def test_what_is_next(slices: list[Slice], wanted: int, want: tuple[object, ...]
 @pytest.mark.parametrize(
     ("wanted", "want"),
     [
-        pytest.param((("w", 2), ("v", 1)), Step.RESTART, id="other-order"),
-        pytest.param((("v", 1),), Step.RESTART, id="one-fewer"),
-        pytest.param((("v", 1), ("w", 1)), Step.RESIZE, id="one-smaller-none-larger"),
-        pytest.param((("v", 2), ("w", 1)), Step.GROW, id="mixed"),
-        pytest.param((("v", 1), ("w", 3)), Step.GROW, id="one-larger"),
+        pytest.param((("w", 2), ("v", 1)), SliceStep.RESTART, id="other-order"),
+        pytest.param((("v", 1),), SliceStep.RESTART, id="one-fewer"),
+        pytest.param((("v", 1), ("w", 1)), SliceStep.RESIZE, id="one-smaller-none-larger"),
+        pytest.param((("v", 2), ("w", 1)), SliceStep.GROW, id="mixed"),
+        pytest.param((("v", 1), ("w", 3)), SliceStep.GROW, id="one-larger"),
     ],
 )
-def test_several_pod_sets(wanted: Counts, want: Step) -> None:
+def test_several_pod_sets(wanted: Counts, want: SliceStep) -> None:
     """Other names are another job; one that is larger makes it a scale-up."""
     held = some("a", counts=(("v", 1), ("w", 2)), reserved=True)
     assert plan(wanted, [held], standing={}).step is want
@@ -163,16 +163,16 @@ def test_several_pod_sets(wanted: Counts, want: Step) -> None:
 @pytest.mark.parametrize(
     ("slices", "wanted", "standing", "want"),
     [
-        pytest.param([HELD], 2, 3, Step.WAIT, id="one-too-many-still-runs"),
-        pytest.param([HELD], 2, 2, Step.RESIZE, id="it-has-ended"),
-        pytest.param([HELD, NEXT], 2, 3, Step.WAIT, id="a-replacement-must-not-shrink-below-them-either"),
-        pytest.param([HELD, NEXT], 4, 3, Step.RESIZE, id="a-replacement-that-still-holds-them"),
-        pytest.param([some("a")], 2, 3, Step.RESIZE, id="no-quota-to-keep"),
-        pytest.param([HELD], 5, 4, Step.GROW, id="growing-does-not-wait"),
+        pytest.param([HELD], 2, 3, SliceStep.WAIT, id="one-too-many-still-runs"),
+        pytest.param([HELD], 2, 2, SliceStep.RESIZE, id="it-has-ended"),
+        pytest.param([HELD, NEXT], 2, 3, SliceStep.WAIT, id="a-replacement-must-not-shrink-below-them-either"),
+        pytest.param([HELD, NEXT], 4, 3, SliceStep.RESIZE, id="a-replacement-that-still-holds-them"),
+        pytest.param([some("a")], 2, 3, SliceStep.RESIZE, id="no-quota-to-keep"),
+        pytest.param([HELD], 5, 4, SliceStep.GROW, id="growing-does-not-wait"),
     ],
 )
 def test_quota_of_fewer_pods_stays_until_they_are_gone(
-    slices: list[Slice], wanted: int, standing: int, want: Step
+    slices: list[Slice], wanted: int, standing: int, want: SliceStep
 ) -> None:
     """Told to end is not ended."""
     assert plan((("main", wanted),), slices, standing={"main": standing}).step is want

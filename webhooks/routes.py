@@ -13,7 +13,7 @@ from kqueue.errors import FieldError, InvalidObjectError
 from kqueue.jobs import rules
 from kqueue.jobs.catalog import REVIEWED, webhook_path
 from kqueue.jobs.fields import JSON
-from kqueue.jobs.kind import GroupVersionKind, ReviewedKind, Surroundings
+from kqueue.jobs.kind import GroupVersionKind, JobContext, ReviewedKind
 from kqueue.jobs.pod_of_parent import ReviewedPod
 from kqueue.jobs.switches import Switches
 from kqueue.kinds import FRAMEWORKS, implies_pods
@@ -191,7 +191,7 @@ _STAYS_HELD = (
 )
 
 
-def _strangers(request: Request, around: Surroundings) -> list[str]:
+def _strangers(request: Request, around: JobContext) -> list[str]:
     """A queue named where nobody looks is probably not meant."""
     if around.managed_namespace or not rules.queue_name(request.obj):
         return []

@@ -16,7 +16,7 @@ from kqueue.errors import FieldError, InvalidObjectError, KqueueError
 from kqueue.jobs import rules
 from kqueue.jobs.ancestry import Lineage, controller_kind, controller_uid, parent_of
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, text
-from kqueue.jobs.kind import Surroundings
+from kqueue.jobs.kind import JobContext
 from kqueue.jobs.pod_view import group_name
 from kqueue.jobs.switches import Switches
 from kqueue.kinds import GroupKind
@@ -111,14 +111,14 @@ class JobContextFinder:
         """Without `lookups` every object is judged by itself alone."""
         self.policy = policy
         self._lookups = lookups or NoLookups()
-        self._plain = Surroundings(switches=policy.switches)
+        self._plain = JobContext(switches=policy.switches)
         self._managed: dict[str, bool] = {}
         """What a selector says that looks at nothing but names."""
         self._by_name = all(r.key == names.NAMESPACE_NAME_LABEL for r in policy.namespaces.match_expressions) and all(
             key == names.NAMESPACE_NAME_LABEL for key in policy.namespaces.match_labels
         )
 
-    async def at_creation(self, request: Request) -> Surroundings:
+    async def at_creation(self, request: Request) -> JobContext:
         """What defaulting has to know.
 
         Raises:
@@ -134,7 +134,7 @@ class JobContextFinder:
             raise _forgery(request)
         false_parent = _claims_a_parent(request.obj) and (forged or not self._shows_parent(request.obj, lineage))
         if not ours:
-            return Surroundings(
+            return JobContext(
                 switches=self.policy.switches,
                 managed_namespace=False,
                 managed_ancestor=ancestor,
@@ -151,7 +151,7 @@ class JobContextFinder:
         classed = queued and await self._default_class(request.obj)
         if not (ancestor or queue or classed or without or false_parent):
             return self._plain
-        return Surroundings(
+        return JobContext(
             switches=self.policy.switches,
             default_queue=queue,
             default_priority_class=classed,
@@ -160,7 +160,7 @@ class JobContextFinder:
             false_parent=false_parent,
         )
 
-    async def at_change(self, request: Request, *, starts: bool = False) -> Surroundings:
+    async def at_change(self, request: Request, *, starts: bool = False) -> JobContext:
         """What validation has to know, at creation and later.
 
         Owners that cannot be followed count as none: whoever mends or deletes an orphan must not be held up.
@@ -187,7 +187,7 @@ class JobContextFinder:
         not_admitted = judged and not await self._may_start(request)
         if ours and not (ancestor or queue or without or not_admitted):
             return self._plain
-        return Surroundings(
+        return JobContext(
             switches=self.policy.switches,
             default_queue=queue,
             managed_ancestor=ancestor,

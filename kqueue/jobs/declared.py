@@ -13,7 +13,7 @@ from kqueue.config.object_path import ObjectPath, look, put
 from kqueue.errors import FieldError, InvalidObjectError
 from kqueue.jobs import pod_set_groups, rules, several, topology_request
 from kqueue.jobs.fields import JSON, condition_status, mapping, text
-from kqueue.jobs.kind import Finished, GroupVersionKind, PodSetInfo, Refused, StopStep, Surroundings
+from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext, PodSetInfo, Refused, StopStep
 from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
 from kqueue.jobs.pod_set_groups import GroupMember
 from kqueue.jobs.switches import Switches
@@ -137,7 +137,7 @@ class Declared:
         """Nothing before the end."""
         return {}
 
-    def defaults(self, job: JSON, around: Surroundings) -> Patch:
+    def defaults(self, job: JSON, around: JobContext) -> Patch:
         """Queue and class named `default`, suspension of managed objects."""
         if mapping(job, "metadata").get("deletionTimestamp"):
             return {}
@@ -146,7 +146,7 @@ class Declared:
             new = apply_merge_patch(new, self._suspending(suspend=True))
         return merge_patch(job, new)
 
-    def problems(self, new: JSON, old: JSON | None, around: Surroundings) -> list[FieldError]:
+    def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
         """Shared rules, what makes no Workload, and topology per template."""
         if mapping(new, "metadata").get("deletionTimestamp"):
             return []
@@ -168,7 +168,7 @@ class Declared:
         members = [GroupMember(part.path, part.template, part.count) for part in parts]
         return [*found, *pod_set_groups.problems(members, new, around.switches)]
 
-    def warnings(self, new: JSON, around: Surroundings) -> list[str]:
+    def warnings(self, new: JSON, around: JobContext) -> list[str]:
         """Topology annotations without effect."""
         if not around.switches.topology:
             return []

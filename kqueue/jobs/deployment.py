@@ -6,7 +6,7 @@ from kqueue.api import names
 from kqueue.errors import FieldError
 from kqueue.jobs import rules, serving
 from kqueue.jobs.fields import JSON, mapping
-from kqueue.jobs.kind import GroupVersionKind, Surroundings
+from kqueue.jobs.kind import GroupVersionKind, JobContext
 from kqueue.jobs.patch import Patch, merge_patch
 
 FRAMEWORK = "deployment"
@@ -31,7 +31,7 @@ class Deployment:
         """No field does: its pods are held one by one."""
         return False
 
-    def defaults(self, job: JSON, around: Surroundings) -> Patch:
+    def defaults(self, job: JSON, around: JobContext) -> Patch:
         """The template's pods are gated, and name queue and priority class of the Deployment.
 
         Nothing is ever taken out of the template again.
@@ -49,7 +49,7 @@ class Deployment:
         annotations = {names.POD_SUSPENDING_PARENT_ANNOTATION: FRAMEWORK}
         return merge_patch(job, serving.with_template(new, labels=labels, annotations=annotations))
 
-    def problems(self, new: JSON, old: JSON | None, around: Surroundings) -> list[FieldError]:
+    def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
         """Shared rules; queue and priority class follow the pods that are ready; topology of one pod."""
         if mapping(new, "metadata").get("deletionTimestamp"):
             return []
@@ -58,6 +58,6 @@ class Deployment:
             found += serving.topology_problems(new, old, around, count=1)
         return found
 
-    def warnings(self, new: JSON, around: Surroundings) -> list[str]:
+    def warnings(self, new: JSON, around: JobContext) -> list[str]:
         """What has no effect on a Deployment."""
         return serving.warnings(new, around, kind="Deployment", without_effect=_WITHOUT_EFFECT)

@@ -21,7 +21,7 @@ from kqueue.jobs.fields import (
     text,
     whole,
 )
-from kqueue.jobs.kind import Finished, GroupVersionKind, PodSetInfo, Refused, StopStep, Surroundings
+from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext, PodSetInfo, Refused, StopStep
 from kqueue.jobs.patch import Patch, merge_patch
 from kqueue.jobs.switches import Switches
 from kqueue.jobs.template import as_pod_set, merged, restored
@@ -164,7 +164,7 @@ class BatchJob:
             return {}
         return {names.DEFAULT_PODSET: parallelism - remaining}
 
-    def defaults(self, job: JSON, around: Surroundings) -> Patch:
+    def defaults(self, job: JSON, around: JobContext) -> Patch:
         """Queue and class named `default`, suspension of managed jobs, the gate of elastic ones.
 
         Topology gate, labels and annotations are not written here: `start` adds them, and `stop` takes them away.
@@ -179,7 +179,7 @@ class BatchJob:
                 new["spec"] = {**new["spec"], "template": template}
         return merge_patch(job, new)
 
-    def problems(self, new: JSON, old: JSON | None, around: Surroundings) -> list[FieldError]:
+    def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
         """Shared rules, partial admission and topology.
 
         An object that is being deleted has none: nothing may stand in the way of removing its finalizers.
@@ -193,7 +193,7 @@ class BatchJob:
             *_topology_problems(new, old, around.switches, suspended=self._stays_suspended(new, old)),
         ]
 
-    def warnings(self, new: JSON, around: Surroundings) -> list[str]:
+    def warnings(self, new: JSON, around: JobContext) -> list[str]:
         """Topology annotations without effect."""
         if not around.switches.topology:
             return []
@@ -202,7 +202,7 @@ class BatchJob:
     def _stays_suspended(self, new: JSON, old: JSON | None) -> bool:
         return old is None or (flag(old, "spec", "suspend") and flag(new, "spec", "suspend"))
 
-    def _change_problems(self, new: JSON, old: JSON, around: Surroundings) -> Iterator[FieldError]:
+    def _change_problems(self, new: JSON, old: JSON, around: JobContext) -> Iterator[FieldError]:
         new_suspended, old_suspended = self.is_suspended(new), self.is_suspended(old)
         yield from rules.update_problems(new, old, around, new_suspended=new_suspended, old_suspended=old_suspended)
         if _MIN in annotations_of(old) and not flag(old, "spec", "suspend") and _parallelism(new) != _parallelism(old):

@@ -19,7 +19,7 @@ from kqueue.jobs.fields import (
     text,
     whole,
 )
-from kqueue.jobs.kind import Finished, GroupVersionKind, PodSetInfo, Refused, StopStep, Surroundings
+from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext, PodSetInfo, Refused, StopStep
 from kqueue.jobs.patch import Patch, merge_patch
 from kqueue.jobs.pod_set_groups import GroupMember
 from kqueue.jobs.switches import Switches
@@ -133,13 +133,13 @@ class JobSet:
                 found[_pod_set_name(replicated)] = done * _pods_of_each(replicated)
         return {name: pods for name, pods in found.items() if pods}
 
-    def defaults(self, job: JSON, around: Surroundings) -> Patch:
+    def defaults(self, job: JSON, around: JobContext) -> Patch:
         """Queue and class named `default`, suspension of managed JobSets."""
         if mapping(job, "metadata").get("deletionTimestamp"):
             return {}
         return merge_patch(job, rules.defaulted(job, around))
 
-    def problems(self, new: JSON, old: JSON | None, around: Surroundings) -> list[FieldError]:
+    def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
         """Shared rules, topology per replicated job and per group, and whether a Workload can be made at all.
 
         An object that is being deleted has none: nothing may stand in the way of removing its finalizers.
@@ -156,7 +156,7 @@ class JobSet:
             *(problem for problem in _exclusive_problems(new, switches) if problem not in known),
         ]
 
-    def warnings(self, new: JSON, around: Surroundings) -> list[str]:
+    def warnings(self, new: JSON, around: JobContext) -> list[str]:
         """Annotations without effect, or not the one they seem to have."""
         found: list[str] = []
         if names.JOB_MIN_PARALLELISM_ANNOTATION in annotations_of(new):
@@ -172,7 +172,7 @@ class JobSet:
             )
         return list(dict.fromkeys(found))
 
-    def _change_problems(self, new: JSON, old: JSON, around: Surroundings) -> Iterator[FieldError]:
+    def _change_problems(self, new: JSON, old: JSON, around: JobContext) -> Iterator[FieldError]:
         yield from rules.update_problems(
             new, old, around, new_suspended=self.is_suspended(new), old_suspended=self.is_suspended(old)
         )

@@ -87,7 +87,7 @@ class StopStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class JobContext:
     """What has to be known beyond a job object to default and check it."""
 
     switches: Switches = field(default_factory=Switches)
@@ -139,15 +139,15 @@ class ReviewedKind(Protocol):
         """Whether that field does so; False for kinds without one."""
         ...
 
-    def defaults(self, job: JSON, around: Surroundings) -> Patch:
+    def defaults(self, job: JSON, around: JobContext) -> Patch:
         """What the mutating webhook changes in an object; empty for one that is not ours."""
         ...
 
-    def problems(self, new: JSON, old: JSON | None, around: Surroundings) -> list[FieldError]:
+    def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
         """Every mistake in `new`, each with its path; `old` is None on create."""
         ...
 
-    def warnings(self, new: JSON, around: Surroundings) -> list[str]:
+    def warnings(self, new: JSON, around: JobContext) -> list[str]:
         """What is allowed and probably not meant; shown to the user by kubectl."""
         ...
 

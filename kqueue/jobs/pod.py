@@ -8,7 +8,7 @@ from kqueue.api import names
 from kqueue.errors import FieldError, InvalidObjectError
 from kqueue.jobs import pod_rules, pod_view, topology_request
 from kqueue.jobs.fields import JSON, condition_status, mapping, objects, sequence, text
-from kqueue.jobs.kind import Finished, GroupVersionKind, PodSetInfo, Refused, StopStep, Surroundings
+from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext, PodSetInfo, Refused, StopStep
 from kqueue.jobs.patch import Patch, merge_patch
 from kqueue.jobs.switches import Switches
 from kqueue.jobs.template import merged, without_duplicate_environment
@@ -84,15 +84,15 @@ class PlainPod:
         """Nothing."""
         return {}
 
-    def defaults(self, job: JSON, around: Surroundings) -> Patch:
+    def defaults(self, job: JSON, around: JobContext) -> Patch:
         """Label, finalizer, gates and role of a pod that is to be queued."""
         return pod_rules.defaults(job, around)
 
-    def problems(self, new: JSON, old: JSON | None, around: Surroundings) -> list[FieldError]:
+    def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
         """Shared rules, those of groups, topology."""
         return pod_rules.problems(new, old, around)
 
-    def warnings(self, new: JSON, around: Surroundings) -> list[str]:
+    def warnings(self, new: JSON, around: JobContext) -> list[str]:
         """An owner that is queued itself; topology annotations without effect."""
         return pod_rules.warnings(new, around)
 

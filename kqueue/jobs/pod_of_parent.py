@@ -8,7 +8,7 @@ from kqueue.api import names
 from kqueue.errors import FieldError
 from kqueue.jobs import pod_view, rules
 from kqueue.jobs.fields import JSON
-from kqueue.jobs.kind import Surroundings
+from kqueue.jobs.kind import JobContext
 from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
 from kqueue.jobs.pod import FRAMEWORK, PlainPod
 
@@ -28,7 +28,7 @@ class ReviewedPod(PlainPod):
         """`frameworks`: those that are on and that there is a kind for."""
         self._frameworks = frozenset(frameworks)
 
-    def defaults(self, job: JSON, around: Surroundings) -> Patch:
+    def defaults(self, job: JSON, around: JobContext) -> Patch:
         """Gates and role of a pod that somebody will start.
 
         A parent that the pod's owners do not show is taken out: the pod is one of those without a parent.
@@ -40,13 +40,13 @@ class ReviewedPod(PlainPod):
         patch = super().defaults(plain, around) if self._is_started(plain) else {}
         return merge_patch(job, apply_merge_patch(plain, patch))
 
-    def problems(self, new: JSON, old: JSON | None, around: Surroundings) -> list[FieldError]:
+    def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
         """Those of pods that are gated, or were."""
         if not self._is_started(new) and (old is None or not self._is_started(old)):
             return []
         return super().problems(new, old, around)
 
-    def warnings(self, new: JSON, around: Surroundings) -> list[str]:
+    def warnings(self, new: JSON, around: JobContext) -> list[str]:
         """A pod that could be queued, and is not."""
         if self._is_started(new):
             return super().warnings(new, around)

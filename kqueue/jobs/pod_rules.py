@@ -10,7 +10,7 @@ from kqueue.errors import FieldError
 from kqueue.jobs import pod_view, rules, syntax, topology_request
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, sequence
 from kqueue.jobs.gang_source import source_of, sources
-from kqueue.jobs.kind import Surroundings
+from kqueue.jobs.kind import JobContext
 from kqueue.jobs.kueue_groups import GROUP_PATH
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.switches import Switches
@@ -23,7 +23,7 @@ _RETRIABLE = f"{_ANNOTATIONS}[{names.RETRIABLE_IN_GROUP_ANNOTATION}]"
 _PREBUILT = f"{_ANNOTATIONS}[{names.PREBUILT_WORKLOAD_NAME_ANNOTATION}]"
 
 
-def defaults(pod: JSON, around: Surroundings) -> Patch:
+def defaults(pod: JSON, around: JobContext) -> Patch:
     """What a new pod that is to be queued gets: label, gates, finalizer, role; empty for any other."""
     if pod_view.is_deleting(pod):
         return {}
@@ -50,14 +50,14 @@ def defaults(pod: JSON, around: Surroundings) -> Patch:
     return {**({"metadata": metadata} if metadata else {}), **_gated(pod, around)}
 
 
-def _gated(pod: JSON, around: Surroundings) -> Patch:
+def _gated(pod: JSON, around: JobContext) -> Patch:
     has = pod_view.gates_of(pod)
     wanted = [names.ADMISSION_GATE, names.TOPOLOGY_GATE] if around.switches.topology else [names.ADMISSION_GATE]
     missing = [{"name": gate} for gate in wanted if gate not in has]
     return {"spec": {"schedulingGates": [*objects(pod, "spec", "schedulingGates"), *missing]}} if missing else {}
 
 
-def problems(new: JSON, old: JSON | None, around: Surroundings) -> list[FieldError]:
+def problems(new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
     """Every mistake in a pod.  One that is being deleted has none: nothing may hold its finalizers back."""
     if pod_view.is_deleting(new):
         return []
@@ -70,7 +70,7 @@ def problems(new: JSON, old: JSON | None, around: Surroundings) -> list[FieldErr
     ]
 
 
-def warnings(pod: JSON, around: Surroundings) -> list[str]:
+def warnings(pod: JSON, around: JobContext) -> list[str]:
     """What is allowed and probably not meant."""
     found: list[str] = []
     if around.managed_ancestor and pod_view.is_managed(pod) and pod_view.suspending_parent(pod) is None:
@@ -88,7 +88,7 @@ def _managed_problems(pod: Mapping[str, Any]) -> Iterator[FieldError]:
         yield FieldError(_MANAGED, 'must be "true" where it is set; kqueue sets it on pods that it queues', written)
 
 
-def _group_problems(pod: Mapping[str, Any], around: Surroundings) -> Iterator[FieldError]:
+def _group_problems(pod: Mapping[str, Any], around: JobContext) -> Iterator[FieldError]:
     switches = around.switches
     for source in sources():
         yield from source.problems(pod, switches)
@@ -110,7 +110,7 @@ def topology_problems(pod: Mapping[str, Any], switches: Switches) -> Iterator[Fi
         yield FieldError(problem.path.removeprefix("."), problem.problem, problem.value)
 
 
-def _change_problems(new: JSON, old: JSON, around: Surroundings) -> Iterator[FieldError]:
+def _change_problems(new: JSON, old: JSON, around: JobContext) -> Iterator[FieldError]:
     suspended = pod_view.is_suspended(new)
     yield from rules.update_problems(
         new, old, around, new_suspended=suspended, old_suspended=pod_view.is_suspended(old)

@@ -9,7 +9,7 @@ from kqueue.api import names
 from kqueue.errors import FieldError
 from kqueue.jobs import profiles, syntax
 from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of
-from kqueue.jobs.kind import Surroundings
+from kqueue.jobs.kind import JobContext
 from kqueue.jobs.patch import Patch, apply_merge_patch
 from kqueue.jobs.switches import Switches
 
@@ -65,12 +65,12 @@ def is_elastic(owner: Mapping[str, Any], switches: Switches) -> bool:
     return switches.elastic_jobs and annotations_of(owner).get(names.ELASTIC_JOB_ANNOTATION) == "true"
 
 
-def managed(job: Mapping[str, Any], around: Surroundings) -> bool:
+def managed(job: Mapping[str, Any], around: JobContext) -> bool:
     """True when the job itself (not an owner above it) is to be queued."""
     return not around.managed_ancestor and (bool(queue_name(job)) or around.manage_without_queue)
 
 
-def default_labels(job: Mapping[str, Any], around: Surroundings) -> Patch:
+def default_labels(job: Mapping[str, Any], around: JobContext) -> Patch:
     """Labels that an unlabelled new job gets where queue and class named `default` exist."""
     if around.managed_ancestor:
         return {}
@@ -82,14 +82,14 @@ def default_labels(job: Mapping[str, Any], around: Surroundings) -> Patch:
     return {"metadata": {"labels": wanted}} if wanted else {}
 
 
-def defaulted(job: JSON, around: Surroundings) -> JSON:
+def defaulted(job: JSON, around: JobContext) -> JSON:
     """The job with the labels of `default_labels`, and suspended by `spec.suspend` where it is to be queued."""
     labelled = apply_merge_patch(job, default_labels(job, around))
     return apply_merge_patch(labelled, {"spec": {"suspend": True}}) if managed(labelled, around) else labelled
 
 
 def create_problems(
-    job: Mapping[str, Any], around: Surroundings, *, prebuilt: bool = True, elastic: bool = True
+    job: Mapping[str, Any], around: JobContext, *, prebuilt: bool = True, elastic: bool = True
 ) -> Iterator[FieldError]:
     """Mistakes in the shared labels and annotations.
 
@@ -114,7 +114,7 @@ def create_problems(
 
 
 def update_problems(
-    new: Mapping[str, Any], old: Mapping[str, Any], around: Surroundings, *, new_suspended: bool, old_suspended: bool
+    new: Mapping[str, Any], old: Mapping[str, Any], around: JobContext, *, new_suspended: bool, old_suspended: bool
 ) -> Iterator[FieldError]:
     """Changes that a job in its state does not allow."""
     yield from _queue_change(new, old, around, suspended=new_suspended)
@@ -171,7 +171,7 @@ def _profile_problems(job: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def _queue_change(
-    new: Mapping[str, Any], old: Mapping[str, Any], around: Surroundings, *, suspended: bool
+    new: Mapping[str, Any], old: Mapping[str, Any], around: JobContext, *, suspended: bool
 ) -> Iterator[FieldError]:
     before, after = queue_name(old), queue_name(new)
     if before == after:

@@ -12,7 +12,7 @@ from kqueue.api import names
 from kqueue.errors import FieldError
 from kqueue.jobs import rules, syntax, topology_request
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, whole
-from kqueue.jobs.kind import Surroundings
+from kqueue.jobs.kind import JobContext
 from kqueue.jobs.patch import Patch, apply_merge_patch
 
 TEMPLATE = "spec.template"
@@ -25,12 +25,12 @@ def serves(obj: Mapping[str, Any]) -> bool:
     return (whole(obj, "status", "readyReplicas") or 0) > 0
 
 
-def is_managed(obj: Mapping[str, Any], around: Surroundings) -> bool:
+def is_managed(obj: Mapping[str, Any], around: JobContext) -> bool:
     """Whether its pods are to be queued.  In namespaces that are left out nobody would start what a gate holds."""
     return around.managed_namespace and rules.managed(obj, around)
 
 
-def labelled(obj: JSON, around: Surroundings) -> JSON:
+def labelled(obj: JSON, around: JobContext) -> JSON:
     """The object with default labels; one that serves already gets none, for it could not have been given them."""
     if serves(obj) or not around.managed_namespace:
         return obj
@@ -43,7 +43,7 @@ def with_template(obj: JSON, *, labels: Mapping[str, str], annotations: Mapping[
     return apply_merge_patch(obj, {"spec": {"template": {"metadata": metadata}}})
 
 
-def problems(new: JSON, old: JSON | None, around: Surroundings) -> Iterator[FieldError]:
+def problems(new: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldError]:
     """Mistakes in labels and annotations of the object itself, and in what a change does to them."""
     queue = rules.queue_name(new)
     if queue:
@@ -68,7 +68,7 @@ def _queue_change(new: JSON, old: JSON) -> Iterator[FieldError]:
         yield FieldError(_QUEUE, f"cannot change while pods are ready ({ready} are); scale to 0 first", after)
 
 
-def topology_problems(new: JSON, old: JSON | None, around: Surroundings, *, count: int | None) -> Iterator[FieldError]:
+def topology_problems(new: JSON, old: JSON | None, around: JobContext, *, count: int | None) -> Iterator[FieldError]:
     """Mistakes in the template's topology annotations; on update only where these have changed."""
     template = mapping(new, "spec", "template")
     if old is not None and annotations_of(template) == annotations_of(mapping(old, "spec", "template")):
@@ -76,7 +76,7 @@ def topology_problems(new: JSON, old: JSON | None, around: Surroundings, *, coun
     yield from topology_request.problems(template, {}, path=TEMPLATE, count=count, switches=around.switches)
 
 
-def warnings(obj: JSON, around: Surroundings, *, kind: str, without_effect: tuple[str, ...]) -> list[str]:
+def warnings(obj: JSON, around: JobContext, *, kind: str, without_effect: tuple[str, ...]) -> list[str]:
     """Labels and annotations of the object that nobody reads, and what the template's topology makes of it."""
     found = [
         f"{key} has no effect on a {kind}" for key in without_effect if key in {**labels_of(obj), **annotations_of(obj)}

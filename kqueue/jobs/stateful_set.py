@@ -9,7 +9,7 @@ from kqueue.api import names
 from kqueue.errors import FieldError
 from kqueue.jobs import rules, serving
 from kqueue.jobs.fields import JSON, annotations_of, mapping, whole
-from kqueue.jobs.kind import GroupVersionKind, Surroundings
+from kqueue.jobs.kind import GroupVersionKind, JobContext
 from kqueue.jobs.patch import Patch, merge_patch
 from kqueue.jobs.pod_shape import shape
 
@@ -31,7 +31,7 @@ class StatefulSet:
         """No field does: its pods are held one by one."""
         return False
 
-    def defaults(self, job: JSON, around: Surroundings) -> Patch:
+    def defaults(self, job: JSON, around: JobContext) -> Patch:
         """The template's pods are gated; which group and queue is theirs they learn when they are there.
 
         The label is what our webhook is asked about pods by.
@@ -45,7 +45,7 @@ class StatefulSet:
         annotations = {names.POD_SUSPENDING_PARENT_ANNOTATION: FRAMEWORK}
         return merge_patch(job, serving.with_template(new, labels=labels, annotations=annotations))
 
-    def problems(self, new: JSON, old: JSON | None, around: Surroundings) -> list[FieldError]:
+    def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
         """Shared rules; while it is queued its pods keep their shape, and it is scaled from and to 0 only."""
         if mapping(new, "metadata").get("deletionTimestamp") or not is_ours(new):
             return []
@@ -57,7 +57,7 @@ class StatefulSet:
                 found += rules.gate_change_problems(new, old) if around.switches.admission_gated_by else ()
         return found
 
-    def warnings(self, new: JSON, around: Surroundings) -> list[str]:
+    def warnings(self, new: JSON, around: JobContext) -> list[str]:
         """What has no effect on a StatefulSet."""
         return serving.warnings(new, around, kind="StatefulSet", without_effect=_WITHOUT_EFFECT)
 

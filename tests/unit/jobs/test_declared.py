@@ -9,7 +9,7 @@ import pytest
 from kqueue.config.declared import DeclaredKind
 from kqueue.errors import InvalidObjectError
 from kqueue.jobs.declared import Declared
-from kqueue.jobs.kind import Finished, PodSetInfo, Refused, Surroundings
+from kqueue.jobs.kind import Finished, JobContext, PodSetInfo, Refused
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.jobs.switches import Switches
 from tests.unit.jobs.builders import JSON, make_template, prefixed, pruned
@@ -94,7 +94,7 @@ def test_entries_of_a_map_are_named_by_their_keys() -> None:
 )  # fmt: skip
 def test_what_makes_no_workload_is_said(job: JSON, want: str) -> None:
     """By the webhook with every mistake, and by whoever builds the Workload."""
-    assert any(want in str(p) for p in KIND.problems(job, None, Surroundings()))
+    assert any(want in str(p) for p in KIND.problems(job, None, JobContext()))
     with pytest.raises(InvalidObjectError) as caught:
         KIND.pod_sets(job, SWITCHES)
     assert want in str(caught.value)
@@ -106,10 +106,10 @@ def test_a_group_of_pod_sets_is_a_pair_with_a_leader() -> None:
     wagon = {"label": "w", "count": 4, "template": together}
     alone, pair = train(engine=together), train(engine=together, wagons=[wagon])
 
-    assert [p.path for p in KIND.problems(alone, None, Surroundings())] == [
+    assert [p.path for p in KIND.problems(alone, None, JobContext())] == [
         "spec.engine.metadata.annotations[kueue.x-k8s.io/podset-group-name]"
     ]
-    assert KIND.problems(pair, None, Surroundings()) == []
+    assert KIND.problems(pair, None, JobContext()) == []
 
 
 @pytest.mark.proves("declared kind", "stop and restore")
@@ -178,10 +178,10 @@ def test_its_pods() -> None:
 @pytest.mark.proves("declared kind", "webhook defaults")
 def test_a_new_one_is_suspended_where_it_is_queued() -> None:
     """By its own flag; one without a queue is left alone."""
-    assert KIND.defaults(train(hold=False), Surroundings()) == {"spec": {"policy": {"hold": True}}}
+    assert KIND.defaults(train(hold=False), JobContext()) == {"spec": {"policy": {"hold": True}}}
     free = train(hold=False)
     free["metadata"]["labels"] = {}
-    assert KIND.defaults(free, Surroundings()) == {}
+    assert KIND.defaults(free, JobContext()) == {}
 
 
 @pytest.mark.proves("declared kind", "webhook validation")
@@ -189,6 +189,6 @@ def test_its_queue_stays_while_it_runs() -> None:
     """The rules of all kinds hold for it; what is being deleted passes."""
     old, new = train(hold=False), train(hold=False)
     new["metadata"]["labels"] = prefixed(queue_name="other")
-    assert [p.path for p in KIND.problems(new, old, Surroundings())] == ["metadata.labels[kueue.x-k8s.io/queue-name]"]
+    assert [p.path for p in KIND.problems(new, old, JobContext())] == ["metadata.labels[kueue.x-k8s.io/queue-name]"]
     new["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert KIND.problems(new, old, Surroundings()) == []
+    assert KIND.problems(new, old, JobContext()) == []

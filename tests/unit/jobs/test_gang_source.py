@@ -11,7 +11,7 @@ from kqueue.api import names
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.jobs import gang_source
 from kqueue.jobs.gang_source import KUEUE, register, source_of, sources
-from kqueue.jobs.kind import Surroundings
+from kqueue.jobs.kind import JobContext
 from kqueue.jobs.pod import PlainPod
 from kqueue.jobs.pod_view import managed_pod
 from kqueue.jobs.switches import Switches
@@ -83,13 +83,13 @@ def test_its_webhook_gates_a_member_and_notes_its_rank() -> None:
     for key in (names.MANAGED_LABEL, names.ROLE_HASH_ANNOTATION):
         pod["metadata"]["labels"].pop(key, None)
         pod["metadata"]["annotations"].pop(key, None)
-    patch = PlainPod().defaults(pod, Surroundings(switches=SWITCHES))
+    patch = PlainPod().defaults(pod, JobContext(switches=SWITCHES))
     assert [gate["name"] for gate in patch["spec"]["schedulingGates"]] == [names.ADMISSION_GATE, names.TOPOLOGY_GATE]
     assert patch["metadata"]["labels"][names.POD_GROUP_POD_INDEX_LABEL] == "1"
 
 
 def test_its_mistakes_are_refused() -> None:
-    found = PlainPod().problems(of_toy("p1", size="many"), None, Surroundings(switches=SWITCHES))
+    found = PlainPod().problems(of_toy("p1", size="many"), None, JobContext(switches=SWITCHES))
     assert [problem.path for problem in found] == [f"metadata.labels[{SIZE}]"]
 
 

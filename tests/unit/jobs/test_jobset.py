@@ -11,7 +11,7 @@ from kqueue.errors import InvalidObjectError
 from kqueue.jobs.catalog import BY_FRAMEWORK, BY_GROUP_KIND
 from kqueue.jobs.infos import infos_at_start, infos_at_stop
 from kqueue.jobs.jobset import JobSet
-from kqueue.jobs.kind import Finished, JobKind, PodSetInfo, Refused, Surroundings
+from kqueue.jobs.kind import Finished, JobContext, JobKind, PodSetInfo, Refused
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.jobs.switches import Switches
 from kqueue.jobs.workload import Priority, workload_for
@@ -19,7 +19,7 @@ from tests.unit.jobs.builders import JSON, UID, make_template, prefixed, pruned
 
 JOBSET: JobKind = JobSet()
 ON = Switches()
-HERE = Surroundings()
+HERE = JobContext()
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 RACK = prefixed(podset_required_topology="rack")
 TEMPLATE = "spec.replicatedJobs[{}].template.spec.template.metadata.annotations"
@@ -396,17 +396,17 @@ def test_a_jobset_is_found_by_framework_and_by_kind() -> None:
         pytest.param(make_jobset(suspend=False), HERE, {"spec": {"suspend": True}}, id="queued"),
         pytest.param(make_jobset(), HERE, {}, id="suspended-already"),
         pytest.param(make_jobset(suspend=False, labels={}), HERE, {}, id="not-ours"),
-        pytest.param(make_jobset(suspend=False), Surroundings(managed_ancestor=True), {}, id="an-owner-is-queued"),
+        pytest.param(make_jobset(suspend=False), JobContext(managed_ancestor=True), {}, id="an-owner-is-queued"),
         pytest.param(
             make_jobset(suspend=False, labels={}),
-            Surroundings(default_queue=True),
+            JobContext(default_queue=True),
             {"metadata": {"labels": prefixed(queue_name="default")}, "spec": {"suspend": True}},
             id="a-default-queue",
         ),
     ],
 )
 @pytest.mark.proves("JobSet", "webhook defaults")
-def test_a_queued_jobset_begins_suspended(jobset: JSON, around: Surroundings, patch: JSON) -> None:
+def test_a_queued_jobset_begins_suspended(jobset: JSON, around: JobContext, patch: JSON) -> None:
     """And nothing else is written."""
     assert JOBSET.defaults(jobset, around) == patch
 
@@ -511,7 +511,7 @@ def test_a_jobset_that_nobody_queues_may_have_any_shape() -> None:
 def test_the_elastic_annotation_is_refused() -> None:
     """Workload slices are for other kinds."""
     jobset = make_jobset(annotations=prefixed(elastic_job="true"))
-    problems = JOBSET.problems(jobset, None, Surroundings(switches=Switches(elastic_jobs=True)))
+    problems = JOBSET.problems(jobset, None, JobContext(switches=Switches(elastic_jobs=True)))
 
     assert [problem.path for problem in problems] == ["metadata.annotations[kueue.x-k8s.io/elastic-job]"]
 

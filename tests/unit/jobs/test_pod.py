@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kqueue.jobs.kind import PodSetInfo, Refused, Surroundings
+from kqueue.jobs.kind import JobContext, PodSetInfo, Refused
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.jobs.pod import PlainPod, let_go, start, stop_reason, termination_target, to_stop
 from kqueue.jobs.pod_view import managed_pod
@@ -17,9 +17,9 @@ from tests.unit.jobs.builders import JSON, prefixed, pruned
 from tests.unit.jobs.pods import ADMISSION, FINALIZER, NODE_TOLERATIONS, TOPOLOGY, make_pod
 
 KIND = PlainPod()
-PLAIN = Surroundings()
-WITHOUT_TOPOLOGY = Surroundings(switches=Switches(topology=False))
-LABELS_ONLY = Surroundings(switches=Switches(identifier_annotations=False))
+PLAIN = JobContext()
+WITHOUT_TOPOLOGY = JobContext(switches=Switches(topology=False))
+LABELS_ONLY = JobContext(switches=Switches(identifier_annotations=False))
 
 
 def new_pod(**meta: Any) -> JSON:
@@ -49,28 +49,28 @@ def test_a_queued_pod_gets_label_finalizer_gates_and_role() -> None:
     ("pod", "around"),
     [
         (new_pod(), PLAIN),
-        (QUEUED, Surroundings(managed_namespace=False)),
-        (QUEUED, Surroundings(managed_ancestor=True)),
-        (new_pod(), Surroundings(default_priority_class=True)),
+        (QUEUED, JobContext(managed_namespace=False)),
+        (QUEUED, JobContext(managed_ancestor=True)),
+        (new_pod(), JobContext(default_priority_class=True)),
         (new_pod(labels=prefixed(queue_name="main"), deletionTimestamp="2026-01-01T00:00:00Z"), PLAIN),
     ],
     ids=["no-queue", "namespace-left-out", "owner-is-queued", "only-a-class", "on-its-way-out"],
 )
-def test_pods_that_are_left_alone(pod: JSON, around: Surroundings) -> None:
+def test_pods_that_are_left_alone(pod: JSON, around: JobContext) -> None:
     """7.1 steps 2, 3 and 5."""
     assert KIND.defaults(pod, around) == {}
 
 
 def test_pods_without_a_queue_where_that_is_asked_for() -> None:
     """7.1 steps 4 and 5: the default queue, or management without any."""
-    by_default = KIND.defaults(new_pod(), Surroundings(default_queue=True))
-    without = KIND.defaults(new_pod(), Surroundings(manage_without_queue=True))
+    by_default = KIND.defaults(new_pod(), JobContext(default_queue=True))
+    without = KIND.defaults(new_pod(), JobContext(manage_without_queue=True))
     assert by_default["metadata"]["labels"] == prefixed(queue_name="default", managed="true")
     assert without["metadata"]["labels"] == prefixed(managed="true")
 
 
-@pytest.mark.parametrize("around", [PLAIN, Surroundings(managed_ancestor=True), Surroundings(managed_namespace=False)])
-def test_a_pod_whose_parent_asks_for_the_gate(around: Surroundings) -> None:
+@pytest.mark.parametrize("around", [PLAIN, JobContext(managed_ancestor=True), JobContext(managed_namespace=False)])
+def test_a_pod_whose_parent_asks_for_the_gate(around: JobContext) -> None:
     """7.1 step 1: gated wherever it is, without a finalizer and labels."""
     pod = new_pod(annotations=prefixed(pod_suspending_parent="deployment"))
     patch = KIND.defaults(pod, around)
@@ -100,7 +100,7 @@ def test_a_written_role_and_gates_of_others_stay() -> None:
 # --- validation
 
 
-def paths(pod: JSON, old: JSON | None = None, around: Surroundings = PLAIN) -> list[str]:
+def paths(pod: JSON, old: JSON | None = None, around: JobContext = PLAIN) -> list[str]:
     return [problem.path.partition("[")[2].rstrip("]") or problem.path for problem in KIND.problems(pod, old, around)]
 
 
@@ -193,7 +193,7 @@ def test_nothing_holds_a_pod_that_is_on_its_way_out() -> None:
 def test_a_pod_of_a_queued_owner_is_warned_of() -> None:
     """7.3: the label on such a pod; not with a parent that asks for the gate."""
     of_parent = make_pod(annotations=prefixed(pod_suspending_parent="deployment"))
-    around = Surroundings(managed_ancestor=True)
+    around = JobContext(managed_ancestor=True)
     assert len(KIND.warnings(make_pod(), around)) == 1
     assert KIND.warnings(of_parent, around) == []
     assert KIND.warnings(make_pod(), PLAIN) == []
@@ -358,7 +358,7 @@ def test_no_shape_of_json_is_too_much(new: JSON, old: JSON, by_parent: bool) -> 
     """Webhooks answer, and the watch has a view, whatever somebody sends."""
     if by_parent:
         new = {**new, "metadata": {**new["metadata"], "annotations": prefixed(pod_suspending_parent="deployment")}}
-    KIND.defaults(new, Surroundings(manage_without_queue=True))
+    KIND.defaults(new, JobContext(manage_without_queue=True))
     KIND.problems(new, old, PLAIN)
     KIND.problems(new, None, PLAIN)
     KIND.warnings(new, PLAIN)

@@ -8,7 +8,7 @@ from kqueue.api import names
 from kqueue.errors import InvalidObjectError
 from kqueue.jobs.infos import infos_at_start, infos_at_stop
 from kqueue.jobs.job import BatchJob
-from kqueue.jobs.kind import PodSetInfo, Refused, Surroundings
+from kqueue.jobs.kind import JobContext, PodSetInfo, Refused
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.jobs.pod import PlainPod, start
 from kqueue.jobs.several import started as started_together
@@ -183,7 +183,7 @@ def test_without_topology_the_name_of_another_workload_is_taken_out() -> None:
 def test_an_index_offset_that_is_no_number_is_refused(written: str) -> None:
     """By the webhook, and without the webhook before a Workload is made."""
     job = make_job(template=make_template(annotations={names.POD_INDEX_OFFSET_ANNOTATION: written}))
-    (problem,) = JOB.problems(job, None, Surroundings())
+    (problem,) = JOB.problems(job, None, JobContext())
 
     assert problem.path == f"spec.template.metadata.annotations[{names.POD_INDEX_OFFSET_ANNOTATION}]"
     assert problem.problem == "must be an integer of at most 9 digits"
@@ -194,7 +194,7 @@ def test_an_index_offset_that_is_no_number_is_refused(written: str) -> None:
 def test_an_index_offset_on_a_queued_pod_is_refused_too() -> None:
     """Also where the pod asks for no topology: it may get a place all the same."""
     pod = make_template(annotations={names.POD_INDEX_OFFSET_ANNOTATION: "x"})
-    (problem,) = PlainPod().problems(pod, None, Surroundings())
+    (problem,) = PlainPod().problems(pod, None, JobContext())
 
     assert problem.path == f"metadata.annotations[{names.POD_INDEX_OFFSET_ANNOTATION}]"
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from kqueue.jobs.job import BatchJob
-from kqueue.jobs.kind import Surroundings
+from kqueue.jobs.kind import JobContext
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.jobs.switches import Switches
 from tests.unit.jobs.builders import make_job, make_template, prefixed
 
 JOB = BatchJob()
-HERE = Surroundings()
-ELASTIC = Surroundings(switches=Switches(elastic_jobs=True))
+HERE = JobContext()
+ELASTIC = JobContext(switches=Switches(elastic_jobs=True))
 
 
 def label(short: str) -> str:
@@ -119,7 +119,7 @@ def placed_by(profile: str) -> Any:
         ),
     ],
 )
-def test_a_new_job_is_checked(job: Any, around: Surroundings, expected: list[str]) -> None:
+def test_a_new_job_is_checked(job: Any, around: JobContext, expected: list[str]) -> None:
     """Every mistake with its path."""
     assert [problem.path for problem in JOB.problems(job, None, around)] == expected
 
@@ -222,7 +222,7 @@ def test_the_queue_may_not_be_emptied_where_there_is_a_default() -> None:
     emptied = make_job(labels={})
 
     assert JOB.problems(emptied, queued(), HERE) == []
-    assert [p.path for p in JOB.problems(emptied, queued(), Surroundings(default_queue=True))] == [label("queue-name")]
+    assert [p.path for p in JOB.problems(emptied, queued(), JobContext(default_queue=True))] == [label("queue-name")]
 
 
 def test_the_elastic_switch_cannot_be_turned() -> None:
@@ -238,7 +238,7 @@ def test_nothing_stands_in_the_way_of_a_deletion() -> None:
     job["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
     assert JOB.problems(job, queued(), HERE) == []
-    assert JOB.defaults(job, Surroundings(default_queue=True)) == {}
+    assert JOB.defaults(job, JobContext(default_queue=True)) == {}
 
 
 @pytest.mark.parametrize("suspend", [True, False])
@@ -263,25 +263,25 @@ def test_sizes_bind_users_and_not_our_own_starts_and_stops(suspend: bool) -> Non
         pytest.param(make_job(labels={}, **RUN), HERE, {}, id="an-unlabelled-one-is-a-strangers"),
         pytest.param(
             make_job(labels={}, **RUN),
-            Surroundings(manage_without_queue=True),
+            JobContext(manage_without_queue=True),
             {"spec": {"suspend": True}},
             id="unless-everything-is-managed",
         ),
         pytest.param(
             make_job(labels={}, **RUN),
-            Surroundings(default_queue=True),
+            JobContext(default_queue=True),
             {"metadata": {"labels": prefixed(queue_name="default")}, "spec": {"suspend": True}},
             id="the-default-queue-counts-like-a-label",
         ),
         pytest.param(
             queued(),
-            Surroundings(default_queue=True, default_priority_class=True),
+            JobContext(default_queue=True, default_priority_class=True),
             {"metadata": {"labels": prefixed(priority_class="default")}},
             id="the-default-class",
         ),
         pytest.param(
             queued(**RUN),
-            Surroundings(managed_ancestor=True, default_queue=True),
+            JobContext(managed_ancestor=True, default_queue=True),
             {},
             id="a-child-of-a-queued-parent-is-left-to-it",
         ),
@@ -299,6 +299,6 @@ def test_sizes_bind_users_and_not_our_own_starts_and_stops(suspend: bool) -> Non
         ),
     ],
 )
-def test_defaults_of_a_new_job(job: Any, around: Surroundings, patch: dict[str, Any]) -> None:
+def test_defaults_of_a_new_job(job: Any, around: JobContext, patch: dict[str, Any]) -> None:
     """What the mutating webhook writes, and nothing more."""
     assert JOB.defaults(job, around) == patch

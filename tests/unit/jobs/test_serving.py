@@ -8,16 +8,16 @@ import pytest
 
 from kqueue.jobs.catalog import REVIEWED
 from kqueue.jobs.deployment import Deployment
-from kqueue.jobs.kind import ReviewedKind, Surroundings
+from kqueue.jobs.kind import JobContext, ReviewedKind
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.jobs.stateful_set import StatefulSet
 from tests.unit.jobs.builders import make_template, prefixed
 from webhooks.routes import reviewed_kinds
 
 JSON = dict[str, Any]
-HERE = Surroundings()
-ELSEWHERE = Surroundings(managed_namespace=False)
-OWNED = Surroundings(managed_ancestor=True)
+HERE = JobContext()
+ELSEWHERE = JobContext(managed_namespace=False)
+OWNED = JobContext(managed_ancestor=True)
 KINDS: list[ReviewedKind] = [Deployment(), StatefulSet()]
 BOTH = pytest.mark.parametrize("kind", KINDS, ids=["deployment", "statefulset"])
 QUEUE, PRIORITY = (f"metadata.labels[kueue.x-k8s.io/{name}]" for name in ("queue-name", "priority-class"))
@@ -48,11 +48,11 @@ def made(
     }
 
 
-def paths(kind: ReviewedKind, new: JSON, old: JSON | None = None, around: Surroundings = HERE) -> list[str]:
+def paths(kind: ReviewedKind, new: JSON, old: JSON | None = None, around: JobContext = HERE) -> list[str]:
     return [problem.path for problem in kind.problems(new, old, around)]
 
 
-def template_of(kind: ReviewedKind, obj: JSON, around: Surroundings = HERE) -> JSON:
+def template_of(kind: ReviewedKind, obj: JSON, around: JobContext = HERE) -> JSON:
     found: JSON = apply_merge_patch(obj, kind.defaults(obj, around))["spec"]["template"]["metadata"]
     return found
 
@@ -103,7 +103,7 @@ def test_pods_of_a_stateful_set_learn_their_queue_later() -> None:
         pytest.param(made(), OWNED, id="with an owner that is queued itself"),
     ],
 )
-def test_what_is_not_ours_is_left_alone(kind: ReviewedKind, obj: JSON, around: Surroundings) -> None:
+def test_what_is_not_ours_is_left_alone(kind: ReviewedKind, obj: JSON, around: JobContext) -> None:
     """No pod of it is gated."""
     assert kind.defaults(obj, around) == {}
 
@@ -111,7 +111,7 @@ def test_what_is_not_ours_is_left_alone(kind: ReviewedKind, obj: JSON, around: S
 @BOTH
 def test_defaults_of_the_cluster_are_given_before_it_serves(kind: ReviewedKind) -> None:
     """Queue and class named `default`; one that has ready pods gets no class, which validation would refuse."""
-    around = Surroundings(default_queue=True, default_priority_class=True)
+    around = JobContext(default_queue=True, default_priority_class=True)
     new = kind.defaults(made(queue=None), around)["metadata"]["labels"]
     later = kind.defaults(made(readyReplicas=1), around)
 
@@ -122,7 +122,7 @@ def test_defaults_of_the_cluster_are_given_before_it_serves(kind: ReviewedKind) 
 @BOTH
 def test_all_are_ours_where_no_queue_is_needed(kind: ReviewedKind) -> None:
     """`manageJobsWithoutQueueName`."""
-    labels = template_of(kind, made(queue=None), Surroundings(manage_without_queue=True))["labels"]
+    labels = template_of(kind, made(queue=None), JobContext(manage_without_queue=True))["labels"]
 
     assert labels == {"app": "x"} | prefixed(managed="true")
 

@@ -17,7 +17,7 @@ from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.pod_writes import EVENT_HELD, GATED_INDEX, PodWrites, make_pod_writes, watch_pods
 from kqueue.jobs import pod_group, rules
-from kqueue.jobs.pod_group import Trouble
+from kqueue.jobs.pod_group import GroupProblem
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import Switches
 from kqueue.runtime.store import Store, split_key
@@ -91,7 +91,7 @@ class AdmissionGates:
         workload = self._workloads.get(group)
         if workload is None:
             made = pod_group.compose(pod_group.in_order(self._writes.members(group)), self._switches)
-            if not isinstance(made, Trouble):
+            if not isinstance(made, GroupProblem):
                 return None
             if made.incomplete:
                 return Held.GROUP_INCOMPLETE, f"{made.message}; create them, or delete the group's pods"

@@ -26,7 +26,7 @@ from kqueue.errors import ApiError
 from kqueue.jobs import pod_group, pod_group_state, pod_view, rules
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod import FRAMEWORK
-from kqueue.jobs.pod_group import Composition, Match, Trouble
+from kqueue.jobs.pod_group import Composition, GroupProblem, Match
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.runtime.controller import Result
 from kqueue.runtime.own_writes import OwnWrites
@@ -131,7 +131,7 @@ class PodGroupReconciler:
             return Result(requeue_after=_PREBUILT_RETRY)
         await self._writes.let_go_all(pod for pod in members if not pod.runnable)
         made = pod_group.compose(members, self._switches)
-        if isinstance(made, Trouble):
+        if isinstance(made, GroupProblem):
             return self._tell_trouble(made, members)
         if self._tools.are_active(members):
             return Result()
@@ -147,7 +147,7 @@ class PodGroupReconciler:
             copied=self._copied,
             switches=self._switches,
         )
-        if isinstance(workload, Trouble):
+        if isinstance(workload, GroupProblem):
             return self._tell_trouble(workload, made.kept)
         self._created.remember(key, True)
         try:
@@ -166,7 +166,7 @@ class PodGroupReconciler:
             self._writes.tell(pod, reason=names.EVENT_CREATED_WORKLOAD, message=message)
         return Result()
 
-    def _tell_trouble(self, trouble: Trouble, members: Sequence[ManagedPod]) -> Result:
+    def _tell_trouble(self, trouble: GroupProblem, members: Sequence[ManagedPod]) -> Result:
         """On the pod in whose way it stands; a group that may still be arriving is given a moment."""
         if trouble.incomplete:
             newest = max(pod.created for pod in members)
@@ -235,7 +235,7 @@ class PodGroupReconciler:
             await self._tools.stop(loose, _no_match("No Workload matches the group"))
         elif not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             made = pod_group.compose(members, self._switches)
-            if isinstance(made, Trouble):
+            if isinstance(made, GroupProblem):
                 self._tell_trouble(made, members)
                 return
             spec = pod_group.spec_of(made, self._follow.priority(made.kept[0], made.pod_sets))

@@ -26,7 +26,7 @@ from kqueue.jobs.workload import Priority
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class GroupProblem:
     """Why a group makes no Workload now.  `pod` is the member that stands in the way; None: it is the group."""
 
     message: str
@@ -84,13 +84,13 @@ def runnable(members: Iterable[ManagedPod]) -> tuple[ManagedPod, ...]:
 # --- making a Workload
 
 
-def compose(members: Sequence[ManagedPod], switches: Switches) -> Composition | Trouble:
+def compose(members: Sequence[ManagedPod], switches: Switches) -> Composition | GroupProblem:
     """What the group's Workload is made from, or why there is none yet.  `members` in order, at least one."""
     first, alive = members[0], runnable(members)
     total = first.total
     if total is None:
         message = f"{first.source.said_total} must say how many pods the group has"
-        return Trouble(f"{message}, a whole number above 0", first)
+        return GroupProblem(f"{message}, a whole number above 0", first)
     trouble = _index_trouble(first, total) or _incomplete(alive, total, fast=is_fast(first))
     trouble = trouble or _disagreement([pod for pod in members if pod.phase != "Failed"], total)
     if trouble is not None:
@@ -98,14 +98,14 @@ def compose(members: Sequence[ManagedPod], switches: Switches) -> Composition | 
     excess = _surplus(alive, total)
     alive = _without(alive, excess)
     made = pod_sets_of(alive, total, switches, fast=is_fast(first))
-    if isinstance(made, Trouble):
+    if isinstance(made, GroupProblem):
         return made
     return Composition(pod_sets=made, kept=alive, excess=tuple(excess))
 
 
 def pod_sets_of(
     alive: Sequence[ManagedPod], total: int, switches: Switches, *, fast: bool
-) -> tuple[JSON, ...] | Trouble:
+) -> tuple[JSON, ...] | GroupProblem:
     """One pod set per role, sorted by name; with fast admission one of `total` pods, as the first member says."""
     roles: dict[str, list[ManagedPod]] = defaultdict(list)
     for pod in alive:
@@ -113,7 +113,7 @@ def pod_sets_of(
     if fast:
         roles = {alive[0].role: [pod for pod in alive if pod.role == alive[0].role]}
     if len(roles) > names.MAX_PODSETS:
-        return Trouble(
+        return GroupProblem(
             f"its pods play {len(roles)} roles, at most {names.MAX_PODSETS} are possible; give pods that differ a "
             f"little the same requests and placement rules, or one annotation {names.ROLE_HASH_ANNOTATION}"
         )
@@ -126,39 +126,39 @@ def pod_sets_of(
     return tuple(made)
 
 
-def _index_trouble(first: ManagedPod, total: int) -> Trouble | None:
+def _index_trouble(first: ManagedPod, total: int) -> GroupProblem | None:
     index = labels_of(first.obj).get(names.POD_GROUP_POD_INDEX_LABEL)
     number = int_of(index) if index is not None else 0
     if number is not None and 0 <= number < total:
         return None
     label = names.POD_GROUP_POD_INDEX_LABEL
-    return Trouble(f"label {label} is {index!r} and must be a whole number from 0 to {total - 1}", first)
+    return GroupProblem(f"label {label} is {index!r} and must be a whole number from 0 to {total - 1}", first)
 
 
-def _incomplete(alive: Sequence[ManagedPod], total: int, *, fast: bool) -> Trouble | None:
+def _incomplete(alive: Sequence[ManagedPod], total: int, *, fast: bool) -> GroupProblem | None:
     if len(alive) >= (1 if fast else total):
         return None
     missing = (1 if fast else total) - len(alive)
-    return Trouble(f"the group has {len(alive)} of {total} pods; it waits for {missing} more", incomplete=True)
+    return GroupProblem(f"the group has {len(alive)} of {total} pods; it waits for {missing} more", incomplete=True)
 
 
-def _disagreement(members: Sequence[ManagedPod], total: int) -> Trouble | None:
+def _disagreement(members: Sequence[ManagedPod], total: int) -> GroupProblem | None:
     queue = pod_view.queue_of(members[0]) if members else ""
     for pod in members:
         if pod_view.queue_of(pod) != queue:
-            return Trouble(
+            return GroupProblem(
                 f"label {names.QUEUE_NAME_LABEL} is {pod_view.queue_of(pod)!r}, and {queue!r} on pod "
                 f"{members[0].name} of the same group; all pods of a group need the same, correct one of them",
                 pod,
             )
         if pod.source is not members[0].source:
-            return Trouble(
+            return GroupProblem(
                 f"it says its group in another form than pod {members[0].name} of the same group: "
                 f"{pod.source.said_total} instead of {members[0].source.said_total}; use one form for all pods",
                 pod,
             )
         if pod.total != total:
-            return Trouble(
+            return GroupProblem(
                 f"{pod.source.said_total} is {pod.source.written_total(pod.obj)!r}, and {total} on pod "
                 f"{members[0].name} of the same group; all pods of a group need the same, correct one of them",
                 pod,
@@ -166,20 +166,20 @@ def _disagreement(members: Sequence[ManagedPod], total: int) -> Trouble | None:
     return None
 
 
-def _role_trouble(role: str, pods: Sequence[ManagedPod], switches: Switches) -> Trouble | None:
+def _role_trouble(role: str, pods: Sequence[ManagedPod], switches: Switches) -> GroupProblem | None:
     problem = syntax.dns_label(role)
     if problem is not None:
-        return Trouble(f"annotation {names.ROLE_HASH_ANNOTATION} is {role!r} and {problem}", pods[0])
+        return GroupProblem(f"annotation {names.ROLE_HASH_ANNOTATION} is {role!r} and {problem}", pods[0])
     for mistake in pod_rules.topology_problems(pods[0].obj, switches):
-        return Trouble(str(mistake), pods[0])
+        return GroupProblem(str(mistake), pods[0])
     for pod in pods[1:]:
         more = difference(pod, pods[0].spec, of=f"pod {pods[0].name} of the same role {role}")
         if more:
-            return Trouble(more, pod)
+            return GroupProblem(more, pod)
     held = [pod for pod in pods if pod.gated]  # what is started was given a marker of ours
     for pod in held[1:]:
         if switches.topology and _topology(pod) != _topology(held[0]):
-            return Trouble(
+            return GroupProblem(
                 f"its topology annotations differ from those of pod {held[0].name} of the same role {role}; all pods "
                 "of a role need the same",
                 pod,
@@ -207,11 +207,11 @@ def _topology(pod: ManagedPod) -> dict[str, str]:
 
 def workload_of(
     made: Composition, *, name: str, priority: Priority, copied: CopiedKeys, switches: Switches
-) -> JSON | Trouble:
+) -> JSON | GroupProblem:
     """The Workload to create, complete; `priority` is resolved from the first member and the pod sets."""
     first = made.kept[0]
     agreed = _copied_labels(made.kept, copied.labels)
-    if isinstance(agreed, Trouble):
+    if isinstance(agreed, GroupProblem):
         return agreed
     labels = {**copied.labels_from(first.obj), **agreed}
     metadata: JSON = {
@@ -254,14 +254,14 @@ def owner_reference(pod: ManagedPod) -> JSON:
     return {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
 
 
-def _copied_labels(pods: Sequence[ManagedPod], keys: Iterable[str]) -> dict[str, str] | Trouble:
+def _copied_labels(pods: Sequence[ManagedPod], keys: Iterable[str]) -> dict[str, str] | GroupProblem:
     found: dict[str, str] = {}
     for key in keys:
         for pod in pods:
             value = labels_of(pod.obj).get(key)
             if value is not None and found.setdefault(key, value) != value:
                 message = f"label {key} is {value!r}, and {found[key]!r} on another pod of the group; make them equal"
-                return Trouble(message, pod)
+                return GroupProblem(message, pod)
     return found
 
 
@@ -330,7 +330,7 @@ def match_prebuilt(members: Sequence[ManagedPod], workload: JSON, switches: Swit
     if alive:
         total = members[0].total or len(alive)
         made = pod_sets_of(alive, total, switches, fast=is_fast(members[0]))
-        if isinstance(made, Trouble):
+        if isinstance(made, GroupProblem):
             return None
         own = {text(p, "name"): whole(p, "count") or 0 for p in made}
         if any(count > counts.get(role, 0) for role, count in own.items()):

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from kqueue.jobs import pod_group
 from kqueue.jobs.copied import CopiedKeys
-from kqueue.jobs.pod_group import Composition, Match, Trouble, compose, in_order, match, match_prebuilt, workload_of
+from kqueue.jobs.pod_group import (
+    Composition,
+    GroupProblem,
+    Match,
+    compose,
+    in_order,
+    match,
+    match_prebuilt,
+    workload_of,
+)
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
 from kqueue.jobs.switches import Switches
 from kqueue.jobs.workload import Priority
@@ -31,9 +40,9 @@ def made_of(*members: ManagedPod) -> Composition:
     return found
 
 
-def trouble_of(*members: ManagedPod) -> Trouble:
+def trouble_of(*members: ManagedPod) -> GroupProblem:
     found = compose(in_order(members), SWITCHES)
-    assert isinstance(found, Trouble)
+    assert isinstance(found, GroupProblem)
     return found
 
 
@@ -186,7 +195,7 @@ def test_labels_to_copy_that_differ_are_told() -> None:
     """7.5 step 6."""
     found = made_of(member("a", labels={"team": "x"}), member("b", labels={"team": "y"}))
     made = workload_of(found, name="g", priority=Priority(), copied=CopiedKeys(labels=("team",)), switches=SWITCHES)
-    assert isinstance(made, Trouble)
+    assert isinstance(made, GroupProblem)
 
 
 # --- finding the Workload
@@ -350,7 +359,7 @@ def test_no_pod_loses_its_finalizer_before_its_time(members: list[ManagedPod], r
 def test_a_workload_asks_for_what_its_members_cost(members: list[ManagedPod]) -> None:
     """A pod set pays for each member of its role, and the counts are those of the kept members or the total."""
     found = compose(members, SWITCHES)
-    if isinstance(found, Trouble):
+    if isinstance(found, GroupProblem):
         assert found.message
         return
     fast = pod_group.is_fast(members[0])

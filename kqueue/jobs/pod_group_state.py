@@ -20,7 +20,7 @@ from kqueue.jobs.pod_view import ManagedPod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class ReplacementCondition:
     """The condition WaitingForReplacementPods, as it is to be written."""
 
     status: bool
@@ -79,7 +79,7 @@ def reclaimable(kept: Sequence[ManagedPod], workload: Mapping[str, object]) -> d
     return {role: min(number, counts[role]) for role, number in sorted(done.items())}
 
 
-def waiting(workload: Mapping[str, object], absent: int) -> Waiting | None:
+def waiting(workload: Mapping[str, object], absent: int) -> ReplacementCondition | None:
     """What the condition says of missing pods; None where it is to stay as it is.
 
     It is not written until pods are missing for the first time.
@@ -90,10 +90,12 @@ def waiting(workload: Mapping[str, object], absent: int) -> Waiting | None:
                     if c.get("type") == names.CONDITION_EVICTED and c.get("status") == "True"), None)  # fmt: skip
     waits = now.get("status") == "True"
     if absent == 0:
-        found = Waiting(status=False, reason=names.REASON_PODS_READY, message="All pods of the group are there")
+        found = ReplacementCondition(
+            status=False, reason=names.REASON_PODS_READY, message="All pods of the group are there"
+        )
         return found if waits else None
     if evicted is not None:
-        found = Waiting(status=True, reason=text(evicted, "reason"), message=text(evicted, "message"))
+        found = ReplacementCondition(status=True, reason=text(evicted, "reason"), message=text(evicted, "message"))
         same = (text(now, "reason"), text(now, "message")) == (found.reason, found.message)
         return None if waits and same else found
     if waits:
@@ -101,7 +103,7 @@ def waiting(workload: Mapping[str, object], absent: int) -> Waiting | None:
     message = (
         f"{absent} of {sum(counts_of(workload).values())} pods have failed or are gone; create pods to replace them"
     )
-    return Waiting(status=True, reason=names.REASON_PODS_FAILED, message=message)
+    return ReplacementCondition(status=True, reason=names.REASON_PODS_FAILED, message=message)
 
 
 def starts(found: Match, workload: JSON, infos: Sequence[PodSetInfo], *, prebuilt: bool = False) -> Starts | Refused:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kqueue.jobs import pod_group_state as state
 from kqueue.jobs.kind import PodSetInfo, Refused
 from kqueue.jobs.pod_group import Match, in_order, match
-from kqueue.jobs.pod_group_state import Starts, Waiting
+from kqueue.jobs.pod_group_state import ReplacementCondition, Starts
 from kqueue.jobs.pod_view import ManagedPod
 from tests.unit.jobs.builders import JSON, prefixed
 from tests.unit.jobs.pods import NOW, condition, done, failed, group_workload, member, running
@@ -140,7 +140,7 @@ WAITS = condition("WaitingForReplacementPods", reason="PodsFailed", message="m")
 def test_what_is_said_of_missing_pods(conditions: list[JSON], absent: int, expected: tuple[bool, str] | None) -> None:
     """7.5 Conditions: not before the first is missing, by the eviction's words while it is evicted."""
     found = state.waiting(group_workload({"r": 2}, *conditions), absent)
-    assert ((found.status, found.reason) if isinstance(found, Waiting) else None) == expected
+    assert ((found.status, found.reason) if isinstance(found, ReplacementCondition) else None) == expected
 
 
 # --- starting

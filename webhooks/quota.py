@@ -16,7 +16,7 @@ from kqueue.errors import FieldError
 from kqueue.jobs import syntax
 from kqueue.jobs.fields import mapping, objects, sequence, text
 from kqueue.jobs.meaning import same
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 
 MOST_FLAVORS = 256
 MOST_RESOURCES = 256
@@ -39,7 +39,7 @@ def being_deleted(obj: Object) -> bool:
     return bool(mapping(obj, "metadata").get("deletionTimestamp"))
 
 
-def cluster_queue_problems(obj: Object, old: Object | None, switches: Switches) -> list[FieldError]:
+def cluster_queue_problems(obj: Object, old: Object | None, switches: JobFeatures) -> list[FieldError]:
     """Every mistake in a ClusterQueue; `old` is None on create."""
     if being_deleted(obj):
         return []
@@ -206,7 +206,7 @@ def _flavor_names(spec: Object) -> set[str]:
     return {text(f, "name") for group in objects(spec, "resourceGroups") for f in objects(group, "flavors")}
 
 
-def _check_problems(spec: Object, old: Object | None, switches: Switches) -> Iterator[FieldError]:
+def _check_problems(spec: Object, old: Object | None, switches: JobFeatures) -> Iterator[FieldError]:
     """A check's flavors must be the queue's.
 
     What was wrong before and was not touched passes, so that an old queue can still be edited, unless the switch says
@@ -233,7 +233,7 @@ def _on_flavors(check: Object) -> set[str]:
     return {str(flavor) for flavor in sequence(check, "onFlavors")}
 
 
-def _concurrency_problems(spec: Object, switches: Switches) -> Iterator[FieldError]:
+def _concurrency_problems(spec: Object, switches: JobFeatures) -> Iterator[FieldError]:
     policy = mapping(spec, "concurrentAdmissionPolicy")
     if not switches.concurrent_admission or not policy:
         return

@@ -15,7 +15,7 @@ from kqueue.jobs.catalog import REVIEWED, webhook_path
 from kqueue.jobs.fields import JSON
 from kqueue.jobs.kind import GroupVersionKind, JobContext, ReviewedKind
 from kqueue.jobs.pod_of_parent import ReviewedPod
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.kinds import FRAMEWORKS, implies_pods
 from webhooks import quota, workloads
 from webhooks.review import ALLOWED, Fault, Request, ReviewResult
@@ -49,7 +49,7 @@ def reviewed_kinds(frameworks: Iterable[str], declared: Iterable[ReviewedKind] =
 
 def routes(
     frameworks: Iterable[str],
-    switches: Switches,
+    switches: JobFeatures,
     *,
     policy: Policy | None = None,
     lookups: ReviewLookups | None = None,
@@ -75,7 +75,7 @@ def routes(
     return found
 
 
-def _own_kinds(switches: Switches) -> dict[tuple[str, str], Check]:
+def _own_kinds(switches: JobFeatures) -> dict[tuple[str, str], Check]:
     def workload(request: Request) -> ReviewResult:
         part = request.subresource
         return ReviewResult(

@@ -18,7 +18,7 @@ from kqueue.jobs.ancestry import Lineage, controller_kind, controller_uid, paren
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, text
 from kqueue.jobs.kind import JobContext
 from kqueue.jobs.pod_view import group_name
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.kinds import GroupKind
 from webhooks import spelling, unjudged
 from webhooks.accounts import Accounts
@@ -93,7 +93,7 @@ class NoLookups:
 class Policy:
     """What the configuration says about objects that carry no queue, and about namespaces."""
 
-    switches: Switches = field(default_factory=Switches)
+    switches: JobFeatures = field(default_factory=JobFeatures)
     manage_without_queue: bool = False
     """`manageJobsWithoutQueueName`."""
     namespaces: LabelSelector = field(default_factory=LabelSelector)

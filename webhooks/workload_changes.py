@@ -10,7 +10,7 @@ from kqueue.errors import FieldError
 from kqueue.jobs import rules
 from kqueue.jobs.fields import annotations_of, condition_status, mapping, objects, sequence, text, whole
 from kqueue.jobs.meaning import same
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 
 Object = Mapping[str, Any]
 _PLACEMENT = ("topologyAssignment", "delayedTopologyRequest")
@@ -33,7 +33,7 @@ def reclaimable_of(workload: Object) -> dict[str, int]:
     return {text(r, "name"): whole(r, "count") or 0 for r in objects(workload, "status", "reclaimablePods")}
 
 
-def problems(new: Object, old: Object, switches: Switches) -> Iterator[FieldError]:
+def problems(new: Object, old: Object, switches: JobFeatures) -> Iterator[FieldError]:
     """Changes that the state of a Workload does not allow."""
     if switches.admission_gated_by:
         yield from rules.gate_change_problems(new, old)
@@ -50,7 +50,7 @@ def _reserved(workload: Object) -> bool:
     return condition_status(workload, names.CONDITION_QUOTA_RESERVED) == "True"
 
 
-def _pod_set_changes(new: Object, old: Object, switches: Switches) -> Iterator[FieldError]:
+def _pod_set_changes(new: Object, old: Object, switches: JobFeatures) -> Iterator[FieldError]:
     before, after = objects(old, "spec", "podSets"), objects(new, "spec", "podSets")
     if len(before) != len(after):
         problem = "cannot be added or removed while quota is reserved; evict the workload first"
@@ -70,7 +70,7 @@ def _counts(pod_set: Object) -> int:
     return 1 if count is None else count
 
 
-def _reclaimable_changes(new: Object, old: Object, switches: Switches) -> Iterator[FieldError]:
+def _reclaimable_changes(new: Object, old: Object, switches: JobFeatures) -> Iterator[FieldError]:
     """Quota that was given back is used by others."""
     now = reclaimable_of(new)
     admitted = {name_of(a): whole(a, "count") or 0 for a in objects(new, "status", "admission", "podSetAssignments")}
@@ -82,7 +82,7 @@ def _reclaimable_changes(new: Object, old: Object, switches: Switches) -> Iterat
             yield FieldError("status.reclaimablePods", problem, now.get(name))
 
 
-def _admission_changes(new: Object, old: Object, switches: Switches) -> Iterator[FieldError]:
+def _admission_changes(new: Object, old: Object, switches: JobFeatures) -> Iterator[FieldError]:
     before, after = mapping(old, "status", "admission"), mapping(new, "status", "admission")
     if not before or not after or same(before, after):
         return
@@ -111,7 +111,7 @@ def _check_changes(new: Object, old: Object) -> Iterator[FieldError]:
             yield FieldError(path, "cannot change while the check is Ready: pods may run with them")
 
 
-def _cluster_changes(new: Object, old: Object, switches: Switches) -> Iterator[FieldError]:
+def _cluster_changes(new: Object, old: Object, switches: JobFeatures) -> Iterator[FieldError]:
     """A workload goes to a cluster that it was offered to."""
     cluster = text(new, "status", "clusterName")
     if not cluster or text(old, "status", "clusterName"):

@@ -17,7 +17,7 @@ from kqueue.core.quantity import parse_quantity
 from kqueue.errors import FieldError
 from kqueue.jobs import rules, syntax
 from kqueue.jobs.fields import annotations_of, condition_status, int_of, mapping, objects, text, whole
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from webhooks import workload_changes
 from webhooks.quota import being_deleted, toleration_problems
 
@@ -25,7 +25,7 @@ Object = Mapping[str, Any]
 _BOOST = f"metadata.annotations[{names.PRIORITY_BOOST_ANNOTATION}]"
 
 
-def defaults(obj: Object, switches: Switches) -> dict[str, Any]:
+def defaults(obj: Object, switches: JobFeatures) -> dict[str, Any]:
     """The merge patch on create: without partial admission no pod set has a minimum count."""
     if switches.partial_admission:
         return {}
@@ -35,7 +35,7 @@ def defaults(obj: Object, switches: Switches) -> dict[str, Any]:
     return {"spec": {"podSets": [{k: v for k, v in p.items() if k != "minCount"} for p in pod_sets]}}
 
 
-def problems(new: Object, old: Object | None, switches: Switches, *, subresource: str = "") -> list[FieldError]:
+def problems(new: Object, old: Object | None, switches: JobFeatures, *, subresource: str = "") -> list[FieldError]:
     """Every mistake in a Workload; `old` is None on create, `subresource` is `status` for writes to the status."""
     if being_deleted(new):
         return []
@@ -49,7 +49,7 @@ def problems(new: Object, old: Object | None, switches: Switches, *, subresource
     return found
 
 
-def _annotation_problems(obj: Object, switches: Switches) -> Iterator[FieldError]:
+def _annotation_problems(obj: Object, switches: JobFeatures) -> Iterator[FieldError]:
     if switches.admission_gated_by:
         yield from rules.gate_problems(obj)
     boost = annotations_of(obj).get(names.PRIORITY_BOOST_ANNOTATION)
@@ -57,7 +57,7 @@ def _annotation_problems(obj: Object, switches: Switches) -> Iterator[FieldError
         yield FieldError(_BOOST, "must be a whole number of 32 bits; write 0 for no boost", boost)
 
 
-def _pod_set_problems(obj: Object, switches: Switches) -> Iterator[FieldError]:
+def _pod_set_problems(obj: Object, switches: JobFeatures) -> Iterator[FieldError]:
     pod_sets = objects(obj, "spec", "podSets")
     partial = [i for i, pod_set in enumerate(pod_sets) if pod_set.get("minCount") is not None]
     elastic = rules.is_elastic(obj, switches)
@@ -75,7 +75,7 @@ def _pod_set_problems(obj: Object, switches: Switches) -> Iterator[FieldError]:
             yield from _slice_problems(mapping(pod_set, "topologyRequest"), f"{path}.topologyRequest")
 
 
-def _template_problems(template: Object, path: str, switches: Switches) -> Iterator[FieldError]:
+def _template_problems(template: Object, path: str, switches: JobFeatures) -> Iterator[FieldError]:
     """Requests, and then whether the template can be read at all: the schema keeps whatever stands there."""
     found = list(_resource_problems(mapping(template, "spec"), f"{path}.spec", switches))
     yield from found
@@ -89,7 +89,7 @@ def _template_problems(template: Object, path: str, switches: Switches) -> Itera
             yield FieldError(f"{path}{where.rstrip('`')}", f"is not what a pod template has there: {said}")
 
 
-def _resource_problems(spec: Object, path: str, switches: Switches) -> Iterator[FieldError]:
+def _resource_problems(spec: Object, path: str, switches: JobFeatures) -> Iterator[FieldError]:
     owners: list[tuple[str, Object]] = []
     for kind in ("initContainers", "containers"):
         owners += [(f"{path}.{kind}[{i}]", container) for i, container in enumerate(objects(spec, kind))]
@@ -103,7 +103,7 @@ def _resource_problems(spec: Object, path: str, switches: Switches) -> Iterator[
                     yield from _amount_problems(amount, resource, at, switches)
 
 
-def _amount_problems(amount: Any, resource: str, path: str, switches: Switches) -> Iterator[FieldError]:
+def _amount_problems(amount: Any, resource: str, path: str, switches: JobFeatures) -> Iterator[FieldError]:
     try:
         negative = parse_quantity(amount, resource) < 0
     except ValueError as e:
@@ -130,7 +130,7 @@ def _slice_problems(request: Object, path: str) -> Iterator[FieldError]:
 # ---- Status ----------------------------------------------------------------------------------------------------------
 
 
-def _status_problems(obj: Object, old: Object | None, switches: Switches) -> Iterator[FieldError]:
+def _status_problems(obj: Object, old: Object | None, switches: JobFeatures) -> Iterator[FieldError]:
     counts = workload_changes.counts_of(obj)
     yield from _admission_problems(obj, old, counts)
     for i, condition in enumerate(objects(obj, "status", "conditions")):
@@ -172,7 +172,7 @@ def _reserves_nothing(obj: Object) -> bool:
 
 
 def _reclaimable_problems(
-    obj: Object, old: Object | None, counts: Mapping[str, int], switches: Switches
+    obj: Object, old: Object | None, counts: Mapping[str, int], switches: JobFeatures
 ) -> Iterator[FieldError]:
     before = workload_changes.reclaimable_of(old) if old is not None and rules.is_elastic(obj, switches) else {}
     for i, entry in enumerate(objects(obj, "status", "reclaimablePods")):

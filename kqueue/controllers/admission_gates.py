@@ -19,7 +19,7 @@ from kqueue.controllers.pod_writes import EVENT_HELD, GATED_INDEX, PodWrites, ma
 from kqueue.jobs import pod_group, rules
 from kqueue.jobs.pod_group import GroupProblem
 from kqueue.jobs.pod_view import ManagedPod
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.runtime.store import Store, split_key
 
 
@@ -45,7 +45,7 @@ class AdmissionGates:
         writes: PodWrites,
         workloads: Store[wire.Workload],
         manages: Callable[[str], bool],
-        switches: Switches,
+        switches: JobFeatures,
         sweep: Sweep,
         without_queue: bool = False,
     ) -> None:

@@ -35,7 +35,7 @@ from kqueue.jobs.ancestry import Ancestor, AncestryError, MissingOwnerError
 from kqueue.jobs.infos import infos_at_stop
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.kind import JobKind
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.model import PodView
 from kqueue.runtime.controller import Controller, Result
 from kqueue.runtime.store import Store, split_key
@@ -399,6 +399,6 @@ def _related(workload: wire.Workload, stores: Sequence[Store[JSON]]) -> Iterator
             yield from store.keys_by_index(CHILD_OF, uid)
 
 
-def _prebuilt_keys(job: JSON, switches: Switches) -> list[str]:
+def _prebuilt_keys(job: JSON, switches: JobFeatures) -> list[str]:
     name = rules.prebuilt_name(job, switches)
     return [f"{job['metadata']['namespace']}/{name}"] if name else []

@@ -22,7 +22,7 @@ from kqueue.jobs import rules, slices
 from kqueue.jobs.fields import annotations_of, mapping, objects, text
 from kqueue.jobs.kind import JobKind
 from kqueue.jobs.slices import SlicePlan, SliceStep
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 
 JSON = dict[str, Any]
 
@@ -51,7 +51,7 @@ class JobSlices:
         steps: WorkloadSteps,
         writes: JobWrites,
         standing: Callable[[str], Mapping[str, int]],
-        switches: Switches,
+        switches: JobFeatures,
     ) -> None:
         """`standing` says of what a job's pods are found by (`siblings_key`) how many of them, by pod set, are released
         and have not ended.

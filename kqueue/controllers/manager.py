@@ -20,7 +20,7 @@ from kqueue.controllers.short_stop import ShortStop
 from kqueue.controllers.watches import Watches
 from kqueue.controllers.workload_steps import WorkloadSteps
 from kqueue.jobs.kind import JobKind
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Controller, Reconcile
 from kqueue.runtime.reflector import Reflector
@@ -97,7 +97,7 @@ class Manager(Protocol):
     second_pass: SecondPass
     fair_usage: FairUsage | None
     """The recent usage of LocalQueues; None where it does not count."""
-    switches: Switches
+    switches: JobFeatures
     """Feature switches of job kinds."""
     turns: Turns
     """Order in which writes that only explain get their turn."""

@@ -12,7 +12,7 @@ from kqueue.controllers.record import Recorder
 from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.controllers.workload_steps import WorkloadSteps
 from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.runtime.client import Client
 from kqueue.runtime.store import Store
 
@@ -34,7 +34,7 @@ class OwnerPolicy:
         echo_timeout: seconds after which a write that the watch has not brought is not waited for any longer.
     """
 
-    switches: Switches = field(default_factory=Switches)
+    switches: JobFeatures = field(default_factory=JobFeatures)
     copied: CopiedKeys = COPIES_NONE
     explicit: bool = True
     without_queue: bool = False

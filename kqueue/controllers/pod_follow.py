@@ -11,14 +11,14 @@ from kqueue.controllers.owner_lifecycle import pending_checks
 from kqueue.controllers.pod_writes import PodWrites
 from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, WorkloadSteps
 from kqueue.jobs.pod_view import ManagedPod
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority
 
 
 class PodFollow:
     """Shared by single pods and groups; the first pod speaks for its group."""
 
-    def __init__(self, *, writes: PodWrites, steps: WorkloadSteps, switches: Switches) -> None:
+    def __init__(self, *, writes: PodWrites, steps: WorkloadSteps, switches: JobFeatures) -> None:
         self._writes, self._steps, self._switches = writes, steps, switches
 
     def priority(self, first: ManagedPod, pod_sets: Sequence[JSON]) -> Priority:

@@ -27,7 +27,7 @@ from kqueue.jobs import pod as pods_kind
 from kqueue.jobs import rules
 from kqueue.jobs.fields import text, whole
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.kinds import implies_pods
 from kqueue.runtime.client import Client, PatchType
 from kqueue.runtime.lane import Lane
@@ -59,7 +59,7 @@ class PodWrites:
         client: Client,
         pods: Store[ManagedPod],
         recorder: Recorder,
-        switches: Switches,
+        switches: JobFeatures,
         clock: Clock,
         short_stop: ShortStop | None = None,
         echo_timeout: float = 60.0,

@@ -26,7 +26,7 @@ from kqueue.jobs import rules, slices, syntax
 from kqueue.jobs.fields import annotations_of
 from kqueue.jobs.infos import flavors_of, infos_at_start
 from kqueue.jobs.kind import PodSetInfo, Refused
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority, PrioritySource, priority_source
 from kqueue.runtime.client import Client, Propagation
 from kqueue.runtime.store import Store
@@ -73,7 +73,7 @@ class WorkloadSteps:
         writer: WorkloadBook,
         referred: Referred,
         recorder: Recorder,
-        switches: Switches,
+        switches: JobFeatures,
         clock: Clock,
     ) -> None:
         self._client, self._writer, self._recorder, self._clock = client, writer, recorder, clock

@@ -16,7 +16,7 @@ from kqueue.jobs.fields import JSON, condition_status, mapping, text
 from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext, PodSetInfo, Refused, StopStep
 from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
 from kqueue.jobs.pod_set_groups import GroupMember
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.template import as_pod_set
 
 
@@ -89,7 +89,7 @@ class Declared:
         """Nobody but its own controller."""
         return self.own_controller
 
-    def pod_sets(self, job: JSON, switches: Switches) -> tuple[JSON, ...]:
+    def pod_sets(self, job: JSON, switches: JobFeatures) -> tuple[JSON, ...]:
         """One pod set per declared template, or per entry of the list or map that holds them."""
         parts = list(self._parts(job))
         mistakes = [*_shape_problems(parts), *topology_request.job_problems(job, switches)]
@@ -220,7 +220,7 @@ def _name(declared: DeclaredPodSet, key: str, entry: object) -> str:
     return f"{declared.name}-{key}" if key.isdigit() else key.lower()
 
 
-def _pod_set(part: _Part, job: JSON, switches: Switches) -> JSON:
+def _pod_set(part: _Part, job: JSON, switches: JobFeatures) -> JSON:
     pod_set: JSON = {"name": part.name, "count": part.count, "template": as_pod_set(part.template)}
     index = topology_request.IndexLabels(pod=part.declared.pod_index_label)
     request = topology_request.topology_request(part.template, job, index=index, switches=switches)

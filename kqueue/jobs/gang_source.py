@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from kqueue.errors import FieldError
 from kqueue.jobs.kueue_groups import KueueGroups
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 
 Pod = Mapping[str, Any]
 
@@ -24,7 +24,7 @@ class GangSource(Protocol):
         """Where a pod says how many pods its group has, for messages, as in `annotation example.com/size`."""
         ...
 
-    def group(self, pod: Pod, switches: Switches) -> str:
+    def group(self, pod: Pod, switches: JobFeatures) -> str:
         """The group that the pod is in, a name within its namespace; empty: in none of this form."""
         ...
 
@@ -59,7 +59,7 @@ class GangSource(Protocol):
         """Whether the group never finishes."""
         ...
 
-    def problems(self, pod: Pod, switches: Switches) -> Iterator[FieldError]:
+    def problems(self, pod: Pod, switches: JobFeatures) -> Iterator[FieldError]:
         """Mistakes in what the pod says of its group, each with its path; asked of pods of other forms, too."""
         ...
 
@@ -82,7 +82,7 @@ def sources() -> tuple[GangSource, ...]:
     return tuple(_sources)
 
 
-def source_of(pod: Pod, switches: Switches) -> GangSource:
+def source_of(pod: Pod, switches: JobFeatures) -> GangSource:
     """The first form that says a group for the pod; Kueue's where none does."""
     if len(_sources) == 1:
         return KUEUE

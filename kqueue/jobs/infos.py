@@ -12,7 +12,7 @@ from kqueue.api import names
 from kqueue.jobs import syntax, topology_request
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, strings, text, whole
 from kqueue.jobs.kind import PodSetInfo, Refused
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.template import info_of, merged_infos
 
 
@@ -26,7 +26,7 @@ def flavors_of(workload: JSON) -> frozenset[str]:
 
 
 def infos_at_start(
-    workload: JSON, flavors: Mapping[str, JSON], *, switches: Switches
+    workload: JSON, flavors: Mapping[str, JSON], *, switches: JobFeatures
 ) -> tuple[PodSetInfo, ...] | Refused:
     """What the admission adds to each pod set, in the order of the Workload's pod sets.
 
@@ -74,7 +74,7 @@ def _info(
     pod_set: Mapping[str, Any],
     assignment: Mapping[str, Any],
     flavors: Mapping[str, JSON],
-    switches: Switches,
+    switches: JobFeatures,
 ) -> PodSetInfo | Refused:
     name = text(pod_set, "name") or names.DEFAULT_PODSET
     count = whole(assignment, "count")
@@ -116,7 +116,7 @@ def _additions(
                 )
 
 
-def _gates(workload: JSON, assignment: Mapping[str, Any], switches: Switches) -> tuple[str, ...]:
+def _gates(workload: JSON, assignment: Mapping[str, Any], switches: JobFeatures) -> tuple[str, ...]:
     """What holds the pods at first.  The webhook gates elastic jobs, too; but one that came before it must not grow."""
     elastic = switches.elastic_jobs and annotations_of(workload).get(names.ELASTIC_JOB_ANNOTATION) == "true"
     return (
@@ -129,7 +129,7 @@ def _placed(assignment: Mapping[str, Any]) -> bool:
     return bool(mapping(assignment, "topologyAssignment"))
 
 
-def _labels(workload: JSON, name: str, switches: Switches) -> dict[str, str]:
+def _labels(workload: JSON, name: str, switches: JobFeatures) -> dict[str, str]:
     wanted = {names.PODSET_LABEL: name}
     if names.MULTIKUEUE_ORIGIN_LABEL in labels_of(workload):
         wanted[names.MULTIKUEUE_WORKER_WORKLOAD_POD_LABEL] = "true"
@@ -143,7 +143,7 @@ def _labels(workload: JSON, name: str, switches: Switches) -> dict[str, str]:
 
 
 def _annotations(
-    workload: JSON, pod_set: Mapping[str, Any], assignment: Mapping[str, Any], switches: Switches
+    workload: JSON, pod_set: Mapping[str, Any], assignment: Mapping[str, Any], switches: JobFeatures
 ) -> dict[str, str]:
     wanted: dict[str, str] = {}
     if switches.topology:

@@ -23,7 +23,7 @@ from kqueue.jobs.fields import (
 )
 from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext, PodSetInfo, Refused, StopStep
 from kqueue.jobs.patch import Patch, merge_patch
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.template import as_pod_set, merged, restored
 
 INDEX = topology_request.IndexLabels(pod=names.JOB_COMPLETION_INDEX_LABEL)
@@ -75,7 +75,7 @@ class BatchJob:
         """`spec.managedBy`, or Kubernetes' own controller."""
         return text(job, "spec", "managedBy") or self.own_controller
 
-    def pod_sets(self, job: JSON, switches: Switches) -> tuple[JSON, ...]:
+    def pod_sets(self, job: JSON, switches: JobFeatures) -> tuple[JSON, ...]:
         """One pod set, `main`: min(parallelism, completions) pods."""
         template = mapping(job, "spec", "template")
         mistakes = [
@@ -286,7 +286,7 @@ def _spans(written: str) -> Iterator[tuple[int, int]]:
                 yield first, last
 
 
-def _partial_problems(new: JSON, old: JSON | None, switches: Switches) -> Iterator[FieldError]:
+def _partial_problems(new: JSON, old: JSON | None, switches: JobFeatures) -> Iterator[FieldError]:
     wanted = annotations_of(new)
     if _MIN in wanted and (old is None or annotations_of(old).get(_MIN) != wanted[_MIN]):
         path = f"metadata.annotations[{_MIN}]"
@@ -315,7 +315,7 @@ def _sync_problems(job: JSON, written: str) -> Iterator[FieldError]:
         yield FieldError(path, "needs spec.completions equal to spec.parallelism")
 
 
-def _topology_problems(new: JSON, old: JSON | None, switches: Switches, *, suspended: bool) -> Iterator[FieldError]:
+def _topology_problems(new: JSON, old: JSON | None, switches: JobFeatures, *, suspended: bool) -> Iterator[FieldError]:
     """Syntax always; sizes against the pod count only when a user changes one of them.
 
     A start with fewer pods, and every write to a job that runs so, must pass.

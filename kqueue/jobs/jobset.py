@@ -22,7 +22,7 @@ from kqueue.jobs.fields import (
 from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext, PodSetInfo, Refused, StopStep
 from kqueue.jobs.patch import Patch, merge_patch
 from kqueue.jobs.pod_set_groups import GroupMember
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.template import as_pod_set
 
 _EXCLUSIVE = names.JOBSET_EXCLUSIVE_TOPOLOGY_ANNOTATION
@@ -66,7 +66,7 @@ class JobSet:
         """`spec.managedBy`, or the JobSet project's own controller."""
         return text(job, "spec", "managedBy") or self.own_controller
 
-    def pod_sets(self, job: JSON, switches: Switches) -> tuple[JSON, ...]:
+    def pod_sets(self, job: JSON, switches: JobFeatures) -> tuple[JSON, ...]:
         """One pod set per replicated job, in their order."""
         mistakes = [
             *_shape_problems(job),
@@ -177,7 +177,7 @@ class JobSet:
             new, old, around, new_suspended=self.is_suspended(new), old_suspended=self.is_suspended(old)
         )
 
-    def _topology_problems(self, new: JSON, old: JSON | None, switches: Switches) -> Iterator[FieldError]:
+    def _topology_problems(self, new: JSON, old: JSON | None, switches: JobFeatures) -> Iterator[FieldError]:
         """Syntax always; sizes against pod counts only when a user changes one of them on a JobSet that is stopped."""
         stays_suspended = old is None or (self.is_suspended(old) and self.is_suspended(new))
         before = {text(replicated, "name"): replicated for _, replicated in _replicated(old or {})}
@@ -236,7 +236,7 @@ def _count(replicated: Mapping[str, Any]) -> int:
     return _replicas(replicated) * _pods_of_each(replicated)
 
 
-def _pod_set(replicated: Mapping[str, Any], job: JSON, switches: Switches) -> JSON:
+def _pod_set(replicated: Mapping[str, Any], job: JSON, switches: JobFeatures) -> JSON:
     template = _template(replicated)
     pod_set: JSON = {
         "name": _pod_set_name(replicated),
@@ -320,7 +320,7 @@ def _exclusive_paths(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield syntax.entry_path(f"{at}.metadata.annotations", _EXCLUSIVE), path
 
 
-def _exclusive_problems(job: Mapping[str, Any], switches: Switches) -> list[FieldError]:
+def _exclusive_problems(job: Mapping[str, Any], switches: JobFeatures) -> list[FieldError]:
     """Exclusive placement beside a topology request of ours.
 
     The JobSet controller steers pods into domains when they exist, kqueue chose their places before: a gang that both

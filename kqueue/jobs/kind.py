@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON
 from kqueue.jobs.patch import Patch
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -90,7 +90,7 @@ class StopStep:
 class JobContext:
     """What has to be known beyond a job object to default and check it."""
 
-    switches: Switches = field(default_factory=Switches)
+    switches: JobFeatures = field(default_factory=JobFeatures)
     default_queue: bool = False
     """A LocalQueue named `default` exists in the job's namespace."""
     default_priority_class: bool = False
@@ -183,7 +183,7 @@ class JobKind(ReviewedKind, Protocol):
         """Name of the controller that runs the job; the kind's own one when the job does not say."""
         ...
 
-    def pod_sets(self, job: JSON, switches: Switches) -> tuple[JSON, ...]:
+    def pod_sets(self, job: JSON, switches: JobFeatures) -> tuple[JSON, ...]:
         """The pod sets as they stand in `Workload.spec.podSets`.
 
         Raises:

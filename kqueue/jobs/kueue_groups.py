@@ -10,7 +10,7 @@ from kqueue.errors import FieldError
 from kqueue.jobs import rules, syntax
 from kqueue.jobs.fields import annotations_of, int_of, labels_of, mapping
 from kqueue.jobs.pod_shape import role_hash
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 
 Pod = Mapping[str, Any]
 _ANNOTATIONS = "metadata.annotations"
@@ -23,7 +23,7 @@ class KueueGroups:
 
     said_total = f"annotation {names.POD_GROUP_TOTAL_COUNT_ANNOTATION}"
 
-    def group(self, pod: Pod, switches: Switches) -> str:
+    def group(self, pod: Pod, switches: JobFeatures) -> str:
         """The annotation comes before the label, if it counts."""
         labelled = labels_of(pod).get(names.POD_GROUP_NAME_LABEL, "")
         if not switches.identifier_annotations:
@@ -60,7 +60,7 @@ class KueueGroups:
         """An annotation."""
         return annotations_of(pod).get(names.POD_GROUP_SERVING_ANNOTATION) == "true"
 
-    def problems(self, pod: Pod, switches: Switches) -> Iterator[FieldError]:
+    def problems(self, pod: Pod, switches: JobFeatures) -> Iterator[FieldError]:
         """Name and total go together, and are said once."""
         group, total = self.group(pod, switches), self.written_total(pod)
         if group:

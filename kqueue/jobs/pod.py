@@ -10,7 +10,7 @@ from kqueue.jobs import pod_rules, pod_view, topology_request
 from kqueue.jobs.fields import JSON, condition_status, mapping, objects, sequence, text
 from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext, PodSetInfo, Refused, StopStep
 from kqueue.jobs.patch import Patch, merge_patch
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.template import merged, without_duplicate_environment
 
 FRAMEWORK = "pod"
@@ -52,7 +52,7 @@ class PlainPod:
         """Always us."""
         return ""
 
-    def pod_sets(self, job: JSON, switches: Switches) -> tuple[JSON, ...]:
+    def pod_sets(self, job: JSON, switches: JobFeatures) -> tuple[JSON, ...]:
         """One pod set, `main`, of one pod: its spec without labels and annotations."""
         mistakes = list(pod_rules.topology_problems(job, switches))
         if mistakes:
@@ -97,7 +97,7 @@ class PlainPod:
         return pod_rules.warnings(new, around)
 
 
-def pod_set(pod: JSON, *, name: str, count: int, switches: Switches) -> JSON:
+def pod_set(pod: JSON, *, name: str, count: int, switches: JobFeatures) -> JSON:
     """A pod set of pods like this one."""
     template = without_duplicate_environment({"metadata": {}, "spec": dict(mapping(pod, "spec"))})
     found: JSON = {"name": name, "count": count, "template": template}

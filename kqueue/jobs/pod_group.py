@@ -21,7 +21,7 @@ from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of, mapping,
 from kqueue.jobs.pod import pod_set
 from kqueue.jobs.pod_shape import exceeds
 from kqueue.jobs.pod_view import ManagedPod
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority
 
 
@@ -84,7 +84,7 @@ def runnable(members: Iterable[ManagedPod]) -> tuple[ManagedPod, ...]:
 # --- making a Workload
 
 
-def compose(members: Sequence[ManagedPod], switches: Switches) -> Composition | GroupProblem:
+def compose(members: Sequence[ManagedPod], switches: JobFeatures) -> Composition | GroupProblem:
     """What the group's Workload is made from, or why there is none yet.  `members` in order, at least one."""
     first, alive = members[0], runnable(members)
     total = first.total
@@ -104,7 +104,7 @@ def compose(members: Sequence[ManagedPod], switches: Switches) -> Composition | 
 
 
 def pod_sets_of(
-    alive: Sequence[ManagedPod], total: int, switches: Switches, *, fast: bool
+    alive: Sequence[ManagedPod], total: int, switches: JobFeatures, *, fast: bool
 ) -> tuple[JSON, ...] | GroupProblem:
     """One pod set per role, sorted by name; with fast admission one of `total` pods, as the first member says."""
     roles: dict[str, list[ManagedPod]] = defaultdict(list)
@@ -166,7 +166,7 @@ def _disagreement(members: Sequence[ManagedPod], total: int) -> GroupProblem | N
     return None
 
 
-def _role_trouble(role: str, pods: Sequence[ManagedPod], switches: Switches) -> GroupProblem | None:
+def _role_trouble(role: str, pods: Sequence[ManagedPod], switches: JobFeatures) -> GroupProblem | None:
     problem = syntax.dns_label(role)
     if problem is not None:
         return GroupProblem(f"annotation {names.ROLE_HASH_ANNOTATION} is {role!r} and {problem}", pods[0])
@@ -206,7 +206,7 @@ def _topology(pod: ManagedPod) -> dict[str, str]:
 
 
 def workload_of(
-    made: Composition, *, name: str, priority: Priority, copied: CopiedKeys, switches: Switches
+    made: Composition, *, name: str, priority: Priority, copied: CopiedKeys, switches: JobFeatures
 ) -> JSON | GroupProblem:
     """The Workload to create, complete; `priority` is resolved from the first member and the pod sets."""
     first = made.kept[0]
@@ -265,7 +265,7 @@ def _copied_labels(pods: Sequence[ManagedPod], keys: Iterable[str]) -> dict[str,
     return found
 
 
-def _copied_annotations(pod: ManagedPod, switches: Switches) -> dict[str, str]:
+def _copied_annotations(pod: ManagedPod, switches: JobFeatures) -> dict[str, str]:
     own = annotations_of(pod.obj)
     found = {key: value for key, value in own.items() if key.startswith(names.PROVISIONING_REQUEST_ANNOTATION_PREFIX)}
     if rules.placement_profile(pod.obj):
@@ -323,7 +323,7 @@ def match(members: Sequence[ManagedPod], workload: JSON, now: datetime) -> Match
     )
 
 
-def match_prebuilt(members: Sequence[ManagedPod], workload: JSON, switches: Switches) -> Match | None:
+def match_prebuilt(members: Sequence[ManagedPod], workload: JSON, switches: JobFeatures) -> Match | None:
     """The same for a Workload that somebody else made: its pods are as it says, or they have nothing to do with it."""
     alive = runnable(members)
     counts = counts_of(workload)

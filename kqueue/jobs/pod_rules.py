@@ -13,7 +13,7 @@ from kqueue.jobs.gang_source import source_of, sources
 from kqueue.jobs.kind import JobContext
 from kqueue.jobs.kueue_groups import GROUP_PATH
 from kqueue.jobs.patch import Patch
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 
 _MAY_BE_WRONG = names.TOPOLOGY_ANNOTATIONS | {names.POD_INDEX_OFFSET_ANNOTATION}
 _ANNOTATIONS, _LABELS = "metadata.annotations", "metadata.labels"
@@ -101,7 +101,7 @@ def _group_problems(pod: Mapping[str, Any], around: JobContext) -> Iterator[Fiel
         yield from syntax.check(syntax.dns_label, role, _ROLE)
 
 
-def topology_problems(pod: Mapping[str, Any], switches: Switches) -> Iterator[FieldError]:
+def topology_problems(pod: Mapping[str, Any], switches: JobFeatures) -> Iterator[FieldError]:
     """Mistakes in the topology annotations of a pod; sizes are compared with the count where that is 1."""
     if _MAY_BE_WRONG.isdisjoint(mapping(pod, "metadata", "annotations")):
         return

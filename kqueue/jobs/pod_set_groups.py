@@ -9,7 +9,7 @@ from typing import Any
 from kqueue.errors import FieldError
 from kqueue.jobs import syntax
 from kqueue.jobs.fields import annotations_of
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.topology_request import GROUP, PREFERRED, REQUIRED, effective
 
 GROUP_SIZE = 2
@@ -25,7 +25,7 @@ class GroupMember:
     count: int
 
 
-def problems(members: Sequence[GroupMember], job: Mapping[str, Any], switches: Switches) -> Iterator[FieldError]:
+def problems(members: Sequence[GroupMember], job: Mapping[str, Any], switches: JobFeatures) -> Iterator[FieldError]:
     """Groups that are no pair of a leader and its workers, or whose two sides ask for different places.
 
     What is wrong with one template alone is said by `topology_request.problems`.

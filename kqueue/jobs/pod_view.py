@@ -20,7 +20,7 @@ from kqueue.jobs.fields import (
     whole,
 )
 from kqueue.jobs.gang_source import GangSource, source_of
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 
 TERMINAL = ("Succeeded", "Failed")
 _NO_TIME = datetime.fromtimestamp(0, UTC)
@@ -75,7 +75,7 @@ def suspending_parent(pod: Mapping[str, Any]) -> str | None:
     return annotations_of(pod).get(names.POD_SUSPENDING_PARENT_ANNOTATION)
 
 
-def group_name(pod: Mapping[str, Any], switches: Switches) -> str:
+def group_name(pod: Mapping[str, Any], switches: JobFeatures) -> str:
     """The group that the pod is in, in whatever form it says so; empty when it is in none."""
     return source_of(pod, switches).group(pod, switches)
 
@@ -173,7 +173,7 @@ class ManagedPod:
         return min((t for t in times if t is not None), default=None)
 
 
-def managed_pod(pod: JSON, switches: Switches) -> ManagedPod:
+def managed_pod(pod: JSON, switches: JobFeatures) -> ManagedPod:
     """The view of a pod that carries our label."""
     namespace = text(pod, "metadata", "namespace")
     source = source_of(pod, switches)

@@ -11,7 +11,7 @@ from kqueue.jobs import profiles, syntax
 from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of
 from kqueue.jobs.kind import JobContext
 from kqueue.jobs.patch import Patch, apply_merge_patch
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 
 _QUEUE = f"metadata.labels[{names.QUEUE_NAME_LABEL}]"
 _PRIORITY = f"metadata.labels[{names.PRIORITY_CLASS_LABEL}]"
@@ -34,7 +34,7 @@ def priority_class(job: Mapping[str, Any]) -> str:
     return labels_of(job).get(names.PRIORITY_CLASS_LABEL, "")
 
 
-def prebuilt_name(job: Mapping[str, Any], switches: Switches) -> str:
+def prebuilt_name(job: Mapping[str, Any], switches: JobFeatures) -> str:
     """Workload that the job wants to use instead of one made for it; empty when there is none."""
     annotated = annotations_of(job).get(names.PREBUILT_WORKLOAD_NAME_ANNOTATION, "")
     labelled = labels_of(job).get(names.PREBUILT_WORKLOAD_NAME_LABEL, "")
@@ -60,7 +60,7 @@ def admission_gates(owner: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(gate.strip() for gate in written.split(",")) if written else ()
 
 
-def is_elastic(owner: Mapping[str, Any], switches: Switches) -> bool:
+def is_elastic(owner: Mapping[str, Any], switches: JobFeatures) -> bool:
     """True when the owner asks for workload slices, and they are switched on."""
     return switches.elastic_jobs and annotations_of(owner).get(names.ELASTIC_JOB_ANNOTATION) == "true"
 

@@ -18,7 +18,7 @@ from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod_group import counts_of
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.stateful_set import FRAMEWORK, GVK, replicas
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.template import without_duplicate_environment
 from kqueue.jobs.workload import LONG_NAME, SHORT_NAME, Priority, equivalent, workload_name
 
@@ -56,7 +56,7 @@ def is_marked(stateful_set: JSON) -> bool:
     return marks.get(names.POD_SUSPENDING_PARENT_ANNOTATION) == FRAMEWORK
 
 
-def names_of(stateful_set: JSON, switches: Switches) -> tuple[str, str]:
+def names_of(stateful_set: JSON, switches: JobFeatures) -> tuple[str, str]:
     """Name of its Workload, and of one that was made before the StatefulSet had a UID."""
     metadata = mapping(stateful_set, "metadata")
     limit = SHORT_NAME if switches.short_names else LONG_NAME
@@ -67,7 +67,7 @@ def names_of(stateful_set: JSON, switches: Switches) -> tuple[str, str]:
 # --- the Workload
 
 
-def pod_sets(stateful_set: JSON, switches: Switches) -> list[JSON]:
+def pod_sets(stateful_set: JSON, switches: JobFeatures) -> list[JSON]:
     """One pod set, `main`, of all replicas."""
     template = mapping(stateful_set, "spec", "template")
     metadata = {"labels": labels_of(template), "annotations": annotations_of(template)}
@@ -80,7 +80,9 @@ def pod_sets(stateful_set: JSON, switches: Switches) -> list[JSON]:
     return [found if request is None else {**found, "topologyRequest": request}]
 
 
-def workload_of(stateful_set: JSON, priority: Priority, switches: Switches, copied: CopiedKeys = COPIES_NONE) -> JSON:
+def workload_of(
+    stateful_set: JSON, priority: Priority, switches: JobFeatures, copied: CopiedKeys = COPIES_NONE
+) -> JSON:
     """The Workload to create, complete."""
     labels, uid = copied.labels_from(stateful_set), text(stateful_set, "metadata", "uid")
     if uid and syntax.label_value(uid) is None:
@@ -104,7 +106,7 @@ def workload_of(stateful_set: JSON, priority: Priority, switches: Switches, copi
     }
 
 
-def spec_of(stateful_set: JSON, priority: Priority, switches: Switches) -> JSON:
+def spec_of(stateful_set: JSON, priority: Priority, switches: JobFeatures) -> JSON:
     """The `spec` alone, for rewriting a Workload that is not reserved."""
     spec: JSON = {"podSets": pod_sets(stateful_set, switches), "priority": priority.value, "active": True}
     if rules.queue_name(stateful_set):
@@ -125,7 +127,7 @@ def owner_reference(stateful_set: JSON) -> JSON:
     }
 
 
-def marks_of(stateful_set: JSON, switches: Switches) -> dict[str, str]:
+def marks_of(stateful_set: JSON, switches: JobFeatures) -> dict[str, str]:
     """Annotations that the Workload has to have, gates included."""
     gates = annotations_of(stateful_set).get(names.ADMISSION_GATED_BY_ANNOTATION, "")
     return {
@@ -144,7 +146,7 @@ def _copied(stateful_set: JSON) -> dict[str, str]:
     return found
 
 
-def next_step(stateful_set: JSON, workload: JSON | None, switches: Switches, *, runs: bool) -> Next:
+def next_step(stateful_set: JSON, workload: JSON | None, switches: JobFeatures, *, runs: bool) -> Next:
     """What is to be done with the Workload now; `runs`: some pod may hold resources."""
     wanted = replicas(stateful_set)
     if workload is None:
@@ -178,7 +180,7 @@ def on_hold(workload: Mapping[str, Any]) -> bool:
     )
 
 
-def _is_known(stateful_set: JSON, workload: JSON, switches: Switches) -> bool:
+def _is_known(stateful_set: JSON, workload: JSON, switches: JobFeatures) -> bool:
     uid = text(stateful_set, "metadata", "uid")
     owned = any(text(owner, "uid") == uid for owner in objects(workload, "metadata", "ownerReferences"))
     has = annotations_of(workload)
@@ -190,7 +192,7 @@ def _is_known(stateful_set: JSON, workload: JSON, switches: Switches) -> bool:
 # --- its pods
 
 
-def stamp(pod: ManagedPod, stateful_set: JSON, workload: JSON, switches: Switches) -> Patch:
+def stamp(pod: ManagedPod, stateful_set: JSON, workload: JSON, switches: JobFeatures) -> Patch:
     """What a live pod of it has to say to be of its group; empty where it says so, or is on its way out.
 
     Afterwards only another queue, and another number of pods, are handed on.

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Switches:
+class JobFeatures:
     """The feature gates that this room and the webhooks know, as read once at start.
 
     Each field names its gate; the defaults are those of the compatible version.
@@ -80,6 +80,6 @@ GATES: Mapping[str, str] = MappingProxyType(
 """Switch to feature gate."""
 
 
-def switches_from(enabled: Callable[[str], bool]) -> Switches:
+def switches_from(enabled: Callable[[str], bool]) -> JobFeatures:
     """The switches as the configuration's gates say; `enabled` tells of a gate whether it is on."""
-    return Switches(**{switch: enabled(gate) for switch, gate in GATES.items()})
+    return JobFeatures(**{switch: enabled(gate) for switch, gate in GATES.items()})

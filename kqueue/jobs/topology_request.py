@@ -18,7 +18,7 @@ from kqueue.api import names
 from kqueue.errors import FieldError
 from kqueue.jobs import syntax
 from kqueue.jobs.fields import JSON, annotations_of, bool_of, int_of
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 
 REQUIRED = names.REQUIRED_TOPOLOGY_ANNOTATION
 PREFERRED = names.PREFERRED_TOPOLOGY_ANNOTATION
@@ -83,7 +83,7 @@ def levels(template: Mapping[str, Any], job: Mapping[str, Any]) -> Iterator[str]
 
 
 def topology_request(
-    template: Mapping[str, Any], job: Mapping[str, Any], *, index: IndexLabels, switches: Switches
+    template: Mapping[str, Any], job: Mapping[str, Any], *, index: IndexLabels, switches: JobFeatures
 ) -> JSON | None:
     """The `topologyRequest` that the annotations ask for; None when they and the kind say nothing.
 
@@ -122,7 +122,7 @@ def problems(
     *,
     path: str,
     count: int | None,
-    switches: Switches,
+    switches: JobFeatures,
     elastic: bool = False,
 ) -> Iterator[FieldError]:
     """Mistakes in the topology annotations of one template, and in the aliases that it may inherit.
@@ -148,7 +148,7 @@ def problems(
         yield FieldError(at, f"{problem}; remove the annotation or switch the gate on")
 
 
-def job_problems(job: Mapping[str, Any], switches: Switches) -> Iterator[FieldError]:
+def job_problems(job: Mapping[str, Any], switches: JobFeatures) -> Iterator[FieldError]:
     """Mistakes in the aliases on the job object itself."""
     if switches.topology:
         yield from _alias_problems(annotations_of(job), "metadata.annotations")
@@ -177,7 +177,7 @@ def _main_part(wanted: Mapping[str, str]) -> JSON:
     return {} if unconstrained is None else {"unconstrained": unconstrained}
 
 
-def _slices(wanted: Mapping[str, str], switches: Switches) -> JSON:
+def _slices(wanted: Mapping[str, str], switches: JobFeatures) -> JSON:
     if switches.multi_layer and LAYERS in wanted:
         layers = _layers(wanted[LAYERS])
         if isinstance(layers, list):
@@ -242,7 +242,9 @@ def _group_problems(own: Mapping[str, str], wanted: Mapping[str, str], at: str) 
         yield FieldError(path, f"needs {REQUIRED} or {PREFERRED} beside it")
 
 
-def _slice_problems(own: Mapping[str, str], at: str, *, count: int | None, switches: Switches) -> Iterator[FieldError]:
+def _slice_problems(
+    own: Mapping[str, str], at: str, *, count: int | None, switches: JobFeatures
+) -> Iterator[FieldError]:
     yield from _level_problems(own, SLICE_LEVEL, at)
     if LAYERS in own:
         return  # their meeting is reported with the layers
@@ -260,7 +262,7 @@ def _slice_problems(own: Mapping[str, str], at: str, *, count: int | None, switc
         yield from _size_problems(size, path, count=count, switches=switches)
 
 
-def _size_problems(size: int, path: str, *, count: int | None, switches: Switches) -> Iterator[FieldError]:
+def _size_problems(size: int, path: str, *, count: int | None, switches: JobFeatures) -> Iterator[FieldError]:
     if count is None:
         return
     if size > count:
@@ -271,7 +273,9 @@ def _size_problems(size: int, path: str, *, count: int | None, switches: Switche
         )
 
 
-def _layer_problems(own: Mapping[str, str], at: str, *, count: int | None, switches: Switches) -> Iterator[FieldError]:
+def _layer_problems(
+    own: Mapping[str, str], at: str, *, count: int | None, switches: JobFeatures
+) -> Iterator[FieldError]:
     if LAYERS not in own:
         return
     path = syntax.entry_path(at, LAYERS)

@@ -24,7 +24,7 @@ from kqueue.jobs.fields import (
 )
 from kqueue.jobs.kind import GroupVersionKind, JobKind, PodSetInfo
 from kqueue.jobs.meaning import canonical
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.template import merged, without_duplicate_environment
 
 LONG_NAME = 253
@@ -68,7 +68,7 @@ def workload_name(gvk: GroupVersionKind, name: str, uid: str, *, extra: str = ""
     return f"{prefix}-{digest[:5]}"
 
 
-def workload_name_of(kind: JobKind, job: JSON, switches: Switches) -> str:
+def workload_name_of(kind: JobKind, job: JSON, switches: JobFeatures) -> str:
     """Name of the Workload that is made for `job`."""
     metadata = mapping(job, "metadata")
     return workload_name(
@@ -95,7 +95,7 @@ def priority_source(job: JSON, pod_sets: Sequence[JSON]) -> PrioritySource | Non
 
 
 def workload_for(
-    kind: JobKind, job: JSON, *, priority: Priority, switches: Switches, copied: CopiedKeys = COPIES_NONE
+    kind: JobKind, job: JSON, *, priority: Priority, switches: JobFeatures, copied: CopiedKeys = COPIES_NONE
 ) -> JSON:
     """The Workload to create for `job`, complete.
 
@@ -125,7 +125,7 @@ def workload_for(
     }
 
 
-def spec_for(kind: JobKind, job: JSON, *, priority: Priority, switches: Switches, active: bool = True) -> JSON:
+def spec_for(kind: JobKind, job: JSON, *, priority: Priority, switches: JobFeatures, active: bool = True) -> JSON:
     """The `spec` alone, for rewriting a Workload that is not reserved; `active` is what the old one says."""
     spec = _spec(job, kind.pod_sets(job, switches), priority)
     return spec if active else {**spec, "active": False}
@@ -161,7 +161,7 @@ def _labels(job: JSON, copied: CopiedKeys) -> dict[str, str]:
     return {**found, names.JOB_UID_LABEL: uid} if uid and syntax.label_value(uid) is None else found
 
 
-def _annotations(kind: JobKind, job: JSON, switches: Switches) -> dict[str, str]:
+def _annotations(kind: JobKind, job: JSON, switches: JobFeatures) -> dict[str, str]:
     own = annotations_of(job)
     copied = {key: value for key, value in own.items() if key.startswith(names.PROVISIONING_REQUEST_ANNOTATION_PREFIX)}
     if rules.placement_profile(job):

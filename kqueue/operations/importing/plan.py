@@ -16,7 +16,7 @@ from kqueue.errors import InvalidObjectError
 from kqueue.jobs import pod_view, rules
 from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.pod import PlainPod
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority, priority_source, workload_for
 from kqueue.operations.importing.mapping import Rule, rule_for
 from kqueue.state.requests import Requests
@@ -50,7 +50,7 @@ class Settings:
     rules: Sequence[Rule]
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that imported pods get besides ours."""
-    switches: Switches = field(default_factory=Switches)
+    switches: JobFeatures = field(default_factory=JobFeatures)
     counting: Counting = field(default_factory=Counting)
     copied: CopiedKeys = COPIES_NONE
     """Keys of labels that a Workload takes over."""

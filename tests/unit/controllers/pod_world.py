@@ -19,7 +19,7 @@ from kqueue.controllers.raw import RawObject, as_json
 from kqueue.controllers.resources import PODS, RESOURCE_FLAVORS, WORKLOADS
 from kqueue.controllers.workload_steps import Referred, WorkloadSteps
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.runtime.client import Json
 from kqueue.runtime.controller import Result
 from kqueue.runtime.store import Store
@@ -38,11 +38,11 @@ class Pods(World):
         *pods: JSON,
         group: JSON | None = None,
         single: JSON | None = None,
-        switches: Switches | None = None,
+        switches: JobFeatures | None = None,
         **writes: Any,
     ) -> None:
         super().__init__((RESOURCE_FLAVORS, make_flavor(nodeLabels={"pool": "gpu"})))
-        switches = switches or Switches()
+        switches = switches or JobFeatures()
         self.pods: Store[ManagedPod] = Store("pods")
         self.client.watch(PODS, self.pods, lambda obj: managed_pod(as_json(msgspec.convert(obj, RawObject)), switches))
         self.workloads.add_index(OWNER_INDEX, owner_keys)

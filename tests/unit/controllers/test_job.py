@@ -24,7 +24,7 @@ from kqueue.errors import ConflictError, InvalidObjectError, NotFoundError, Serv
 from kqueue.jobs.ancestry import owner_kinds
 from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.job import BatchJob
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.store import Store
 from tests.unit.controllers.builders import World, condition, make_flavor, message_of, read, reserved, status_of
@@ -48,7 +48,7 @@ class Jobs(World):
         self.workload_priorities: Store[wire.WorkloadPriorityClass] = Store("workload priorities")
         self.pod_priorities: Store[wire_core.PriorityClass] = Store("pod priorities")
         self.managed = {"team"}
-        switches = more.pop("switches", Switches())
+        switches = more.pop("switches", JobFeatures())
         finished = more.pop("finished", None)
         self.steps = WorkloadSteps(
             client=self.client,
@@ -598,7 +598,7 @@ async def test_pods_that_are_no_longer_needed_are_reported(make: Callable[..., J
 
 async def test_where_pods_give_nothing_back_before_the_end_none_are_reported(make: Callable[..., Jobs]) -> None:
     """Switched off, it reports nothing."""
-    world = make(make_job(completions=5), switches=Switches(reclaimable_pods=False))
+    world = make(make_job(completions=5), switches=JobFeatures(reclaimable_pods=False))
     await world.running(succeeded=3)
     assert await world.step() == []
     assert "reclaimablePods" not in world.found["status"]
@@ -609,7 +609,7 @@ async def test_what_was_given_back_stays_so_while_quota_is_held(make: Callable[.
     """A Job that runs with fewer pods than before its eviction counts from those, and the API takes no less than it was
     told: nothing is written then, and an eviction is followed.
     """
-    world = make(make_job(completions=5), switches=Switches(reclaimable_pods=reports))
+    world = make(make_job(completions=5), switches=JobFeatures(reclaimable_pods=reports))
     await world.running(succeeded=1)
     world.client.change(WORKLOADS, f"team/{NAME}", {"status": {"reclaimablePods": [{"name": "main", "count": 2}]}})
 
@@ -643,7 +643,7 @@ async def test_places_that_are_not_needed_any_more_are_reported_by_the_same_writ
 @pytest.mark.parametrize("topology", [True, False], ids=["with topology", "without topology"])
 async def test_a_job_that_its_user_suspends_stays_suspended(make: Callable[..., Jobs], topology: bool) -> None:
     """Its Workload is made inactive, so that the quota goes back; it is not started again."""
-    world = make(switches=Switches(topology=topology))
+    world = make(switches=JobFeatures(topology=topology))
     await world.running()
     world.client.change(JOBS, KEY, {"spec": {"suspend": True}, "status": {"active": 0}})
 

@@ -10,7 +10,7 @@ import pytest
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.errors import KqueueError, UnreachableError
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from tests.unit.controllers.builders import JSON, condition, read, reserved, status_of
 from tests.unit.controllers.test_job import JOBS, KEY, OURS, RUNNING, Jobs
 from tests.unit.jobs.builders import make_job, prefixed
@@ -308,7 +308,7 @@ async def test_a_slice_that_was_admitted_meanwhile_is_not_made_larger(make: Call
 
 async def test_a_job_that_ran_before_the_gate_is_no_elastic_one(make: Callable[..., Elastic]) -> None:
     """Nothing would hold its new pods: when it grows it is stopped and queued anew."""
-    world = make(switches=Switches(elastic_jobs=False))
+    world = make(switches=JobFeatures(elastic_jobs=False))
     await world.rest()
     (name,) = world.names
     world.give(name, 3)

@@ -13,7 +13,7 @@ from kqueue.controllers.owner_context import OwnerContext, OwnerPolicy
 from kqueue.controllers.owner_lifecycle import OwnerLifecycle
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.controllers.workload_steps import Referred, WorkloadSteps
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.runtime.controller import Result
 from kqueue.runtime.store import Store
 from tests.unit.controllers.builders import DAY, JSON, World, condition, make_workload
@@ -47,7 +47,7 @@ class Lamps(World):
                 pod_priorities=Store[wire_core.PriorityClass]("priorities"),
             ),
             recorder=self.recorder,
-            switches=Switches(),
+            switches=JobFeatures(),
             clock=self.clock,
         )
         self.life_cycle = OwnerLifecycle(

@@ -11,7 +11,7 @@ import pytest
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.errors import ConflictError, InvalidError, ServerError
 from kqueue.jobs.pod_view import managed_pod
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from tests.unit.controllers.builders import condition, status_of
 from tests.unit.controllers.pod_world import GROUP, Pods, grouped
 from tests.unit.jobs.builders import prefixed
@@ -305,7 +305,7 @@ async def test_nobody_is_stopped_because_our_watch_is_behind(make: Callable[...,
 
 
 def _view(world: Pods, name: str) -> Any:
-    return managed_pod(world.pod(name), Switches())
+    return managed_pod(world.pod(name), JobFeatures())
 
 
 async def test_a_running_pod_without_a_workload_is_stopped(make: Callable[..., Pods]) -> None:

@@ -6,14 +6,14 @@ import pytest
 
 from kqueue.controllers.resources import PODS
 from kqueue.errors import ConflictError
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from tests.unit.controllers.pod_world import Pods
 from tests.unit.jobs.pods import make_pod
 
 
 def changed_meanwhile(*, strict: bool) -> Pods:
     """A world whose pod another client has changed, and whose watch has not brought the change."""
-    world = Pods(make_pod("p"), switches=Switches(strict_finalizers=strict))
+    world = Pods(make_pod("p"), switches=JobFeatures(strict_finalizers=strict))
     world.client.change(PODS, "team/p", {"metadata": {"annotations": {"seen": "later"}}})
     return world
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kqueue.jobs.job import BatchJob
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority, workload_for
 
 JSON = dict[str, Any]
@@ -57,7 +57,7 @@ def make_template(
 
 def make_workload(job: JSON, *, assignment: JSON | None = None, status: JSON | None = None) -> JSON:
     """The job's Workload; with `assignment` admitted, its one pod set assigned so."""
-    workload = workload_for(BatchJob(), job, priority=Priority(), switches=Switches())
+    workload = workload_for(BatchJob(), job, priority=Priority(), switches=JobFeatures())
     if assignment is not None:
         conditions = [{"type": kind, "status": "True"} for kind in ("QuotaReserved", "Admitted")]
         admission = {"clusterQueue": "cluster", "podSetAssignments": [{"name": "main", **assignment}]}

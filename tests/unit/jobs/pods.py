@@ -7,7 +7,7 @@ from typing import Any
 
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from tests.unit.jobs.builders import JSON, PREFIX, prefixed
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -82,7 +82,7 @@ def make_pod(
 
 def member(name: str = "p", *, total: int | str | None = 2, role: str = "r", **settings: Any) -> ManagedPod:
     """A pod of group `g` as its reconciler sees it."""
-    return managed_pod(make_pod(name, group="g", total=total, role=role, **settings), Switches())
+    return managed_pod(make_pod(name, group="g", total=total, role=role, **settings), JobFeatures())
 
 
 def running(name: str, **settings: Any) -> ManagedPod:

@@ -17,7 +17,7 @@ from kqueue.jobs.ancestry import managed_ancestor, owner_kinds
 from kqueue.jobs.catalog import BY_FRAMEWORK, REVIEWED, register, webhook_path
 from kqueue.jobs.kind import GroupVersionKind
 from kqueue.jobs.registry import kinds_for
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.unmanaged import kinds_not_queued, remedy
 from kqueue.jobs.workload import Priority, workload_for
 from kqueue.kinds import FRAMEWORKS, OWNERS, Kind
@@ -53,7 +53,7 @@ def make_toy() -> dict[str, Any]:
 
 def review(path: str, obj: dict[str, Any]) -> Any:
     request = Request(uid="u", operation="CREATE", obj=obj, old=None)
-    return at_once(routes([NAME], Switches())[path], request)
+    return at_once(routes([NAME], JobFeatures())[path], request)
 
 
 @pytest.mark.usefixtures("toy")
@@ -64,7 +64,7 @@ def test_a_kind_of_one_file_is_queued() -> None:
 
     assert isinstance(adapter, toy_kind.Toy)
     assert review("/mutate-toys-example-com-v1-toy", make_toy()).patch == {"spec": {"suspend": True}}
-    workload = workload_for(adapter, make_toy(), priority=Priority(), switches=Switches())
+    workload = workload_for(adapter, make_toy(), priority=Priority(), switches=JobFeatures())
     assert workload["spec"]["podSets"][0]["count"] == 4
     assert workload["metadata"]["ownerReferences"][0]["kind"] == "Toy"
 

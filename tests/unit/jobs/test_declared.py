@@ -11,10 +11,10 @@ from kqueue.errors import InvalidObjectError
 from kqueue.jobs.declared import Declared
 from kqueue.jobs.kind import Finished, JobContext, PodSetInfo, Refused
 from kqueue.jobs.patch import apply_merge_patch
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from tests.unit.jobs.builders import JSON, make_template, prefixed, pruned
 
-SWITCHES = Switches()
+SWITCHES = JobFeatures()
 
 
 def declared(**changes: Any) -> Declared:

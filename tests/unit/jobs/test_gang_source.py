@@ -14,12 +14,12 @@ from kqueue.jobs.gang_source import KUEUE, register, source_of, sources
 from kqueue.jobs.kind import JobContext
 from kqueue.jobs.pod import PlainPod
 from kqueue.jobs.pod_view import managed_pod
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from tests.unit.controllers.pod_world import GROUP, Pods
 from tests.unit.jobs.pods import make_pod
 from tests.unit.toys.toy_gang_source import GANG, RANK, SIZE, ToyGangs
 
-SWITCHES = Switches()
+SWITCHES = JobFeatures()
 
 
 @pytest.fixture(autouse=True)

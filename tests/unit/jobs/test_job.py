@@ -10,11 +10,11 @@ from kqueue.errors import InvalidObjectError
 from kqueue.jobs.catalog import BY_FRAMEWORK, BY_GROUP_KIND
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.kind import Finished, JobKind
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from tests.unit.jobs.builders import UID, make_job, make_template, prefixed
 
 JOB: JobKind = BatchJob()
-ON = Switches()
+ON = JobFeatures()
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,12 @@ def test_an_environment_variable_named_twice_keeps_its_last_value_at_its_first_p
         pytest.param("2", ON, 2, id="as-annotated"),
         pytest.param("two", ON, None, id="not-a-number-counts-as-absent"),
         pytest.param("0", ON, None, id="zero-is-no-minimum"),
-        pytest.param("2", Switches(partial_admission=False), None, id="dropped-while-the-gate-is-off"),
+        pytest.param("2", JobFeatures(partial_admission=False), None, id="dropped-while-the-gate-is-off"),
     ],
 )
-def test_partial_admission_is_asked_for_by_annotation(annotation: str, switches: Switches, minimum: int | None) -> None:
+def test_partial_admission_is_asked_for_by_annotation(
+    annotation: str, switches: JobFeatures, minimum: int | None
+) -> None:
     """minCount comes from the annotation."""
     (pod_set,) = JOB.pod_sets(make_job(annotations=prefixed(job_min_parallelism=annotation)), switches)
 

@@ -13,12 +13,12 @@ from kqueue.jobs.infos import infos_at_start, infos_at_stop
 from kqueue.jobs.jobset import JobSet
 from kqueue.jobs.kind import Finished, JobContext, JobKind, PodSetInfo, Refused
 from kqueue.jobs.patch import apply_merge_patch
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority, workload_for
 from tests.unit.jobs.builders import JSON, UID, make_template, prefixed, pruned
 
 JOBSET: JobKind = JobSet()
-ON = Switches()
+ON = JobFeatures()
 HERE = JobContext()
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 RACK = prefixed(podset_required_topology="rack")
@@ -511,7 +511,7 @@ def test_a_jobset_that_nobody_queues_may_have_any_shape() -> None:
 def test_the_elastic_annotation_is_refused() -> None:
     """Workload slices are for other kinds."""
     jobset = make_jobset(annotations=prefixed(elastic_job="true"))
-    problems = JOBSET.problems(jobset, None, JobContext(switches=Switches(elastic_jobs=True)))
+    problems = JOBSET.problems(jobset, None, JobContext(switches=JobFeatures(elastic_jobs=True)))
 
     assert [problem.path for problem in problems] == ["metadata.annotations[kueue.x-k8s.io/elastic-job]"]
 

@@ -13,7 +13,7 @@ from kqueue.config import parse
 from kqueue.jobs.declared import Declared
 from kqueue.jobs.kind import PodSetInfo, Refused
 from kqueue.jobs.patch import apply_merge_patch
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 
 JSON = dict[str, Any]
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "declare-kinds.md"
@@ -23,7 +23,7 @@ KINDS = {
         re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)[0], source=PAGE.name
     ).integrations.declared_kinds
 }
-SWITCHES = Switches()
+SWITCHES = JobFeatures()
 
 
 def pods(cpu: str, **more: Any) -> JSON:

@@ -12,14 +12,14 @@ from kqueue.jobs.kind import JobContext, PodSetInfo, Refused
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.jobs.pod import PlainPod, let_go, start, stop_reason, termination_target, to_stop
 from kqueue.jobs.pod_view import managed_pod
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from tests.unit.jobs.builders import JSON, prefixed, pruned
 from tests.unit.jobs.pods import ADMISSION, FINALIZER, NODE_TOLERATIONS, TOPOLOGY, make_pod
 
 KIND = PlainPod()
 PLAIN = JobContext()
-WITHOUT_TOPOLOGY = JobContext(switches=Switches(topology=False))
-LABELS_ONLY = JobContext(switches=Switches(identifier_annotations=False))
+WITHOUT_TOPOLOGY = JobContext(switches=JobFeatures(topology=False))
+LABELS_ONLY = JobContext(switches=JobFeatures(identifier_annotations=False))
 
 
 def new_pod(**meta: Any) -> JSON:
@@ -206,7 +206,7 @@ def test_a_pod_of_a_queued_owner_is_warned_of() -> None:
 def test_the_pod_set_is_the_spec_without_labels_and_annotations() -> None:
     """7.4: main, one pod; the topology annotations become the request."""
     pod = make_pod(annotations=prefixed(podset_required_topology="rack"))
-    (pod_set,) = KIND.pod_sets(pod, Switches())
+    (pod_set,) = KIND.pod_sets(pod, JobFeatures())
     assert (pod_set["name"], pod_set["count"]) == ("main", 1)
     assert pruned(pod_set["template"]) == {"spec": pruned(pod["spec"])}
     assert pod_set["topologyRequest"] == {
@@ -259,7 +259,7 @@ def test_a_pod_without_the_gate_is_left_as_it_is() -> None:
 def test_a_pod_that_topology_holds_is_started_though_a_hand_took_the_other_gate() -> None:
     """It has nothing yet of what its admission adds, and would wait for a place for ever."""
     pod = make_pod(gates=[TOPOLOGY])
-    assert managed_pod(pod, Switches()).gated
+    assert managed_pod(pod, JobFeatures()).gated
     assert gates_after(pod, INFO) == []
     assert gates_after(pod, PLACED) == [TOPOLOGY]
 
@@ -362,4 +362,4 @@ def test_no_shape_of_json_is_too_much(new: JSON, old: JSON, by_parent: bool) -> 
     KIND.problems(new, old, PLAIN)
     KIND.problems(new, None, PLAIN)
     KIND.warnings(new, PLAIN)
-    assert managed_pod(new, Switches()).key
+    assert managed_pod(new, JobFeatures()).key

@@ -21,12 +21,12 @@ from kqueue.jobs.pod_group import (
     workload_of,
 )
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority
 from tests.unit.jobs.builders import prefixed
 from tests.unit.jobs.pods import NOW, done, failed, group_workload, make_pod, member, running
 
-SWITCHES = Switches()
+SWITCHES = JobFeatures()
 FAST = prefixed(pod_group_fast_admission="true")
 
 

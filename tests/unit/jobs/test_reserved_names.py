@@ -12,7 +12,7 @@ from kqueue.jobs.kind import JobContext, PodSetInfo, Refused
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.jobs.pod import PlainPod, start
 from kqueue.jobs.several import started as started_together
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from tests.unit.jobs.builders import JSON, make_job, make_template, make_workload
 
 JOB = BatchJob()
@@ -58,7 +58,7 @@ def carries(template: JSON, where: str, name: str) -> bool:
 def infos_of(job: JSON, *, topology: bool = True) -> tuple[PodSetInfo, ...]:
     """What an admission without a place adds."""
     workload = make_workload(job, assignment={"flavors": {"cpu": "cpu"}})
-    infos = infos_at_start(workload, FLAVORS, switches=Switches(topology=topology))
+    infos = infos_at_start(workload, FLAVORS, switches=JobFeatures(topology=topology))
     assert not isinstance(infos, Refused)
     return infos
 
@@ -188,7 +188,7 @@ def test_an_index_offset_that_is_no_number_is_refused(written: str) -> None:
     assert problem.path == f"spec.template.metadata.annotations[{names.POD_INDEX_OFFSET_ANNOTATION}]"
     assert problem.problem == "must be an integer of at most 9 digits"
     with pytest.raises(InvalidObjectError, match="must be an integer of at most 9 digits"):
-        JOB.pod_sets(job, Switches())
+        JOB.pod_sets(job, JobFeatures())
 
 
 def test_an_index_offset_on_a_queued_pod_is_refused_too() -> None:

@@ -9,12 +9,12 @@ import pytest
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.kind import JobContext
 from kqueue.jobs.patch import apply_merge_patch
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from tests.unit.jobs.builders import make_job, make_template, prefixed
 
 JOB = BatchJob()
 HERE = JobContext()
-ELASTIC = JobContext(switches=Switches(elastic_jobs=True))
+ELASTIC = JobContext(switches=JobFeatures(elastic_jobs=True))
 
 
 def label(short: str) -> str:

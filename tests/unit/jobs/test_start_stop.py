@@ -12,12 +12,12 @@ from kqueue.jobs.infos import flavors_of, infos_at_start, infos_at_stop
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.kind import Conflict, PodSetInfo, Refused, StopStep
 from kqueue.jobs.patch import apply_merge_patch
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.template import merged_infos
 from tests.unit.jobs.builders import JSON, make_job, make_template, make_workload, prefixed, pruned
 
 JOB = BatchJob()
-ON = Switches()
+ON = JobFeatures()
 PLACED = {"topologyAssignment": {"levels": ["kubernetes.io/hostname"], "slices": []}}
 TOLERATION = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
 FLAVORS: dict[str, JSON] = {

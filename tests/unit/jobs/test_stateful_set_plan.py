@@ -12,13 +12,13 @@ from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
 from kqueue.jobs.stateful_set_plan import Next
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority
 from tests.unit.jobs.builders import UID, prefixed
 from tests.unit.jobs.pods import condition, make_pod
 
 JSON = dict[str, Any]
-ON, LABELS = Switches(), Switches(identifier_annotations=False)
+ON, LABELS = JobFeatures(), JobFeatures(identifier_annotations=False)
 INDEX = "apps.kubernetes.io/pod-index"
 REVISION = "controller-revision-hash"
 RESERVED = condition("QuotaReserved")
@@ -66,7 +66,7 @@ def pod(number: int = 0, *, revision: str = "new", parent: str | None = "statefu
     return managed_pod(made_so, ON)
 
 
-def stamped(found: ManagedPod, stateful_set: JSON, its: JSON, switches: Switches = ON) -> ManagedPod:
+def stamped(found: ManagedPod, stateful_set: JSON, its: JSON, switches: JobFeatures = ON) -> ManagedPod:
     change = plan.stamp(found, stateful_set, its, switches)
     return managed_pod(apply_merge_patch(found.obj, change), switches)
 
@@ -153,7 +153,7 @@ def test_what_is_done_with_the_workload(stateful_set: JSON, its: JSON | None, ru
 
 
 @pytest.mark.parametrize("switches", [ON, LABELS], ids=["annotations", "labels"])
-def test_pods_join_the_group_once(switches: Switches) -> None:
+def test_pods_join_the_group_once(switches: JobFeatures) -> None:
     """9: they are prebuilt, fast, serving members of role `main`; a second look changes nothing."""
     stateful_set = made(labels=prefixed(priority_class="high"))
     its = workload(stateful_set)

@@ -7,12 +7,12 @@ import dataclasses
 from kqueue.config import Configuration
 from kqueue.config.gates import GATES as KNOWN
 from kqueue.config.without_effect import warnings
-from kqueue.jobs.switches import GATES, Switches, switches_from
+from kqueue.jobs.switches import GATES, JobFeatures, switches_from
 
 
 def test_defaults_are_those_of_the_configuration() -> None:
     """So that a test without configuration tests what users get."""
-    assert switches_from(Configuration().enabled) == Switches()
+    assert switches_from(Configuration().enabled) == JobFeatures()
 
 
 def test_every_gate_turns_its_own_switch() -> None:
@@ -21,7 +21,7 @@ def test_every_gate_turns_its_own_switch() -> None:
     for switch, gate in GATES.items():
         turned = switches_from(lambda name, gate=gate: KNOWN[name].on is not (name == gate))  # type: ignore[misc]
 
-        assert turned == dataclasses.replace(Switches(), **{switch: not KNOWN[gate].on})
+        assert turned == dataclasses.replace(JobFeatures(), **{switch: not KNOWN[gate].on})
 
 
 HALF_BUILT = {"ConcurrentAdmission"}

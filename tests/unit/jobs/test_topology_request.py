@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from kqueue.jobs import topology_request
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.topology_request import IndexLabels
 from tests.unit.jobs.builders import make_job, make_template, prefixed
 
-ON = Switches()
+ON = JobFeatures()
 LAYERS = '[{"topology": "rack", "size": 4}, {"topology": "host", "size": 2}]'
 PARSED = [{"topology": "rack", "size": 4}, {"topology": "host", "size": 2}]
 
 
 def request(
-    template: dict[str, str], job: dict[str, str] | None = None, *, switches: Switches = ON, index: str = ""
+    template: dict[str, str], job: dict[str, str] | None = None, *, switches: JobFeatures = ON, index: str = ""
 ) -> dict[str, Any] | None:
     owner = make_job(annotations=prefixed(**(job or {})))
     return topology_request.topology_request(
@@ -67,8 +67,8 @@ def test_switches_decide_what_is_read() -> None:
     """No request at all without topology; no layers without the multi-layer switch."""
     both = {"podset_slice_required_topology_constraints": LAYERS}
 
-    assert request({"podset_required_topology": "rack"}, switches=Switches(topology=False), index="i") is None
-    assert request(both, switches=Switches(multi_layer=False)) is None
+    assert request({"podset_required_topology": "rack"}, switches=JobFeatures(topology=False), index="i") is None
+    assert request(both, switches=JobFeatures(multi_layer=False)) is None
 
 
 def test_kinds_say_how_pods_are_numbered() -> None:
@@ -276,7 +276,7 @@ def test_an_elastic_job_has_no_level() -> None:
 @pytest.mark.parametrize("on", [True, False])
 def test_an_elastic_job_asks_for_topology_where_the_gate_says_so(on: bool) -> None:
     """Anywhere with room, and no more than that; without a request there is nothing to say."""
-    switches = Switches(elastic_topology=on)
+    switches = JobFeatures(elastic_topology=on)
     for marks, fine in (({"podset_unconstrained_topology": "true"}, on), ({}, True)):
         template = make_template(annotations=prefixed(**marks))
         found = topology_request.problems(
@@ -293,7 +293,7 @@ def test_layers_need_their_switch() -> None:
     """The remedy names the older pair of annotations."""
     template = make_template(annotations=prefixed(podset_slice_required_topology_constraints=LAYERS))
     (found,) = topology_request.problems(
-        template, make_job(), path="spec.template", count=8, switches=Switches(multi_layer=False)
+        template, make_job(), path="spec.template", count=8, switches=JobFeatures(multi_layer=False)
     )
 
     assert "TASMultiLayerTopology" in found.problem
@@ -313,7 +313,7 @@ def test_pods_left_over_by_slices_are_refused_unless_switched_off(
 ) -> None:
     """They would never start."""
     template = make_template(annotations=prefixed(podset_slice_required_topology="rack", podset_slice_size=size))
-    switches = Switches(slice_divisibility=switch)
+    switches = JobFeatures(slice_divisibility=switch)
     found = topology_request.problems(template, make_job(), path="spec.template", count=pods, switches=switches)
 
     assert any(found) is refused

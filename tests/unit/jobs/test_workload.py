@@ -16,7 +16,7 @@ from kqueue.jobs.infos import infos_at_start
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.kind import GroupVersionKind, Refused
 from kqueue.jobs.patch import apply_merge_patch
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import (
     Priority,
     PrioritySource,
@@ -31,7 +31,7 @@ from kqueue.jobs.workload import (
 from tests.unit.jobs.builders import UID, make_job, make_template, make_workload, prefixed
 
 KIND = BatchJob()
-ON = Switches()
+ON = JobFeatures()
 JOB = GroupVersionKind("batch", "v1", "Job")
 
 
@@ -66,7 +66,7 @@ def test_names_never_get_too_long_and_keep_their_hash(name: str, limit: int) -> 
 
 def test_short_names_by_switch() -> None:
     """63 characters, so that they fit into a label."""
-    assert len(workload_name_of(KIND, make_job("x" * 100), Switches(short_names=True))) == 63
+    assert len(workload_name_of(KIND, make_job("x" * 100), JobFeatures(short_names=True))) == 63
 
 
 def test_what_metrics_read_is_copied_to_the_workload() -> None:

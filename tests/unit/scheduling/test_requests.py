@@ -16,7 +16,7 @@ from kqueue.core.quota_requests import Counting, Transformation
 from kqueue.jobs.infos import infos_at_start, infos_at_stop
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.kind import Refused
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.runtime.resources import ResourceType
 from kqueue.state.requests import Requests
 from tests.unit.controllers.builders import (
@@ -122,11 +122,11 @@ async def test_a_job_runs_with_the_pods_that_were_admitted_and_gets_all_back(mak
     job: JSON = {"metadata": metadata, "spec": spec}
     world = make()
     world.cache.requests = Requests(partial_admission=True)
-    world.add(make_workload(podSets=list(JOB.pod_sets(job, Switches()))))
+    world.add(make_workload(podSets=list(JOB.pod_sets(job, JobFeatures()))))
     assert await world.cycle()
     workload = world.workload()
     assert workload is not None
-    infos = infos_at_start(workload, {"default": make_flavor()}, switches=Switches())
+    infos = infos_at_start(workload, {"default": make_flavor()}, switches=JobFeatures())
     assert not isinstance(infos, Refused)
 
     started = JOB.start(job, infos)

@@ -9,7 +9,7 @@ from kqueue.errors import FieldError
 from kqueue.jobs import rules
 from kqueue.jobs.fields import int_of, labels_of, mapping
 from kqueue.jobs.pod_shape import role_hash
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 
 GANG, SIZE, RANK = "toys.example.com/gang", "toys.example.com/size", "toys.example.com/rank"
 Pod = Mapping[str, Any]
@@ -20,7 +20,7 @@ class ToyGangs:
 
     said_total = f"label {SIZE}"
 
-    def group(self, pod: Pod, switches: Switches) -> str:
+    def group(self, pod: Pod, switches: JobFeatures) -> str:
         """A label."""
         return labels_of(pod).get(GANG, "")
 
@@ -53,7 +53,7 @@ class ToyGangs:
         """Never."""
         return False
 
-    def problems(self, pod: Pod, switches: Switches) -> Iterator[FieldError]:
+    def problems(self, pod: Pod, switches: JobFeatures) -> Iterator[FieldError]:
         """The size goes with the gang."""
         if self.group(pod, switches) and self.total(pod) is None:
             yield FieldError(

@@ -9,7 +9,7 @@ import pytest
 from kqueue.config.declared import DeclaredKind
 from kqueue.config.selector import LabelSelector, Requirement
 from kqueue.jobs.declared import Declared
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from webhooks.configuration import MOST_DEFAULT_QUEUES, WebhookEndpoint, WebhookScope, webhook_configurations
 from webhooks.routes import routes
 
@@ -66,7 +66,7 @@ def test_fail_closed_is_what_correctness_needs(name: str, policy: str) -> None:
 def test_every_hook_has_a_handler() -> None:
     """No path is registered that nobody answers, and the name's first letter says what it does."""
     made = hooks("batch/job", default_queues=["a"]) | hooks("batch/job", without_queue=True)
-    handlers = routes(["batch/job"], Switches())
+    handlers = routes(["batch/job"], JobFeatures())
 
     for name, hook in made.items():
         path = hook["clientConfig"]["url"].removeprefix("https://h:1")
@@ -183,7 +183,7 @@ def test_a_declared_kind_has_entries_of_its_own() -> None:
     assert hook["rules"][0]["apiGroups"] == ["example.com"]
     assert hook["clientConfig"]["url"].endswith("/mutate-example-com-v1-job")
     assert {"mjob.kb.io", "vjob.kb.io", "vjob-example-com.kb.io"} <= found.keys()
-    handlers = routes((), Switches(), declared=[kind])
+    handlers = routes((), JobFeatures(), declared=[kind])
     assert {"/mutate-example-com-v1-job", "/validate-example-com-v1-job"} <= handlers.keys()
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from webhooks import quota
 
 Object = dict[str, Any]
-ON = Switches()
-CONCURRENT = Switches(concurrent_admission=True)
+ON = JobFeatures()
+CONCURRENT = JobFeatures(concurrent_admission=True)
 
 
 def queue(*resources: Object, covered: list[str] | None = None, **spec: Any) -> Object:
@@ -21,7 +21,7 @@ def queue(*resources: Object, covered: list[str] | None = None, **spec: Any) -> 
     return {"metadata": {"name": "team"}, "spec": {"resourceGroups": groups, **spec}}
 
 
-def paths(obj: Object, *, old: Object | None = None, switches: Switches = ON) -> list[str]:
+def paths(obj: Object, *, old: Object | None = None, switches: JobFeatures = ON) -> list[str]:
     return [problem.path for problem in quota.cluster_queue_problems(obj, old, switches)]
 
 
@@ -213,7 +213,7 @@ def with_check(*on_flavors: str, flavor: str = "default") -> Object:
     [
         pytest.param(with_check("gone"), with_check("gone"), ON, False, id="an-old-mistake-may-stay"),
         pytest.param(
-            with_check("gone"), with_check("gone"), Switches(strict_on_flavors=True), True, id="not-when-strict"
+            with_check("gone"), with_check("gone"), JobFeatures(strict_on_flavors=True), True, id="not-when-strict"
         ),
         pytest.param(with_check("gone"), with_check("gone", "default"), ON, True, id="not-when-the-check-changes"),
         pytest.param(with_check("gone"), with_check("gone", flavor="b"), ON, True, id="not-when-the-flavors-change"),
@@ -222,7 +222,7 @@ def with_check(*on_flavors: str, flavor: str = "default") -> Object:
         ),
     ],
 )
-def test_flavors_of_checks_on_update(old: Object, new: Object, switches: Switches, refused: bool) -> None:
+def test_flavors_of_checks_on_update(old: Object, new: Object, switches: JobFeatures, refused: bool) -> None:
     """An old queue can still be edited elsewhere."""
     assert bool(paths(new, old=old, switches=switches)) is refused
 

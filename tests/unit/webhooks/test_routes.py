@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kqueue.jobs.catalog import REVIEWED
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.kinds import FRAMEWORKS
 from tests.unit.webhooks.test_quota import TAINT, concurrent, selector
 from tests.unit.webhooks.test_workloads import TOPOLOGY, check, pod_set, reserved
@@ -17,7 +17,7 @@ from webhooks.routes import Handler, routes
 
 Object = dict[str, Any]
 FINALIZER = {"metadata": {"finalizers": ["kueue.x-k8s.io/resource-in-use"]}}
-ALL = routes(["batch/job"], Switches())
+ALL = routes(["batch/job"], JobFeatures())
 
 
 def job(*, annotations: dict[str, str] | None = None, labels: dict[str, str] | None = None) -> Object:
@@ -32,7 +32,7 @@ def job(*, annotations: dict[str, str] | None = None, labels: dict[str, str] | N
 
 
 def ask(path: str, obj: Object, *, frameworks: tuple[str, ...] = ("batch/job",)) -> ReviewResult:
-    return at_once(routes(frameworks, Switches())[path], Request(uid="u", operation="CREATE", obj=obj, old=None))
+    return at_once(routes(frameworks, JobFeatures())[path], Request(uid="u", operation="CREATE", obj=obj, old=None))
 
 
 def at_once(handler: Handler, request: Request) -> ReviewResult:
@@ -90,9 +90,9 @@ def test_paths_follow_the_ecosystem() -> None:
     assert "/validate-kueue-x-k8s-io-v1beta2-cohort" in ALL
 
 
-def update(path: str, new: Object, old: Object, switches: Switches | None = None) -> list[str]:
+def update(path: str, new: Object, old: Object, switches: JobFeatures | None = None) -> list[str]:
     """Paths of what is wrong with an update."""
-    handler = routes(["batch/job"], switches or Switches())[path]
+    handler = routes(["batch/job"], switches or JobFeatures())[path]
     answer = at_once(handler, Request(uid="u", operation="UPDATE", obj=new, old=old))
     return [problem.path for problem in answer.problems]
 
@@ -142,7 +142,7 @@ def test_a_switch_asks_for_old_mistakes_to_block() -> None:
     where = "/validate-kueue-x-k8s-io-v1beta2-clusterqueue"
 
     assert update(where, broken, broken) == []
-    assert len(update(where, broken, broken, Switches(strict_on_flavors=True))) == 1
+    assert len(update(where, broken, broken, JobFeatures(strict_on_flavors=True))) == 1
 
 
 JUNK: list[Any] = [None, True, 7, -1, 0.5, "", "a b", [], {}, [{}], {"a": {}}, [None], {"a": [1]}]
@@ -229,7 +229,7 @@ def replaced(value: Any, path: tuple[Any, ...], junk: Any) -> Any:
     return copy
 
 
-ALL_ON = routes(REVIEWED, Switches(elastic_jobs=True, concurrent_admission=True, priority_boost=True))
+ALL_ON = routes(REVIEWED, JobFeatures(elastic_jobs=True, concurrent_admission=True, priority_boost=True))
 
 
 @pytest.mark.parametrize("kind", FULL)

@@ -15,7 +15,7 @@ import pytest
 
 from kqueue.clock import SystemClock
 from kqueue.errors import ConfigError
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from kqueue.runtime.certificates import CertificateFolder, make_bundle, write_bundle
 from tests.unit.webhooks.test_review import review
 from webhooks.review import ALLOWED, Request, ReviewResult
@@ -203,7 +203,7 @@ async def test_an_object_however_deep_gets_an_answer(tmp_path: Path, depth: int,
     """In words where it is refused, never as a bug; and the server goes on."""
     write_bundle(make_bundle(["127.0.0.1"], now=SystemClock().now()), tmp_path)
     certificates = CertificateFolder(tmp_path, clock=SystemClock())
-    server = WebhookServer(routes(["batch/job"], Switches()), ssl_context=certificates.context)
+    server = WebhookServer(routes(["batch/job"], JobFeatures()), ssl_context=certificates.context)
     await server.start()
     served = Served(server, [], ssl.create_default_context(cafile=str(tmp_path / "ca.crt")))
     try:

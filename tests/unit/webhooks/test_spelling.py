@@ -9,7 +9,7 @@ import pytest
 
 from kqueue.api import names
 from kqueue.errors import KqueueError
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from tests.unit.webhooks.test_routes import at_once
 from tests.unit.webhooks.test_surroundings import World
 from webhooks.review import Request, ReviewResult
@@ -140,7 +140,7 @@ class Topologies(World):
 
 
 def asked(world: World, obj: Object, old: Object | None = None) -> ReviewResult:
-    handler = routes(["batch/job"], Switches(), lookups=world)["/validate-batch-v1-job"]
+    handler = routes(["batch/job"], JobFeatures(), lookups=world)["/validate-batch-v1-job"]
     return at_once(handler, Request(uid="u", operation="CREATE", obj=obj, old=old, namespace="ns"))
 
 

@@ -11,7 +11,7 @@ from kqueue.config.selector import LabelSelector, Requirement
 from kqueue.errors import FieldError, InvalidObjectError
 from kqueue.jobs.ancestry import Ancestor, Lineage
 from kqueue.jobs.kind import GroupVersionKind
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from webhooks.accounts import Accounts
 from webhooks.review import Request, RequestUser, ReviewResult
 from webhooks.routes import routes
@@ -90,7 +90,7 @@ def request(obj: Object, old: Object | None = None, *, namespace: str = "ns", us
 
 
 POLICY = Policy(
-    switches=Switches(default_priority_class=False),
+    switches=JobFeatures(default_priority_class=False),
     namespaces=NOT_LEFT,
     kinds=frozenset({("jobset.x-k8s.io", "JobSet"), ("batch", "Job")}),
 )
@@ -263,7 +263,7 @@ async def test_a_queue_in_a_namespace_that_nobody_manages_is_warned_of() -> None
 async def test_an_unknown_kind_is_answered_in_words(path: str, group: str, kind: str, fact: str) -> None:
     """Somebody's webhook configuration is wrong, and the person who meets it is told so."""
     asked = Request(uid="u", operation="CREATE", obj=job(), old=None, group=group, kind=kind)
-    answer = await routes(["batch/job"], Switches())[path](asked)
+    answer = await routes(["batch/job"], JobFeatures())[path](asked)
 
     assert answer.fault is not None
     assert (answer.fault.code, fact in answer.fault.sentence) == (400, True), answer.fault

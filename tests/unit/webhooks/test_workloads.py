@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from kqueue.jobs.patch import apply_merge_patch
-from kqueue.jobs.switches import Switches
+from kqueue.jobs.switches import JobFeatures
 from webhooks import workloads
 
 Object = dict[str, Any]
-ON = Switches()
+ON = JobFeatures()
 ELASTIC_ANNOTATION = {"kueue.x-k8s.io/elastic-job": "true"}
 
 
@@ -37,7 +37,7 @@ def reserved(*pod_sets: Object, assigned: Object | None = None, **more: Any) -> 
     return workload(*pod_sets, **({"conditions": RESERVED, "admission": admission} | more))
 
 
-def paths(new: Object, old: Object | None = None, switches: Switches = ON, subresource: str = "") -> list[str]:
+def paths(new: Object, old: Object | None = None, switches: JobFeatures = ON, subresource: str = "") -> list[str]:
     return [problem.path for problem in workloads.problems(new, old, switches, subresource=subresource)]
 
 
@@ -209,13 +209,13 @@ def test_a_boost_is_a_whole_number(boost: str, sound: bool) -> None:
     """Of 32 bits, and only while its gate is on."""
     obj = workload(annotations={"kueue.x-k8s.io/priority-boost": boost})
 
-    assert bool(paths(obj, switches=Switches(priority_boost=True))) is not sound
+    assert bool(paths(obj, switches=JobFeatures(priority_boost=True))) is not sound
     assert paths(obj) == []
 
 
 def test_switches_take_rules_away() -> None:
     """Each gate's rule goes with it; that `pods` is reserved stays."""
-    off = Switches(pod_set_metadata=False, non_negative=False, slice_size=False, admission_gated_by=False)
+    off = JobFeatures(pod_set_metadata=False, non_negative=False, slice_size=False, admission_gated_by=False)
     obj = workload(
         pod_set(
             requests={"cpu": "-1"},
@@ -235,17 +235,17 @@ def test_an_elastic_workload_has_no_minimum() -> None:
     obj = workload(pod_set(minCount=1), annotations=ELASTIC_ANNOTATION)
 
     assert paths(obj) == ["spec.podSets[0].minCount"]
-    assert paths(obj, switches=Switches(elastic_jobs=False)) == []
+    assert paths(obj, switches=JobFeatures(elastic_jobs=False)) == []
 
 
 def test_minimums_are_dropped_while_partial_admission_is_off() -> None:
     """On create, from every pod set, and nothing else changes."""
     obj = workload(pod_set(minCount=1), pod_set("b"))
-    patch = workloads.defaults(obj, Switches(partial_admission=False))
+    patch = workloads.defaults(obj, JobFeatures(partial_admission=False))
 
     assert apply_merge_patch(obj, patch) == workload(pod_set(), pod_set("b"))
     assert workloads.defaults(obj, ON) == {}
-    assert workloads.defaults(workload(), Switches(partial_admission=False)) == {}
+    assert workloads.defaults(workload(), JobFeatures(partial_admission=False)) == {}
 
 
 def check(state: str, label: str) -> Object:
@@ -354,7 +354,7 @@ def test_elastic_workloads_may_shrink() -> None:
     fewer = reserved(pod_set(count=1), reclaimablePods=[]) | {"metadata": old["metadata"]}
     more = reserved(pod_set(count=3), reclaimablePods=[{"name": "main", "count": 1}]) | {"metadata": old["metadata"]}
 
-    off = Switches(elastic_jobs=False)
+    off = JobFeatures(elastic_jobs=False)
     assert paths(fewer, old) == []
     assert set(paths(fewer, old, off)) == {"spec.podSets[0].count", "status.reclaimablePods"}
     assert paths(more, old) == ["spec.podSets[0].count"]
@@ -362,7 +362,7 @@ def test_elastic_workloads_may_shrink() -> None:
 
 def test_placement_is_fixed_while_topology_is_off() -> None:
     """The exception belongs to its gate."""
-    assert paths(reserved(assigned=TOPOLOGY), reserved(), Switches(topology=False)) == ["status.admission"]
+    assert paths(reserved(assigned=TOPOLOGY), reserved(), JobFeatures(topology=False)) == ["status.admission"]
 
 
 def test_a_status_write_is_not_refused_for_the_spec() -> None:

@@ -1,7 +1,7 @@
-"""Being seen: logs, metrics, events, health.
+"""Logs, metrics, events, traces and health of the process.
 
-Here: how facts leave the process.  Never: decisions, the client, what a Workload is.  Nothing in here may fail its
-caller or make it wait: lines are bounded, events are queued, pages are rendered aside.
+This room reports facts; it has no decisions, no client and no knowledge of Workloads.  No call into this room fails its
+caller or makes the caller wait: log lines are bounded, events are queued, pages are rendered in a thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Labels of metrics whose values stand on the objects that the metrics are about (`metrics.customLabels`).
+"""Custom labels of metrics, with values from labels and annotations of objects (`metrics.customLabels`).
 
-They are added when a page is written, so an object has one value of each at any time: there are never more series than
-without them.  A counter whose object changes goes on under its new value.
+The labels are added when a page is written, so an object has one value of each label at any time, and custom labels do
+not add series.  When the value of an object changes, its counters continue under the new value.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 UNTRACKED = "kueue.x-k8s.io/_UNTRACKED_VALUE_"
-"""Stands for every value that is not among those tracked."""
+"""Replaces every value that is not tracked."""
 _LONGEST = 128
-"""Characters of a value; annotations may hold 256 KiB."""
+"""Limit of a value in characters; annotations may have 256 KiB."""
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomLabel:
-    """Where the value of one label is found.  `tracked` empty: every value is shown."""
+    """The source of one label's value.  `tracked` empty: every value is shown."""
 
     name: str
     key: str
@@ -27,11 +27,11 @@ class CustomLabel:
 
     @property
     def shown_name(self) -> str:
-        """As it stands on pages."""
+        """The name of the label on pages."""
         return f"custom_{self.name}"
 
     def value(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-        """What an object with these has; empty when it has none."""
+        """Return the value for an object with these labels and annotations; empty when the object has none."""
         found = (annotations if self.is_annotation else labels).get(self.key, "")
         if found and self.tracked and found not in self.tracked:
             return UNTRACKED
@@ -48,23 +48,23 @@ class CustomLabels:
         self._none = self._text(("",) * len(self.labels))
 
     def describe(self, key: tuple[str, ...], labels: Mapping[str, str], annotations: Mapping[str, str]) -> None:
-        """An object came or changed."""
+        """Take in an object that was created or changed."""
         if self.labels:
             values = tuple(label.value(labels, annotations) for label in self.labels)
             if self._values.get(key) != values:
                 self._values[key], self._texts[key] = values, self._text(values)
 
     def forget(self, key: tuple[str, ...]) -> None:
-        """An object is gone."""
+        """Forget a deleted object."""
         self._values.pop(key, None)
         self._texts.pop(key, None)
 
     def values(self, key: tuple[str, ...]) -> tuple[str, ...]:
-        """What an object has, in the order of the labels; empty texts for one that is not known."""
+        """Return the values of an object in the order of the labels; empty texts when the object is unknown."""
         return self._values.get(key) or ("",) * len(self.labels)
 
     def text(self, key: tuple[str, ...]) -> str:
-        """The same as it stands in a series, with a comma ahead; empty without custom labels."""
+        """Return the values as text of a series, with a leading comma; empty without custom labels."""
         return self._texts.get(key, self._none)
 
     def _text(self, values: tuple[str, ...]) -> str:

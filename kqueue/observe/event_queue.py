@@ -1,7 +1,7 @@
-"""Events that wait to be written: two ranks, bounded, the oldest of a rank first.
+"""The bounded queue of events that wait to be written: two ranks, the oldest event of a rank first.
 
-Measured with CPython 3.11: a waiting event takes 0.94 kB, with its note of 100 characters and what is remembered of it,
-so 20,000 of them take 19 MB.  All but 2 bytes of it are given back when it is written and its window has passed.
+Measured with CPython 3.11: a waiting event takes 0.94 kB, with a note of 100 characters and the memory of its series,
+so 20,000 events take 19 MB.  All but 2 bytes per event are freed when it is written and its window has passed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _NAME_LENGTH_MAX = 253
 
 
 class Rank(Enum):
-    """Which events are written first.  The value is the name of the rank in metrics."""
+    """The order in which events are written.  The value is the name of the rank in metrics."""
 
     DECISIONS = "decisions"
-    """What was done (admitted, evicted, finished), and warnings other than reasons for waiting."""
+    """Actions (admitted, evicted, finished), and warnings other than reasons for waiting."""
     OTHERS = "others"
-    """Reasons for waiting, and the rest."""
+    """Reasons for waiting, and all other events."""
 
 
 _DECISIONS = frozenset(
@@ -67,14 +67,14 @@ _REASONS_FOR_WAITING = frozenset(
         names.REASON_PREEMPTION_GATED,
     }
 )
-"""Events with these reasons are warnings, and there is one for each attempt that fails."""
+"""Reasons of warnings that are recorded for each failed attempt."""
 
 _JOINED = {names.EVENT_QUOTA_RESERVED: names.EVENT_ADMITTED}
-"""Where both are recorded at once, one event of the second reason can say both."""
+"""Pairs of reasons: when both are recorded at once, one event of the second reason can report both."""
 
 
 def rank_of(reason: str, type_: EventType) -> Rank:
-    """The rank of an event."""
+    """Return the rank of an event."""
     if reason in _DECISIONS or reason.startswith(names.EVENT_EVICTED_DUE_TO_PREFIX):
         return Rank.DECISIONS
     if type_ == "Warning" and reason not in _REASONS_FOR_WAITING:
@@ -84,31 +84,31 @@ def rank_of(reason: str, type_: EventType) -> Rank:
 
 @dataclass(slots=True, eq=False)
 class Series:
-    """One event object, written or about to be.  What can be made from other fields is not kept."""
+    """One event object, written or waiting to be written.  Derived values are not stored."""
 
     about: About
     note: str
-    """What equal events are known by."""
+    """The identity of equal events."""
     api_version: str
-    """Of the object that the event is about."""
+    """API group and version of the object that the event is about."""
     mark: str
-    """Ends the name of the event object: different for each, in all processes."""
+    """The suffix of the event object's name: unique over all processes."""
     rank: Rank
     began: datetime
     since: float
-    """When it began, on the monotonic clock."""
+    """When the series began, on the monotonic clock."""
     ends: float
-    """An equal event from then on begins another series."""
+    """From this time on an equal event begins another series."""
     is_lasting: bool = False
-    """Its name follows from its note, so the note must not change."""
+    """The name of the event is made from its note, so the note must not change."""
     count: int = 1
     last: datetime | None = None
     """When the newest event of several was recorded; None: there is only one."""
     posted: bool = False
     joined: str = ""
-    """The note of an event that this one says, too; empty: there is none."""
+    """The note of another event that this event reports too; empty: there is none."""
     patched_now: bool = False
-    """A write of its count is under way; another one has to wait for its end."""
+    """A write of the count is under way; the next write waits for its end."""
 
     @property
     def reason(self) -> str:
@@ -117,12 +117,12 @@ class Series:
 
     @property
     def namespace(self) -> str:
-        """Where the event object lives."""
+        """The namespace of the event object."""
         return self.about[1] or "default"
 
     @property
     def name(self) -> str:
-        """The name of the event object: the name of the object, cut where it is too long, and the mark."""
+        """Return the name of the event object: the name of the object, truncated to the limit, and the mark."""
         of, suffix = self.about[2], f".{self.mark}"
         if len(of) + len(suffix) <= _NAME_LENGTH_MAX:
             return of + suffix
@@ -130,7 +130,7 @@ class Series:
 
     @property
     def regarding(self) -> dict[str, str]:
-        """The object as an ObjectReference, in which nothing is empty."""
+        """Return the object as an ObjectReference without empty fields."""
         kind, namespace, name, uid = self.about[:4]
         reference = {"apiVersion": self.api_version, "kind": kind, "name": name}
         if namespace:
@@ -140,7 +140,7 @@ class Series:
         return reference
 
     def repeats(self) -> dict[str, Any]:
-        """The fields that change with each repeat: how many events there were, and when the newest was recorded."""
+        """Return the fields that change with each repeat: the count, and when the newest event was recorded."""
         return {"count": self.count, "lastTimestamp": utc_text(self.last or self.began)}
 
 
@@ -148,19 +148,19 @@ class EventQueue:
     """Series that wait to be created."""
 
     def __init__(self) -> None:
-        """Begin empty."""
+        """Make an empty queue."""
         self._ranks: dict[Rank, OrderedDict[About | str, Series]] = {rank: OrderedDict() for rank in Rank}
 
     def __len__(self) -> int:
-        """Series of all ranks."""
+        """Return the number of series of all ranks."""
         return sum(map(len, self._ranks.values()))
 
     def depth(self, rank: Rank) -> int:
-        """Series of a rank."""
+        """Return the number of series of a rank."""
         return len(self._ranks[rank])
 
     def oldest_since(self, rank: Rank) -> float | None:
-        """When the oldest series of a rank began, on the monotonic clock; None: there is none."""
+        """Return when the oldest series of a rank began, on the monotonic clock; None: there is none."""
         first = next(iter(self._ranks[rank].values()), None)
         return first.since if first is not None else None
 
@@ -169,31 +169,32 @@ class EventQueue:
         self._ranks[series.rank][self._key(series)] = series
 
     def put_back(self, series: Series) -> None:
-        """Add a series before the others of its rank: it may have been written, its write was cut off."""
+        """Add a series in front of the others of its rank, after a cancelled write, which may have arrived."""
         waiting = self._ranks[series.rank]
         key = series.mark if self._key(series) in waiting else self._key(series)
         waiting[key] = series
         waiting.move_to_end(key, last=False)
 
     def waits(self, series: Series) -> bool:
-        """Whether the series is here."""
+        """Whether the series waits in the queue."""
         waiting = self._ranks[series.rank]
         return waiting.get(self._key(series)) is series or waiting.get(series.mark) is series
 
     def replaceable(self, about: About, rank: Rank) -> Series | None:
-        """The waiting series whose note a newer one of the same object and reason replaces; None: there is none.
+        """Return the waiting series whose note is replaced by a newer note of the same object and reason; None: none.
 
-        Only reasons for waiting and the like: of decisions each note counts (which workload was preempted).
+        Notes of decisions are never replaced, because each note matters (for example which workload was preempted).
         """
         return self._ranks[rank].get(about)
 
     def take(self) -> Series | None:
-        """Remove the series to be written next: the oldest of the first rank that has one; None: all is written."""
+        """Remove and return the next series to write: the oldest of the highest rank; None: the queue is empty."""
         return next((self._take_oldest(rank) for rank in Rank if self._ranks[rank]), None)
 
     def take_joined(self, series: Series) -> Series:
-        """The event that says what `series`, which was taken, says, and what the next one says: that one, taken, where
-        both were recorded at once and the reasons may be joined; else `series`.
+        """Join a taken series with the next one where both were recorded at once and their reasons may be joined.
+
+        Returns the next series, which is taken and reports both; else `series`.
         """
         follower = next(iter(self._ranks[series.rank].values()), None)
         if follower is None or series.is_lasting or series.count > 1:
@@ -205,7 +206,9 @@ class EventQueue:
         return self._take_oldest(series.rank)
 
     def make_room(self, rank: Rank) -> Series | None:
-        """Remove the oldest series of the lowest rank, for one of `rank`; None: all that wait are of higher ranks."""
+        """Remove and return the oldest series of the lowest rank, to make room for a series of `rank`.
+
+        None: all waiting series have higher ranks."""
         lowest = next(one for one in reversed(Rank) if self._ranks[one] or one is rank)
         return self._take_oldest(lowest) if self._ranks[lowest] else None
 
@@ -213,7 +216,7 @@ class EventQueue:
         waiting = self._ranks[rank]
         _, series = waiting.popitem(last=False)
         if not waiting:
-            waiting.clear()  # gives back the table, which does not shrink by itself
+            waiting.clear()  # frees the table, because a dict does not shrink by itself
         return series
 
     def _key(self, series: Series) -> About | str:

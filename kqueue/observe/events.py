@@ -5,8 +5,8 @@ sorts and counts, in that version alone (decision 54).  Clients of `events.k8s.i
 
 `EventRecorder.record` is a plain call that never waits and never fails: the event joins a bounded queue, a few
 background tasks write it, decisions first.  Equal events within a window become one object with a count (a series).
-While a reason for waiting waits to be written, a newer note of the same object and reason replaces its note.  What
-cannot be kept is counted, by cause, and a warning in the log says how much it was.
+While a reason for waiting is queued, a newer note of the same object and reason replaces its note.  Lost events are
+counted by cause, and a warning in the log reports their number.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kqueue.observe.event_queue import About, EventQueue, EventType, Rank, Serie
 _log = structlog.get_logger(__name__)
 
 Post = Callable[[dict[str, Any]], Awaitable[None]]
-"""Creates the event; its namespace stands in its metadata.  Reads it only: events share parts of what they say."""
+"""Creates the event in the namespace of its metadata.  Must not change the value, because events share parts."""
 Patch = Callable[[str, str, dict[str, Any]], Awaitable[None]]
 """Merge-patches the event (namespace, name, patch)."""
 
@@ -44,7 +44,7 @@ _TRIES = 3
 
 
 _Write = TypeVarTuple("_Write")
-"""What a write is called with."""
+"""The object that a write gets."""
 
 
 class Regarding(Protocol):
@@ -57,7 +57,7 @@ class Regarding(Protocol):
 
     @property
     def kind(self) -> str:
-        """As it stands in manifests."""
+        """Kind as in manifests."""
         ...
 
     @property
@@ -72,7 +72,7 @@ class Regarding(Protocol):
 
     @property
     def uid(self) -> str:
-        """Empty where nobody knows it."""
+        """Empty when unknown."""
         ...
 
 
@@ -85,33 +85,33 @@ class EventLimits:
     series_interval: float = 10.0
     """A running series' count is written at most this often."""
     waiting_max: int = 20_000
-    """Events that wait to be written, 0.94 kB each.  When there are more, the oldest of the lowest rank is lost.
+    """Limit of events that wait to be written, 0.94 kB each.  Beyond it the oldest event of the lowest rank is dropped.
     5,000 workloads in 90 s record some 15,000 to 20,000; a busy API server takes 100 to 150 a second."""
     remembered_max: int = 20_000
     """Objects and reasons whose series are remembered for aggregation until their windows have passed; the least
     recent is forgotten first."""
     writers: int = 4
-    """Writes at once.  More than the lane of events has places would only wait there (`kqueue.runtime.lane`)."""
+    """Concurrent writes.  Writes beyond the limit of the events lane would wait in the lane (`kqueue.runtime.lane`)."""
     join_above: int = 100
-    """While more events than these wait, one event says that quota is reserved and that the workload is admitted, where
+    """While more events wait, one event reports both the reservation of quota and the admission of a workload, where
     both happened at once."""
     paced_below: int = 5_000
-    """While fewer events than these wait, `pace` is asked before each write."""
+    """While fewer events wait, each write first waits as long as `pace` returns."""
     losses_interval: float = 60.0
-    """The log tells of lost events at most this often."""
+    """Least time between two warnings about lost events."""
     notes_max: int = 10
-    """Series of one reason on one object at a time; more are lost.  A note that carries ever
-    changing numbers would otherwise make an object per attempt."""
+    """Limit of running series of one reason on one object; further events are dropped.  Without the limit a note with
+    changing numbers would create an event object per attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventHooks:
-    """What the recorder calls.
+    """Callbacks of the recorder.
 
     Args:
-        lost: with the cause of each event that is not written: `queue-full`, `too-many-notes`, `refused`, `shutdown`.
-        joined: for each event that another one says, too.
-        pace: gives the seconds until the next write may begin: what is more urgent goes first.
+        lost: gets the cause of each event that is not written: `queue-full`, `too-many-notes`, `refused`, `shutdown`.
+        joined: called for each event that another event reports too.
+        pace: returns the seconds until the next write may begin, so that more urgent requests go first.
     """
 
     lost: Callable[[str], None]
@@ -120,7 +120,7 @@ class EventHooks:
 
 
 class EventRecorder:
-    """Takes events from anywhere on the event loop, and writes them when there is time."""
+    """Takes events on the event loop, and writes them in background tasks."""
 
     def __init__(
         self,
@@ -133,9 +133,9 @@ class EventRecorder:
         limits: EventLimits | None = None,
         actions: Mapping[str, str] | None = None,
     ) -> None:
-        """Write with `post` and `patch`.
+        """Write events with `post` and `patch`.
 
-        `instance` names this process (the pod's name); `actions` are those that differ from the reason.
+        `instance` names this process (the pod's name); `actions` maps a reason to the action, where they differ.
         """
         self._actions, self._joined, self._pace = actions or {}, hooks.joined, hooks.pace
         self._post, self._patch, self._clock, self._lost = post, patch, clock, hooks.lost
@@ -147,26 +147,26 @@ class EventRecorder:
         self._under_way: dict[Series, None] = {}
         """Series whose first write is under way, in the order in which they were taken."""
         self._grown: dict[Series, None] = {}
-        """Their counts are to be written, in a while."""
+        """Series whose counts are due to be written later."""
         self._due: OrderedDict[Series, None] = OrderedDict()
-        """Their counts are to be written now."""
+        """Series whose counts are due to be written now."""
         self._wake = asyncio.Event()
         self._writing = 0
         self._losses, self._losses_told = Counter[tuple[str, str]](), -self._limits.losses_interval
-        """Rank and cause of events that were lost and that the log has not told of; when it did."""
+        """Lost events by rank and cause that the log has not reported yet, and when it last reported."""
         self._numbers = itertools.count(int(clock.now().timestamp() * 1_000_000))
 
     @property
     def waiting(self) -> int:
-        """Events and series that are not written yet."""
+        """Return how many events and series are not written yet."""
         return len(self._waiting) + len(self._grown) + len(self._due) + self._writing
 
     def depth(self, rank: Rank) -> int:
-        """Events of a rank that wait for their first write."""
+        """Return how many events of a rank wait for their first write."""
         return self._waiting.depth(rank)
 
     def oldest_age(self, rank: Rank) -> float:
-        """Seconds since the oldest waiting event of a rank was recorded; 0 where none waits."""
+        """Return the seconds since the oldest waiting event of a rank was recorded; 0 when none waits."""
         since = self._waiting.oldest_since(rank)
         return max(0.0, self._clock.monotonic() - since) if since is not None else 0.0
 
@@ -181,8 +181,8 @@ class EventRecorder:
     ) -> None:
         """Take one event for each (reason, note) about one object.
 
-        `controller` is the reporting component.  `once`: while the cluster keeps an equal event, whichever process
-        wrote it, there is no second one: what is so, and stays so, is no news to a process that has just begun.
+        `controller` is the reporting component.  `once`: no second event is
+        written while the cluster has an equal one, from whatever process, so a restart does not repeat lasting facts.
         """
         kind, namespace, name, uid = regarding.kind, regarding.namespace, regarding.name, regarding.uid
         now, moment = self._clock.monotonic(), self._clock.now()
@@ -203,7 +203,7 @@ class EventRecorder:
                 self._enqueue(series)
 
     def _joins_another(self, new: Series) -> bool:
-        """Whether the event was counted with another one, or is lost."""
+        """Count the event with an existing series, or drop it; whether either was done."""
         others = self._recent.get(new.about, {})
         equal = others.get(new.note)
         if equal is not None and new.since < equal.ends:
@@ -211,7 +211,7 @@ class EventRecorder:
             return True
         older = None if new.is_lasting else self._waiting.replaceable(new.about, new.rank)
         is_full = self._is_full(others, new.since)
-        if is_full and older is None and not new.is_lasting:  # better one note with a count than none
+        if is_full and older is None and not new.is_lasting:  # one note with a count is better than none
             waiting = (one for one in others.values() if not one.is_lasting and self._waiting.waits(one))
             older = next(waiting, None)
         if older is not None:
@@ -251,7 +251,7 @@ class EventRecorder:
         self._grow(older, newer)
 
     def _is_full(self, series: dict[str, Series], now: float) -> bool:
-        """Whether there may be no more of them; those that have ended are forgotten first."""
+        """Whether the limit of series is reached; ended series are forgotten first."""
         if len(series) < self._limits.notes_max:
             return False
         for note in [note for note, one in series.items() if one.ends <= now]:
@@ -259,7 +259,7 @@ class EventRecorder:
         return len(series) >= self._limits.notes_max
 
     def _remember(self, series: Series) -> None:
-        """As the most recent."""
+        """Move the object to the end of the order, as the most recent one."""
         recent = self._recent
         if series.about in recent:
             recent[series.about][series.note] = series
@@ -280,7 +280,7 @@ class EventRecorder:
         while recent and all(series.ends <= now for series in next(iter(recent.values())).values()):
             recent.popitem(last=False)
         if not recent:
-            recent.clear()  # gives back the table, which does not shrink by itself
+            recent.clear()  # frees the table, because a dict does not shrink by itself
 
     def _lose(self, cause: str, rank: Rank, number: int = 1) -> None:
         for _ in range(number):
@@ -289,7 +289,7 @@ class EventRecorder:
             self._losses[rank.value, cause] += number
 
     def _tell_losses(self) -> None:
-        """Log how many events were lost since the log told it last."""
+        """Log how many events were lost since the last report."""
         if not self._losses:
             return
         number = {rank.value: sum(n for (of, _), n in self._losses.items() if of == rank.value) for rank in Rank}
@@ -301,7 +301,7 @@ class EventRecorder:
     # --- writing
 
     async def run(self) -> None:
-        """Write until cancelled, as `pace` lets it.  No failure of a write ends it."""
+        """Write events until cancelled, at the rate that `pace` allows.  A failed write does not end the task."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(self._limits.writers):
@@ -311,13 +311,13 @@ class EventRecorder:
             self._put_back()
 
     async def drain(self) -> None:
-        """Write all that waits, once each."""
+        """Write all waiting events and counts, once each."""
         await self._write_all()
         self._make_due()
         await self._write_all()
 
     async def finish(self, seconds: float) -> None:
-        """Write what waits when the process ends, and `run` has.  What is not written in time is lost."""
+        """Write waiting events at the end of the process, after `run` has ended; then drop the rest."""
         try:
             async with asyncio.timeout(seconds):
                 await self.drain()
@@ -327,7 +327,7 @@ class EventRecorder:
         self._tell_losses()
 
     async def _keep_up(self) -> None:
-        """Do what is done now and then: counts, memory, the log."""
+        """Do the periodic work: write counts, free memory, report lost events."""
         while True:
             await self._clock.sleep(self._limits.series_interval)
             self._make_due()
@@ -336,7 +336,7 @@ class EventRecorder:
                 self._tell_losses()
 
     def _make_due(self) -> None:
-        """Let the counts that have grown be written, but two counts of one series never at once."""
+        """Queue the counts that have grown, but never two writes of one series at once."""
         ready = [series for series in self._grown if not series.patched_now]
         for series in ready:
             del self._grown[series]
@@ -358,13 +358,13 @@ class EventRecorder:
             self._put_back()
 
     def _put_back(self) -> None:
-        """Let the series wait again, in their order, whose writes were cut off: they may not have arrived."""
+        """Queue the series whose writes were cancelled again, in their order; the writes may not have arrived."""
         for series in reversed(self._under_way):
             self._waiting.put_back(series)
         self._under_way.clear()
 
     async def _write_waiting(self, *, paced: bool = False) -> None:
-        """New events first, then counts."""
+        """Write the next event, or else the next count."""
         while True:
             if paced and (self._due or 0 < len(self._waiting) < self._limits.paced_below):
                 await self._clock.sleep(self._pace())
@@ -377,7 +377,7 @@ class EventRecorder:
                 return
 
     def _take(self) -> Series | None:
-        """The event to be written next; where many wait it may say what another one says, which is not written then."""
+        """Return the next event to write; when many wait it may report another event too, which is then not written."""
         series = self._waiting.take()
         if series is None or len(self._waiting) < self._limits.join_above:
             return series
@@ -389,12 +389,12 @@ class EventRecorder:
 
     async def _create(self, series: Series) -> None:
         counted, body = series.count, self._body(series)
-        self._under_way[series] = None  # and stays there if the write is cut off
+        self._under_way[series] = None  # and stays there if the write is cancelled
         series.posted = await self._attempt(series, self._post, body)
         del self._under_way[series]
         if not series.posted:
             self._lose("refused", series.rank, series.count)
-        elif series.count > counted:  # it grew while it was written
+        elif series.count > counted:  # the count grew while it was written
             self._grown[series] = None
 
     async def _update(self, series: Series) -> None:
@@ -409,7 +409,7 @@ class EventRecorder:
             series.patched_now = False
 
     def _body(self, series: Series) -> dict[str, Any]:
-        """The event object as it is first written."""
+        """Return the event object of the first write."""
         *_, reason, type_, controller = series.about
         return {
             "apiVersion": "v1",
@@ -429,7 +429,7 @@ class EventRecorder:
         }
 
     async def _attempt(self, series: Series, write: Callable[[*_Write], Awaitable[None]], *arguments: *_Write) -> bool:
-        """Whether the write succeeded, after a few tries where trying again can help."""
+        """Write, with a few retries where a retry can help; whether the write succeeded."""
         self._writing += 1
         try:
             with isolated(partial(self._give_up, series)):
@@ -439,13 +439,13 @@ class EventRecorder:
             self._writing -= 1
 
     async def _written(self, write: Callable[[*_Write], Awaitable[None]], *arguments: *_Write) -> bool:
-        """True once it is written; raises the error of the last try."""
+        """Write, with retries of passing errors; True once the event is written.  Raises the error of the last try."""
         for remaining in reversed(range(_TRIES)):
             try:
                 await write(*arguments)
                 return True
             except AlreadyExistsError:
-                return True  # it had arrived, but its answer had not; or it is told once and was
+                return True  # an earlier attempt arrived without an answer, or the event is written once and exists
             except (ForbiddenError, InvalidError, NotFoundError):
                 raise
             except ApiError as e:
@@ -460,13 +460,13 @@ class EventRecorder:
 
 
 def _mark(about: About, note: str) -> str:
-    """Equal for equal events, in every process."""
+    """Return a digest that is equal for equal events in every process."""
     *thing, type_, controller = about
     return hashlib.sha256("\0".join((*thing, note, type_, controller)).encode()).hexdigest()[:16]
 
 
 def _cut(note: str) -> str:
-    """At most as many bytes as the API takes; the cut is marked."""
+    """Truncate a text to the bytes that the API accepts; a mark shows the truncation."""
     if note.isascii() and len(note) <= _NOTE_BYTES_MAX:
         return note
     raw = note.encode("utf-8", "replace")

@@ -19,13 +19,15 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 _LINES = 100
-"""Of a chunk: about 0.3 ms."""
+"""Lines of a chunk, which take about 0.3 ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What the families of a group are about: objects that `key` names, the first labels of each, with labels of their
-    own.
+    """The objects of a group of families.
+
+    `key` has the names of the labels that identify an object; each series begins with them.  `custom` has the custom
+    labels of the objects.
     """
 
     key: tuple[str, ...]
@@ -33,14 +35,14 @@ class Subject:
 
 
 Group = tuple[Sequence[Collector], Subject | None]
-"""Families, and what they are about."""
+"""Families, and the objects that they describe."""
 
 
 def chunks(groups: Iterable[Group], role: str) -> Iterator[bytes]:
-    """The page in short pieces.  Families named `kueue_` and `kqueue_` get label `replica_role`, except
+    """Yield the page in short pieces.  Families named `kueue_` and `kqueue_` get label `replica_role`, except
     `kueue_build_info`.
 
-    Series `_created`, which nobody reads, are left out.
+    Series `_created` are left out, because no dashboard reads them.
     """
     for collectors, subject in groups:
         if subject is not None and not subject.custom.labels:

@@ -1,6 +1,6 @@
 """Every metric family: name, help, labels, buckets.
 
-Names beginning with `kueue_` are Kueue's, so that its dashboards work; `kqueue_` marks what has no counterpart there.
+Names that begin with `kueue_` are Kueue's, so that its dashboards work; Kueue has no families named `kqueue_`.
 Label `replica_role` is added to all of them when a page is rendered (see `exposition.py`).
 """
 
@@ -18,7 +18,7 @@ _LAG_BUCKETS = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 
 
 class _Group:
-    """Families of one kind of object.  A registry of None makes them count for nobody."""
+    """Families of one kind of object.  With registry None no page shows the families."""
 
     def __init__(self, registry: Registry | None) -> None:
         self._registry = registry
@@ -78,9 +78,14 @@ class ClusterQueueFamilies(_Group):
         hashes: bool = True,
         of_workloads: Sequence[str] = (),
     ) -> None:
-        """Show their places in the tree, why Workloads are not admitted, and in how many forms these wait.
+        """Register the families.
 
-        `of_workloads` are custom labels whose values stand on Workloads.
+        Args:
+            registry: None: no page shows the families.
+            places: show the place of each ClusterQueue in the cohort tree.
+            unadmitted: show why Workloads are not admitted.
+            hashes: show in how many shapes Workloads wait.
+            of_workloads: custom labels with values from Workloads.
         """
         super().__init__(registry)
         self._add_waiting_and_holding(of_workloads)
@@ -216,7 +221,7 @@ class CohortFamilies(_Group):
     """Per cohort."""
 
     def __init__(self, registry: Registry | None, *, places: bool = True) -> None:
-        """`places`: show where each of them hangs in the tree."""
+        """Register the families; `places`: show the place of each cohort in the tree."""
         super().__init__(registry)
         p = "kueue_cohort_"
         by_resource = ("cohort", "flavor", "resource")
@@ -234,10 +239,10 @@ class CohortFamilies(_Group):
 
 
 class CohortActiveFamilies(_Group):
-    """Per cohort, told apart by the custom labels of ClusterQueues."""
+    """Per cohort, with a series for each combination of custom labels of ClusterQueues."""
 
     def __init__(self, registry: Registry | None, labels: Sequence[str] = ()) -> None:
-        """`labels` are those custom labels."""
+        """Register the family; `labels` are the custom labels of ClusterQueues."""
         super().__init__(registry)
         self.active = self._gauge(
             "kueue_cohort_subtree_admitted_active_workloads", "Workloads that are admitted below it", "cohort", *labels
@@ -248,8 +253,9 @@ class LocalQueueFamilies(_Group):
     """Per LocalQueue; `name` and `namespace` are the first labels of each."""
 
     def __init__(self, registry: Registry | None, *, unadmitted: bool = True, of_workloads: Sequence[str] = ()) -> None:
-        """`unadmitted`: show why Workloads are not admitted; `of_workloads` are custom labels whose values stand on
-        Workloads.
+        """Register the families.
+
+        `unadmitted`: show why Workloads are not admitted.  `of_workloads` are custom labels with values from Workloads.
         """
         super().__init__(registry)
         queue = ("name", "namespace")
@@ -297,7 +303,7 @@ class LocalQueueFamilies(_Group):
 
 
 class ProcessFamilies(_Group):
-    """The process itself: loop, cycle phases, API calls, watches, reconcilers, webhooks, trouble."""
+    """The process itself: event loop, API calls, nodes, servers, events, faults, reconcilers."""
 
     def __init__(self, registry: Registry | None) -> None:
         super().__init__(registry)

@@ -1,7 +1,7 @@
-"""Counters, gauges and histograms of our own, which registries of the client library collect as they collect its own.
+"""Counters, gauges and histograms that registries of the client library collect like the library's own.
 
-Several are counted at every admission.  Only the event loop makes and changes their children, so they need no locks; a
-page of them is made in half the time that the library's take.
+Every admission increments several.  Only the event loop makes and changes their children, so they need no locks; a page
+of them takes half the time of the library's families.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ LONG_BUCKETS = (1.0, *(2.5 * 2**k for k in range(15)))
 
 
 class Registry(Protocol):
-    """Where families are registered."""
+    """A registry of families."""
 
     def register(self, collector: Collector) -> None:
-        """Show `collector` on the page."""
+        """Show `collector` on pages."""
         ...
 
 
 class Waits:
-    """How long each of some has waited: taken in once, and shown by every family that counts them."""
+    """Times of waiting, observed once and shown by several families."""
 
     __slots__ = ("counts", "total")
 
     def __init__(self) -> None:
         self.counts = [0] * (len(LONG_BUCKETS) + 1)
-        """By bucket of `LONG_BUCKETS`, the last one for whatever is longer."""
+        """Counts by bucket of `LONG_BUCKETS`; the last one counts longer times."""
         self.total = 0.0
 
     def take(self, seconds: float) -> None:
-        """One that has waited so long."""
+        """Observe one time of waiting."""
         self.total += seconds
         self.counts[bisect_left(LONG_BUCKETS, seconds)] += 1
 
 
 class Family(ABC):
-    """One metric: its name, its help text, and a child for each set of label values.
+    """A metric: its name, its help text, and a child for each set of label values.
 
     A family without labels is its own only child.  A thread may collect while the event loop counts.
     """
@@ -57,15 +57,15 @@ class Family(ABC):
     def __init__(
         self, name: str, documentation: str, label_names: Sequence[str] = (), *, registry: Registry | None = None
     ) -> None:
-        """A registry of None shows it nowhere."""
+        """With registry None no page shows the family."""
         self.name, self.documentation, self.label_names = name, documentation, tuple(label_names)
         self._children: dict[tuple[object, ...], Self] = {}
-        """By label values as texts."""
+        """Children by label values as texts."""
         if registry is not None:
             registry.register(self)
 
     def labels(self, *values: object) -> Self:
-        """The child of these label values, made when it is missing.  Raises ValueError when their number is wrong."""
+        """Return the child of these label values; make a missing one.  Raises ValueError when their number is wrong."""
         child = self._children.get(values)
         return self._add(values) if child is None else child
 
@@ -82,22 +82,22 @@ class Family(ABC):
         return tuple(map(str, values))
 
     def remove(self, *values: object) -> None:
-        """Remove a child; nothing happens when there is none."""
+        """Remove a child; without effect when there is none."""
         self._children.pop(self._key(values), None)
 
     def remove_by_labels(self, labels: Mapping[str, str]) -> None:
-        """Remove all children that have these values of these labels."""
+        """Remove all children with these label values."""
         wanted = [(self.label_names.index(name), value) for name, value in labels.items()]
         for values in list(self._children):
             if all(values[at] == value for at, value in wanted):
                 del self._children[values]
 
     def describe(self) -> Iterable[Metric]:
-        """The family without samples."""
+        """Return the family without samples."""
         return [Metric(self.name.removesuffix("_total"), self.documentation, self.kind)]
 
     def collect(self) -> Iterable[Metric]:
-        """The family with its samples now."""
+        """Return the family with its present samples."""
         (metric,) = self.describe()
         if not self.label_names:
             self.add_samples(metric, {})
@@ -114,7 +114,7 @@ class Family(ABC):
 
 
 class Counter(Family):
-    """Counts up."""
+    """A counter."""
 
     __slots__ = ("_count", "_shown")
     kind = "counter"
@@ -131,15 +131,15 @@ class Counter(Family):
         return type(self)(self.name, self.documentation)
 
     def show(self, waits: Waits) -> None:
-        """Count all that these take in, from the first one on."""
+        """Count all times that `waits` observes, from the first one on."""
         self._shown.append(waits)
 
     def inc(self, amount: float = 1) -> None:
-        """Count."""
+        """Increment the counter."""
         self._count += amount
 
     def add_samples(self, metric: Metric, labels: dict[str, str]) -> None:
-        """One sample: the count."""
+        """Return one sample: the count."""
         metric.add_sample(self.name, labels, self._count + sum([sum(waits.counts) for waits in self._shown]))
 
 
@@ -163,17 +163,17 @@ class Gauge(Family):
         self._value = float(value)
 
     def add_samples(self, metric: Metric, labels: dict[str, str]) -> None:
-        """One sample: the number."""
+        """Return one sample: the number."""
         metric.add_sample(self.name, labels, self._value)
 
 
 class Histogram(Family):
-    """Numbers by bucket."""
+    """A histogram: counts of numbers by bucket."""
 
     __slots__ = ("_bounds", "_counts", "_shown", "_total")
     kind = "histogram"
     DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
-    """The client library's."""
+    """The default buckets of the client library."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class Histogram(Family):
         registry: Registry | None = None,
         buckets: Sequence[float] = DEFAULT_BUCKETS,
     ) -> None:
-        """`buckets` are upper bounds, rising; one for all larger numbers is added."""
+        """`buckets` are ascending upper bounds; a bucket for all larger numbers is added."""
         super().__init__(name, documentation, label_names, registry=registry)
         self._bounds = buckets
         self._total = 0.0
@@ -195,17 +195,17 @@ class Histogram(Family):
         return type(self)(self.name, self.documentation, buckets=self._bounds)
 
     def show(self, waits: Waits) -> None:
-        """Take in all that these take in, from the first one on; my buckets must be the first ones of theirs."""
+        """Observe all times that `waits` observes; the buckets must be the first ones of `LONG_BUCKETS`."""
         assert tuple(self._bounds) == LONG_BUCKETS[: len(self._bounds)]
         self._shown.append(waits)
 
     def observe(self, amount: float) -> None:
-        """Take in a number."""
+        """Observe a number."""
         self._total += amount
         self._counts[bisect_left(self._bounds, amount)] += 1
 
     def add_samples(self, metric: Metric, labels: dict[str, str]) -> None:
-        """A sample for each bucket, each with all smaller ones, their count, and their sum."""
+        """Return a cumulative sample for each bucket, the count, and the sum."""
         counts, last = list(self._counts), len(self._counts) - 1
         for waits in self._shown:
             for i, count in enumerate(waits.counts):

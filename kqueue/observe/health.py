@@ -19,15 +19,15 @@ from kqueue.observe.exposition import CONTENT_TYPE
 from kqueue.observe.metrics import Metrics
 
 Check = Callable[[], str | None]
-"""None when all is well, else one sentence that says what is missing."""
+"""Returns None when the condition holds, else one sentence with the reason."""
 
 Guard = Callable[[web.BaseRequest], Awaitable[web.StreamResponse | None]]
-"""What a request is refused with; None when it is let in."""
+"""Returns the response that refuses a request; None: the request is allowed."""
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 BOUNDS = Bounds(connections=128, headers=64, request_bytes=16 * 1024, write=15.0)
-"""Nobody has a reason to send a body.  A page of metrics may have some MiB."""
+"""Limits: no request needs a body; a page of metrics may have some MiB."""
 _STOP_SECONDS = 1.0
 _REMEDY = 'choose another address, or "0" to switch it off'
 
@@ -41,15 +41,15 @@ class Checks:
         self._checks: dict[str, Check] = {}
 
     def add(self, name: str, check: Check) -> None:
-        """Readiness needs `check` from now on; a check of the same name is replaced."""
+        """Add a check that readiness requires; replaces a check of the same name."""
         self._checks[name] = check
 
     def remove(self, name: str) -> None:
-        """Readiness needs it no more."""
+        """Remove a check."""
         self._checks.pop(name, None)
 
     def results(self) -> dict[str, str | None]:
-        """Every check's answer, in the order they were added."""
+        """Return the answer of every check, in the order of their addition."""
         return {name: _asked(check) for name, check in self._checks.items()}
 
 
@@ -69,16 +69,16 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One address and what protects it."""
+    """One address, and its TLS and access check."""
 
     setting: str
-    """The setting or flag that errors name, such as `metrics.bindAddress`."""
+    """The setting or flag to name in errors, such as `metrics.bindAddress`."""
     bind_address: str
     tls: ssl.SSLContext | None = None
 
 
 class ProbePaths(NamedTuple):
-    """Where the probes are served."""
+    """The address of the probes."""
 
     readiness: str = "/readyz"
     liveness: str = "/healthz"
@@ -90,7 +90,7 @@ DEFAULT_PATHS = ProbePaths()
 class HealthServer:
     """Serves probes on one address and metrics on another; both may be the same, each may be off (`0`).
 
-    Probes: liveness is always fine while the loop turns; readiness is 200 when every check passes, else 503 with one
+    Probes: liveness is 200 whenever the event loop answers; readiness is 200 when every check passes, else 503 with one
     line per failing check.  `?verbose` lists the passing ones too.
     """
 
@@ -105,7 +105,7 @@ class HealthServer:
         clock: Clock | None = None,
         bounds: Bounds = BOUNDS,
     ) -> None:
-        """`routes` are served beside `/metrics`; `guard` keeps both."""
+        """`routes` are served beside `/metrics`; `guard` checks access to both."""
         self._checks, self._metrics, self._guard = checks, metrics, guard
         self._probes = [Route(paths.liveness, self._live), Route(paths.readiness, self._ready)]
         self._pages = [Route("/metrics", self._render), *routes]
@@ -115,14 +115,14 @@ class HealthServer:
 
     @property
     def addresses(self) -> dict[str, Address]:
-        """Where each endpoint listens, by its setting's name; the port is the real one where 0 was asked."""
+        """Return the address of each endpoint by its setting's name, with the real port where 0 was configured."""
         return dict(self._addresses)
 
     async def start(self, *, probes: Endpoint, metrics: Endpoint) -> None:
         """Listen.
 
         Raises:
-            ConfigError: an address cannot be used; what was opened before is closed again.
+            ConfigError: an address cannot be used; sockets that were opened before are closed.
         """
         try:
             where, also = _parsed(probes), _parsed(metrics)
@@ -143,7 +143,7 @@ class HealthServer:
             raise
 
     async def stop(self) -> None:
-        """Stop listening and drop what was open."""
+        """Stop listening and close open connections."""
         all_open, self._open, self._addresses = self._open, [], {}
         for connections in all_open:
             await connections.stop(_STOP_SECONDS)

@@ -23,11 +23,11 @@ from kqueue.printable import printable
 LogFormat = Literal["json", "console"]
 
 LINE_BYTES_MAX = 8192
-"""Longest line.  One placement error with every leaf of a big cluster would otherwise be hundreds of kilobytes."""
+"""Limit of a line in bytes.  A placement error with every leaf of a big cluster has hundreds of kilobytes."""
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _NOISY = ("aiohttp.access", "aiohttp.server", "asyncio", "kubernetes_asyncio")
-"""Libraries whose debug and info lines say nothing that ours do not."""
+"""Libraries whose debug and info lines only repeat what our lines report."""
 
 _FIRST_KEYS = ("time", "level", "logger", "event")
 _KEYS_MAX = 64
@@ -37,7 +37,7 @@ Fields = MutableMapping[str, Any]
 
 @dataclass(slots=True)
 class _Sink:
-    """Where all lines go.  One per process: a logger that was made early follows later changes."""
+    """The output of all lines.  One per process, so that loggers made early follow later changes."""
 
     level: int
     render: Callable[[dict[str, Any]], bytes]
@@ -46,11 +46,11 @@ class _Sink:
     lost: int = 0
 
     def now(self) -> str:
-        """As it stands at the beginning of a line."""
+        """The level as text, at the beginning of a line."""
         return utc_text(self.clock.now(), digits=3)
 
     def write(self, fields: dict[str, Any]) -> None:
-        """Write one line.  A full disk or a closed pipe must not stop the controller: such lines are counted."""
+        """Write one line.  A full disk or a closed pipe must not stop the controller: failed lines are counted."""
         line = self.render(fields)
         try:
             stream = self.stream or sys.stderr.buffer
@@ -61,34 +61,34 @@ class _Sink:
 
 
 class Logger(structlog.BoundLoggerBase):
-    """What `structlog.get_logger` returns.  Lines below the level cost one comparison."""
+    """The logger that `structlog.get_logger` returns.  Lines below the level cost one comparison."""
 
     def debug(self, event: str, /, **fields: Any) -> None:
-        """For whoever hunts a bug."""
+        """Log a detail that helps to find a bug."""
         if _sink.level <= logging.DEBUG:
             self._line("debug", event, fields)
 
     def info(self, event: str, /, **fields: Any) -> None:
-        """Something happened that an operator may want to know later."""
+        """Log a fact that an operator may want to know later."""
         if _sink.level <= logging.INFO:
             self._line("info", event, fields)
 
     def warning(self, event: str, /, **fields: Any) -> None:
-        """Something is off and may heal by itself."""
+        """Log a fault that may end by itself."""
         if _sink.level <= logging.WARNING:
             self._line("warning", event, fields)
 
     def error(self, event: str, /, **fields: Any) -> None:
-        """Somebody should look."""
+        """Log a fault that an operator should look into."""
         if _sink.level <= logging.ERROR:
             self._line("error", event, fields)
 
     def exception(self, event: str, /, **fields: Any) -> None:
-        """`error` with the traceback of the exception that is being handled."""
+        """Log as `error`, with the traceback of the exception that is being handled."""
         self.error(event, **{"exc_info": True} | fields)
 
     def _line(self, level: str, event: str, fields: dict[str, Any]) -> None:
-        """Through structlog's pipeline; past it, at a third of the cost, while that does nothing but write the line."""
+        """Write a line through structlog's pipeline, or directly (a third of the cost) if it would only write."""
         if self._context or self._processors is not _PIPELINE or _PIPELINE[-1] is not _finish:
             self._proxy_to_logger(level, event, **fields)
         else:
@@ -105,7 +105,7 @@ def configure_logs(
 ) -> None:
     """Send all logs, ours and the standard library's, as bounded lines to `stream` (None: stderr).
 
-    May be called again; what was configured before is replaced.
+    May be called again: replaces the former configuration.
 
     Raises:
         ConfigError: unknown format or level.
@@ -144,7 +144,7 @@ def set_level(level: str) -> None:
 
 
 def current_level() -> str:
-    """The level in force."""
+    """Return the current level."""
     return next(name for name, number in _LEVELS.items() if number == _sink.level)
 
 
@@ -152,12 +152,12 @@ def current_level() -> str:
 
 
 def _name_of(*names: str) -> str:
-    """structlog's "logger" below the bound one: for us its name only."""
+    """structlog's logger below the bound one; it has only a name."""
     return names[0] if names else ""
 
 
 def _finish(logger: object, level: str, fields: Fields) -> NoReturn:
-    """The pipeline's end: the line is written here, so nothing is left for structlog to pass on."""
+    """The last step of the pipeline: write the line and pass nothing on to structlog."""
     _write(logger, level, fields.pop("event", ""), fields, {})
     raise structlog.DropEvent
 
@@ -167,7 +167,7 @@ _PIPELINE: list[Any] = [structlog.contextvars.merge_contextvars, _finish]
 
 def _write(logger: object, level: str, event: str, context: Fields, fields: Fields) -> None:
     line = {"time": _sink.now(), "level": level, "logger": str(logger), "event": "", **context, **fields}
-    line["level"], line["event"] = level, event  # what they are, whatever else was called so
+    line["level"], line["event"] = level, event  # these keys keep their meaning, whatever fields have the same names
     exception = line.pop("exc_info", None)
     if exception:
         line["exception"] = _traceback(exception)
@@ -175,7 +175,7 @@ def _write(logger: object, level: str, event: str, context: Fields, fields: Fiel
 
 
 class _FromStandardLibrary(logging.Handler):
-    """Gives records of `logging` the same shape."""
+    """Writes records of the standard library's `logging` in the same format."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record; a record that cannot be formatted is shown as it is."""
@@ -201,7 +201,7 @@ def _traceback(exc_info: Any) -> str:
 
 
 class _JsonLine:
-    """One JSON object that is never longer than `bytes_max`."""
+    """Return one JSON object of at most `bytes_max` bytes."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = max(bytes_max, 512)  # room for the first keys
@@ -219,9 +219,9 @@ class _JsonLine:
 
 
 class _ConsoleLine:
-    """For eyes: aligned, in colour on a terminal, cut at `bytes_max`.
+    """Return a line for people: aligned, in colour on a terminal, truncated at `bytes_max`.
 
-    What values hold is escaped, and tracebacks are indented: nothing in them is obeyed or looks like another line.
+    Values are escaped and tracebacks are indented, so no value controls the terminal or looks like another line.
     """
 
     def __init__(self, bytes_max: int, stream: BinaryIO | None) -> None:
@@ -272,7 +272,7 @@ _ENCODER = msgspec.json.Encoder(enc_hook=_as_text)
 
 
 def _shortened(fields: dict[str, Any], characters: int) -> dict[str, Any]:
-    """Each value within `characters`, with the count of what was cut; tracebacks keep their end."""
+    """Truncate each value to `characters`, with the count of removed characters; tracebacks keep their end."""
     short: dict[str, Any] = {}
     for key, value in list(fields.items())[:_KEYS_MAX]:
         if isinstance(value, bool | int | float | None):

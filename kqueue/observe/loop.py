@@ -1,4 +1,4 @@
-"""How late the event loop is: nothing may hold it longer than 50 ms."""
+"""Measures how late the event loop runs timers: no call may block it for more than 50 ms."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ _log = structlog.get_logger(__name__)
 
 
 _LONG = 1.0
-"""Seconds from which on a lag is remembered."""
+"""Lags of at least so many seconds are remembered."""
 
 
 class LoopProbe:
-    """Sleeps, and measures how much longer it slept than it asked for."""
+    """Measures the lag of the event loop: how much longer a sleep takes than requested."""
 
     def __init__(self, *, clock: Clock, metrics: Metrics, interval: float, limit: float) -> None:
         """Measure every `interval` seconds; lags above `limit` seconds are logged, at most one line a minute."""
         self._clock, self._metrics = clock, metrics
         self._interval, self._limit = interval, limit
         self.worst = 0.0
-        """Longest lag so far, in seconds."""
+        """Longest lag since the start, in seconds."""
         self._long: deque[tuple[float, float]] = deque(maxlen=100)
-        """When long ones ended, and how long they were."""
+        """End and length of each remembered lag."""
 
     def worst_within(self, seconds: float) -> tuple[float, float] | None:
-        """The longest lag of those that ended in the last `seconds`, and how long ago it ended.
+        """Return the longest lag that ended in the last `seconds`, and how long ago it ended.
 
-        None: there was none of a second or more.
+        None: there was no lag of a second or more.
         """
         now = self._clock.monotonic()
         recent = [(lag, now - ended) for ended, lag in self._long if now - ended <= seconds]

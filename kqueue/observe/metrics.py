@@ -33,8 +33,8 @@ from kqueue.observe.family import Family, Gauge
 from kqueue.observe.queue_metrics import ClusterQueueMetrics, CohortMetrics, LocalQueueMetrics
 
 _SWITCH_SECONDS = 0.0005
-"""For how long a thread that renders keeps the interpreter once the event loop asks for it; else it is 5 ms.
-With 1,000 queues this takes a third off what 99 of 100 timers are late meanwhile."""
+"""Switch interval of the interpreter while a thread renders; the default is 5 ms.
+With 1,000 queues this lowers the 99th percentile of late timers during rendering by a third."""
 
 Role = Literal["leader", "follower", "standalone"]
 
@@ -44,15 +44,15 @@ Kind = Literal["ClusterQueue", "LocalQueue", "Cohort", "Workload"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricGroups:
-    """Which groups of families are shown.
+    """Groups of families on pages.
 
     Args:
-        local_queues: those of LocalQueues.
+        local_queues: families of LocalQueues.
         cluster_queue_resources: quota per ClusterQueue.
         cohorts: places of queues and cohorts in their tree.
         creation_latency: latency of creation.
         unadmitted: Workloads by the reason for which they are not admitted.
-        hashes: forms of Workloads.
+        hashes: shapes of Workloads.
     """
 
     local_queues: bool = True
@@ -67,9 +67,9 @@ DEFAULT_GROUPS = MetricGroups()
 
 
 class Metrics:
-    """What this process counts.
+    """All metrics of this process.
 
-    Queues report through `cluster_queue(name)` and `local_queue(...)`; when one is deleted, its `forget_...` removes
+    Queues report through `cluster_queue(name)` and `local_queue(...)`; when a queue is deleted, `forget_...` removes
     all its series, so the number of series follows the number of objects.
     """
 
@@ -82,7 +82,7 @@ class Metrics:
         custom_labels: Mapping[Kind, Sequence[CustomLabel]] | None = None,
         cache_seconds: float = 5.0,
     ) -> None:
-        """`cache_seconds` is a page's life."""
+        """`cache_seconds`: a page is served so long before it is rendered anew."""
         self._clock = clock or SystemClock()
         self._cache_seconds = cache_seconds
         self._role: Role = role
@@ -134,25 +134,25 @@ class Metrics:
         self._cluster_queues: dict[str, ClusterQueueMetrics] = {}
         self._local_queues: dict[tuple[str, str], LocalQueueMetrics] = {}
         self._left_out: set[tuple[str, str]] = set()
-        """LocalQueues that are not to be shown."""
+        """LocalQueues without series."""
         self._nobody = LocalQueueMetrics("", "", self._local_families)
         self._nobody.close()
         self._cohorts: dict[str, CohortMetrics] = {}
         self.cohorts_above: Callable[[str], Sequence[str]] = lambda _queue: ()
-        """Asked for the cohorts above a ClusterQueue when it is first reported; later it says so itself (`place`)."""
+        """Returns the cohorts above a ClusterQueue at its first report; later reports set them (`place`)."""
         self._skips: dict[str, int] = {}
-        """What each ClusterQueue's preemptors missed last."""
+        """Last reported skips of preemptors by ClusterQueue."""
         self._sources: dict[tuple[Gauge, tuple[str, ...]], Callable[[], float | None]] = {}
         self._foreign: dict[str, set[str]] = {}
         """Resources with a series of foreign requests, by flavor."""
         self._quarantined: set[str] = set()
-        """ClusterQueues that had Workloads in quarantine last."""
+        """ClusterQueues with Workloads in quarantine at the last report."""
         self._without_queue: set[str] = set()
-        """Namespaces that have a series of Workloads without a LocalQueue."""
+        """Namespaces with a series of Workloads without a LocalQueue."""
         self._not_running: set[str] = set()
-        """ClusterQueues that have a series of released pods that do not run."""
+        """ClusterQueues with a series of released pods that do not run."""
         self._rooms: dict[tuple[str, Gauge], set[tuple[str, str]]] = {}
-        """Series of a flavor's room."""
+        """Series of the free room by flavor and family."""
 
     def _group(self, subject: Subject | None) -> _Registry:
         registry = _Registry()
@@ -160,37 +160,37 @@ class Metrics:
         return registry
 
     def described(self) -> list[tuple[str, str, tuple[str, ...]]]:
-        """(name, type, labels) of each family, as it is on pages but for `replica_role` and custom labels."""
+        """Return (name, type, labels) of each family as on pages, without `replica_role` and custom labels."""
         return [found for registry, _ in self._groups for found in registry.described()]
 
     # --- objects
 
     def describe(self, kind: Kind, key: tuple[str, ...], labels: Mapping[str, str], notes: Mapping[str, str]) -> None:
-        """An object came or changed; custom labels are taken from its labels and annotations.
+        """Take the custom labels of an object from its labels and annotations, when it was created or has changed.
 
-        `key` is its name, of a LocalQueue (namespace, name).
+        `key` is the object's name; of a LocalQueue (namespace, name).
         """
         self._custom[kind].describe(key, labels, notes)
 
     def undescribe(self, kind: Kind, key: tuple[str, ...]) -> None:
-        """An object is gone."""
+        """Forget the custom labels of a deleted object."""
         self._custom[kind].forget(key)
 
     def custom_values(self, cluster_queue: str) -> tuple[str, ...]:
-        """Values of the custom labels of a ClusterQueue."""
+        """Return the values of the custom labels of a ClusterQueue."""
         return self._custom["ClusterQueue"].values((cluster_queue,))
 
     @property
     def tells_workloads_apart(self) -> bool:
-        """Whether there are custom labels whose values stand on Workloads."""
+        """Whether custom labels with values from Workloads are configured."""
         return bool(self._of_workloads)
 
     def values_of(self, labels: Mapping[str, str], notes: Mapping[str, str]) -> tuple[str, ...]:
-        """Values of the custom labels of a Workload with these labels and annotations."""
+        """Return the values of the custom labels of a Workload with these labels and annotations."""
         return tuple([label.value(labels, notes) for label in self._of_workloads])
 
     def show_local_queue(self, *, namespace: str, name: str, shown: bool) -> None:
-        """Whether a LocalQueue is reported at all; all are that nobody spoke of."""
+        """Show or hide the series of a LocalQueue; LocalQueues are shown by default."""
         if shown:
             self._left_out.discard((namespace, name))
         else:
@@ -200,7 +200,7 @@ class Metrics:
     # --- queues
 
     def cluster_queue(self, name: str) -> ClusterQueueMetrics:
-        """What ClusterQueue `name` reports."""
+        """Return the metrics of ClusterQueue `name`."""
         found = self._cluster_queues.get(name)
         if found is None:
             found = ClusterQueueMetrics(
@@ -224,7 +224,7 @@ class Metrics:
             _remove(self._preemptor_families, {"preempting_cluster_queue": name})
 
     def local_queue(self, *, namespace: str, name: str) -> LocalQueueMetrics:
-        """What a LocalQueue reports."""
+        """Return the metrics of a LocalQueue."""
         found = self._local_queues.get((namespace, name))
         if found is None:
             if (namespace, name) in self._left_out:
@@ -243,14 +243,14 @@ class Metrics:
             _remove(self._local_families, {"name": name, "namespace": namespace})
 
     def cohort(self, name: str) -> CohortMetrics:
-        """What a cohort reports."""
+        """Return the metrics of a cohort."""
         found = self._cohorts.get(name)
         if found is None:
             found = self._cohorts[name] = CohortMetrics(name, self._cohort_families, self._active_families)
         return found
 
     def forget_cohort(self, name: str) -> None:
-        """Remove every series of a cohort that is gone."""
+        """Remove every series of a deleted cohort."""
         if (cohort := self._cohorts.pop(name, None)) is not None:
             cohort.close()
         for group in (self._cohort_families, self._active_families):
@@ -259,25 +259,25 @@ class Metrics:
     # --- admission
 
     def attempt(self, *, success: bool, seconds: float) -> None:
-        """A cycle ended; `success` when it admitted at least one Workload."""
+        """Count a cycle; `success`: the cycle admitted at least one Workload."""
         result = "success" if success else "inadmissible"
         self._cycle.attempts.labels(result).inc()
         self._cycle.attempt_seconds.labels(result).observe(max(0.0, seconds))
 
     def phases(self, seconds: Mapping[str, float]) -> None:
-        """What a cycle spent in each of its phases."""
+        """Observe the seconds that a cycle spent in each phase."""
         for phase, took in seconds.items():
             self._cycle.phase_seconds.labels(phase).observe(max(0.0, took))
 
     def preemption_skips(self, preemptors: Mapping[str, int]) -> None:
-        """By ClusterQueue, so many of its Workloads found whom to preempt in the last cycle, and others took that."""
-        for name, number in preemptors.items():  # said after every cycle, of all queues in it, and hardly ever news
+        """Set, by ClusterQueue, how many preemptors of the last cycle lost their targets to other preemptors."""
+        for name, number in preemptors.items():  # reported after every cycle for all its queues; rarely changes
             if self._skips.get(name) != number:
                 self._skips[name] = number
                 self.cluster_queue(name).preemption_skips(number)
 
     def quarantined(self, by_queue: Mapping[str, int]) -> None:
-        """How many Workloads are in quarantine, by ClusterQueue; empty for those that are in none."""
+        """Set the Workloads in quarantine by ClusterQueue; the key is empty for Workloads without a ClusterQueue."""
         for name in self._quarantined - by_queue.keys():
             if name in self._cluster_queues:
                 self.cluster_queue(name).quarantined(0)
@@ -294,22 +294,22 @@ class Metrics:
         _show_only(self._process.not_running, by_queue, shown=self._not_running)
 
     def workload_created(self, *, job_kind: str, seconds: float) -> None:
-        """A Workload was created, `seconds` after its job."""
+        """Observe that a Workload was created `seconds` after its job."""
         if not self._creation_latency:
             return
         self._cycle.creation_latency.labels(job_kind).observe(max(0.0, seconds))
 
     def drift(self, cause: str, entries: int = 1) -> None:
-        """An audit found `entries` of the cache wrong and healed them."""
+        """Count `entries` of the cache that an audit has corrected."""
         self._process.drift.labels(cause).inc(entries)
 
     def ignored_nodes(self, flavor: str, counts: Mapping[str, int]) -> None:
-        """How many nodes with a flavor's labels are no part of its topology, by reason."""
+        """Set the nodes with a flavor's labels that are not part of its topology, by reason."""
         for reason, nodes in counts.items():
             self._process.ignored_nodes.labels(flavor, reason).set(nodes)
 
     def foreign(self, flavor: str, *, pods: int, requests: Mapping[str, float]) -> None:
-        """What pods that we do not place take on a flavor's nodes; resources that are not named have no series."""
+        """Set the requests of pods on a flavor's nodes that kqueue does not place; other resources have no series."""
         self._process.foreign_pods.labels(flavor).set(pods)
         for resource in self._foreign.get(flavor, set()) - requests.keys():
             self._process.foreign_requests.remove(flavor, resource)
@@ -320,8 +320,9 @@ class Metrics:
     def room(
         self, flavor: str, *, slots: Mapping[tuple[str, int], int], broken: Mapping[tuple[str, str], float]
     ) -> None:
-        """How many gangs of so many empty nodes fit, by (level, nodes), and how much of what is free is in domains that
-        are partly used, by (level, resource); what is not named has no series.
+        """Set the gangs of empty nodes that fit, by (level, nodes), and the free share in partly used domains.
+
+        The shares are by (level, resource); other keys have no series.
         """
         process = self._process
         sizes = {(level, str(nodes)): float(number) for (level, nodes), number in slots.items()}
@@ -350,109 +351,112 @@ class Metrics:
     # --- the process
 
     def api_request(self, *, verb: str, resource: str, subresource: str, lane: str, code: int, seconds: float) -> None:
-        """A request to the API server was answered, or not (code 0)."""
+        """Count a request to the API server; code 0: no answer came."""
         self._process.api_requests.labels(verb, resource, subresource, lane, str(code)).inc()
-        if verb != "watch":  # a watch lasts as long as it likes
+        if verb != "watch":  # the length of a watch says nothing
             self._process.api_seconds.labels(verb, lane).observe(max(0.0, seconds))
 
     def reconcile(self, *, controller: str, result: str, seconds: float) -> None:
-        """A reconcile ended."""
+        """Count a reconcile."""
         self._process.reconciles.labels(controller, result).inc()
         self._process.reconcile_seconds.labels(controller).observe(max(0.0, seconds))
 
     def webhook(self, *, path: str, operation: str, result: str, seconds: float) -> None:
-        """An admission review was answered.  `path` must be one of the known routes, not what a client sent."""
+        """Count an admission review.  `path` must be a known route, not a value from the client."""
         self._process.webhooks.labels(path, operation, result).inc()
         self._process.webhook_seconds.labels(path).observe(max(0.0, seconds))
 
     def webhook_certificate(self, not_after: datetime) -> None:
-        """The webhooks serve a certificate that expires then."""
+        """Set when the certificate of the webhooks expires."""
         self._process.certificates.labels("webhook").set(not_after.timestamp())
 
     def certificate(self, server: str, not_after: Callable[[], float | None]) -> None:
-        """Ask `not_after` for the Unix time at which a server's certificate expires, whenever a page is rendered; None:
-        there is none yet.
+        """Call `not_after` at each page for the Unix time at which a server's certificate expires.
+
+        None: there is no certificate yet.
         """
         self._sources[self._process.certificates, (server,)] = not_after
 
     def visibility(self, status: int, seconds: float) -> None:
-        """A question of the visibility API was answered."""
+        """Count a request to the visibility API."""
         self._process.questions.labels(str(status)).inc()
         self._process.question_seconds.observe(max(0.0, seconds))
 
     def loop_lag(self, seconds: float) -> None:
-        """The event loop woke a timer `seconds` late."""
+        """Observe a timer that the event loop ran `seconds` late."""
         self._process.loop_lag.observe(max(0.0, seconds))
 
     def recreation_stopped(self) -> None:
-        """A Workload was switched off because it was deleted and made anew too often."""
+        """Count a Workload that was switched off because it was deleted and created anew too often."""
         self._process.recreations_stopped.inc()
 
     def event_lost(self, cause: str) -> None:
-        """An event was not written: `queue-full`, `too-many-notes`, `refused` or `shutdown`."""
+        """Count an event that was not written: `queue-full`, `too-many-notes`, `refused` or `shutdown`."""
         self._process.events_lost.labels(cause).inc()
 
     def event_joined(self) -> None:
-        """An event was not written for itself: another one of the same moment says what it said."""
+        """Count an event that was joined: another event of the same moment reports its content."""
         self._process.events_joined.inc()
 
     def events_waiting(self, rank: str, *, depth: Callable[[], int], oldest_age: Callable[[], float]) -> None:
-        """Ask for the number of events of a rank that wait to be written, and for the seconds since the oldest was
-        recorded (0: none waits), whenever a page is rendered.
+        """Call for the number of waiting events of a rank, and for the age of the oldest, at each page.
+
+        The age is the seconds since the event was recorded; 0: no event waits.
         """
         self._sources[self._process.events_waiting, (rank,)] = depth
         self._sources[self._process.events_oldest, (rank,)] = oldest_age
 
     def rank_fallback(self, reason: str) -> None:
-        """A workload's pods were released although their ranks could not be used, for `reason`."""
+        """Count a workload whose pods were released without the order of their ranks, for `reason`."""
         self._process.rank_fallbacks.labels(reason).inc()
 
     def leaked_gates(self, pods: Mapping[str, int]) -> None:
-        """So many pods are held by our gate for ever, by reason; a reason that is not named keeps its number."""
+        """Set the pods that our gate holds for ever, by reason; other reasons keep their number."""
         for reason, number in pods.items():
             self._process.leaked_gates.labels(reason).set(number)
 
     def unmanaged_labelled(self, kind: str, objects: int) -> None:
-        """So many objects of a kind that is switched off name a queue."""
+        """Set the objects that name a queue although their kind is switched off."""
         self._process.unmanaged_labelled.labels(kind).set(objects)
 
     def leading(self, lease: str, *, leads: bool) -> None:
-        """Whether this replica holds `lease`; sets the role of all series too."""
+        """Set whether this replica holds `lease`, and with it the role of all series."""
         self._process.leading.labels(lease).set(float(leads))
         self.set_role("leader" if leads else "follower")
 
     def set_role(self, role: Role) -> None:
-        """Report everything under `role` from the next page on; values are kept, series of the old role are gone."""
+        """Report all series under `role` from the next page on, with their values; series of the old role end."""
         self._role = role
         self._rendered = None
 
     def watch_age(self, kind: str, age: Callable[[], float | None]) -> None:
-        """Ask `age` for the seconds since a watch's last sign of life, whenever a page is rendered; None: it has none
-        to expect, and so no series.
+        """Call `age` at each page for the seconds since a watch's last sign of life.
+
+        None: no sign of life is expected, and the watch has no series.
         """
         self._sources[self._process.watch_age, (kind,)] = age
 
     def work_queue(self, name: str, depth: Callable[[], int]) -> None:
-        """Ask `depth` for the keys that wait, whenever a page is rendered."""
+        """Call `depth` at each page for the number of waiting keys."""
         self._sources[self._process.queue_depth, (name,)] = depth
 
     def work_rank(
         self, controller: str, rank: str, *, depth: Callable[[], int], oldest_age: Callable[[], float]
     ) -> None:
-        """Ask, for each page, how many keys of one rank wait, and for how many seconds the oldest has."""
+        """Call at each page for the number of waiting keys of a rank, and for the age of the oldest in seconds."""
         self._sources[self._process.rank_depth, (controller, rank)] = depth
         self._sources[self._process.rank_age, (controller, rank)] = oldest_age
 
     def request_lane(
         self, lane: str, *, in_flight: Callable[[], int], waiting: Callable[[], int], oldest_age: Callable[[], float]
     ) -> None:
-        """Ask, for each page, for the requests of one lane, and for how many seconds the oldest has waited."""
+        """Call at each page for the requests of a lane, and for the seconds that the oldest has waited."""
         self._sources[self._process.lane_in_flight, (lane,)] = in_flight
         self._sources[self._process.lane_waiting, (lane,)] = waiting
         self._sources[self._process.lane_age, (lane,)] = oldest_age
 
     def stray_pods(self, number: Callable[[], int]) -> None:
-        """Ask `number` for the pods that name a Workload and are not its job's, whenever a page is rendered."""
+        """Call `number` at each page for the pods that name a Workload and do not belong to its job."""
         self._sources[self._process.stray_pods, ("uncontrolled",)] = number
 
     @contextmanager
@@ -464,7 +468,7 @@ class Metrics:
         def measure(phase: str, info: dict[str, int]) -> None:
             nonlocal began
             if phase == "start":
-                began = time.perf_counter()  # too short and too frequent for the clock that is handed around
+                began = time.perf_counter()  # too short and too frequent for the injected clock
             else:
                 children[info["generation"]].observe(time.perf_counter() - began)
 
@@ -477,8 +481,8 @@ class Metrics:
     # --- pages
 
     async def render(self) -> bytes:
-        """The page in Prometheus' text format (`CONTENT_TYPE`), at most `cache_seconds` old, made in a thread."""
-        async with self._rendering:  # one at a time: the others take the cached page
+        """Return the page in Prometheus' text format (`CONTENT_TYPE`), up to `cache_seconds` old, made in a thread."""
+        async with self._rendering:  # one rendering at a time: other requests take the cached page
             now = self._clock.monotonic()
             if self._rendered is None or now - self._rendered[0] > self._cache_seconds:
                 self._sample()
@@ -499,9 +503,9 @@ class Metrics:
 
 
 class _Registry(CollectorRegistry):
-    """Lets a gauge and a counter differ in `_total` only, as Kueue's `kueue_finished_workloads` and its total do.
+    """Accepts a gauge and a counter whose names differ in `_total` only, such as Kueue's `kueue_finished_workloads`.
 
-    The library's own registry takes the two for one name, although no sample of theirs is the same.
+    The library's own registry refuses the two names, although their samples differ.
     """
 
     def __init__(self) -> None:
@@ -513,19 +517,19 @@ class _Registry(CollectorRegistry):
         self.collectors.append(collector)
 
     def collect(self) -> Iterable[Metric]:
-        """Every family, in the order of registration."""
+        """Yield every family, in the order of registration."""
         for collector in self.collectors:
             yield from collector.collect()
 
     def described(self) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-        """(name, type, labels) of each family; what the library collects of the process by itself has none."""
+        """Return (name, type, labels) of each family, without the families that the library makes of the process."""
         for collector in self.collectors:
             if isinstance(collector, Family):
                 yield collector.name, collector.kind, collector.label_names
 
 
 def _politely(groups: Iterable[Group], role: Role) -> bytes:
-    """The page, for a thread: the event loop gets the interpreter within a millisecond, not within five."""
+    """Render the page in a thread; the event loop gets the interpreter within a millisecond, not within five."""
     pieces: list[bytes] = []
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -545,7 +549,7 @@ def _remove(group: object, labels: dict[str, str]) -> None:
 
 
 def _show_only(family: Gauge, values: Mapping[str, int], *, shown: set[str]) -> None:
-    """Set the series of these values and remove all others; `shown` is kept: the label values that have a series."""
+    """Set the series of these values and remove all others; `shown` has the label values with a series."""
     for gone in shown - values.keys():
         family.remove(gone)
     for value, number in values.items():

@@ -1,6 +1,6 @@
-"""Metrics of one ClusterQueue and of one LocalQueue.  Label children are bound once and kept here.
+"""Metrics of one ClusterQueue, of one LocalQueue and of one cohort.  Label children are bound once and kept here.
 
-An object of these stays valid after its queue is forgotten: what is reported then is counted for nobody.
+These objects stay valid after their queue is forgotten: later reports have no effect on pages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _M = TypeVar("_M", bound=Family)
 
 
 Values = tuple[str, ...]
-"""Of the custom labels of a Workload, in their order."""
+"""Values of the custom labels of a Workload, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class ResourceFigures:
 
 
 class UsedDomains(Protocol):
-    """Domains of one level that hold pods, and the fewest that could have."""
+    """Domains of one level with pods of a placement, and the fewest possible."""
 
     @property
     def level(self) -> str:
@@ -50,27 +50,27 @@ class UsedDomains(Protocol):
 
     @property
     def used(self) -> int:
-        """Domains that hold pods."""
+        """Domains with pods."""
         ...
 
     @property
     def lower_bound(self) -> int:
-        """Fewest that could have."""
+        """Fewest possible domains."""
         ...
 
 
 class _Bound:
-    """The children of some families for one object."""
+    """The label children of one object in several families."""
 
     def __init__(self, *labels: str) -> None:
         self._labels = labels
         self._children: dict[tuple[Family, tuple[str, ...]], Any] = {}
         self._replaced: dict[Gauge, dict[tuple[str, ...], float]] = {}
-        """What `_replace` has set."""
+        """Label values of the series that `_replace` has set."""
         self._closed = False
 
     def close(self) -> None:
-        """From now on count for nobody: the object is gone, and late reports must not bring its series back."""
+        """Ignore later reports: the object is deleted, and late reports must not create its series again."""
         self._closed = True
         self._children.clear()
         self._replaced.clear()
@@ -92,12 +92,12 @@ class _Bound:
             (self._children.get((family, rest)) or self._of(family, *rest)).inc(by)
 
     def _observe(self, family: Histogram, seconds: float, *rest: str) -> None:
-        """Negative times come from clocks that disagree and count as 0."""
+        """Observe a time; a negative one, from clocks that disagree, counts as 0."""
         if not self._closed:
             (self._children.get((family, rest)) or self._of(family, *rest)).observe(max(0.0, seconds))
 
     def _replace(self, family: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
-        """Set the series of `values` and remove this object's others."""
+        """Set the series of `values` and remove other series of this object."""
         if self._closed:
             return
         before = self._replaced.get(family)
@@ -113,44 +113,45 @@ class _Bound:
 
 
 class _QueueMetrics(_Bound):
-    """What both kinds of queues report."""
+    """Metrics that ClusterQueues and LocalQueues share."""
 
     def __init__(self, families: ClusterQueueFamilies | LocalQueueFamilies, *labels: str) -> None:
         super().__init__(*labels)
         self._q = families
         self._waits: dict[tuple[str, bool, Values], Waits] = {}
-        """Reservations by priority class, whether they admit, and values of Workloads' custom labels: what four
-        families show is taken in once.
+        """Reservations by priority class, whether they admit, and values of Workloads' custom labels.
+
+        Each reservation is observed once and shown by four families.
         """
 
     def close(self) -> None:
-        """From now on count for nobody."""
+        """Ignore later reports: the queue is deleted."""
         super().close()
         self._waits.clear()
 
     def pending(self, *, active: int, inadmissible: int) -> None:
-        """Workloads in the heap and set aside."""
+        """Set how many Workloads wait in the heap, and how many are parked."""
         self._set(self._q.pending, active, "active")
         self._set(self._q.pending, inadmissible, "inadmissible")
 
     def holding(self, *, reserving: int, admitted: int) -> None:
-        """Workloads that hold quota, and those of them that are admitted."""
+        """Set how many Workloads have quota reserved, and how many of them are admitted."""
         self._set(self._q.reserving, reserving)
         self._set(self._q.admitted_active, admitted)
 
     def holding_of(self, *, reserving: int, admitted: Mapping[Values, int]) -> None:
-        """The same where Workloads have custom labels: those that are admitted by their values."""
+        """Set the Workloads with reservations, and admitted ones by the values of Workloads' custom labels."""
         self._set(self._q.reserving, reserving)
         self._replace(self._q.admitted_active, admitted)
 
     def finished_kept(self, workloads: int) -> None:
-        """Finished Workloads that still exist."""
+        """Set how many finished Workloads exist."""
         self._set(self._q.finished_now, workloads)
 
     def quota_reserved(self, *, priority_class: str, waited: float, admitted: bool, values: Values = ()) -> None:
-        """A reservation was made, `waited` seconds after queueing, and with it the Workload was admitted or not.
+        """Observe a reservation, `waited` seconds after queueing; `admitted`: the Workload was admitted with it.
 
-        `values` are those of the Workload's custom labels.
+        `values` are the values of the Workload's custom labels.
         """
         if self._closed:
             return
@@ -161,9 +162,9 @@ class _QueueMetrics(_Bound):
         waits.take(max(0.0, waited))
 
     def expect(self, *, priority_class: str, values: Values = ()) -> None:
-        """Make the series of an admission beforehand: that takes ten times as long as to count one.
+        """Create the series of an admission beforehand, because creation takes ten times as long as counting.
 
-        `values` are those of the Workload's custom labels.
+        `values` are the values of the Workload's custom labels.
         """
         if not self._closed and (priority_class, True, values) not in self._waits:
             self._waits[priority_class, True, values] = self._shown_waits(priority_class, values, admitted=True)
@@ -178,14 +179,14 @@ class _QueueMetrics(_Bound):
         return waits
 
     def _told_apart(self, values: Values) -> Values:
-        """Values by which admissions are counted."""
+        """Return the label values by which admissions are counted."""
         del values
         return ()
 
     def admitted(self, *, priority_class: str, waited: float, since_reserved: float, values: Values = ()) -> None:
-        """A Workload that had a reservation was admitted, `waited` seconds after queueing.
+        """Observe the admission of a Workload with a reservation, `waited` seconds after queueing.
 
-        `values` are those of its custom labels.
+        `values` are the values of its custom labels.
         """
         rest = self._told_apart(values)
         self._count(self._q.admitted, priority_class, *rest)
@@ -193,19 +194,19 @@ class _QueueMetrics(_Bound):
         self._observe(self._q.checks_wait, since_reserved, priority_class)
 
     def ready(self, *, priority_class: str, waited: float, since_admitted: float) -> None:
-        """A Workload's pods are ready, `waited` seconds after queueing."""
+        """Observe that a Workload's pods are ready, `waited` seconds after queueing."""
         self._observe(self._q.ready_wait, waited, priority_class)
         self._observe(self._q.admitted_until_ready, since_admitted, priority_class)
 
     def finished(self, *, priority_class: str, ran: float | None) -> None:
-        """A Workload finished; `ran` seconds in all, None when it was not admitted at the end."""
+        """Count a finished Workload; `ran`: seconds in all, None when it was not admitted at the end."""
         self._count(self._q.finished, priority_class)
         if ran is not None:
             self._observe(self._q.execution, ran, priority_class)
 
 
 class ClusterQueueMetrics(_QueueMetrics):
-    """One ClusterQueue."""
+    """Metrics of one ClusterQueue."""
 
     def __init__(
         self,
@@ -217,22 +218,22 @@ class ClusterQueueMetrics(_QueueMetrics):
         *,
         above: Sequence[str] = (),
     ) -> None:
-        """`below` counts admissions for each of the cohorts `above` it."""
+        """`below` counts admissions for each cohort `above` the ClusterQueue."""
         super().__init__(families, name)
         self._f, self._r, self._p, self._below = families, resources, preemptor, below
         self._above = tuple(above)
         self._figures: Mapping[tuple[str, str], ResourceFigures] | None = None
         self._cohort = ""
         self._domains: dict[tuple[str, str], tuple[Counter, Counter]] = {}
-        """Domains used and fewest possible, by algorithm and level."""
+        """Counters of used domains and of fewest possible domains, by algorithm and level."""
 
     def close(self) -> None:
-        """From now on count for nobody."""
+        """Ignore later reports: the queue is deleted."""
         super().close()
         self._domains.clear()
 
     def pending_of(self, workloads: Mapping[Values, tuple[int, int]]) -> None:
-        """Workloads in the heap and set aside, by the values of their custom labels."""
+        """Set the Workloads in the heap and the parked ones, by the values of their custom labels."""
         self._replace(
             self._f.pending,
             {
@@ -249,39 +250,39 @@ class ClusterQueueMetrics(_QueueMetrics):
         return waits
 
     def admitted(self, *, priority_class: str, waited: float, since_reserved: float, values: Values = ()) -> None:
-        """A Workload that had a reservation was admitted, `waited` seconds after queueing."""
+        """Observe the admission of a Workload with a reservation, `waited` seconds after queueing."""
         super().admitted(priority_class=priority_class, waited=waited, since_reserved=since_reserved, values=values)
         for cohort in self._above if not self._closed else ():
             self._below.labels(cohort, priority_class).inc()
 
     def forms(self, *, active: int, inadmissible: int) -> None:
-        """Forms of the Workloads in the heap and of those set aside."""
+        """Set the number of shapes of Workloads in the heap, and of parked Workloads."""
         self._set(self._f.pending_hashes, active, "active")
         self._set(self._f.pending_hashes, inadmissible, "inadmissible")
 
     def pending_resources(self, amounts: Mapping[str, float]) -> None:
-        """What Workloads that wait request, by resource."""
+        """Set the requests of waiting Workloads by resource."""
         self._replace(self._r.pending, {(resource,): amount for resource, amount in amounts.items()})
 
     def status(self, current: str) -> None:
-        """`pending`, `active` or `terminating`."""
+        """Set the status: `pending`, `active` or `terminating`."""
         for status in ("pending", "active", "terminating"):
             self._set(self._f.status, float(status == current), status)
 
     def unadmitted(self, workloads: Mapping[tuple[str, str], int]) -> None:
-        """Workloads not admitted, by (reason of Admitted, reason of QuotaReserved)."""
+        """Set the Workloads not admitted, by (reason of Admitted, reason of QuotaReserved)."""
         self._replace(self._f.unadmitted, {tuple(why): count for why, count in workloads.items()})
 
     def place(self, above: Sequence[str]) -> None:
-        """Where it hangs in the tree: the cohorts above it, from its parent to the root."""
+        """Set the place in the tree: the cohorts above the ClusterQueue, from its parent to the root."""
         parent, root = (above[0], above[-1]) if above else ("", "")
         self._replace(self._f.info, {(parent, root): 1})
         if tuple(above) != self._above:
             self._above = tuple(above)
-            self._waits.clear()  # what was counted stays with the cohorts that were above it
+            self._waits.clear()  # former counts stay with the former cohorts
 
     def resources(self, cohort: str, figures: Mapping[tuple[str, str], ResourceFigures]) -> None:
-        """Quota and use by (flavor, resource); what is not in `figures` disappears."""
+        """Set quota and use by (flavor, resource); other series of the ClusterQueue are removed."""
         if (cohort, figures) == (self._cohort, self._figures):
             return
         self._cohort, self._figures = cohort, figures
@@ -293,14 +294,16 @@ class ClusterQueueMetrics(_QueueMetrics):
         self._replace(self._r.lending_limit, {key: _limit(row.lending_limit) for key, row in rows.items()})
 
     def weighted_share(self, cohort: str, share: float) -> None:
-        """Its fair share; infinity is shown as not a number."""
+        """Set the fair share; infinity is shown as NaN."""
         self._replace(self._r.weighted_share, {(cohort,): finite(share)})
 
     def evicted(
         self, *, reason: str, underlying_cause: str, priority_class: str, first: bool, since_ready: float | None = None
     ) -> None:
-        """A Workload was evicted; `first` when never before for that reason and cause, `since_ready` seconds after its
-        pods were ready (None: they were not).
+        """Count an eviction.
+
+        `first`: the Workload was never evicted before for this reason and cause.  `since_ready`: seconds since its pods
+        were ready; None: they were not ready.
         """
         self._count(self._f.evicted, reason, underlying_cause, priority_class)
         if since_ready is not None:
@@ -309,39 +312,39 @@ class ClusterQueueMetrics(_QueueMetrics):
             self._count(self._f.evicted_once, reason, underlying_cause, priority_class)
 
     def eviction_ended(self, *, reason: str, took: float) -> None:
-        """An evicted Workload gave its quota back after `took` seconds."""
+        """Observe that an evicted Workload released its quota after `took` seconds."""
         self._observe(self._f.eviction_latency, took, reason)
 
     def preempts(self, *, reason: str) -> None:
-        """A Workload was evicted to make room for one of this queue."""
+        """Count a Workload that was evicted for a Workload of this queue."""
         self._count(self._p.preempted, reason)
 
     def quarantined(self, number: int) -> None:
-        """So many of its Workloads are in quarantine."""
+        """Set how many Workloads of the queue are in quarantine."""
         self._set(self._f.quarantined, number)
 
     def quarantines(self) -> None:
-        """A Workload came into quarantine."""
+        """Count a Workload that came into quarantine."""
         self._count(self._f.quarantines)
 
     def preemption_loop(self) -> None:
-        """A Workload of this queue made another one leave again, without having been admitted in between."""
+        """Count that a Workload of this queue preempted again without an admission in between."""
         self._count(self._f.preemption_loops)
 
     def preemption_skips(self, preemptors: int) -> None:
-        """So many Workloads of this queue found whom to preempt in the last cycle, and others took that."""
+        """Set how many preemptors of this queue lost their targets to other preemptors in the last cycle."""
         self._set(self._f.preemption_skips, preemptors)
 
     def retargeted(self, *, result: str) -> None:
-        """Others had taken some of a preemptor's targets: `new_targets`, `deferred_fit` or `skipped`."""
+        """Count a preemptor whose targets others took; the result is `new_targets`, `deferred_fit` or `skipped`."""
         self._count(self._f.retargeted, result)
 
     def gate_removed(self, *, gate: str, is_group: bool, since_admitted: float) -> None:
-        """A pod's scheduling gate was removed."""
+        """Observe the removal of a pod's scheduling gate."""
         self._observe(self._f.gate_removal, since_admitted, gate, "true" if is_group else "false")
 
     def placed(self, *, algorithm: str, proven: bool | None, levels: Iterable[UsedDomains]) -> None:
-        """Pods were placed together; `proven` None: nobody asked."""
+        """Count a placement of a group of pods; `proven` None: optimality was not examined."""
         if self._closed:
             return
         self._count(self._f.placements, algorithm, "unknown" if proven is None else str(proven).lower())
@@ -358,14 +361,14 @@ class ClusterQueueMetrics(_QueueMetrics):
             fewest.inc(found.lower_bound)
 
     def ungated(self, pods: int, *, in_order: bool | None = None) -> None:
-        """Pods were released into their topology domain; `in_order`: by their ranks, None where they have none."""
+        """Count pods released into their topology domain; `in_order`: by rank order, None: pods have no ranks."""
         self._count(self._f.ungated, by=pods)
         if in_order is not None:
             self._count(self._f.ranked, "kept" if in_order else "lost", by=pods)
 
 
 class LocalQueueMetrics(_QueueMetrics):
-    """One LocalQueue."""
+    """Metrics of one LocalQueue."""
 
     def __init__(self, name: str, namespace: str, families: LocalQueueFamilies) -> None:
         super().__init__(families, name, namespace)
@@ -375,41 +378,41 @@ class LocalQueueMetrics(_QueueMetrics):
         return values
 
     def status(self, active: str) -> None:
-        """Status of condition Active: `True`, `False` or `Unknown`."""
+        """Set the status of condition Active: `True`, `False` or `Unknown`."""
         for status in ("True", "False", "Unknown"):
             self._set(self._f.status, float(status == active), status)
 
     def resources(self, figures: Mapping[tuple[str, str], tuple[float, float]]) -> None:
-        """(reserved, used) by (flavor, resource); what is not in `figures` disappears."""
+        """Set (reserved, used) by (flavor, resource); other series of the LocalQueue are removed."""
         self._replace(self._f.reservation, {tuple(key): reserved for key, (reserved, _) in figures.items()})
         self._replace(self._f.usage, {tuple(key): used for key, (_, used) in figures.items()})
 
     def unadmitted(self, cluster_queue: str, workloads: Mapping[tuple[str, str], int]) -> None:
-        """Workloads not admitted, by (reason of Admitted, reason of QuotaReserved)."""
+        """Set the Workloads not admitted, by (reason of Admitted, reason of QuotaReserved)."""
         self._replace(self._f.unadmitted, {(cluster_queue, *why): count for why, count in workloads.items()})
 
     def fair_usage(self, cluster_queue: str, usage: float) -> None:
-        """What it used lately, as the order of its ClusterQueue sees it; +Inf for a queue of weight 0."""
+        """Set the recent usage that orders the ClusterQueue; +Inf for a LocalQueue of weight 0."""
         self._replace(self._f.fair_usage, {(cluster_queue,): usage})
 
     def evicted(self, *, reason: str, underlying_cause: str, priority_class: str) -> None:
-        """A Workload was evicted."""
+        """Count an eviction."""
         self._count(self._f.evicted, reason, underlying_cause, priority_class)
 
 
 class CohortMetrics(_Bound):
-    """One cohort."""
+    """Metrics of one cohort."""
 
     def __init__(self, name: str, families: CohortFamilies, active: CohortActiveFamilies) -> None:
         super().__init__(name)
         self._f, self._a = families, active
 
     def share(self, share: float) -> None:
-        """Its fair share; infinity is shown as such."""
+        """Set the fair share; infinity is shown as +Inf."""
         self._set(self._f.weighted_share, share)
 
     def place(self, above: Sequence[str], *, root: str) -> None:
-        """The cohorts above it, from its parent on, and the root, which is itself where there are none."""
+        """Set the parent cohort and the root cohort; a cohort without a parent is its own root."""
         self._replace(self._f.info, {(above[0] if above else "", root): 1})
 
     def subtree(
@@ -419,8 +422,9 @@ class CohortMetrics(_Bound):
         reserved: Mapping[tuple[str, str], float],
         admitted: Mapping[tuple[str, ...], int],
     ) -> None:
-        """What all below it have and hold by (flavor, resource), without what is not above 0; and how many Workloads
-        of theirs are admitted, by the custom labels of ClusterQueues.
+        """Set the quota and reservations below the cohort by (flavor, resource), and its admitted Workloads.
+
+        Amounts of 0 or less have no series.  The Workloads are counted by the custom labels of ClusterQueues.
         """
         self._replace(self._f.subtree_quota, {tuple(key): amount for key, amount in quota.items() if amount > 0})
         held = {tuple(key): amount for key, amount in reserved.items() if amount > 0}
@@ -429,7 +433,7 @@ class CohortMetrics(_Bound):
 
 
 def finite(share: float) -> float:
-    """The share as dashboards of the compatible system expect it: an endless one is not a number."""
+    """Return the share as Kueue's dashboards expect it: infinity becomes NaN."""
     return math.nan if math.isinf(share) else share
 
 

@@ -1,8 +1,8 @@
-"""Traces, where they are asked for: a span for each cycle, and one for each stretch of a Workload's way.
+"""Optional traces: a span for each cycle, and one for each phase of a Workload's life.
 
-All spans of a Workload are one trace, and its id is the Workload's UID without dashes: no state is kept for it, and it
-goes on in the next leader.  Spans are made when a stretch is over, with the times that it had.  They are sent by a
-thread of the OpenTelemetry library from a bounded queue; what does not fit is dropped.
+All spans of a Workload are one trace, whose id is the Workload's UID without dashes.  So traces need no state, and
+continue under the next leader.  A span is made at the end of a phase, with the times of the phase.  A thread of the
+OpenTelemetry library sends the spans from a bounded queue; spans beyond the bound are dropped.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-"""Environment variables of which one switches traces on."""
+"""Environment variables; any of them switches traces on."""
 
 _NO_TRACE = 0
-"""No trace may have this id."""
+"""The invalid trace id."""
 
 Attributes = Mapping[str, str | int | float | bool]
 
 
 class Traces:
-    """Makes spans.  Calls return at once and never raise."""
+    """Makes spans.  All calls return at once and never raise."""
 
     def __init__(self, provider: TracerProvider, ids: _Ids) -> None:
-        """`ids` is the generator of ids that `provider` uses."""
+        """`ids` must be the generator of ids that `provider` uses."""
         self._provider, self._ids = provider, ids
         self._tracer = provider.get_tracer("kqueue")
 
     def cycle(self, *, began: float, ended: float, attributes: Attributes) -> None:
-        """A cycle of admission; times in Unix seconds."""
+        """Record a cycle of admission; times in Unix seconds."""
         self._span("cycle", began, ended, attributes)
 
     def stretch(self, name: str, *, uid: str, began: float, ended: float, attributes: Attributes) -> None:
-        """A stretch of a Workload's way: `queued`, `checks`, `starting`, `running`; times in Unix seconds."""
+        """Record a phase of a Workload's life: `queued`, `checks`, `starting`, `running`; times in Unix seconds."""
         self._ids.next_trace = _trace_id(uid)
         self._span(name, began, ended, attributes)
         self._ids.next_trace = _NO_TRACE
@@ -58,16 +58,16 @@ class Traces:
         span.end(end_time=int(max(began, ended) * 1e9))
 
     async def finish(self, seconds: float) -> None:
-        """Send what waits, for so long; whatever is left is lost."""
+        """Send the waiting spans for at most so many seconds; drop the rest."""
         loop, sent = asyncio.get_running_loop(), asyncio.Event()
 
         def send() -> None:
             self._provider.force_flush(int(seconds * 1000))
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(sent.set)
-            self._provider.shutdown()  # or the library's own thread goes on for ever
+            self._provider.shutdown()  # otherwise the library's own thread never ends
 
-        threading.Thread(target=send, name="last spans", daemon=True).start()  # it may take as long as it likes
+        threading.Thread(target=send, name="last spans", daemon=True).start()  # the call has no time limit of its own
         try:
             async with asyncio.timeout(seconds):
                 await sent.wait()
@@ -76,26 +76,26 @@ class Traces:
 
 
 class _Ids:
-    """Random ids, but for a trace that is known beforehand."""
+    """Generates random ids, except for a trace whose id is set beforehand."""
 
     def __init__(self, others: Any) -> None:
         self._others, self.next_trace = others, _NO_TRACE
 
     def generate_span_id(self) -> int:
-        """An id of a span."""
+        """Return a new id of a span."""
         return int(self._others.generate_span_id())
 
     def generate_trace_id(self) -> int:
-        """The id of the next trace."""
+        """Return the id of the next trace."""
         return self.next_trace or int(self._others.generate_trace_id())
 
     def is_trace_id_random(self) -> bool:
-        """Not all of them are."""
+        """False: some ids are not random."""
         return False
 
 
 def _trace_id(uid: str) -> int:
-    """The UID as a number; `_NO_TRACE` for what is none."""
+    """Return a UID as a number; `_NO_TRACE` when the text is no UID."""
     try:
         return int(uid.replace("-", ""), 16) % (1 << 128)
     except ValueError:
@@ -103,10 +103,10 @@ def _trace_id(uid: str) -> int:
 
 
 def traces_from(environ: Mapping[str, str] | None = None, *, exporter: SpanExporter | None = None) -> Traces | None:
-    """What the environment asks for: None when it names no endpoint, or OTEL_SDK_DISABLED is true.
+    """Return the traces that the environment configures; None without an endpoint, or when OTEL_SDK_DISABLED is true.
 
-    Where the library is missing that is logged, and there are no traces.  All other settings of the library
-    (`OTEL_TRACES_SAMPLER`, `OTEL_SERVICE_NAME`, `OTEL_BSP_...`) are heeded by itself.  `exporter`: send there instead.
+    A missing library is logged, and gives None.  The library itself reads all other settings (`OTEL_TRACES_SAMPLER`,
+    `OTEL_SERVICE_NAME`, `OTEL_BSP_...`).  `exporter`: send spans to this exporter instead.
     """
     found = os.environ if environ is None else environ
     if not any(found.get(name) for name in ENDPOINTS) or found.get("OTEL_SDK_DISABLED", "").lower() == "true":

@@ -1,4 +1,4 @@
-"""Keeps a server's own certificates: shares them with other replicas, renews them, and has their authority told."""
+"""Keeps a server's own certificates: shares them with other replicas, renews them, and announces their authority."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from kqueue.runtime.certificates import Bundle
 from kqueue.runtime.rotation import Holding, Rhythm, next_step
 
 _ATTEMPTS = 10
-"""Steps and lost races of one look; three are enough for one replica."""
+"""Steps and lost races in one look; one replica needs three."""
 
 _log = structlog.get_logger(__name__)
 
 Announce = Callable[[bytes], Awaitable[object]]
-"""Tells whoever connects which authorities to trust (PEM); raises ApiError when that fails."""
+"""Tells all clients which authorities to trust (PEM); raises ApiError when that fails."""
 
 
 class CertificateKeeper:
-    """Serves what the replicas share, and takes the next step whenever one is due.
+    """Serves the certificate that the replicas share, and takes the next step of a renewal when it is due.
 
     `serve` puts a bundle into use: a folder that a `CertificateFolder` follows.
     """
@@ -40,21 +40,21 @@ class CertificateKeeper:
         self._shelf, self._names, self._serve, self._clock = shelf, tuple(names), serve, clock
         self._rhythm = rhythm or Rhythm()
         self.held = Holding()
-        """What was shared at the last look."""
+        """The shared certificates at the last look."""
 
     async def load(self) -> None:
-        """Serve what is shared, or make the first certificate.
+        """Serve the shared certificate, or make the first one.
 
         Raises:
-            ApiError: what is shared cannot be read or written.
+            ApiError: the shared certificates cannot be read or written.
         """
         await self._look(None)
 
     async def look(self, announce: Announce) -> None:
-        """Serve what is shared now, tell of it, and take the steps that are due.
+        """Serve the shared certificate, announce its authorities, and take the steps that are due.
 
         Raises:
-            ApiError: the API server failed, or refused; what is served stays served.
+            ApiError: the API server failed, or refused; the server keeps its certificate.
         """
         await self._look(announce)
 
@@ -73,7 +73,7 @@ class CertificateKeeper:
             try:
                 await self._shelf.write(step, version)
             except (AlreadyExistsError, ConflictError):
-                continue  # another replica took a step: see which
+                continue  # another replica took a step: read it
             self._tell(held, step)
         _log.warning("certificates are changed by somebody else all the time", attempts=_ATTEMPTS)
 

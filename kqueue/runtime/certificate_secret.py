@@ -1,4 +1,4 @@
-"""Where replicas share what `rotation` works out: a Secret, or the memory of a process that is alone."""
+"""Storage of certificates: a Secret that replicas share, or the memory of a single process."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from kqueue.runtime.rotation import Holding, split_authorities
 
 SECRETS = ResourceType("", "v1", "secrets", "Secret")
 NEXT_CERTIFICATE, NEXT_KEY, NEXT_CA, NEXT_SINCE = "next-tls.crt", "next-tls.key", "next-ca.crt", "next-since"
-"""Keys of the Secret beside those of every TLS Secret; absent while no renewal is under way."""
+"""Keys of the Secret beside the standard keys of a TLS Secret; absent while no renewal is under way."""
 
 _log = structlog.get_logger(__name__)
 
 
 class Shelf(Protocol):
-    """Holds what replicas share."""
+    """Stores the certificates that replicas share."""
 
     async def read(self) -> tuple[Holding, str]:
-        """What is held, and its version; an empty holding and an empty version where there is nothing yet."""
+        """Return the stored certificates and their version; both are empty when nothing is stored."""
         ...
 
     async def write(self, holding: Holding, version: str) -> None:
-        """Hold this instead of what was read at `version`.
+        """Replace the certificates that were read at `version`.
 
         Raises:
             AlreadyExistsError, ConflictError: another replica was faster; read again.
@@ -41,28 +41,28 @@ class Shelf(Protocol):
 
 
 class MemoryShelf:
-    """For a process that is reached by an address of its own and shares nothing."""
+    """Stores certificates for a single process, which has an address of its own."""
 
     def __init__(self) -> None:
         self._held = Holding()
 
     async def read(self) -> tuple[Holding, str]:
-        """What was written last."""
+        """Return the certificates written last."""
         return self._held, ""
 
     async def write(self, holding: Holding, version: str) -> None:
-        """Keep it."""
+        """Store the certificates."""
         self._held = holding
 
 
 class SecretShelf:
-    """A Secret in our namespace; one that exists empty, as a chart makes it, is filled."""
+    """Stores certificates in a Secret of our namespace; an empty Secret, as a chart creates it, is filled."""
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
         self._client, self._namespace, self._name = client, namespace, name
 
     async def read(self) -> tuple[Holding, str]:
-        """What the Secret says.  Contents that cannot be used count as none; they are said in the log.
+        """Return the certificates of the Secret.  Unusable contents are logged and count as none.
 
         Raises:
             ApiError: the Secret cannot be read.
@@ -97,10 +97,10 @@ class SecretShelf:
 
 
 def holding_of(data: Mapping[str, bytes], *, where: str) -> Holding:
-    """What the keys of a Secret say.  A renewal that cannot be read is dropped: another will be begun.
+    """Return the certificates in the keys of a Secret.  An unreadable renewal is dropped, so another one begins.
 
     Raises:
-        ConfigError: the certificate that is to be served cannot be used.
+        ConfigError: the current certificate cannot be used.
     """
     authorities = split_authorities(data.get(CA, b""))
     first = authorities[0] if authorities else b""
@@ -124,7 +124,7 @@ def _upcoming(data: Mapping[str, bytes], where: str) -> tuple[Bundle, datetime] 
 
 
 def _data(holding: Holding) -> dict[str, str | None]:
-    """The keys of the Secret; None takes one away."""
+    """Return the keys of the Secret; None removes a key."""
     current, upcoming = holding.current, holding.upcoming
     assert current is not None, "there is always something to serve"
     since = utc_text(holding.announced).encode() if holding.announced is not None else None

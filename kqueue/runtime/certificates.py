@@ -27,7 +27,7 @@ CA = "ca.crt"
 """File names of a Kubernetes TLS Secret that is mounted as a folder."""
 
 _BACKDATED = timedelta(hours=1)
-"""Certificates are valid from a little before now: the clocks of other machines may be behind ours."""
+"""Certificates become valid so long before now, because the clocks of other machines may be behind ours."""
 
 _log = structlog.get_logger(__name__)
 
@@ -44,9 +44,9 @@ class Bundle:
 
 
 def make_bundle(names: Sequence[str], *, now: datetime, valid: timedelta = timedelta(days=365)) -> Bundle:
-    """A new CA (P-256) and a server certificate under it for `names`: DNS names and IP addresses.
+    """Return a server certificate for `names` (DNS names and IP addresses) under a new CA (P-256).
 
-    The CA's key is thrown away, so nobody can sign anything else with it; a renewal makes a new CA.
+    The CA's key is not kept, so the CA cannot sign another certificate; a renewal makes a new CA.
 
     Raises:
         ValueError: `names` is empty.
@@ -98,7 +98,7 @@ def write_bundle(bundle: Bundle, folder: Path) -> None:
 def read_bundle(folder: Path) -> Bundle:
     """Read and check the three files.
 
-    A missing `ca.crt` is no error (`ca` is then empty): public CAs need none, and only who registers webhooks reads it.
+    A missing `ca.crt` is no error (`ca` is then empty): public CAs need none, and only webhook registration reads it.
 
     Raises:
         ConfigError: a file is missing or unreadable, is not PEM, or key and certificate do not belong together; names
@@ -110,7 +110,7 @@ def read_bundle(folder: Path) -> Bundle:
 
 
 def checked_bundle(certificate: bytes, key: bytes, ca: bytes, *, where: str) -> Bundle:
-    """The three texts as a bundle.  `where` they stand, for the errors.
+    """Check the three PEM texts and return them as a bundle.  `where` names their place in errors.
 
     Raises:
         ConfigError: see `read_bundle`.
@@ -133,12 +133,12 @@ def checked_bundle(certificate: bytes, key: bytes, ca: bytes, *, where: str) -> 
 class CertificateFolder:
     """A server's TLS context that follows the files of a folder.
 
-    `context` stays the same object for ever: new handshakes get the new certificate, open connections live on.  Files
-    that are broken or half-replaced leave the last good certificate in place and are looked at again.
+    `context` is always the same object: new handshakes use the new certificate, and open connections stay open.  While
+    the files are broken or half-replaced, the last good certificate stays, and the files are read again later.
     """
 
     def __init__(self, folder: Path, *, clock: Clock, on_reload: Callable[[Bundle], None] | None = None) -> None:
-        """Reads the folder at once.
+        """Read the folder at once.
 
         Raises:
             ConfigError: see `read_bundle`.
@@ -152,11 +152,11 @@ class CertificateFolder:
         self._complained_of = ""
 
     def expires_in(self) -> timedelta:
-        """Time until the certificate that is served expires; negative when it has."""
+        """Return the time until the served certificate expires; negative after its expiry."""
         return self.bundle.not_after - self._clock.now()
 
     def check(self) -> bool:
-        """Load the files if they have changed.  True when a new certificate is served from now on."""
+        """Load the files if they have changed; whether a new certificate is served from now on."""
         try:
             found = read_bundle(self.folder)
             if _digest(found) == self._digest:
@@ -174,16 +174,16 @@ class CertificateFolder:
         return True
 
     async def watch(self, interval: float = 10.0) -> None:
-        """Look at the files every `interval` seconds until cancelled (a mounted Secret follows within a minute)."""
+        """Check the files every `interval` seconds until cancelled (a mounted Secret changes within a minute)."""
         while True:
             await self._clock.sleep(interval)
             self.check()
 
     def _load(self) -> Bundle:
-        """Put what is in the folder into the live context.
+        """Load the files of the folder into the live context.
 
-        OpenSSL loads certificate and key one after the other and keeps the half that fitted, so the files are proven
-        on a scratch context first.
+        OpenSSL loads certificate and key one after the other and keeps a certificate whose key fails, so the files are
+        first loaded into a temporary context.
         """
         bundle = read_bundle(self.folder)
         files = (self.folder / CERTIFICATE, self.folder / KEY)
@@ -226,7 +226,7 @@ def _general_name(name: str) -> x509.GeneralName:
 
 
 def _check_issuer(leaf: x509.Certificate, ca: bytes, where: str) -> None:
-    """A ca.crt with one certificate must be the one that signed; a longer one may hold old and new CAs."""
+    """Check that a ca.crt with one certificate has the issuer; a longer ca.crt may have old and new CAs."""
     if not ca.strip():
         return
     try:

@@ -25,14 +25,14 @@ from kqueue.runtime.transport import Call, ClientSettings, RequestRecord, Transp
 T = TypeVar("T")
 
 Json = dict[str, Any]
-"""A JSON object as it stands on the wire."""
+"""A JSON object in wire format."""
 
 
 class PatchType(StrEnum):
-    """How a patch is to be understood; the value is its content type."""
+    """Kinds of patches; the value is the content type."""
 
     MERGE = "application/merge-patch+json"
-    """RFC 7386: maps are merged, lists replaced.  With `metadata.resourceVersion` inside it is an optimistic lock."""
+    """RFC 7386: maps are merged, lists replaced.  A patch with `metadata.resourceVersion` is an optimistic lock."""
     STRATEGIC = "application/strategic-merge-patch+json"
     """Lists are merged by key; built-in kinds only."""
     JSON = "application/json-patch+json"
@@ -42,7 +42,7 @@ class PatchType(StrEnum):
 
 
 class Propagation(StrEnum):
-    """What happens to an object's dependents when it is deleted."""
+    """How the dependents of a deleted object are deleted."""
 
     BACKGROUND = "Background"
     FOREGROUND = "Foreground"
@@ -52,7 +52,7 @@ class Propagation(StrEnum):
 class Client(Transport):
     """The verbs of one API server over one pool of kept-alive connections.
 
-    How they are sent is said at `Transport`.  Whole objects are never written, except the lease: use patches of the
+    `Transport` says how requests are sent.  Whole objects are never written, except the lease: use patches of the
     fields we own.
 
     Objects go in as JSON-ready values and come out as dictionaries, or as the struct that `decode` names.
@@ -61,7 +61,7 @@ class Client(Transport):
     # --- reading
 
     async def version(self) -> Json:
-        """What the server says about itself: the quickest proof that it answers and accepts us."""
+        """Return the version of the server: the quickest proof that the server answers and accepts our credentials."""
         call = Call(method="GET", verb="get", resource=_VERSION, path="/version", what="get /version", lane=Lane.JOBS)
         return _json(await self.send(call), call.what)
 
@@ -74,11 +74,11 @@ class Client(Transport):
         decode: type[T],
         lane: Lane = Lane.JOBS,
     ) -> T:
-        """One object as a `decode`.
+        """Return one object as a `decode`.
 
         Raises:
-            NotFoundError: there is none.
-            InvalidObjectError: it does not have the shape of `decode`.
+            NotFoundError: the object does not exist.
+            InvalidObjectError: the object does not have the shape of `decode`.
         """
         what = _words("get", resource, namespace, name)
         return _typed(await self._get(resource, name, namespace, lane), decode, what)
@@ -86,20 +86,20 @@ class Client(Transport):
     async def get_json(
         self, resource: ResourceType, name: str, namespace: str | None = None, *, lane: Lane = Lane.JOBS
     ) -> Json:
-        """One object as a dictionary.
+        """Return one object as a dictionary.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: the object does not exist.
         """
         return _json(await self._get(resource, name, namespace, lane), _words("get", resource, namespace, name))
 
     async def get_path(
         self, path: str, params: Mapping[str, str] | None = None, *, resource: ResourceType, lane: Lane = Lane.JOBS
     ) -> Json:
-        """What is at a path that no object has: an answer of an aggregated API, discovery.  `resource` is for metrics.
+        """Return the JSON at a path of no object: an aggregated API, discovery.  `resource` names it in metrics.
 
         Raises:
-            NotFoundError: there is nothing at this path.
+            NotFoundError: the path does not exist.
         """
         what = f"get {path}"
         call = Call(
@@ -117,7 +117,7 @@ class Client(Transport):
         page: int = 500,
         lane: Lane = Lane.JOBS,
     ) -> list[Json]:
-        """All matching objects, `page` of them per request, as of one moment.  For bulk reading use a reflector.
+        """Return all matching objects of one moment, `page` objects per request.  For bulk reading use a reflector.
 
         Items of a list lack `apiVersion` and `kind`; they are filled in.
         """
@@ -140,7 +140,7 @@ class Client(Transport):
         params: Mapping[str, str],
         lane: Lane = Lane.WATCH,
     ) -> bytes:
-        """The raw answer to one list request.
+        """Return the raw answer to one list request.
 
         Raises:
             GoneError: the continue token has expired; begin anew.
@@ -153,7 +153,7 @@ class Client(Transport):
     async def open_watch(
         self, resource: ResourceType, namespace: str | None = None, *, params: Mapping[str, str]
     ) -> Stream:
-        """Open a watch and return its stream; the caller closes it.  No retries: the reflector has its own rhythm.
+        """Open a watch and return its stream; the caller closes it.  No retries: the reflector retries itself.
 
         Raises:
             ServerError: among others, when the answer is not JSON (a proxy's page).
@@ -181,12 +181,12 @@ class Client(Transport):
         dry_run: bool = False,
         lane: Lane = Lane.JOBS,
     ) -> Json:
-        """Create an object; returns it as stored.  `namespace` None is taken from the object's metadata.
+        """Create an object and return it as stored.  `namespace` None: the namespace in the object's metadata.
 
         `dry_run` lets the server check everything and store nothing.
 
         Raises:
-            AlreadyExistsError: one of that name is there.
+            AlreadyExistsError: an object of that name exists.
             UnreachableError: no answer came; the object may exist or not.
         """
         namespace = namespace or _metadata(obj).get("namespace")
@@ -213,14 +213,14 @@ class Client(Transport):
         dry_run: bool = False,
         lane: Lane = Lane.JOBS,
     ) -> Json:
-        """Change the fields that `patch` names; returns the object as stored.
+        """Change the fields that `patch` names; return the object as stored.
 
         `force` takes over fields of other managers (server-side apply only).  `dry_run` lets the server check
         everything and store nothing.
 
         Raises:
             ConflictError: the patch carries a resourceVersion that is no longer current, or, in server-side apply,
-                another manager owns a field.  After a retry it may mean that our own first attempt came through.
+                another manager owns a field.  After a retry it may mean that our own first attempt succeeded.
             NotFoundError: there is no such object.
         """
         what = _words("patch", resource, namespace, name, subresource)
@@ -245,10 +245,10 @@ class Client(Transport):
         return _json(await self.send(call), what)
 
     async def replace(self, resource: ResourceType, obj: Any, *, lane: Lane = Lane.JOBS) -> Json:
-        """Write a whole object that we own wholly (a lease); it must carry the resourceVersion it was read at.
+        """Write a whole object that no other component writes (a lease), at the resourceVersion that it carries.
 
         Raises:
-            ConflictError: somebody else wrote first.
+            ConflictError: another writer was faster.
         """
         meta = _metadata(obj)
         if not meta.get("resourceVersion"):
@@ -274,12 +274,12 @@ class Client(Transport):
         dry_run: bool = False,
         lane: Lane = Lane.JOBS,
     ) -> None:
-        """Ask for deletion.  With finalizers or a grace period the object stays for a while.
+        """Delete an object.  An object with finalizers or a grace period stays for a while.
 
         `uid` and `resource_version` are preconditions.  `dry_run` lets the server check everything and delete nothing.
 
         Raises:
-            NotFoundError: there is no such object (after a retry it counts as done instead).
+            NotFoundError: there is no such object (after a retry this counts as success).
             ConflictError: a precondition does not hold.
         """
         what = _words("delete", resource, namespace, name)
@@ -288,7 +288,7 @@ class Client(Transport):
             "preconditions": {k: v for k, v in wishes.items() if v} or None,
             "propagationPolicy": propagation.value if propagation else None,
             "gracePeriodSeconds": grace_seconds,
-            "dryRun": ["All"] if dry_run else None,  # the API server reads no query beside a body
+            "dryRun": ["All"] if dry_run else None,  # the API server ignores the query when there is a body
         }
         options = {"kind": "DeleteOptions", "apiVersion": "v1", **{k: v for k, v in given.items() if v is not None}}
         call = Call(
@@ -312,13 +312,13 @@ async def connect(
     clock: Clock | None = None,
     on_request: Callable[[RequestRecord], None] | None = None,
 ) -> Client:
-    """A client for the cluster that the surroundings name.  Sends nothing yet.
+    """Return a client for the cluster that flags or environment name.  Sends no request.
 
     The first that applies: `kubeconfig`; the files in the environment's KUBECONFIG; the pod's own service account;
     `~/.kube/config`.  `context` None means the kubeconfig's current context.
 
     Raises:
-        ConfigError: none applies, or the one that does cannot be read; names the path and the remedy.
+        ConfigError: no source applies, or the source cannot be read; names the path and the remedy.
     """
     cluster = await find_cluster(kubeconfig, context)
     return client_of(cluster, settings, clock=clock, on_request=on_request)
@@ -331,7 +331,7 @@ def client_of(
     clock: Clock | None = None,
     on_request: Callable[[RequestRecord], None] | None = None,
 ) -> Client:
-    """A client for a cluster that was found.  Needs a running event loop; sends nothing yet."""
+    """Return a client for a cluster.  Needs a running event loop; sends no request."""
     return Client(cluster, settings=settings, clock=clock, on_request=on_request)
 
 

@@ -1,4 +1,4 @@
-"""Runs one reconcile function over keys, and keeps one broken object from stopping the others."""
+"""Runs a reconcile function over keys; a failure of one key does not stop the others."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from kqueue.runtime.workqueue import Rank, WorkQueue
 _log = structlog.get_logger(__name__)
 
 _NAMED = 10
-"""Keys that a line of the log names at most."""
+"""Limit of keys in a log line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a reconcile that went well asks for: to be called again in so many seconds; None waits for a change."""
+    """The result of a successful reconcile: seconds until the next call; None: the next call follows a change."""
 
     requeue_after: float | None = None
 
 
 Reconcile = Callable[[str], Coroutine[Any, Any, Result]]
-"""Brings the world of one key into its wanted state.  Told the key only: it reads everything else afresh."""
+"""Brings the objects of a key into their desired state.  Gets only the key, and reads all objects itself."""
 
 
 class Outcome(Enum):
-    """How one reconcile ended.  The value is its name in metrics (those of controller-runtime)."""
+    """The outcome of a reconcile.  The value is its name in metrics, as in controller-runtime."""
 
     DONE = "success"
     REQUEUED = "requeue_after"
@@ -48,7 +48,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconcileRecord:
-    """One reconcile that has ended."""
+    """A finished reconcile."""
 
     controller: str
     key: str
@@ -61,27 +61,27 @@ class ControllerSettings:
     """Times in seconds."""
 
     workers: int = 1
-    """Keys reconciled at the same time; one key never has two workers."""
+    """Keys reconciled at the same time; a key never has two workers."""
     timeout: float = 120.0
-    """One reconcile: room for a few API calls with their retries."""
+    """Time limit of a reconcile: enough for a few API calls with their retries."""
     retry_base: float = 0.005
     """First pause after a failure; doubles."""
     retry_max: float = 60.0
     """Longest pause after failures."""
     conflict_retry_max: float = 1.0
-    """Longest pause after conflicts: the watch brings the newer object within moments."""
+    """Longest pause after conflicts, because the watch soon brings the newer object."""
 
 
 class Controller:
-    """Keys in, reconciles out.
+    """Calls a reconcile function for each queued key.
 
     A reconcile that raises
     - `TerminalError` is logged and waits for a change of the object;
-    - `ConflictError` is tried again soon, without noise: somebody wrote first;
-    - anything else is tried again after a growing pause, and not before the server's `Retry-After`.
-    It never stops the controller, nor another key.
+    - `ConflictError` is retried soon and not logged as an error: another writer was faster;
+    - anything else is retried after a growing pause, and not before the server's `Retry-After`.
+    A failure never stops the controller or another key.
 
-    `run` may be cancelled (leadership lost) and called again: keys stay queued, also those that were being worked on.
+    `run` may be cancelled (leadership lost) and called again: keys stay queued, even after a cancelled reconcile.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Controller:
     ) -> None:
         """`on_reconcile` is called after each reconcile; it must be quick and must not raise.
 
-        `rank_of` says which keys go first, as the world is when they become ready; None: first come, first served.
+        `rank_of` returns the rank of a key at the moment when the key becomes ready; None: first come, first served.
         A quarter of the workers, if there are two or more, takes no keys of the last rank.
         """
         self.name = name
@@ -115,25 +115,25 @@ class Controller:
         )
         self._running: asyncio.Future[None] | None = None
         self._busy: dict[asyncio.Task[None], str | None] = {}
-        """What each worker has in hand."""
+        """The key of each worker."""
         self._ends = False
         self.drain_for: Callable[[], float] = lambda: 0.0
-        """Asked when `run` is cancelled: seconds for what is being reconciled; then it is cut off."""
+        """Returns, when `run` is cancelled, the seconds after which running reconciles are cancelled."""
 
     @property
     def ranks(self) -> tuple[Rank, ...]:
-        """Ranks that its keys may have by themselves."""
+        """Ranks that `rank_of` may return."""
         return (Rank.START,) if self._rank_of is None else tuple(Rank)
 
     def enqueue(self, key: str, after: float = 0.0, rank: Rank | None = None) -> None:
-        """Reconcile `key` soon, or in `after` seconds; many calls before it runs are one, of the best rank.
+        """Reconcile `key` soon, or in `after` seconds; several calls before it count as one of the best rank.
 
-        `rank` None: as `rank_of` says.
+        `rank` None: the rank that `rank_of` returns.
         """
         self.queue.add_after(key, after, rank)
 
     def _rank(self, key: str) -> Rank:
-        """The rank of a key; on a bug it is that of keys without one, so that the key is not lost."""
+        """Return the rank of a key; when `rank_of` raises, the default rank, so that the key is not lost."""
         if self._rank_of is not None:
             with isolated_logged(_log, "the rank of a key could not be told on a bug", controller=self.name, key=key):
                 return self._rank_of(key)
@@ -149,7 +149,7 @@ class Controller:
             await self._drain(running)
 
     async def _drain(self, running: asyncio.Future[None]) -> None:
-        """Take no more keys, and let what is being reconciled end, for a while."""
+        """Take no more keys, and let running reconciles end within the time limit."""
         self._ends = True
         limit = self.drain_for() if self.queue.active else 0.0
         if limit > 0:
@@ -167,7 +167,7 @@ class Controller:
             _log.warning("reconciles were cut off, their keys stay queued", controller=self.name, keys=cut[:_NAMED])
 
     async def stop(self, grace: float = 10.0) -> None:
-        """Take no more keys, finish what is ready; after `grace` seconds cancel what still runs."""
+        """Take no new keys and finish the ready ones; after `grace` seconds cancel running reconciles."""
         self.queue.shut_down()
         running = self._running
         if running is None:
@@ -193,7 +193,7 @@ class Controller:
             try:
                 outcome = await self._reconcile_one(key)
             except asyncio.CancelledError:
-                self.queue.add(key)  # cut off half-way: whoever runs next must look at it again
+                self.queue.add(key)  # cancelled half-way: the next run must reconcile the key again
                 raise
             finally:
                 self._busy[me] = None

@@ -7,16 +7,16 @@ from typing import Protocol
 
 
 class Credentials(Protocol):
-    """Gives the Authorization header; told to read its source again when the server refuses it."""
+    """Source of the Authorization header; read again when the server refuses the header."""
 
     async def header(self) -> str | None:
-        """The header's value now; None when the connection itself says who we are (client certificate)."""
+        """Return the header's value; None when the connection authenticates us (client certificate)."""
         ...
 
     async def reload(self) -> ssl.SSLContext | None:
         """Read token file, plugin or kubeconfig again.
 
-        Returns what new connections are to be made with, where certificates have changed; None: as before.
+        Returns the TLS context for new connections where certificates have changed; None: the former one stays.
 
         Raises:
             ConfigError: the source cannot be read any more.
@@ -25,7 +25,7 @@ class Credentials(Protocol):
 
 
 class NoCredentials:
-    """Nothing to show: a client certificate, or a server without authentication."""
+    """No header: a client certificate is used, or the server needs no authentication."""
 
     async def header(self) -> str | None:
         """None."""

@@ -1,4 +1,4 @@
-"""A time limit on the clock that was handed in, so that simulations own it too."""
+"""A time limit on the injected clock, so that simulations control it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ T = TypeVar("T")
 
 
 async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which is cancelled when it takes longer than `seconds`.
+    """Return the result of `work`; cancel it when it takes longer than `seconds`.
 
-    Returns only when `work` has ended, so that nothing of it goes on behind the caller's back.
+    Returns only after `work` has ended, so that no part of it still runs.
 
     Raises:
-        TimeoutError: it took too long.
+        TimeoutError: `work` took too long.
     """
     task = asyncio.ensure_future(work)
     alarm = asyncio.ensure_future(clock.sleep(seconds))
@@ -32,9 +32,9 @@ async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T]) -> 
 
 
 async def cancel_and_wait(task: asyncio.Future[Any]) -> None:
-    """Cancel `task` if it runs, and return when it has ended; its outcome, an error included, is dropped."""
+    """Cancel `task` if it runs, and return when it has ended; its result or error is dropped."""
     if not task.done():
         task.cancel()
         await asyncio.wait({task})
     if not task.cancelled():
-        task.exception()  # read, or asyncio reports that nobody did
+        task.exception()  # read the error, else asyncio reports that it was never retrieved

@@ -1,4 +1,4 @@
-"""From an HTTP answer to one of our errors.  Pure: status, headers and body in, an exception value out."""
+"""Makes errors from HTTP answers.  Pure: status, headers and body in, an exception value out."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 from kqueue import errors
 
 _MESSAGE_MAX = 2000
-"""Characters kept of a server's message: admission webhooks may answer with whole documents."""
+"""Limit of a server's message in characters, because admission webhooks may answer with whole documents."""
 
 
 class Status(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The used part of a Kubernetes `Status`: the body of a failure, and the object of an ERROR watch event."""
+    """The fields read of a Kubernetes `Status`: the body of a failure, or the object of an ERROR watch event."""
 
     kind: str = ""
     message: str = ""
@@ -23,7 +23,7 @@ class Status(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class StatusDetails(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
-    """What a Status adds for machines; 0 seconds means that the server did not say."""
+    """Details of a Status; 0 seconds: the server did not ask for a pause."""
 
     retry_after_seconds: int = 0
 
@@ -48,16 +48,16 @@ _PLAIN_TEXT = frozenset({401, 404, 429})
 
 
 def error_from_answer(what: str, *, status: int, headers: Mapping[str, str], body: bytes) -> errors.ApiError:
-    """The error for an answer that is no success.
+    """Return the error for an unsuccessful answer.
 
     Args:
         what: the request in words (`get pods default/a`); it leads the message.
         status: HTTP status.
-        headers: of the answer; `Retry-After` in seconds is read, its form as a date is not.
+        headers: headers of the answer; `Retry-After` is read in seconds, not as a date.
         body: a Kubernetes Status, or anything else.
 
-    A body that is no Status is a proxy's page and gives a ServerError, except for 401, 404 and 429, which API servers
-    also answer in plain text.
+    A body that is no Status, such as a proxy's page, gives a ServerError.  Exceptions are 401, 404 and 429, for which
+    API servers also send plain text.
     """
     told = _status(body)
     if told is None:
@@ -68,7 +68,7 @@ def error_from_answer(what: str, *, status: int, headers: Mapping[str, str], bod
 
 
 def error_from_status(what: str, told: Status, *, code: int = 0, retry_after: float | None = None) -> errors.ApiError:
-    """The error for a Status object; `code` overrides the Status' own (an ERROR event has no HTTP status)."""
+    """Return the error for a Status object; `code` overrides the Status' own (an ERROR event has no HTTP status)."""
     status = code or told.code
     kind = _BY_CODE.get(status, errors.ServerError)
     if status == 409 and told.reason == "AlreadyExists":

@@ -1,4 +1,4 @@
-"""From the bytes of lists and watches to events and objects of one kind."""
+"""Decodes the bytes of lists and watches into events and objects of one kind."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kqueue.runtime.failure import Status, error_from_status
 
 
 class Metadata(Protocol):
-    """What the runtime reads of an object's metadata.  `namespace` is empty for cluster-scoped kinds."""
+    """The fields that the runtime reads of an object's metadata.  `namespace` is empty for cluster-scoped kinds."""
 
     @property
     def name(self) -> str:
@@ -44,7 +44,7 @@ T = TypeVar("T", bound=KubernetesObject)
 
 
 class EventType(Enum):
-    """What a watch event says about its object."""
+    """The type of a watch event."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -61,7 +61,7 @@ class Change(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Bookmark:
-    """The watch has come as far as `version`; `initial_end` marks the end of the initial events."""
+    """The watch has sent all events up to `version`; `initial_end` marks the end of the initial events."""
 
     version: str
     initial_end: bool
@@ -69,7 +69,7 @@ class Bookmark:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """An object that does not have the shape we read.  `type` is None in a list."""
+    """An object with an unexpected shape.  `type` is None in a list."""
 
     type: EventType | None
     namespace: str
@@ -83,7 +83,7 @@ Event = Change[T] | Bookmark | Unreadable
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """One page of a list.  `continue_token` is empty on the last."""
+    """One page of a list.  `continue_token` is empty on the last page."""
 
     items: list[T | Unreadable]
     version: str
@@ -125,9 +125,9 @@ _status = msgspec.json.Decoder(Status)
 
 
 class FrameDecoder(Generic[T]):
-    """Decodes pages and watch lines of one kind; an object we cannot read becomes a value, not an error.
+    """Decodes pages and watch lines of one kind; an unreadable object gives an `Unreadable`, not an error.
 
-    The common case, an object of the expected shape, is one pass over the bytes.
+    An object of the expected shape, the common case, takes one pass over the bytes.
     """
 
     def __init__(self, kind: type[T]) -> None:
@@ -143,7 +143,7 @@ class FrameDecoder(Generic[T]):
         self._object: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind)
 
     def event(self, line: bytes, what: str) -> Event[T]:
-        """The event on one line of a watch.
+        """Return the event on one line of a watch.
 
         Raises:
             GoneError and other ApiErrors: the line is an ERROR event.
@@ -161,7 +161,7 @@ class FrameDecoder(Generic[T]):
         return Change(known, frame.object) if known else self._loose_event(line, what)
 
     def page(self, body: bytes, what: str) -> Page[T]:
-        """One page of a list.
+        """Return one page of a list.
 
         Raises:
             ServerError: the body is not a list.
@@ -175,7 +175,7 @@ class FrameDecoder(Generic[T]):
             raise _garbage(body, what) from e
 
     def _loose_event(self, line: bytes, what: str) -> Event[T]:
-        """The way for everything that is no readable object: two passes over the bytes."""
+        """Decode any line that has no object of the expected shape, in two passes over the bytes."""
         try:
             frame = _loose_frame.decode(line)
             if frame.type == "ERROR":

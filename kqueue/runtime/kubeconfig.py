@@ -1,7 +1,7 @@
-"""Which cluster the surroundings name: a kubeconfig, or the pod's own service account.
+"""Finds the cluster that flags or environment name: a kubeconfig, or the pod's own service account.
 
-What most kubeconfigs have is read here: tokens, token files, passwords, client certificates.  A client library runs
-plugins and asks providers (`kubeconfig_library`), and is imported for them only.
+This module reads tokens, token files, passwords and client certificates, which most kubeconfigs have.  A client library
+runs plugins and calls providers (`kubeconfig_library`), and is imported for them only.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ class Cluster:
     """Base URL."""
     credentials: Credentials = field(default_factory=NoCredentials)
     tls: ssl.SSLContext | None = None
-    """None for plain HTTP, or the CAs of the system."""
+    """None: plain HTTP, or the CAs of the system."""
     tls_server_name: str | None = None
-    """Name to expect in the server's certificate; None for the URL's host."""
+    """Expected name in the server's certificate; None: the host of the URL."""
     proxy: str | None = None
     namespace: str = "default"
-    """Where a person works who names no namespace."""
+    """The default namespace of commands."""
     headers: tuple[tuple[str, str], ...] = ()
-    """Headers of every request: whom to act as."""
+    """Headers of every request: the user to impersonate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """What a person says against the kubeconfig; what is empty is as it says there."""
+    """Flags that override the kubeconfig; empty fields leave its value."""
 
     cluster: str = ""
     """Name of another cluster entry."""
@@ -54,15 +54,15 @@ class Overrides:
     server: str = ""
     """Base URL."""
     token: str = ""
-    """Bearer token, in place of all that the user entry has."""
+    """Bearer token, instead of all credentials of the user entry."""
     act_as: str = ""
     """User to act as."""
     act_as_groups: tuple[str, ...] = ()
-    """Groups to act as; they need a user to go with."""
+    """Groups to act as; they need a user."""
 
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """What tells the API server whom to act as."""
+        """Return the headers that name the user to impersonate."""
         user = [("Impersonate-User", self.act_as)] if self.act_as else []
         return (*user, *(("Impersonate-Group", group) for group in self.act_as_groups))
 
@@ -73,13 +73,13 @@ _AS_IT_IS = Overrides()
 async def find_cluster(
     kubeconfig: Path | None, context: str | None, overrides: Overrides = _AS_IT_IS, *, clock: Clock | None = None
 ) -> Cluster:
-    """The cluster of the first source that applies.
+    """Return the cluster of the first source that applies.
 
     The sources are: `kubeconfig`; the files in the environment's KUBECONFIG; the pod's own service account;
     `~/.kube/config`.  `context` None means the kubeconfig's current context.
 
     Raises:
-        ConfigError: none applies, or the one that does cannot be read; names the path and the remedy.
+        ConfigError: no source applies, or the source cannot be read; names the path and the remedy.
     """
     source = _source(kubeconfig, context, overrides, clock or SystemClock())
     access = await source.load()
@@ -100,17 +100,17 @@ _Loader = Callable[[], Awaitable[Access]]
 """Reads a source."""
 
 TOKEN_SECONDS = 60.0
-"""How long the token of a file is used before the file is read again; the kubelet replaces it long before it ends."""
+"""Seconds after which a token file is read again; the kubelet replaces a token long before its expiry."""
 
 
 class _Source:
-    """A place that configuration comes from; it can be read again, and so it serves as our credentials."""
+    """A source of configuration that can be read again, and therefore serves as credentials."""
 
     def __init__(self, name: str, load: _Loader, overrides: Overrides, clock: Clock) -> None:
         self.name = name
         self._load, self._overrides, self._clock = load, overrides, clock
         self._access: Access | None = None
-        """As it was loaded last."""
+        """The result of the last load."""
         self._authorization: str | None = None
         self._read_at = 0.0
         self._trust: tuple[object, ...] = ()
@@ -133,17 +133,17 @@ class _Source:
         return found
 
     async def header(self) -> str | None:
-        """The header's value; the token of a file is read again each minute."""
+        """Return the header's value; a token file is read again each minute."""
         access = self._access or await self.load()
         file = access.identity.token_file
         if file is not None and self._clock.monotonic() - self._read_at >= TOKEN_SECONDS:
             self._read_at = self._clock.monotonic()
-            with suppress(ConfigError):  # the former token may still be good; if not, `reload` says what is wrong
+            with suppress(ConfigError):  # the former token may still be valid; if not, `reload` raises the error
                 self._authorization = read_token(file)
         return self._authorization
 
     def tls(self, access: Access) -> ssl.SSLContext | None:
-        """What connections are made with; None for plain HTTP."""
+        """Return the TLS context of connections; None for plain HTTP."""
         self._trust = access.trust
         try:
             return access.tls()
@@ -188,7 +188,7 @@ def _from_files(
 
 
 async def _access(chosen: Chosen, server: str) -> Access:
-    """What the entries say, at another server where one is given.  TLS is read only where the server has it."""
+    """Return the access that the entries describe, at `server` where one is given.  TLS is read for https only."""
     cluster, user = chosen.cluster, chosen.user
     server = (server or cluster.text("server")).rstrip("/")
     over_tls = urlsplit(server).scheme == "https"
@@ -226,7 +226,7 @@ def _identity(user: Entry, *, over_tls: bool) -> Identity:
 
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where the kubelet puts token, CA and namespace of a pod's service account."""
+"""Folder of the kubelet with token, CA and namespace of a pod's service account."""
 
 
 async def _load_in_cluster(overrides: Overrides) -> Access:

@@ -1,8 +1,8 @@
-"""Priority lanes: who may have how many requests in flight, and who goes first when the rate is limited.
+"""Priority lanes: limits of requests in flight, and the order of requests under a rate limit.
 
-A thousand pod patches must not delay one lease renewal.  Every request names its lane; each lane has its own bound on
-requests in flight, and one rate shared by all is handed out by weight, so a busy lane cannot starve another and an
-idle lane's share is used by the rest.  The lease lane does not count against the rate at all.
+A thousand pod patches must not delay one lease renewal.  Every request names its lane.  Each lane has its own limit of
+requests in flight.  All lanes share one rate by weight, so a busy lane cannot starve another, and other lanes use the
+share of an idle lane.  The lease lane does not count against the rate at all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kqueue.clock import Clock
 
 
 class Lane(Enum):
-    """What a request is for.  The value is its name in metrics."""
+    """The purpose of a request.  The value is its name in metrics."""
 
     LEASE = "lease"
     """Leader election.  Never waits for the rate limit."""
@@ -27,20 +27,20 @@ class Lane(Enum):
     WORDS = "words"
     """Reasons for waiting: thousands at once, and no decision depends on them."""
     JOBS = "jobs"
-    """Jobs and Workloads: reconcilers' ordinary reads and writes."""
+    """Jobs and Workloads: ordinary reads and writes of reconcilers."""
     UNGATE = "ungate"
-    """Pod patches that release gangs: many at once."""
+    """Patches of pods that release gangs: many at once."""
     WATCH = "watch"
     """Lists that fill the caches.  Streams are opened here too but do not hold a place."""
     EVENTS = "events"
     """Kubernetes events: off the critical path."""
     REVIEWS = "reviews"
-    """Who asks, and what they may: as many as others ask of us."""
+    """Reviews of identity and access; as many as we get requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneLimit:
-    """`in_flight` requests at once; `weight` is the lane's share of the rate against the other waiting lanes."""
+    """Limits of a lane: `in_flight` requests at once; `weight` is its share of the rate among the waiting lanes."""
 
     in_flight: int
     weight: int = 1
@@ -60,11 +60,11 @@ DEFAULT_LIMITS: Mapping[Lane, LaneLimit] = {
 
 
 class Rate:
-    """A token bucket whose tokens go to waiting lanes by weight.
+    """A token bucket that gives tokens to waiting lanes by weight.
 
-    `per_second` tokens are made, at most `burst` are kept.  Among lanes that wait, the next token goes to the one that
-    had least in proportion to its weight (ties: the order of `Lane`); inside a lane, first come first served.  A waiter
-    that is cancelled costs no token.
+    `per_second` tokens are made, at most `burst` are kept.  Among lanes that wait, the next token goes to the lane
+    with the fewest tokens in proportion to its weight (ties: the order of `Lane`); inside a lane, first come first
+    served.  A cancelled waiter costs no token.
     """
 
     def __init__(self, per_second: float, burst: int, *, limits: Mapping[Lane, LaneLimit], clock: Clock) -> None:
@@ -91,7 +91,7 @@ class Rate:
         await turn
 
     def close(self) -> None:
-        """Stop handing out; who waits is cancelled."""
+        """Stop; cancel all waiting requests."""
         if self._pump is not None:
             self._pump.cancel()
         for turns in self._waiting.values():
@@ -105,7 +105,7 @@ class Rate:
 
     def _charge(self, lane: Lane) -> None:
         self._tokens -= 1
-        # A lane that was idle is served at once, and then counts from here: it has saved up one turn, not a hundred.
+        # A lane that was idle is served at once and counts from here: its idle time gives one turn, not a hundred.
         self._round = max(self._round, self._used[lane])
         self._used[lane] = self._round + 1 / self._weight[lane]
 
@@ -113,7 +113,7 @@ class Rate:
         while (lane := self._next_lane()) is not None:
             self._fill()
             if self._tokens < 1:
-                # A floor of 1 ms: rounding must not make this spin on a token that is a hair short.
+                # At least 1 ms: rounding must not make this loop spin on an almost complete token.
                 await self._clock.sleep(max(0.001, (1 - self._tokens) / self._per_second))
                 continue
             self._charge(lane)
@@ -138,22 +138,22 @@ class Lanes:
         self._rate = None if per_second is None else Rate(per_second, burst, limits=full, clock=clock)
         self._clock = clock
         self._waiting: dict[Lane, dict[object, float]] = {lane: {} for lane in Lane}
-        """Since when requests wait, in the order in which they came."""
+        """Start times of waiting requests, in their order of arrival."""
         self.in_flight = dict.fromkeys(Lane, 0)
-        """Requests that hold a place now, per lane."""
+        """Return how many requests have a place now, per lane."""
 
     def waiting(self, lane: Lane) -> int:
-        """Requests that wait for a place or for the rate.  Further attempts of a request do not count."""
+        """Return how many requests wait for a place or for the rate, without retries."""
         return len(self._waiting[lane])
 
     def oldest_age(self, lane: Lane) -> float:
-        """Seconds that the oldest of the waiting requests has waited; 0 when none waits."""
+        """Return how many seconds the oldest waiting request has waited; 0 when none waits."""
         first = next(iter(self._waiting[lane].values()), None)
         return max(0.0, self._clock.monotonic() - first) if first is not None else 0.0
 
     @asynccontextmanager
     async def place(self, lane: Lane) -> AsyncIterator[None]:
-        """Hold one of the lane's places for the length of the block."""
+        """Take one of the lane's places for the length of the block."""
         me = object()
         self._waiting[lane][me] = self._clock.monotonic()
         try:
@@ -174,6 +174,6 @@ class Lanes:
             await self._rate.take(lane)
 
     def close(self) -> None:
-        """Stop; requests that wait for the rate are cancelled."""
+        """Stop; cancel the requests that wait for the rate."""
         if self._rate is not None:
             self._rate.close()

@@ -1,13 +1,14 @@
-"""Leader election by Lease: one replica decides, the others stay warm.
+"""Leader election by Lease: one replica decides, the others keep their caches up to date.
 
-What must never happen is that two lead.  Three rules see to it:
+Two replicas must never lead at the same time.  Three rules ensure this:
 
-- Every write of the lease carries the resourceVersion it was read at, so of two who try only one wins.
+- Every write of the lease carries the resourceVersion it was read at, so of two competing writes only one succeeds.
 - A follower does not compare written times (clocks differ); it notes on its own monotonic clock when the record last
-  *changed*, and takes over only after a full lease duration without change.  A holder whose process has certainly
-  ended, which can be seen on its own machine, is followed as soon as what it sent must have arrived.
-- A leader that has not renewed for `renew_deadline`, for whatever reason, stops leading by itself.  That deadline is
-  shorter than the lease, and it counts from before the last good renewal was *sent*.
+  *changed*, and takes over only after a full lease duration without change.  Where the process of the holder has
+  certainly ended, which is visible on its own machine, a follower takes over once all requests of the holder must have
+  arrived.
+- A leader that has not renewed for `renew_deadline` stops leading by itself, whatever the reason.  That deadline is
+  shorter than the lease, and it counts from the moment before the last successful renewal was *sent*.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ _log = structlog.get_logger(__name__)
 Json = dict[str, Any]
 
 _RELEASE_ATTEMPTS = 3
-"""Writes that give the lease back: each but the first after the lease has changed."""
+"""Attempts to release the lease; each further one follows a change of the lease."""
 
 
 class LeaseApi(Protocol):
-    """What election needs of a client; `kqueue.runtime.client.Client` has it."""
+    """The methods of a client that the election uses; `kqueue.runtime.client.Client` has them."""
 
     async def get_json(
         self, resource: ResourceType, name: str, namespace: str | None = None, *, lane: Lane = Lane.JOBS
@@ -61,17 +62,17 @@ class LeaseApi(Protocol):
 
 
 def unique_identity() -> str:
-    """Host name, mark of the process where there is one, and a random part.
+    """Return host name, mark of the process where the system has one, and a random part.
 
-    No two processes share it, nor a process with its own successor.
+    No two processes have the same identity, not even a process and its successor.
     """
     return "_".join(filter(None, (socket.gethostname(), own_mark(), str(uuid.uuid4()))))
 
 
 def _holder_ended_for(identity: str) -> float | None:
-    """Seconds for which the process with an identity of `unique_identity` has certainly been gone from this machine.
+    """Return for how many seconds the process with this `unique_identity` has certainly been gone from this machine.
 
-    None when that is not certain.
+    None when this is not certain.
     """
     parts = identity.rsplit("_", 2)
     return ended_for(parts[1]) if len(parts) == 3 else None
@@ -79,21 +80,21 @@ def _holder_ended_for(identity: str) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionSettings:
-    """Which lease, and its times in seconds.  The defaults are those of Kueue and of client-go."""
+    """The lease, and its times in seconds.  The defaults equal those of Kueue and of client-go."""
 
     namespace: str
     name: str
     identity: str
-    """Must be unique to the process; see `unique_identity`."""
+    """Identity of the process, which must be unique; see `unique_identity`."""
     lease_duration: float = 15.0
-    """A follower waits this long without a change of the record.  Written in whole seconds, so give whole ones."""
+    """A follower waits so long without a change of the record.  Whole seconds, because the lease has whole seconds."""
     renew_deadline: float = 10.0
-    """A leader that has not renewed for this long stops leading."""
+    """A leader that has not renewed for so long stops leading."""
     retry_period: float = 2.0
-    """Time between renewals, and between looks at somebody else's lease."""
+    """Time between renewals, and between a follower's reads of the lease."""
 
     def __post_init__(self) -> None:
-        """Refuse times that would let two lead.
+        """Refuse times with which two replicas could lead.
 
         Raises:
             ConfigError: a time is out of order.
@@ -109,12 +110,12 @@ class ElectionSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Observed:
-    """Somebody's record as we last saw it change, at `since` on our own clock."""
+    """The record of a holder, which changed at `since` on our own clock."""
 
     record: Json
     since: float
     ended_at: float | None = None
-    """When the process of the holder had certainly ended, on our own clock; None while nothing is known of that."""
+    """When the process of the holder had certainly ended, on our own clock; None while this is unknown."""
 
 
 def _stop_process() -> None:
@@ -122,12 +123,12 @@ def _stop_process() -> None:
 
 
 class LeaderElection:
-    """Competes for a lease; runs the leading work while, and only while, it holds it.
+    """Competes for a lease, and runs the leading work only while this process holds the lease.
 
     `run(lead)` calls `lead()` each time leadership is won and cancels it when leadership is lost; after a loss it
-    competes again.  `lead` must rebuild what it acts on from the API first, and must end soon when cancelled: if it
-    does not end before others may take the lease, the process is stopped (`abort`), because a restart heals and two
-    leaders do not.
+    competes again.  `lead` must first rebuild its state from the API, and must end soon when cancelled.  If `lead` has
+    not ended when other replicas may take the lease, the process is stopped (`abort`): a restart is harmless, two
+    leaders are not.
     """
 
     def __init__(
@@ -141,15 +142,17 @@ class LeaderElection:
         abort: Callable[[], None] = _stop_process,
         ended_for: Callable[[str], float | None] = _holder_ended_for,
     ) -> None:
-        """`on_change` is told True before `lead` is called and False after it has ended.
+        """`on_change` gets True before `lead` is called and False after it has ended.
 
-        `ended_for` says for how many seconds the process of a holder, by its identity, has certainly been gone; None
-        when that is not certain.
+        `ended_for` returns for how many seconds the process with an identity has certainly been gone; None when this
+        is not certain.
         """
         self._api, self._settings, self._clock = api, settings, clock
         self._chance = chance or random.Random()
         self._on_change, self._abort, self._ended_for = on_change, abort, ended_for
-        self._held: Json | None = None  # the lease as we last wrote it; None when we do not hold it
+        self._held: Json | None = (
+            None  # the lease as this process last wrote it; None while this process does not hold it
+        )
         self._renewed_at = 0.0
         self._observed: _Observed | None = None
         self._heard_at = clock.monotonic()
@@ -158,24 +161,24 @@ class LeaderElection:
 
     @property
     def leading(self) -> bool:
-        """Whether we hold the lease at this moment, by the clock.
+        """Whether this process holds the lease at this moment, by the clock.
 
-        True only within the renew deadline, even if this process was stopped meanwhile and has not noticed yet: check
-        it before a write that must not come from a former leader.
+        True only within the renew deadline, even if the process was suspended in between.  Check this before a write
+        that must not come from a former leader.
         """
         return self._held is not None and self._clock.monotonic() < self._lead_until
 
     @property
     def holder(self) -> str:
-        """Who holds the lease as far as we know; empty when nobody does."""
+        """Return the last known holder of the lease; empty when the lease is free."""
         if self._held is not None:
             return self._settings.identity
         return _spec(self._observed.record).get("holderIdentity") or "" if self._observed else ""
 
     def trouble(self) -> str | None:
-        """For readiness: why we cannot lead, or could not if the leader went; None when all is well.
+        """Return, for readiness, why this process cannot lead or could not take over; None: it can.
 
-        A leader renews; a follower looks at the lease again and again.
+        A leader must renew the lease in time, a follower must read it in time.
         """
         leads = self._held is not None
         limit = self._settings.renew_deadline * 2 / 3 if leads else 2 * self._settings.lease_duration
@@ -186,12 +189,12 @@ class LeaderElection:
         return f"the lease has not been {'renewed' if leads else 'seen'} for {age:.0f} s{because}"
 
     async def run(self, lead: Callable[[], Coroutine[Any, Any, None]], *, when: asyncio.Event | None = None) -> None:
-        """Compete until `lead` returns by itself, or until cancelled.  Then the lease is released.
+        """Compete until `lead` returns by itself, or until cancelled.  Then release the lease.
 
-        Before `when` is set the lease is watched and not taken: so a lease that nobody renews runs out while this
-        process is still getting ready.  None: it may be taken at once.
+        Before `when` is set the lease is watched and not taken, so that a lease without renewals expires while this
+        process still starts.  None: the lease may be taken at once.
 
-        Errors of `lead` are raised, after the lease was released.
+        Errors of `lead` are raised after the release of the lease.
         """
         try:
             while True:
@@ -204,7 +207,7 @@ class LeaderElection:
     # --- following
 
     async def _acquire(self, ready: asyncio.Event) -> None:
-        """Return when the lease is ours; it is taken only when `ready` is set."""
+        """Return when this process holds the lease; the lease is taken only after `ready` is set."""
         failures = 0
         while True:
             pause = self._settings.retry_period * self._chance.uniform(1.0, 1.2)
@@ -235,9 +238,9 @@ class LeaderElection:
                 await cancel_and_wait(wait)
 
     async def _try_to_acquire(self, *, take: bool) -> bool:
-        """One look at the lease; take it if it is free, expired, or ours already.  True when it is ours.
+        """Read the lease; take it if it is free, expired, or ours already.  Whether this process holds the lease.
 
-        Without `take` it is only looked at.
+        Without `take` the lease is only read.
         """
         try:
             lease = await self._request(self._read())
@@ -247,7 +250,7 @@ class LeaderElection:
         if not take:
             return False
         holder = _spec(lease).get("holderIdentity") or ""
-        # Ours although we do not know: the answer to our own acquiring write was lost.
+        # The lease is ours already: the answer to our own acquiring write was lost.
         if holder in {"", self._settings.identity} or self._time_to_expiry() <= 0:
             return await self._take(lease)
         return False
@@ -264,7 +267,7 @@ class LeaderElection:
             _log.info("lease observed", lease=self._settings.name, holder=now.get("holderIdentity") or "nobody")
 
     def _look_for_the_holder(self) -> None:
-        """Note since when the process of the holder has been gone, which only a process on its machine can find out."""
+        """Note since when the process of the holder has been gone; only a process on the same machine can know this."""
         seen = self._observed
         if seen is None or seen.ended_at is not None:
             return
@@ -274,10 +277,10 @@ class LeaderElection:
             _log.info("the holder of the lease has ended on this machine", lease=self._settings.name, holder=holder)
 
     def _time_to_expiry(self) -> float:
-        """Seconds until the observed record is a full duration old; its own duration counts, not ours.
+        """Return the seconds until the lease may be taken: the full duration in the record, not in our settings.
 
-        A holder whose process has ended sends nothing any more: what it sent before has as long to arrive as what a
-        leader sent before it gave up, which is the lease less the renew deadline.
+        A holder whose process has ended sends no more requests.  Its last requests may arrive for as long as those of a
+        leader that gave up: the lease duration less the renew deadline.
         """
         if self._observed is None:
             return 0.0
@@ -292,7 +295,7 @@ class LeaderElection:
         return float(self._observed.since + duration - self._clock.monotonic())
 
     async def _take(self, lease: Json | None) -> bool:
-        """Write ourselves into the lease (None: create it).  False when somebody was faster."""
+        """Write this process into the lease (None: create it).  False when another process was faster."""
         asked_at = self._clock.monotonic()
         wanted = _claimed(lease, self._settings, self._clock.now())
         write = self._write(wanted) if lease else self._api.create(LEASES, wanted, lane=Lane.LEASE)
@@ -326,12 +329,12 @@ class LeaderElection:
             _log.error("leadership lost", lease=self._settings.name, identity=self._settings.identity)
             return False
         finally:
-            await self._end(work)  # still renewing, if we leave of our own will
+            await self._end(work)  # the renewals still run when the leading work returned by itself
             await cancel_and_wait(renewing)
             self._tell(False)
 
     async def _end(self, work: asyncio.Future[None]) -> None:
-        """Cancel the leading work, and see that it ends before others may take the lease."""
+        """Cancel the leading work, and ensure that it ends before other replicas may take the lease."""
         guard = asyncio.ensure_future(self._guard())
         try:
             await cancel_and_wait(work)
@@ -339,7 +342,9 @@ class LeaderElection:
             await cancel_and_wait(guard)
 
     async def _guard(self) -> None:
-        margin = (self._settings.lease_duration - self._settings.renew_deadline) / 5  # others' clocks run, too
+        margin = (
+            self._settings.lease_duration - self._settings.renew_deadline
+        ) / 5  # the clocks of other replicas run meanwhile
         while (left := self._renewed_at + self._settings.lease_duration - margin - self._clock.monotonic()) > 0:
             await self._clock.sleep(left)
         _log.critical("leading work did not stop in time, the process ends", lease=self._settings.name)
@@ -361,7 +366,7 @@ class LeaderElection:
                 _log.warning("lease not renewed", lease=self._settings.name, error=str(e) or type(e).__name__)
 
     async def _renew(self) -> None:
-        """One renewal.  `_held` is None afterwards if somebody else holds the lease."""
+        """Renew once.  `_held` is None afterwards if another process holds the lease."""
         assert self._held is not None
         asked_at = self._clock.monotonic()
         try:
@@ -369,15 +374,15 @@ class LeaderElection:
             self._hold(await self._request(self._write(wanted)), asked_at)
         except ConflictError:
             await self._look_again()
-        except NotFoundError:  # somebody deleted it: make it again, unless another was faster
+        except NotFoundError:  # the lease was deleted: create it again, unless another process was faster
             if not await self._take(None):
                 await self._look_again()
 
     async def _look_again(self) -> None:
-        """After a conflict: still ours (an answer of ours was lost, or it was annotated), or somebody else's?"""
+        """After a conflict, check whether the lease is still ours: an answer was lost, or the lease was annotated."""
         lease = await self._request(self._read())
         if _spec(lease).get("holderIdentity") == self._settings.identity:
-            self._held = lease  # renewed with this version at the next turn
+            self._held = lease  # the next renewal uses this version
         else:
             self._held = None
             self._observe(lease)
@@ -387,7 +392,7 @@ class LeaderElection:
         self._heard_at, self._failure = asked_at, ""
 
     async def _release(self) -> None:
-        """Give the lease back, so that a successor need not wait.  Best effort: it expires anyway."""
+        """Release the lease, so that a successor need not wait.  Best effort, because the lease expires anyway."""
         held, self._held = self._held, None
         try:
             for _ in range(_RELEASE_ATTEMPTS):
@@ -395,7 +400,7 @@ class LeaderElection:
                     return
                 try:
                     await self._request(self._write(self._released(held)))
-                except ConflictError:  # a renewal whose answer did not come, or an annotation
+                except ConflictError:  # a renewal without an answer, or an annotation
                     lease = await self._request(self._read())
                     held = lease if _spec(lease).get("holderIdentity") == self._settings.identity else None
                 else:
@@ -407,7 +412,7 @@ class LeaderElection:
         _log.warning("lease not released, it will expire", lease=self._settings.name, error=error)
 
     def _released(self, held: Json) -> Json:
-        # One second: the successor takes it at once, and an old client that reads the field still finds a valid one.
+        # One second: the successor takes the lease at once, and the field stays valid for old clients.
         return {
             **held,
             "spec": {
@@ -421,7 +426,7 @@ class LeaderElection:
     # --- underneath
 
     async def _request(self, call: Coroutine[Any, Any, Json]) -> Json:
-        """Every request has its own time limit: a hung connection must not use up the whole deadline."""
+        """Send a request with its own time limit, so that a hung connection does not use up the whole deadline."""
         return await within(self._clock, self._request_timeout, call)
 
     def _read(self) -> Coroutine[Any, Any, Json]:
@@ -442,7 +447,7 @@ def _set_event() -> asyncio.Event:
 
 
 def _claimed(lease: Json | None, settings: ElectionSettings, now: datetime) -> Json:
-    """The lease as it reads when we hold it from now on; None makes a new one."""
+    """Return the lease with this process as the holder from now on; None makes a new lease."""
     before = _spec(lease) if lease else {}
     ours = before.get("holderIdentity") == settings.identity
     spec = {
@@ -465,5 +470,5 @@ def _spec(lease: Json) -> Json:
 
 
 def _micro(moment: datetime) -> str:
-    """Kubernetes' MicroTime: UTC with exactly six digits of a second."""
+    """Return a time as Kubernetes' MicroTime: UTC with exactly six digits of a second."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

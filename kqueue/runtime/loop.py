@@ -1,7 +1,7 @@
 """The event loop and what can hold it up: which loop, which errors it reports, and the garbage collector.
 
-With 100,000 pods kept, one full collection of CPython stops everything for up to 3.4 s if they are dictionaries, 34 ms
-if they are slotted views, and not at all once they are frozen.
+With 100,000 cached pods, one full collection of CPython stops the process for up to 3.4 s if pods are dictionaries,
+34 ms if they are slotted views, and not at all once they are frozen.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import structlog
 T = TypeVar("T")
 
 COLLECTOR_THRESHOLDS = (50_000, 20, 100)
-"""Young objects before a collection, and how many of those make an older one: rarer than CPython's (700, 10, 10),
-because most of what we make per event dies by reference count."""
+"""Thresholds of the collector: rarer collections than with CPython's (700, 10, 10), because reference counts free most
+objects of an event."""
 
 _HANDLE_CLOSED = "the handler is closed"
-"""The end of uvloop's message when a connection was closed before it was written to."""
+"""The end of uvloop's message about a write to a closed connection."""
 
 _log = structlog.get_logger(__name__)
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run` on uvloop where it is installed (30 % less CPU per event under TLS), else on asyncio's own loop.
+    """Run a coroutine on uvloop where it is installed (30 % less CPU per event under TLS), else on asyncio's own loop.
 
-    The garbage collector runs from here on.  Where it was disabled, it never looks at what there is by now: the first
-    collection would go through all that was imported, which takes 40 ms and finds nothing.
+    Enables the garbage collector.  Where it was disabled, existing objects are frozen first: the first collection would
+    walk all imported modules, which takes 40 ms and frees nothing.
     """
     if not gc.isenabled():
         gc.freeze()
@@ -41,9 +41,9 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what the event loop reports: a connection that the other side ended at debug level, all else as an error.
+    """Log an error that the event loop reports: a broken connection at debug level, any other as an error.
 
-    Whoever used the connection gets the error too, and says what it means; the loop only knows that bytes were lost.
+    The user of the connection gets the error too and logs its meaning; the loop only knows that bytes were lost.
     """
     error = context.get("exception")
     if isinstance(error, BaseException) and is_lost_connection(context, error):
@@ -53,9 +53,9 @@ def on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> N
 
 
 def is_lost_connection(context: Mapping[str, Any], error: BaseException) -> bool:
-    """Whether `context`, as the loop reports it, is about a connection that broke, and not about a bug of ours.
+    """Whether `context`, a report of the loop, is about a broken connection and not about a bug of ours.
 
-    A task whose error nobody reads is a bug, whatever the error is.  uvloop reports a write to a connection that was
+    An error of a task that is never retrieved is always a bug.  uvloop reports a write to a connection that was
     closed in the meantime as a RuntimeError.
     """
     if isinstance(context.get("task") or context.get("future"), asyncio.Task):
@@ -80,19 +80,19 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def tune_collector() -> None:
-    """Take what starting up has made out of all collections, and collect less often; call once, before the watches.
+    """Exclude the objects of the start from all collections, and collect less often; call once, before the watches.
 
-    Nothing is collected first: 50 ms for a handful of objects.
+    No collection runs first: it would take 50 ms to free a few objects.
     """
     gc.freeze()
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
 
 
 def freeze_after_sync() -> None:
-    """Take everything that lives out of later collections; call when a cache has been filled, and filled anew.
+    """Exclude all existing objects from later collections; call whenever a cache has been filled.
 
-    Only the youngest objects are collected first: a full collection at this point would hold the loop for 60 ms with
-    100,000 pods, to find next to nothing.  Frozen objects still die by reference count.
+    Only the youngest objects are collected first: a full collection here would block the loop for 60 ms with 100,000
+    pods and free almost nothing.  Reference counts still free frozen objects.
     """
     gc.collect(0)
     gc.freeze()

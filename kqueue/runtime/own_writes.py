@@ -1,7 +1,7 @@
 """Writes of this process that the watch has not echoed yet.
 
-A controller that decides on the watch's object alone would repeat a write whose echo is under way.  Each entry leaves
-when the watch has caught up, when its time is over, or, in a full memory, when newer entries need the room.
+A controller that decides on the watch's object alone would repeat a write whose echo is under way.  An entry is removed
+when the watch has caught up, after its timeout, or, in a full memory, when newer entries need its place.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _log = structlog.get_logger(__name__)
 K = TypeVar("K")
 V = TypeVar("V")
 LIMIT = 100_000
-"""Entries of one memory at most.  A write that is forgotten too early costs a request that changes nothing."""
+"""Limit of entries in a memory.  A write that is forgotten too early costs a request without effect."""
 
 
 class OwnWrites(Mapping[K, V], Generic[K, V]):
-    """What was written, by key, oldest first.  An entry whose time is over is not contained."""
+    """Written values by key, oldest first.  Entries past their timeout are not contained."""
 
     def __init__(
         self,
@@ -34,14 +34,14 @@ class OwnWrites(Mapping[K, V], Generic[K, V]):
         limit: int | None = LIMIT,
         on_overdue: Callable[[K], None] = lambda _key: None,
     ) -> None:
-        """An empty memory.
+        """Make an empty memory.
 
         Args:
             clock: measures the timeout; None: no entry has a timeout.
             timeout: seconds after which a write is no longer waited for, equal for all entries.
             version_of: resource version of a written value, for `echoed` and `newer`.
-            limit: entries at most; None: only the timeout bounds them.
-            on_overdue: called with the key of each entry that leaves without an echo.
+            limit: limit of entries; None: only the timeout bounds them.
+            on_overdue: called with the key of each entry that is removed without an echo.
         """
         self._clock, self._timeout, self._version_of = clock, timeout, version_of
         self._limit, self._on_overdue = limit, on_overdue
@@ -64,7 +64,7 @@ class OwnWrites(Mapping[K, V], Generic[K, V]):
         return len(self._entries)
 
     def remember(self, key: K, written: V) -> None:
-        """Wait for the echo of this write; an older write of the key is replaced, and the timeout begins anew."""
+        """Await the echo of this write; replaces an older write of the key, and the timeout begins anew."""
         self.drop_overdue()
         self._entries.pop(key, None)
         self._entries[key] = written, self._now() + self._timeout
@@ -72,38 +72,40 @@ class OwnWrites(Mapping[K, V], Generic[K, V]):
             self._drop(next(iter(self._entries)))
 
     def amend(self, key: K, written: V) -> None:
-        """Another value of a write that is waited for; its deadline stays.  Unknown keys change nothing."""
+        """Replace the value of an awaited write; its deadline stays.  Unknown keys change nothing."""
         if key in self:
             self._entries[key] = written, self._entries[key][1]
 
     def forget(self, key: K) -> None:
-        """Wait no longer: the watch has brought the write, or the write failed.  Unknown keys change nothing."""
+        """Forget the write: the watch has brought it, or it failed.  Unknown keys change nothing."""
         self._entries.pop(key, None)
 
     def echoed(self, key: K, version: int | None) -> None:
-        """The watch has an object of this version; None: the object is gone.  Older versions change nothing."""
+        """Forget the write when the watch has an object of this version; None: the object is gone.
+
+        Versions older than the write change nothing."""
         written = self.get(key) if key in self._entries else None
         if written is not None and (version is None or version >= self._version_of(written)):
             del self._entries[key]
 
     def is_behind(self, key: K, version: int) -> bool:
-        """Whether the watch's object, of this version, is older than the write that is waited for."""
+        """Whether the watch's object, of this version, is older than the awaited write."""
         self.echoed(key, version)
         return key in self
 
     def newer(self, key: K, seen: V) -> V:
-        """The watch's object, or the written one where that is newer."""
+        """Return the watch's object, or the written one where it is newer."""
         if key not in self._entries:  # by far the most frequent case: no exception is raised and caught for it
             return seen
         written = self.get(key)
         return written if written is not None and self._version_of(written) > self._version_of(seen) else seen
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all entries."""
         self._entries.clear()
 
     def drop_overdue(self) -> None:
-        """Forget entries whose time is over; costs only by their number."""
+        """Forget entries past their timeout; the cost depends on their number only."""
         now = self._now()
         while self._entries:
             key, (_, deadline) = next(iter(self._entries.items()))
@@ -124,17 +126,17 @@ class Releasable(Protocol):
 
     @property
     def uid(self) -> str:
-        """Its UID."""
+        """UID of the pod."""
         ...
 
     @property
     def gated(self) -> bool:
-        """Whether the gate still holds it."""
+        """Whether the gate still holds the pod."""
         ...
 
     @property
     def resource_version(self) -> str:
-        """Its version."""
+        """Resource version of the pod."""
         ...
 
 
@@ -142,24 +144,24 @@ class PendingReleases:
     """Pods whose release was sent and not yet seen, per gang."""
 
     def __init__(self, clock: Clock, timeout: float) -> None:
-        """`timeout`: seconds after which the event of a release is taken to be lost."""
+        """`timeout`: seconds after which the event of a release counts as lost."""
         self._sent: OwnWrites[tuple[str, str], str | None] = OwnWrites(
             clock, timeout, limit=None, on_overdue=self._overdue
         )
-        """By gang and UID.  A text: the release may have failed, so any other version of the pod is an echo."""
+        """By gang and UID.  A text is a version: the release may have failed, so any other version is an echo."""
         self._gangs: dict[str, set[str]] = {}
 
     def expect(self, gang: str, uid: str) -> None:
-        """The pod's release is on its way."""
+        """Note that the pod's release was sent."""
         self._sent.remember((gang, uid), None)
         self._gangs.setdefault(gang, set()).add(uid)
 
     def doubt(self, gang: str, uid: str, version: str) -> None:
-        """The release may not have come through; the server has another version than this, which is to come."""
+        """Note that the release may have failed; the server has another version, whose event will come."""
         self._sent.amend((gang, uid), version)
 
     def observe(self, gang: str, pod: Releasable) -> None:
-        """An event of the pod; it counts if it can be the release."""
+        """Take in an event of the pod; forget the release if this can be its event."""
         if (gang, pod.uid) not in self._sent:
             return
         failed_at = self._sent[gang, pod.uid]
@@ -167,17 +169,17 @@ class PendingReleases:
             self.observed(gang, pod.uid)
 
     def observed(self, gang: str, uid: str) -> None:
-        """The pod's release was seen, or will never be."""
+        """Forget the pod's release: its event came, or never will."""
         self._sent.forget((gang, uid))
         self._leave(gang, uid)
 
     def satisfied(self, gang: str) -> bool:
-        """Nothing is on its way any more; what is overdue is given up, because its event was lost."""
+        """Whether no release of the gang is awaited; overdue ones are forgotten, because their events were lost."""
         self._sent.drop_overdue()
         return gang not in self._gangs
 
     def clear(self) -> None:
-        """Nothing is awaited."""
+        """Forget all releases."""
         self._sent.clear()
         self._gangs.clear()
 

@@ -1,7 +1,7 @@
-"""Names a process so that another one on the same machine can find out whether it has ended, and for how long at least.
+"""Names a process so that another process of the machine can check whether it has ended, and how long ago at least.
 
 A mark is `MACHINE.PID.STARTED`: a digest of the boot and of the PID and time namespaces, the process id, and the start
-time in clock ticks since boot.  In another boot or namespace nothing is known of the process, so it counts as alive.
+time in clock ticks since boot.  In another boot or namespace the process cannot be checked, so it counts as alive.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from pathlib import Path
 _MARK = re.compile(r"([0-9a-f]{12})\.(\d+)\.(\d+)")
 _PROC = Path("/proc")
 _GONE = frozenset("ZX")
-"""States of proc(5): a zombie runs nothing any more, and waits for its parent to read its exit status."""
+"""States of proc(5): a zombie does not run any more; its parent has not read its exit status."""
 
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """Which processes this machine had at one moment."""
+    """The processes of this machine at one moment."""
 
     machine: str
     began: int
-    """Start time of the process that took it, in ticks since boot.  A process that started later may be missing."""
+    """Start time of the process that took the census, in ticks since boot.  Later processes may be missing."""
     pids: frozenset[int]
     taken_at: float
-    """On the clock of `time.monotonic`, after the last process was counted.  Where that clock stands still while the
-    machine is suspended, `taken_at` counts less time than has passed."""
+    """Time of `time.monotonic` after the last process was counted.  Where this clock stops while the machine is
+    suspended, the measured age is less than the real one."""
 
     def lacks(self, machine: str, pid: int, started: int) -> bool:
-        """Whether a process of this machine had certainly ended by then."""
+        """Whether a process of this machine had certainly ended at the time of the census."""
         return machine == self.machine and started < self.began and pid not in self.pids
 
 
@@ -43,14 +43,14 @@ _at_start: Census | None = None
 def remember_processes() -> None:
     """Take a census that `ended_for` uses from now on.
 
-    Call it early: a predecessor that was gone by then has been gone for as long as this process took to get ready.
+    Call this early: a predecessor that is missing in the census has been gone since then, while this process started.
     """
     global _at_start
     _at_start = take_census()
 
 
 def take_census(proc: Path = _PROC) -> Census | None:
-    """Which processes there are now; None where they cannot all be seen."""
+    """Return the present processes; None where not all are visible."""
     try:
         if _hides_processes(proc):
             return None
@@ -62,7 +62,7 @@ def take_census(proc: Path = _PROC) -> Census | None:
 
 
 def own_mark(proc: Path = _PROC) -> str | None:
-    """The mark of this process; None where the system has no /proc as Linux has it."""
+    """Return the mark of this process; None where the system has no /proc like that of Linux."""
     pid = os.getpid()
     try:
         machine, (_, started) = _machine(proc), _stat(proc, pid)
@@ -72,9 +72,10 @@ def own_mark(proc: Path = _PROC) -> str | None:
 
 
 def ended_for(mark: str) -> float | None:
-    """Seconds for which the process with this mark has certainly been gone; 0 when its end is seen only now.
+    """Return for how many seconds the process with this mark has certainly been gone; 0: its end was noticed just now.
 
-    None when nothing is certain: it runs, it ran on another machine or in another namespace, no /proc, or no mark.
+    None when the end is not certain: the process runs, or ran on another machine or in another namespace, or there is
+    no /proc or no mark.
     """
     found = _MARK.fullmatch(mark)
     if found is None or not has_ended(mark):
@@ -85,10 +86,10 @@ def ended_for(mark: str) -> float | None:
 
 
 def has_ended(mark: str, proc: Path = _PROC, *, exists: Callable[[int], bool] | None = None) -> bool:
-    """Whether the process with this mark ran on this machine and does not any more.
+    """Whether the process with this mark ran on this machine and has ended.
 
-    False when that is not certain: another machine or namespace, no /proc, or no mark.  `exists` asks the kernel for a
-    process that /proc does not show, because it may be mounted so that it hides those of other users.
+    False when this is not certain: another machine or namespace, no /proc, or no mark.  `exists` asks the kernel about
+    a process that /proc does not show, because mount options of /proc may hide processes of other users.
     """
     found = _MARK.fullmatch(mark)
     try:
@@ -106,7 +107,7 @@ def has_ended(mark: str, proc: Path = _PROC, *, exists: Callable[[int], bool] | 
 
 
 def _exists(pid: int) -> bool:
-    """Whether the kernel knows a process of this number, whichever user owns it; True when it does not say."""
+    """Whether the kernel has a process of this number, of whatever user; True when the kernel does not answer."""
     try:
         os.kill(pid, 0)  # signal 0 is not sent: kill(2)
     except ProcessLookupError:
@@ -117,17 +118,17 @@ def _exists(pid: int) -> bool:
 
 
 def _hides_processes(proc: Path) -> bool:
-    """Whether /proc is mounted so that processes of other users may be missing from it: proc(5), `hidepid`."""
+    """Whether mount options of /proc may hide processes of other users: proc(5), `hidepid`."""
     lines = (proc / "self/mounts").read_text(errors="replace").splitlines()
     options = [fields[3] for line in lines if len(fields := line.split()) > 3 and fields[2] == "proc"]
     return not options or any("hidepid=" in each for each in options)
 
 
 def _machine(proc: Path) -> str:
-    """Digest of the boot and of the namespaces that give process ids and start times their meaning.
+    """Return a digest of the boot and of the namespaces in which process ids and start times are valid.
 
     Raises:
-        OSError: that cannot be read, or this /proc numbers processes as another namespace does.
+        OSError: they cannot be read, or /proc shows the process ids of another namespace.
     """
     if str((proc / "self").readlink()) != str(os.getpid()):
         raise OSError(f"{proc} belongs to another PID namespace")
@@ -137,15 +138,15 @@ def _machine(proc: Path) -> str:
 
 
 def _stat(proc: Path, pid: int) -> tuple[str, int]:
-    """State and start time of a process; the name before them is in brackets and may hold anything.
+    """Return state and start time of a process; its name before them is in brackets and may have any characters.
 
     Raises:
         FileNotFoundError: there is no such process.
-        ValueError: the line does not read as proc(5) says.
+        ValueError: the line does not have the format of proc(5).
     """
     try:
         line = (proc / str(pid) / "stat").read_text(errors="replace")
-    except ProcessLookupError as e:  # it ended between open and read
+    except ProcessLookupError as e:  # the process ended between open and read
         raise FileNotFoundError(str(pid)) from e
     fields = line.rpartition(")")[2].split()
     if len(fields) < 20:

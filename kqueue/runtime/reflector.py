@@ -1,4 +1,4 @@
-"""Keeps a store true to what the API server has, through every kind of trouble.
+"""Keeps a store equal to the objects of the API server, in spite of failures.
 
 ```
   Empty ──► Streaming ── end of initial events ──► Watching ── closed ──► Listed ──► Watching ...
@@ -15,8 +15,8 @@
 ```
 
 One state is one frozen value and one function, which returns the next state.  Between two syncs the store is only ever
-changed by events that are newer than what it holds; at the end of each sync what the server did not name is deleted,
-so deletions that happened while we were not looking are delivered too.
+changed by events that are newer than what it holds; at the end of each sync objects that the server did not list
+are deleted, so deletions during an interruption are delivered too.
 """
 
 from __future__ import annotations
@@ -55,38 +55,38 @@ T = TypeVar("T", bound=KubernetesObject)
 V = TypeVar("V")
 
 _TOMBSTONES = 4096
-"""Deletions remembered, so that an older event of a deleted object that comes late does not bring it back."""
+"""Limit of remembered deletions; they keep a late, older event from restoring a deleted object."""
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchSettings:
-    """Rhythm of a reflector; times in seconds."""
+    """Settings of a reflector; times in seconds."""
 
     streaming: bool = True
-    """Ask for the initial state as a stream; servers that refuse are paged."""
+    """Request the initial state as a stream; lists of servers that refuse are read in pages."""
     page_size: int = 500
     server_timeout: tuple[int, int] = (300, 600)
-    """The server is asked to end a watch after a time from this range, so that watches spread over servers."""
+    """Range of the timeout of a watch that is requested from the server, so that watches spread over servers."""
     retry_base: float = 0.5
     """First pause after a failure; doubles, with jitter."""
     retry_max: float = 30.0
     long_lived: float = 10.0
-    """A watch that lived so long is a healthy one: its end is no failure."""
+    """The end of a watch that lasted so long is no failure."""
     yield_objects: int = 200
     """Objects handled before the event loop gets a turn ..."""
     yield_seconds: float = 0.010
     """... unless this much time has passed before."""
     optional: bool = False
-    """The server may not serve the kind, or not yet: that is no failure, and it is looked for again and again."""
+    """The server may not serve the kind yet: this is no failure, and the kind is requested again later."""
     absent_base: float = 1.0
-    """First pause after a look for a kind that is not served; doubles, with jitter."""
+    """First pause after a request for a kind that is not served; doubles, with jitter."""
     absent_max: float = 120.0
 
 
 _URGED_PAUSE = 0.5
-"""Seconds between attempts while a new watch is wanted at once."""
+"""Seconds between attempts while a caller waits for a new watch."""
 
 
 # --- states
@@ -94,12 +94,12 @@ _URGED_PAUSE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Empty:
-    """Nothing is known, or what is known is in doubt."""
+    """No objects are known, or the known objects may be wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Streaming:
-    """The initial events are coming in; `seen` are the keys that they have spoken of."""
+    """The initial events are arriving; `seen` has their keys."""
 
     stream: Stream
     seen: set[ObjectKey]
@@ -107,7 +107,7 @@ class Streaming:
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """A list is being read; `token` leads to the next page and is empty for the first."""
+    """A list is being read; `token` requests the next page and is empty for the first."""
 
     token: str
     seen: set[ObjectKey]
@@ -115,17 +115,17 @@ class Paging:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """All is known as of the remembered version; no watch is open."""
+    """All objects are known up to the remembered version; no watch is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checking:
-    """All was known as of the remembered version, but the server failed, and may have come back with another past."""
+    """All objects were known, but the server failed and may have been restored to another state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """Events are coming in; the stream was opened at `since` (monotonic); `fruitful` once it brought something."""
+    """Events are arriving; the stream was opened at `since` (monotonic); `fruitful` after its first event."""
 
     stream: Stream
     since: float
@@ -134,7 +134,7 @@ class Watching:
 
 @dataclass(frozen=True, slots=True)
 class Pausing:
-    """Nothing for `seconds`, then on with `then`."""
+    """A pause of `seconds`; the next state is `then`."""
 
     seconds: float
     then: State
@@ -145,10 +145,10 @@ State = Empty | Streaming | Paging | Listed | Checking | Watching | Pausing
 
 @dataclass(slots=True)
 class WatchCounters:
-    """What a reflector has gone through since it started."""
+    """Counters of a reflector since its start."""
 
     syncs: int = 0
-    """Syncs begun: 1 is the first, more are lists after a 410 or a broken one."""
+    """Syncs begun: the first, and further lists after a 410 or a failed sync."""
     watches: int = 0
     """Watches opened."""
     failures: int = 0
@@ -156,7 +156,7 @@ class WatchCounters:
     events: int = 0
     """Changes received."""
     dropped: int = 0
-    """Events that were older than what we had: duplicated or reordered."""
+    """Events older than the known object: duplicated or reordered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +183,7 @@ class Projection(Generic[T, V]):
 
 @dataclass(slots=True)
 class _Progress:
-    """How much was done since the event loop last had a turn."""
+    """Work done since the event loop last had a turn."""
 
     objects: int = 0
     since: float = field(default=-math.inf)
@@ -212,13 +212,13 @@ class Reflector(Generic[T, V]):
         self.resource = resource
         self.store: Store[V] = Store(str(resource))
         self.synced = asyncio.Event()
-        """Set when the store has been true for the first time; stays set while a later sync runs."""
+        """Set after the first sync; stays set while a later sync runs."""
         self.settled = asyncio.Event()
-        """Set with `synced`, and when the server has said that it does not serve an optional kind."""
+        """Set with `synced`, and when the server does not serve an optional kind."""
         self.missing = False
-        """The server does not serve the kind, which is optional: there is nothing to watch for now."""
+        """The kind is optional, and the server does not serve it at present."""
         self.unreadable: dict[ObjectKey, str] = {}
-        """Objects on the server that we cannot read, and why."""
+        """Unreadable objects on the server, with the reason."""
         self.counters = WatchCounters()
         self.state: State = Empty()
         self._client, self._view, self._clock = client, projection.view, clock
@@ -235,7 +235,7 @@ class Reflector(Generic[T, V]):
         self._alive_at = -math.inf
         self._progress = _Progress()
         self._urged = asyncio.Event()
-        """A new watch is wanted at once: set until one is open."""
+        """A caller waits for a new watch: set until one is open."""
         self._what = f"watch {resource}"
 
     def subscribe(self, handler: Handler[V]) -> None:
@@ -243,15 +243,15 @@ class Reflector(Generic[T, V]):
         self.store.subscribe(handler)
 
     def age(self) -> float:
-        """Seconds since the server last gave a sign of life on this watch; infinite before the first."""
+        """Return the seconds since the server last sent data on this watch; infinite before the first."""
         return self._clock.monotonic() - self._alive_at
 
     async def catch_up(self, *, quiet: float = 0.3) -> None:
-        """Return when what had changed at the server before this call has come, while `run` runs.
+        """Return when all changes at the server before this call have arrived; `run` must be running.
 
-        A watch that has nothing to say and one whose connection is dead look alike, so it is opened anew, after a read
-        that makes the server look at the newest state itself; then all is there when nothing has come for `quiet`
-        seconds.  Pauses after failures are cut short.  Put a time limit around it: it waits as long as it takes.
+        An idle watch and a dead connection look alike, so the watch is opened anew, after a read that makes the server
+        check the newest state.  All changes have arrived when no event came for `quiet` seconds.  Pauses after failures
+        are cut short.  The caller must set a time limit, because this waits without one.
         """
         if self.missing:
             return
@@ -266,7 +266,7 @@ class Reflector(Generic[T, V]):
                 return
 
     async def run(self) -> None:
-        """Keep the store true until cancelled.  Ends for no other reason."""
+        """Keep the store up to date until cancelled.  Ends for no other reason."""
         try:
             while True:
                 await self.step()
@@ -274,7 +274,7 @@ class Reflector(Generic[T, V]):
             self._close_stream()
 
     async def step(self) -> None:
-        """Do what the present state asks for and go to the next."""
+        """Do the work of the present state and go to the next one."""
         with isolated(self._start_over):
             try:
                 self.state = await self._next(self.state)
@@ -307,7 +307,7 @@ class Reflector(Generic[T, V]):
                 return state.then
 
     async def _rest(self, seconds: float) -> None:
-        """Pause, unless a new watch is wanted at once."""
+        """Pause, unless a caller waits for a new watch."""
         waits = [asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(self._urged.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -382,11 +382,11 @@ class Reflector(Generic[T, V]):
         return Pausing(self._backoff.next(), Listed())
 
     def _after_failure(self, state: State, error: KqueueError) -> State:
-        """Where to go on after `error`: start over if the version is lost, else resume."""
+        """Return the state after `error`: start over if the version is lost, else resume."""
         self._close_stream()
         if self._settings.optional and isinstance(error, NotFoundError):
             return self._is_missing()
-        if self._urged.is_set() and isinstance(state, Streaming | Watching):  # it was closed to be opened anew
+        if self._urged.is_set() and isinstance(state, Streaming | Watching):  # the watch was closed to be opened anew
             return Checking() if isinstance(state, Watching) else Empty()
         self.counters.failures += 1
         if isinstance(state, Watching) and self._was_healthy(state):
@@ -400,12 +400,14 @@ class Reflector(Generic[T, V]):
                 return Pausing(pause, Checking())
             case Streaming():
                 self._broken_streams += 1
-                if self._broken_streams >= 2:  # a server that ignores what it does not know never sends the end
+                if (
+                    self._broken_streams >= 2
+                ):  # a server that ignores unknown parameters never sends the end of the initial events
                     self._streaming = False
         return Pausing(pause, Empty())
 
     def _is_missing(self) -> State:
-        """The server does not serve the kind; it will say so if that changes, but only when asked."""
+        """Return the state after a 404 of an optional kind: only another request can show that the kind is served."""
         if not self.missing:
             _log.info("kind is not served, it is watched as soon as it is", resource=str(self.resource))
         self.missing = True
@@ -436,7 +438,7 @@ class Reflector(Generic[T, V]):
         return stream
 
     async def _handle(self, lines: Sequence[bytes], seen: set[ObjectKey] | None) -> bool:
-        """Take in the events of `lines`; `seen` is None outside of a sync.  True if a sync has ended on the way."""
+        """Take in the events of `lines`; `seen` is None outside of a sync.  Whether a sync ended with them."""
         self._alive_at = self._clock.monotonic()
         ended = False
         for line in lines:
@@ -462,7 +464,7 @@ class Reflector(Generic[T, V]):
         key, version = object_key(namespace, name), _number(given)
         if seen is None:
             self._advance(given)
-        # A sync is the truth, whatever its versions are: a server restored from a backup has gone back in time.
+        # A sync counts whatever its versions are: a server restored from a backup has older versions.
         if (seen is None or key in seen) and self._is_old(key, version, event.type):
             self.counters.dropped += 1
             return
@@ -474,7 +476,7 @@ class Reflector(Generic[T, V]):
             self._put(key, version, event)
 
     def _is_old(self, key: ObjectKey, version: int, kind: EventType | None) -> bool:
-        """Whether what we hold is at least as new.  A deletion may carry the version of the last change."""
+        """Whether the known object is at least as new.  A deletion may have the version of the last change."""
         held = self._versions.get(key)
         if held is None:
             held = self._tombstones.get(key, -1)
@@ -482,7 +484,7 @@ class Reflector(Generic[T, V]):
 
     def _put(self, key: ObjectKey, version: int, event: Change[T] | Unreadable) -> None:
         if not isinstance(event, Unreadable) and self._versions.get(key) == version and key in self.store:
-            return  # a sync that names what we have already
+            return  # a sync with an object that is known already
         self._versions[key] = version
         self._tombstones.pop(key, None)
         with isolated() as reading:
@@ -510,7 +512,7 @@ class Reflector(Generic[T, V]):
         self.store.remove(key)
 
     async def _finish_sync(self, version: str, seen: set[ObjectKey]) -> None:
-        """Delete what the server did not name, and remember how far it had come."""
+        """Delete objects that the server did not list, and remember the version of the list."""
         for key in [key for key in self._versions if key not in seen]:
             del self._versions[key]
             self.unreadable.pop(key, None)
@@ -529,7 +531,7 @@ class Reflector(Generic[T, V]):
             self._version = version
 
     async def _breathe(self) -> None:
-        """Give the event loop a turn when enough was done since its last."""
+        """Give the event loop a turn when enough was done since its last turn."""
         p, now = self._progress, self._clock.monotonic()
         p.objects += 1
         if p.objects >= self._settings.yield_objects or now - p.since >= self._settings.yield_seconds:
@@ -537,7 +539,7 @@ class Reflector(Generic[T, V]):
             p.objects, p.since = 0, self._clock.monotonic()
 
     def _was_healthy(self, state: Watching) -> bool:
-        """Whether the end of this watch is an ordinary one, after which the next is opened without much ado."""
+        """Whether the end of this watch is no failure, so that the next watch is opened after a short pause."""
         return state.fruitful or self._clock.monotonic() - state.since >= self._settings.long_lived
 
     def _close_stream(self) -> None:
@@ -557,5 +559,5 @@ class Reflector(Generic[T, V]):
 
 
 def _number(version: str) -> int:
-    """Resource versions compare as integers (KEP-5504); 0 for one that is none, which is then never newer."""
+    """Return a resource version as an integer (KEP-5504); 0 for any other text, which is then never newer."""
     return int(version) if version.isdecimal() else 0

@@ -1,4 +1,4 @@
-"""How a kind is addressed on the API server, and the few kinds that the runtime itself needs."""
+"""Addresses of kinds on the API server, and the few kinds that the runtime itself uses."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class ResourceType:
     namespaced: bool = True
 
     def __str__(self) -> str:
-        """The name that operators know from `kubectl`: `leases.coordination.k8s.io`, `pods`."""
+        """Return the name as in `kubectl`: `leases.coordination.k8s.io`, `pods`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def api_version(self) -> str:
-        """What stands in an object's `apiVersion`."""
+        """Return the value of an object's `apiVersion`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """URL path of one object, or of the collection when `name` is None.
+        """Return the Return the URL path of one object, or of the collection when `name` is None.
 
         `namespace` None on a namespaced kind addresses the collection of all namespaces.
 

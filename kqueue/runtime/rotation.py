@@ -1,9 +1,9 @@
-"""When a server certificate is renewed, step by step, so that no request meets an authority it does not trust.
+"""Renews a server certificate step by step, so that clients trust the authority of every served certificate.
 
-Every certificate has an authority of its own, whose key is thrown away.  So a renewal goes in two steps: first the
-authority of the coming certificate is told to all who connect, then, after a pause, the certificate is served.  Earlier
-authorities stay told until they expire.  Several replicas share what they hold, and each may take the next step: a step
-is a value that is worked out here and stored whole or not at all.
+Every certificate has an authority of its own, whose key is not kept.  So a renewal has two steps: first the authority
+of the next certificate is announced to all clients; then, after a pause, the certificate is served.  Earlier
+authorities stay announced until they expire.  Replicas share their certificates, and each replica may take the next
+step: a step is a value that is computed here and stored whole or not at all.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ _BEGIN = b"-----BEGIN CERTIFICATE-----"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rhythm:
-    """How long certificates live, how long before their end a new one is made, and how long that one waits."""
+    """Lifetime of certificates, time before their expiry when a new one is made, and waiting time of a new one."""
 
     valid: timedelta = timedelta(days=365)
     renew_before: timedelta = timedelta(days=90)
     pause: timedelta = timedelta(seconds=60)
-    """From the telling of a new authority to the first use of its certificate: API servers hear of it by watch."""
+    """Time from the announcement of an authority to the first use of its certificate: API servers learn it by watch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What all replicas share.  `announced` is when `upcoming` was stored; None without one."""
+    """The certificates that all replicas share.  `announced` is when `upcoming` was stored; None without one."""
 
     current: Bundle | None = None
     upcoming: Bundle | None = None
     announced: datetime | None = None
     retired: tuple[bytes, ...] = ()
-    """Authorities of earlier certificates, PEM; some replica may still serve one of these."""
+    """Authorities of earlier certificates, PEM; a replica may still serve one of these certificates."""
 
     @property
     def authorities(self) -> bytes:
-        """All that clients have to trust, PEM; that of the current certificate first."""
+        """Return all authorities that clients must trust, PEM; that of the current certificate first."""
         bundles = [bundle.ca for bundle in (self.current, self.upcoming) if bundle is not None]
         return b"".join(dict.fromkeys([*bundles, *self.retired]))
 
 
 def next_step(held: Holding, names: Sequence[str], now: datetime, rhythm: Rhythm, *, told: bool) -> Holding | None:
-    """What to hold instead; None as long as all is well.
+    """Return the certificates after the next step; None: no step is due.
 
-    `told`: whoever connects has been told of `held.authorities` just now.
+    `told`: `held.authorities` have just been announced to all clients.
     """
     retired = _living(held.retired, now)
     current = held.current
@@ -65,12 +65,12 @@ def next_step(held: Holding, names: Sequence[str], now: datetime, rhythm: Rhythm
 
 
 def is_due(bundle: Bundle, names: Sequence[str], now: datetime, rhythm: Rhythm) -> bool:
-    """Whether a certificate ends soon, or is not for all of `names`."""
+    """Whether a certificate expires soon, or is not for all of `names`."""
     return bundle.not_after - now <= rhythm.renew_before or not set(names) <= names_of(bundle)
 
 
 def names_of(bundle: Bundle) -> set[str]:
-    """DNS names and IP addresses that a bundle's certificate is for."""
+    """Return the DNS names and IP addresses of a bundle's certificate."""
     leaf = x509.load_pem_x509_certificates(bundle.certificate)[0]
     try:
         alternatives = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -83,7 +83,7 @@ def names_of(bundle: Bundle) -> set[str]:
 def _begun_anew(
     held: Holding, retired: tuple[bytes, ...], names: Sequence[str], now: datetime, rhythm: Rhythm
 ) -> Holding:
-    """Nothing usable is served, so nothing can be lost by being quick."""
+    """Return a new certificate at once, because no usable one is served."""
     upcoming = held.upcoming
     if upcoming is not None and upcoming.not_after > now:
         return Holding(current=upcoming, retired=retired)
@@ -91,7 +91,7 @@ def _begun_anew(
 
 
 def _living(authorities: Iterable[bytes], now: datetime) -> tuple[bytes, ...]:
-    """Those that can be read and have not expired."""
+    """Return the authorities that can be read and have not expired."""
     return tuple(pem for pem in authorities if (end := _end(pem)) is not None and end > now)
 
 
@@ -103,5 +103,5 @@ def _end(pem: bytes) -> datetime | None:
 
 
 def split_authorities(bundle: bytes) -> tuple[bytes, ...]:
-    """Each certificate of a PEM text for itself."""
+    """Split a PEM text into its certificates."""
     return tuple(_BEGIN + part for part in bundle.split(_BEGIN)[1:])

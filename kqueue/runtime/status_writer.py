@@ -1,4 +1,4 @@
-"""Read, decide, write: changes of one object's status that nobody else's write can undo or be undone by."""
+"""Writes status with optimistic locks, so that concurrent writers do not overwrite each other's changes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Change = Callable[[T], Mapping[str, Any] | None]
 class StatusWriter(Generic[T]):
     """Writes the status of objects of one kind by merge patch under the optimistic lock of their resource version.
 
-    Writes of one object go one after the other.  Each is made from the newest object known: the watch's, or the answer
-    to our own last write where that is newer.  A conflict is answered by reading the object afresh and asking again.
+    Writes of one object are sequential.  Each is made from the newest known object: the watch's, or the answer to our
+    own last write where it is newer.  After a conflict the object is read again and the change is made anew.
     """
 
     def __init__(
@@ -38,16 +38,16 @@ class StatusWriter(Generic[T]):
         version_of: Callable[[T], str],
         attempts: int = 5,
     ) -> None:
-        """`key_of` and `version_of` read an object's key and resource version; `attempts` bounds the tries."""
+        """`key_of` and `version_of` read an object's key and resource version; `attempts` limits the tries."""
         self._client, self._resource, self._store = client, resource, store
         self._decode, self._key_of, self._version_of, self._attempts = decode, key_of, version_of, attempts
         self._ours: OwnWrites[ObjectKey, T] = OwnWrites(version_of=self._version)
-        """Our newest answers.  Without a timeout: nothing waits for their echo, and the watch ends each of them."""
+        """Newest answers to our writes.  Without a timeout: no caller awaits the echo, and the watch removes them."""
         self._locks: dict[ObjectKey, tuple[asyncio.Lock, int]] = {}
         store.subscribe(self._observe)
 
     def newest(self, key: ObjectKey) -> T | None:
-        """The newest version known; None when the watch does not have the object."""
+        """Return the newest known object; None when the watch does not have it."""
         seen = self._store.get(key)
         return None if seen is None else self._ours.newer(key, seen)
 
@@ -62,12 +62,13 @@ class StatusWriter(Generic[T]):
         lane: Lane = Lane.STATUS,
         subresource: str | None = "status",
     ) -> T | None:
-        """Apply `change` to the newest object; returns it as written.
+        """Apply `change` to the newest object; return the object as written.
 
-        `change` makes the patch and is asked again after a conflict.  None from it: nothing is written, None returned.
-        None is returned too when the object is gone.  Raises ConflictError when the tries are used up.
+        `change` makes the patch, and is called again after a conflict.  When it returns None, nothing is written and
+        None is returned, as for a deleted object.  Raises ConflictError after the last try.
 
-        Reasons wait for their lane before they take the lock of their object, so no decision on it waits behind them.
+        Reasons for waiting wait for their lane before they take the lock of the object, so that no decision on the
+        object waits behind them.
         """
         if lane is Lane.WORDS:
             async with self._client.placed(lane) as client:
@@ -119,7 +120,7 @@ class StatusWriter(Generic[T]):
             return None
 
     def _observe(self, old: T | None, new: T | None) -> None:
-        """Forget our answer once the watch has caught up with it, or the object is gone."""
+        """Forget our answer once the watch has caught up with it, or the object is deleted."""
         seen = new if new is not None else old
         if seen is None:
             return
@@ -127,7 +128,7 @@ class StatusWriter(Generic[T]):
 
     @asynccontextmanager
     async def _locked(self, key: ObjectKey) -> AsyncIterator[None]:
-        """One lock per key, which exists only while somebody holds or waits for it."""
+        """One lock per key, which exists only while it is held or awaited."""
         lock, users = self._locks.get(key, (asyncio.Lock(), 0))
         self._locks[key] = (lock, users + 1)
         try:

@@ -11,7 +11,7 @@ import structlog
 V = TypeVar("V")
 
 ObjectKey = str
-"""`namespace/name`, or just `name` for a cluster-scoped kind: what queues carry instead of objects."""
+"""`namespace/name`, or just `name` for a cluster-scoped kind: queues have keys instead of objects."""
 
 Handler = Callable[[V | None, V | None], None]
 """Called with (old, new); old is None for an addition, new is None for a deletion."""
@@ -20,22 +20,22 @@ _log = structlog.get_logger(__name__)
 
 
 def object_key(namespace: str, name: str) -> ObjectKey:
-    """The key of an object; an empty namespace means a cluster-scoped kind."""
+    """Return the key of an object; an empty namespace means a cluster-scoped kind."""
     return f"{namespace}/{name}" if namespace else name
 
 
 def split_key(key: ObjectKey) -> tuple[str, str]:
-    """(namespace, name) of a key; the namespace is empty for a cluster-scoped kind."""
+    """Return Return (namespace, name) of a key; the namespace is empty for a cluster-scoped kind."""
     namespace, _, name = key.rpartition("/")
     return namespace, name
 
 
 class Store(Generic[V]):
-    """A dictionary that keeps indexes true and tells handlers of every change.
+    """A dictionary with indexes and handlers of every change.
 
     All changes are plain calls on the event loop, so each is atomic.  The order is: dictionary and indexes first, then
-    handlers in the order of their subscription, then tasks that wait in `until`.  A handler that raises is logged and
-    does not keep the others, nor the watch, from going on.
+    handlers in the order of their subscription, then tasks that wait in `until`.  An error of a
+    handler is logged and stops neither other handlers nor the watch.
     """
 
     def __init__(self, name: str = "store") -> None:
@@ -55,21 +55,21 @@ class Store(Generic[V]):
         return iter(self._items)
 
     def get(self, key: ObjectKey) -> V | None:
-        """The view at `key`; None when there is none, which means "deleted" once the watch has synced."""
+        """Return the view at `key`; None when there is none, which means "deleted" once the watch has synced."""
         return self._items.get(key)
 
     def list(self) -> Sequence[V]:
-        """All views, in the order in which they came."""
+        """Return all views in the order of their addition."""
         return list(self._items.values())
 
     def values(self) -> Collection[V]:
-        """A live look at all views; do not change the store while walking it."""
+        """Return all views without a copy; do not change the store during the iteration."""
         return self._items.values()
 
     def add_index(self, name: str, values: Callable[[V], Iterable[Hashable]]) -> None:
-        """Keep, under `name`, the keys of views by each of the values that `values` returns for them.
+        """Add an index `name`: the keys of views by each value that `values` returns for them.
 
-        `values` must depend on nothing but the view.  Present objects are indexed at once.
+        `values` must depend on the view only.  Present objects are indexed at once.
 
         Raises:
             ValueError: the index exists (a bug of the caller).
@@ -81,20 +81,20 @@ class Store(Generic[V]):
             index.change(key, None, view)
 
     def by_index(self, name: str, value: Hashable) -> Sequence[V]:
-        """All views that the index files under `value`, in the order of their keys' arrival there."""
+        """Return all views with `value` in the index, in the order in which they got the value."""
         items = self._items
         return [items[key] for key in self._indexes[name].keys_of.get(value, ())]
 
     def keys_by_index(self, name: str, value: Hashable) -> Sequence[ObjectKey]:
-        """The keys of `by_index`."""
+        """Return the keys of `by_index`."""
         return list(self._indexes[name].keys_of.get(value, ()))
 
     def count_by_index(self, name: str, value: Hashable) -> int:
-        """How many keys `keys_by_index` has."""
+        """Return the number of keys of `keys_by_index`."""
         return len(self._indexes[name].keys_of.get(value, ()))
 
     def subscribe(self, handler: Handler[V]) -> None:
-        """Call `handler` on every change from now on, and once for each object that is here already."""
+        """Call `handler` on every change from now on, and once for each present object."""
         self._handlers.append(handler)
         for key, view in list(self._items.items()):
             self._call(handler, key, None, view)
@@ -106,7 +106,7 @@ class Store(Generic[V]):
         self._tell(key, old, view)
 
     def remove(self, key: ObjectKey) -> None:
-        """Drop the view at `key`; nothing happens when there is none."""
+        """Remove the view at `key`; without effect when there is none."""
         old = self._items.pop(key, None)
         if old is not None:
             self._tell(key, old, None)
@@ -114,7 +114,7 @@ class Store(Generic[V]):
     async def until(self, key: ObjectKey, ready: Callable[[V | None], bool]) -> V | None:
         """Wait until the view at `key` (None when absent) satisfies `ready`, and return it.
 
-        Put a time limit around it: it waits as long as it takes.
+        The caller must set a time limit, because this waits without one.
         """
         while not ready(view := self._items.get(key)):
             changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -143,7 +143,7 @@ class Store(Generic[V]):
 
 
 class _Index(Generic[V]):
-    """Value to keys.  Keys stand in dictionaries without values: ordered sets."""
+    """Keys by value.  Dictionaries without values serve as ordered sets."""
 
     __slots__ = ("keys_of", "values")
 
@@ -152,7 +152,7 @@ class _Index(Generic[V]):
         self.keys_of: dict[Hashable, dict[ObjectKey, None]] = {}
 
     def change(self, key: ObjectKey, old: V | None, new: V | None) -> None:
-        """Refile one object.  Where its values cannot be had it is in no list, and what made them fail is raised."""
+        """Update the index for one object.  When `values` fails, the index drops the object and raises the error."""
         before = self._values_then(old)
         try:
             after = () if new is None else tuple(self.values(new))
@@ -163,7 +163,7 @@ class _Index(Generic[V]):
             self._refile(key, before, after)
 
     def _values_then(self, old: V | None) -> tuple[Hashable, ...]:
-        """Under which values an object was filed; one of which they cannot be had is in no list, as was told then."""
+        """Return the values under which an object was indexed; none when `values` fails, as was reported then."""
         try:
             return () if old is None else tuple(self.values(old))
         except Exception:  # noqa: BLE001 - its successor may be sound

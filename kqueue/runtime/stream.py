@@ -7,14 +7,14 @@ import aiohttp
 from kqueue.errors import ServerError, UnreachableError
 
 LINE_MAX = 32 << 20
-"""Bytes of one frame.  etcd's default limit for an object is 1.5 MiB; far beyond that it is no watch we read."""
+"""Limit of a frame in bytes.  etcd's default limit of an object is 1.5 MiB, so a longer line is no watch event."""
 
 
 class Stream:
     """An open watch.
 
-    No `readline` with its limit: whatever chunk is there is taken, so big events pass.  A rest without its line end is
-    a truncated frame; it is dropped, and resuming from the last resourceVersion brings the event again.
+    Reads chunks, because the limit of `readline` would refuse big events.  A last line without its end is a truncated
+    frame; it is dropped, and a watch from the last resourceVersion brings the event again.
     """
 
     def __init__(self, response: aiohttp.ClientResponse, what: str) -> None:
@@ -23,7 +23,7 @@ class Stream:
         self._rest_bytes = 0
 
     async def lines(self) -> list[bytes]:
-        """The next complete lines, at least one; an empty list when the server has closed the stream.
+        """Return the next complete lines, at least one; an empty list when the server has closed the stream.
 
         Raises:
             UnreachableError: the connection broke, or was silent for longer than the read timeout.
@@ -47,7 +47,7 @@ class Stream:
                 return lines
 
     def close(self) -> None:
-        """Drop the connection; a stream is never given back to the pool."""
+        """Close the connection; the connection of a stream never returns to the pool."""
         self._response.close()
 
     def _keep(self, piece: bytes) -> None:

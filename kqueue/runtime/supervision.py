@@ -1,4 +1,4 @@
-"""Parts of a process that run for ever: one that fails on a bug is started again, and the others go on."""
+"""Restarts parts of a process that fail on a bug; other parts continue."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _log = structlog.get_logger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before a part that failed is started again; doubles."""
 _WELL_AFTER = 300.0
-"""Seconds after which a part that runs counts as well: the next failure begins anew."""
+"""Seconds after which a running part counts as healthy, so that its next pause is the first again."""
 
 
 class Supervisor:
-    """Runs parts, and knows which of them are down."""
+    """Runs parts, and records which of them are down."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -27,7 +27,7 @@ class Supervisor:
 
     @property
     def down(self) -> dict[str, str]:
-        """Parts that have failed and are not started again yet, and why."""
+        """Parts that have failed and are not restarted yet, with the reason."""
         return dict(self._down)
 
     async def run(self, name: str, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -52,7 +52,7 @@ class Supervisor:
 
 
 def guarded(what: str, act: Callable[[], object]) -> None:
-    """Do something of which others do not hang; a bug in it is logged."""
+    """Call a function on which nothing else depends; log an error of it."""
     with isolated_logged(_log, "a step failed on a bug, the others go on", step=what):
         act()
 

@@ -40,7 +40,7 @@ _HEADERS = (
 
 _UNFENCED = frozenset({Lane.LEASE, Lane.EVENTS})
 _PASSING = frozenset({408, 500, 502, 503, 504})
-"""Statuses that may be gone at the next attempt."""
+"""Statuses that may not occur at the next attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,28 +48,28 @@ class ClientSettings:
     """Limits of the client; times in seconds."""
 
     call_timeout: float = 30.0
-    """One call with all its retries, from the moment its lane lets it go."""
+    """Time limit of a call with all its retries, from the moment when its lane admits it."""
     attempts: int = 5
-    """Requests that one call may cost."""
+    """Limit of requests for one call."""
     retry_base: float = 0.1
     """Pause before the second attempt; doubles, with jitter."""
     retry_max: float = 5.0
-    """Longest pause; also the longest `Retry-After` that the client sits out by itself.  A longer one is raised."""
+    """Longest pause, and the longest `Retry-After` that the client waits for; a longer one is raised."""
     connect_timeout: float = 5.0
-    """Opening a connection."""
+    """Time limit for opening a connection."""
     watch_read_timeout: float = 90.0
-    """A watch that brings nothing for so long is broken; bookmarks arrive about each minute."""
+    """A watch without data for so long is broken; bookmarks arrive about each minute."""
     per_second: float | None = None
-    """Requests per second over all lanes but the lease's; None for no limit."""
+    """Requests per second over all lanes except the lease's; None: no limit."""
     burst: int = 500
-    """Requests that may go at once after a quiet time, when `per_second` is set."""
+    """Requests at once after a quiet time, when `per_second` is set."""
     lanes: Mapping[Lane, LaneLimit] = field(default_factory=dict)
     """Limits that differ from the lanes' defaults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestRecord:
-    """One request that was answered, or not (`status` 0).  A call that is retried makes several."""
+    """One request with its answer; `status` 0: no answer.  A call with retries makes several requests."""
 
     verb: str
     """get, list, watch, create, update, patch or delete."""
@@ -81,7 +81,7 @@ class RequestRecord:
     status: int
     seconds: float
     attempt: int
-    """1 for the first."""
+    """1 for the first attempt."""
 
 
 class NeverSentError(UnreachableError):
@@ -103,7 +103,7 @@ class Call:
     content_type: str = "application/json"
     subresource: str = ""
     repeatable: bool = True
-    """Whether doing it twice does no harm."""
+    """Whether the call may be repeated without harm."""
 
 
 class Transport:
@@ -125,7 +125,7 @@ class Transport:
         chance: random.Random | None = None,
         on_request: Callable[[RequestRecord], None] | None = None,
     ) -> None:
-        """Needs a running event loop.  `cluster` is how to reach the API server; a text is its base URL alone."""
+        """Needs a running event loop.  `cluster` says how to reach the API server; a text is only its base URL."""
         if isinstance(cluster, str):
             cluster = Cluster(server=cluster)
         self.server = cluster.server.rstrip("/")
@@ -141,7 +141,7 @@ class Transport:
         self._link = _Link(cluster.tls, cluster.headers)
         self._may_write: Callable[[], bool] | None = None
         self._paid: bool | None = None
-        """None: each request waits for a place of its lane.  True: the next one has waited for all there is."""
+        """None: each request waits for a place of its lane.  True: the next request has waited for place and rate."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -150,16 +150,15 @@ class Transport:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections; requests under way fail."""
+        """Close all connections; running requests fail."""
         self.lanes.close()
         await self._link.close()
 
     def fenced(self, may_write: Callable[[], bool]) -> Self:
-        """A client over the same connections and lanes that sends a write only while `may_write` says so.
+        """Return a client over the same connections and lanes that sends a write only while `may_write` is True.
 
-        It is asked just before each attempt.  Events and the lease itself are not fenced.  Closing either closes both.
-
-        The writes of it raise NotLeadingError otherwise.
+        `may_write` is called just before each attempt; when it returns False, the write raises NotLeadingError.  Writes
+        of events and of the lease are not fenced.  Closing either client closes both.
         """
         fenced = copy.copy(self)
         vars(fenced)["_may_write"] = may_write
@@ -167,7 +166,7 @@ class Transport:
 
     @asynccontextmanager
     async def placed(self, lane: Lane) -> AsyncIterator[Self]:
-        """Wait for a place of `lane` and for the rate, and yield a client for a request or two that wait for no place.
+        """Wait for a place of `lane` and for the rate, and yield a client whose first request does not wait again.
 
         For requests that must not wait for a place while their caller holds a lock that more urgent requests need.
         """
@@ -179,7 +178,7 @@ class Transport:
     # --- sending
 
     async def send(self, call: Call) -> bytes:
-        """Send until answered, refused for good, out of attempts or out of time."""
+        """Send a call until it is answered, finally refused, out of attempts or out of time."""
         async with self._place(call.lane):
             deadline = self._clock.monotonic() + self.settings.call_timeout
             renewed = False
@@ -191,7 +190,7 @@ class Transport:
                     return await self._attempt(call, attempt, deadline)
                 except NotFoundError:
                     if call.verb == "delete" and attempt > 1:
-                        return b""  # the attempt whose answer was lost has done it
+                        return b""  # an earlier attempt without an answer has succeeded
                     raise
                 except ApiError as e:
                     if is_about_trust(e) and not renewed:
@@ -222,16 +221,16 @@ class Transport:
         raise NotLeadingError(f"{call.what}: not sent, because this process does not lead (any more)")
 
     def _pause(self, call: Call, error: ApiError, attempt: int) -> float | None:
-        """Seconds until the next attempt; None when there must be none."""
+        """Return the seconds until the next attempt; None: no further attempt."""
         s = self.settings
         lost = isinstance(error, UnreachableError) or error.status in _PASSING
-        refused = isinstance(error, TooManyRequestsError | NeverSentError)  # the server has not acted
+        refused = isinstance(error, TooManyRequestsError | NeverSentError)  # the server has not executed the request
         if attempt >= s.attempts or not (refused or (lost and call.repeatable)):
             return None
         pause = min(s.retry_max, s.retry_base * 2.0 ** (attempt - 1)) * self._chance.uniform(0.5, 1.0)
         if error.retry_after is None:
             return pause
-        # Jitter on top of what was asked: all clients of a busy server are told the same number.
+        # Jitter on top of the requested pause, because a busy server asks all clients for the same one.
         return None if error.retry_after > s.retry_max else error.retry_after + pause
 
     async def _attempt(self, call: Call, attempt: int, deadline: float) -> bytes:
@@ -283,7 +282,7 @@ class Transport:
             timeout=timeout,
             proxy=self._proxy,
             server_hostname=self._tls_server_name,
-            allow_redirects=False,  # a redirect would carry our token to wherever it points
+            allow_redirects=False,  # a redirect would send our token to its target
         )
 
     def _unreachable(self, call: Call, error: Exception) -> UnreachableError:
@@ -306,7 +305,7 @@ class Transport:
         self.on_request(record)
 
     async def _reload_credentials(self, known: int) -> None:
-        """Read the credentials again, once for all requests that were refused with the `known` ones."""
+        """Read the credentials again, once for all requests that were refused with the `known` credentials."""
         link = self._link
         if known != link.renewals:
             return
@@ -318,7 +317,7 @@ class Transport:
         try:
             tls = await self._credentials.reload()
         except ConfigError as e:
-            # A file that is being replaced, perhaps: what failed goes on failing until it is there.
+            # The file may be in replacement: requests fail until it exists again.
             raise UnauthorizedError(f"credentials cannot be read again: {e}", status=401) from e
         if tls is not None:
             self._link.replace(tls, after=self.settings.call_timeout)
@@ -326,13 +325,13 @@ class Transport:
 
 
 class _Link:
-    """The connections of one client, and of those that are fenced."""
+    """The connections of a client and of its fenced clients."""
 
     def __init__(self, tls: ssl.SSLContext | None, headers: Sequence[tuple[str, str]]) -> None:
         self._headers = [*_HEADERS, *headers]
         self.session = self._open(tls)
         self.renewals = 0
-        """How often the credentials were read again."""
+        """How many times the credentials were read again."""
         self.renewing: asyncio.Task[None] | None = None
         self._former: dict[aiohttp.ClientSession, asyncio.TimerHandle] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -347,7 +346,7 @@ class _Link:
         )
 
     def replace(self, tls: ssl.SSLContext, *, after: float) -> None:
-        """Make new connections with this.  Calls on the former ones have `after` seconds to end; then, watches end."""
+        """Make new connections with `tls`.  Former calls have `after` seconds to end; then former watches end."""
         former, self.session = self.session, self._open(tls)
         self._former[former] = asyncio.get_running_loop().call_later(after, self._close_former, former)
 
@@ -358,7 +357,7 @@ class _Link:
         task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Close all of them."""
+        """Close all connections."""
         for session, timer in self._former.items():
             timer.cancel()
             await session.close()
@@ -368,7 +367,7 @@ class _Link:
 
 
 def is_about_trust(error: ApiError) -> bool:
-    """Whether one side does not trust the other any more: reading credentials and certificates again may help."""
+    """Whether client and server do not trust each other any more, so that reading the credentials again may help."""
     return isinstance(error, UnauthorizedError) or isinstance(
         error.__cause__, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError
     )

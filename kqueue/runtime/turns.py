@@ -1,4 +1,4 @@
-"""Turns for what may wait while something more urgent is under way."""
+"""Spreads requests over time while more urgent ones run."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable
 from kqueue.clock import Clock
 
 _FOLLOWS_WITHIN = 0.5
-"""Seconds after something urgent within which more of it is taken to follow."""
+"""Seconds after urgent work within which more urgent work is expected."""
 _OVER_AFTER = 5.0
-"""Seconds without anything urgent after which moments that were handed out need not be waited for."""
+"""Seconds without urgent work after which callers need not wait for their assigned moments."""
 
 
 class Turns:
-    """Hands out moments that lie apart from each other; all at once while nothing urgent is under way."""
+    """Assigns moments at intervals; all at once while no urgent work runs."""
 
     def __init__(self, clock: Clock, quiet_for: Callable[[], float], *, apart: float = 0.1, burst: int = 40) -> None:
-        """`quiet_for` returns the seconds since something urgent was under way, 0 while it is.  `apart` is the seconds
-        between two moments, `burst` how many of them may come at once after a pause.
+        """`quiet_for` returns the seconds since urgent work ran, 0 while it runs.  `apart` is the seconds
+        between two moments, `burst` the moments at once after a pause.
         """
         self._clock, self._quiet_for, self._apart = clock, quiet_for, apart
         self._burst = burst * apart
@@ -25,11 +25,11 @@ class Turns:
 
     @property
     def are_over(self) -> bool:
-        """Whether what is urgent has ended, so that moments handed out before need not be waited for."""
+        """Whether urgent work has ended, so that callers need not wait for their assigned moments."""
         return self._quiet_for() >= _OVER_AFTER
 
     def take(self) -> float:
-        """Seconds until the moment that the caller gets; 0: now."""
+        """Assign a moment to the caller; return the seconds until then, 0: now."""
         if self.are_over:
             self._next_at = float("-inf")
         if self._quiet_for() >= _FOLLOWS_WITHIN:

@@ -1,4 +1,4 @@
-"""Keys that want attention: each at most once in the queue, each with at most one worker, by rank."""
+"""A queue of keys by rank: each key at most once in the queue, and with at most one worker."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from kqueue.kube.timetable import Timetable
 from kqueue.runtime.backoff import pause_after
 
 _OLDEST_EVERY = 8
-"""Of so many picks one takes the key that has waited longest, whatever its rank."""
+"""One of so many picks takes the key that has waited longest, whatever its rank."""
 
 
 class Rank(IntEnum):
-    """What the work on a key leads to.  The lowest rank is handed out first."""
+    """The effect of the work on a key.  The lowest rank is taken first."""
 
     FREE = 0
-    """Room becomes free: evictions, quota given back, ends."""
+    """Quota or nodes become free: evictions, released quota, ends of workloads."""
     START = 1
-    """Something may start: admissions, starts, releases.  The rank of keys whose controller names no rank."""
+    """Pods may start: admissions, starts, releases.  The rank of keys whose controller names no rank."""
     FOLLOW = 2
-    """The state of what runs or waits is followed: readiness, counts."""
+    """Status of running or waiting workloads: readiness, counts."""
     TELL = 3
-    """Only a reason is written: why a workload waits."""
+    """Only the reason why a workload waits."""
 
     @property
     def label(self) -> str:
-        """Its name in metrics."""
+        """Name in metrics."""
         return self.name.lower()
 
 
@@ -47,11 +47,11 @@ class WorkQueue:
 
     - A key that is added while it waits keeps its one place.
     - A key that is added while a worker has it is queued again when the worker is done.
-    - A key that is added for later has one time: the earliest.  Being added for now replaces it.
+    - A key that is added for later has one time, the earliest.  An addition for now replaces it.
     - `retry` adds a key after a pause that grows with its failures until `forget`.
     - A key that is added again with a better rank moves up to it; a worse rank changes nothing.
     - One pick of eight takes the key that has waited longest, so that no rank waits for ever.  A limit on the age would
-      not do: while thousands of keys are older than the limit, a new key of the best rank would wait behind them.
+      fail: while thousands of keys are older than the limit, a new key of the best rank would wait behind them.
     - At most `tell_at_once` workers have keys of the last rank, so that a worker is left for the others.
 
     All methods but `get` are plain calls on the event loop.
@@ -69,62 +69,62 @@ class WorkQueue:
     ) -> None:
         """`retry_base` and `retry_max` are seconds; `tell_at_once` None: no limit.
 
-        `rank_of` is asked for the rank of a key when it becomes ready; it must be quick and must not raise.
+        `rank_of` returns the rank of a key when the key becomes ready; it must be quick and must not raise.
         """
         self._clock, self._chance, self._rank_of = clock, chance, rank_of
         self._retry_base, self._retry_max, self._tell_at_once = retry_base, retry_max, tell_at_once
         self._ready: dict[Rank, OrderedDict[str, float]] = {rank: OrderedDict() for rank in Rank}
-        """Key -> when it was queued, in the order of the rank."""
+        """By rank: key -> when it was queued."""
         self._active: dict[str, Rank] = {}
         self._telling = 0
         """Active keys of the last rank."""
         self._picks = 0
         self._dirty: dict[str, _Dirty] = {}
         self._wanted: dict[str, Rank] = {}
-        """Best rank that was asked for keys which wait for their time."""
+        """Best requested rank of keys that wait for their time."""
         self._later = Timetable(clock, self.add)
         self._failures: dict[str, int] = {}
         self._available = asyncio.Event()
         self._closed = False
 
     def __len__(self) -> int:
-        """Keys that are ready for a worker."""
+        """Return the number of keys that are ready for a worker."""
         return sum(map(len, self._ready.values()))
 
     def depth(self, rank: Rank) -> int:
-        """Keys of `rank` that are ready for a worker."""
+        """Return the number of keys of `rank` that are ready for a worker."""
         return len(self._ready[rank])
 
     @property
     def active(self) -> int:
-        """Keys that workers have now."""
+        """Return the number of keys with a worker."""
         return len(self._active)
 
     @property
     def delayed(self) -> int:
-        """Keys that wait for their time."""
+        """Return the number of keys that wait for their time."""
         return len(self._later)
 
     @property
     def idle(self) -> bool:
-        """Nothing is ready and nothing is being worked on; some keys may wait for their time."""
+        """Whether no key is ready and no key has a worker; keys may wait for their time."""
         return not len(self) and not self._active
 
     def oldest_age(self, rank: Rank | None = None) -> float:
-        """Seconds that the oldest ready key has waited, of `rank` or (None) of all; 0 when none is ready.
+        """Return how many seconds the oldest ready key of `rank` (None: of all) has waited; 0 when none is ready.
 
-        A key that has moved up keeps its age.
+        A key keeps its age when it moves to a better rank.
         """
         now = self._clock.monotonic()
         ranks = Rank if rank is None else (rank,)
         return max(0.0, now - min((since for r in ranks for since in self._ready[r].values()), default=now))
 
     def failures(self, key: str) -> int:
-        """Failures of `key` since it was last forgotten."""
+        """Return the failures of `key` since it was last forgotten."""
         return self._failures.get(key, 0)
 
     def add(self, key: str, rank: Rank | None = None) -> None:
-        """Queue `key` now; `rank` None: as `rank_of` says."""
+        """Queue `key` now; `rank` None: the rank that `rank_of` returns."""
         if self._closed:
             return
         self._later.drop(key)
@@ -140,9 +140,9 @@ class WorkQueue:
             self._put(key, self._ready[now].pop(key), rank)
 
     def add_after(self, key: str, seconds: float, rank: Rank | None = None) -> None:
-        """Queue `key` in `seconds`, unless it is queued or due sooner anyway.
+        """Queue `key` in `seconds`, unless it is queued already or due sooner.
 
-        Without a `rank` it gets the one that `rank_of` says at that time.
+        Without `rank` the key gets the rank that `rank_of` returns at that time.
         """
         if seconds <= 0:
             self.add(key, rank)
@@ -153,7 +153,7 @@ class WorkQueue:
             self._later.add(key, seconds)
 
     def _best(self, key: str, rank: Rank | None) -> Rank:
-        """The rank that is asked for, or was asked for a key that waited for its time."""
+        """Return the requested rank, or the one requested while the key waited for its time."""
         rank = self._rank_of(key) if rank is None else rank
         return min(rank, self._wanted.pop(key, rank))
 
@@ -164,7 +164,7 @@ class WorkQueue:
     def retry(self, key: str, *, at_least: float = 0.0, cap: float | None = None) -> float:
         """Queue `key` after its next, longer pause, and return the pause.
 
-        `at_least` is a wait that a server asked for; `cap` a lower limit than the queue's, None for the queue's own.
+        `at_least` is a pause that a server asked for.  `cap` is a lower limit than the queue's; None: the queue's own.
         """
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         cap = self._retry_max if cap is None else min(cap, self._retry_max)
@@ -173,11 +173,11 @@ class WorkQueue:
         return pause
 
     def forget(self, key: str) -> None:
-        """`key` went well: its next failure is its first."""
+        """Forget the failures of `key`, after a success."""
         self._failures.pop(key, None)
 
     async def get(self) -> str | None:
-        """Take the next key; call `done` with it afterwards.  None when the queue is shut down and empty."""
+        """Return the next key; call `done` with it afterwards.  None when the queue is shut down and empty."""
         while (rank := self._next_rank()) is None:
             if self._closed:
                 return None
@@ -190,7 +190,7 @@ class WorkQueue:
         return key
 
     def _next_rank(self) -> Rank | None:
-        """The rank whose first key is next; None: no key may be taken."""
+        """Return the rank whose first key is next; None: no key may be taken."""
         full = self._tell_at_once is not None and self._telling >= self._tell_at_once and not self._closed
         ranks = [rank for rank in Rank if self._ready[rank] and not (full and rank is Rank.TELL)]
         if not ranks or self._picks % _OLDEST_EVERY != _OLDEST_EVERY - 1:
@@ -198,7 +198,7 @@ class WorkQueue:
         return min(ranks, key=lambda rank: next(iter(self._ready[rank].values())))
 
     def done(self, key: str) -> None:
-        """The worker has finished with `key`; it is queued again if it was added meanwhile."""
+        """Note that the worker has finished with `key`; queue the key again if it was added meanwhile."""
         self._telling -= self._active.pop(key, None) is Rank.TELL
         dirty = self._dirty.pop(key, None)
         if dirty is not None:
@@ -207,7 +207,7 @@ class WorkQueue:
             self._available.set()  # a worker may take a key of the last rank again
 
     def shut_down(self) -> None:
-        """Take no more keys and drop those that wait for their time; what is ready is still handed out."""
+        """Accept no more keys and drop the keys that wait for their time; ready keys can still be taken."""
         self._closed = True
         self._later.clear()
         self._wanted.clear()

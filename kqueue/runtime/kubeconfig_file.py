@@ -1,7 +1,8 @@
-"""Kubeconfig files: read, merged as kubectl merges them, and the entries of one context.
+"""Reads kubeconfig files, merges them like kubectl, and chooses the entries of one context.
 
-Source of the rules: "Organizing Cluster Access Using kubeconfig Files" of Kubernetes' documentation.  The first file
-that has a cluster, user, context or current context of a name decides; paths are relative to the file that names them.
+Source of the rules: "Organizing Cluster Access Using kubeconfig Files" of Kubernetes' documentation.  Of several
+clusters, users or contexts of one name, and of several current contexts, the first file counts.  Paths are relative to
+their file.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from kqueue.runtime.access import Pem
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A cluster, user or context."""
+    """An entry of a cluster, user or context."""
 
     what: str
-    """Its kind and name, for messages: `cluster 'c'`."""
+    """Kind and name of the entry, for messages: `cluster 'c'`."""
     fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
     folder: Path = Path()
-    """Paths in it are relative to this folder."""
+    """The folder to which paths of the entry are relative."""
 
     def text(self, key: str) -> str:
-        """A field; empty where it is missing.  Raises ConfigError when it is no text."""
+        """Return a field; empty when missing.  Raises ConfigError when the field is no text."""
         value = self.fields.get(key)
         if value is None:
             return ""
@@ -36,22 +37,22 @@ class Entry:
         return str(value)
 
     def flag(self, key: str) -> bool:
-        """A field that is true or false; False where it is missing.  Raises ConfigError when it is neither."""
+        """Return a boolean field; False when missing.  Raises ConfigError for other values."""
         value = self.fields.get(key)
         if value is None or isinstance(value, bool):
             return bool(value)
         raise ConfigError(f"{self.what}: {key} must be true or false")
 
     def path(self, key: str) -> Path | None:
-        """A field that names a file; None where it is missing."""
+        """Return the path of a field that names a file; None when missing."""
         named = self.text(key)
         return self.folder / Path(named) if named else None
 
     def pem(self, key: str) -> Pem | None:
-        """What `KEY-data` has in base64, else the content of the file `KEY`; None when there is neither.
+        """Return the decoded value of `KEY-data`, else the content of the file `KEY`; None when both are missing.
 
         Raises:
-            ConfigError: it cannot be read; names field and file.
+            ConfigError: the value or file cannot be read; names field and file.
         """
         data, file = self.text(f"{key}-data"), self.path(key)
         if data:
@@ -89,7 +90,7 @@ class Chosen:
 
 
 def read_kubeconfig(files: Iterable[Path]) -> Kubeconfig:
-    """Those of the files that exist, merged.
+    """Merge the existing files.
 
     Raises:
         ConfigError: a file cannot be read, or is no kubeconfig.
@@ -109,10 +110,10 @@ def read_kubeconfig(files: Iterable[Path]) -> Kubeconfig:
 
 
 def choose(config: Kubeconfig, context: str | None, *, cluster: str = "", user: str = "") -> Chosen:
-    """The entries of a context (None: of the current one); another cluster or user where one is named.
+    """Return the entries of a context (None: of the current one), with another cluster or user where one is named.
 
     Raises:
-        ConfigError: there is no such entry; names it, and the flag to check.
+        ConfigError: an entry does not exist; names the entry, and the flag to check.
     """
     named = context or config.current
     found = config.contexts.get(named)

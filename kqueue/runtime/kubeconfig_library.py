@@ -1,7 +1,7 @@
-"""Users of a kubeconfig that need a plugin (`exec`) or a provider (`auth-provider`): the client library knows them.
+"""Gets the identity of kubeconfig users with a plugin (`exec`) or a provider (`auth-provider`) from a client library.
 
-The one module that knows `kubernetes_asyncio`.  Of the library only the parts that are needed are imported, on first
-use; a kubeconfig without such a user needs none of it.
+The only module that uses `kubernetes_asyncio`.  Only the needed parts of the library are imported, on first use; a
+kubeconfig without such a user needs no part of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kqueue.runtime.access import Identity, Pem
 from kqueue.runtime.kubeconfig_file import Entry
 
 _FILES = ("client-certificate", "client-key", "tokenFile")
-"""Fields that name files."""
+"""Fields whose values are paths of files."""
 
 
 def needs_library(user: Entry) -> bool:
@@ -28,16 +28,16 @@ def needs_library(user: Entry) -> bool:
 
 
 async def identity_by_library(user: Entry) -> Identity:
-    """Run the plugin, or ask the provider.
+    """Run the plugin, or call the provider.
 
     Raises:
-        ConfigError: that failed; says why.
+        ConfigError: plugin or provider failed; gives the reason.
     """
     library = _library()
     found: Any = library.Configuration()
     try:
         await library.kube_config.load_kube_config_from_dict(_document(user), client_configuration=found)
-    except Exception as e:  # the library raises whatever its parsing stumbles over
+    except Exception as e:  # the library raises many types of errors while it parses
         raise ConfigError(f"{user.what}: {e or type(e).__name__}") from e
     return Identity(
         authorization=found.api_key.get("BearerToken"),
@@ -47,7 +47,7 @@ async def identity_by_library(user: Entry) -> Identity:
 
 
 def _document(user: Entry) -> dict[str, Any]:
-    """A kubeconfig of this user alone, with a server over TLS: for others the library reads no certificates."""
+    """Return a kubeconfig with this user alone and an https server: without https the library reads no certificates."""
     fields: dict[str, Any] = copy.deepcopy(dict(user.fields))
     fields.update({key: str(file) for key in _FILES if (file := user.path(key)) is not None})
     return {
@@ -64,12 +64,12 @@ def _pem(file: str | None) -> Pem | None:
 
 _PARTS = ("kubernetes_asyncio", "kubernetes_asyncio.client")
 _RARELY_USED = "urllib3"
-"""What the library imports, and uses only to encode a user's name and password."""
+"""A module that the library imports, and uses only to encode a user's name and password."""
 
 
 @cache
 def _library() -> SimpleNamespace:
-    """The parts of the library that know plugins and providers: `Configuration`, `kube_config`.
+    """Return the parts of the library for plugins and providers: `Configuration`, `kube_config`.
 
     Importing all of it imports 700 classes of objects, which takes 0.25 s.  So empty packages stand in for its two
     packages while these parts are imported.  Where `urllib3` is not loaded, the library gets a module that
@@ -86,7 +86,7 @@ def _library() -> SimpleNamespace:
         sys.modules[_RARELY_USED] = loaded.get(_RARELY_USED) or _on_first_use(_RARELY_USED)
         client: Any = sys.modules[_PARTS[1]]
         client.Configuration = importlib.import_module("kubernetes_asyncio.client.configuration").Configuration
-        client.ApiClient = object  # named by functions that are not called here
+        client.ApiClient = object  # used by functions that are not called here
         config = importlib.import_module("kubernetes_asyncio.config.kube_config")
     finally:
         for name in (*_PARTS, _RARELY_USED):
@@ -96,7 +96,7 @@ def _library() -> SimpleNamespace:
 
 
 def _on_first_use(name: str) -> ModuleType:
-    """A module whose attributes are those of the module `name`, which is imported when one of them is read."""
+    """A module that imports the module `name` when one of its attributes is read first."""
     module = ModuleType(name)
     module.__dict__["__getattr__"] = lambda attribute: getattr(importlib.import_module(name), attribute)
     return module

@@ -26,7 +26,7 @@ class ResourceType:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """Return the Return the URL path of one object, or of the collection when `name` is None.
+        """Return the URL path of one object, or of the collection when `name` is None.
 
         `namespace` None on a namespaced kind addresses the collection of all namespaces.
 

@@ -25,7 +25,7 @@ def object_key(namespace: str, name: str) -> ObjectKey:
 
 
 def split_key(key: ObjectKey) -> tuple[str, str]:
-    """Return Return (namespace, name) of a key; the namespace is empty for a cluster-scoped kind."""
+    """Return (namespace, name) of a key; the namespace is empty for a cluster-scoped kind."""
     namespace, _, name = key.rpartition("/")
     return namespace, name
 

@@ -191,8 +191,8 @@ def file_names() -> frozenset[str]:
 
 
 def is_path(word: str) -> bool:
-    """Whether a word means a file or a folder of the project; NAME and NNNN stand for words that a reader chooses."""
-    if re.search(r"\b(NAME|NNNN)\b", word):
+    """Whether a word means a file or a folder of the project; NAME, KIND and NNNN are placeholders."""
+    if re.search(r"\b(NAME|KIND|NNNN)\b", word):
         return False
     return word.startswith(_FOLDERS) or re.search(r"\.(py|md|toml|lock|sh)$", word) is not None or word == "Dockerfile"
 

@@ -1,7 +1,7 @@
 """Usage of hosts that several flavors share.
 
-What is decided is charged to, and released from, all of them.  What is only tried, to find out who would have to go,
-is released in the flavors that the workload was assigned: another one learns of it when it has happened.
+A decision is charged to, and released from, all of these flavors.  A trial, which finds the workloads to preempt,
+releases usage only in the flavors that the workload was assigned.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def same_hosts(flavor: str, topologies: Mapping[str, TopologyView]) -> list[str]
 
 
 def charge_domains(flavor: str, usage: Iterable[DomainUsage], topologies: Mapping[str, TopologyView]) -> None:
-    """Take what these pods, placed in this flavor, need; in every flavor that stands on the same hosts."""
+    """Charge pods that are placed in this flavor to every flavor with the same hosts."""
     usage = tuple(usage)
     for name in same_hosts(flavor, topologies):
         topologies[name].capacity.charge(usage)
@@ -40,7 +40,7 @@ def release_domains(flavor: str, usage: Iterable[DomainUsage], topologies: Mappi
 def own_domains(
     workload: Admitted, topologies: Mapping[str, TopologyView]
 ) -> Iterable[tuple[str, tuple[DomainUsage, ...]]]:
-    """What a workload takes of hosts, in each flavor that its pods were assigned and are counted in now."""
+    """Yield the usage of hosts by a workload, for each flavor that its pods were assigned and are counted in now."""
     if not workload.further:  # almost everybody, and a search asks very often
         return workload.domains.items()
     own = list(workload.domains.items())
@@ -52,7 +52,7 @@ def own_domains(
 
 def fit_together(usage: Mapping[str, Sequence[DomainUsage]], topologies: Mapping[str, TopologyView]) -> bool:
     """Whether what one workload would take, by flavor, finds room at once, as `place_workload` finds room for it."""
-    if len(usage) == 1:  # nobody takes hosts from anybody
+    if len(usage) == 1:  # a single flavor cannot compete with itself for hosts
         ((flavor, taken),) = usage.items()
         return topologies[flavor].capacity.fits(taken)
     on_hosts: list[DomainUsage] = []

@@ -39,12 +39,12 @@ _AS_IT_IS = nullcontext()
 
 @dataclass(slots=True)
 class _Kept:
-    """A claim in a snapshot: its victims that are still there, and what is charged for it beside them."""
+    """A claim in a snapshot: its remaining victims, and the amounts that are charged for it besides."""
 
     claim: Claim
     victims: tuple[Admitted, ...]
     counted_on: tuple[Admitted, ...]
-    """Victims of others that were told, whether or not those still claim anything."""
+    """Victims of other preemptors that are leaving, even if these preemptors claim nothing any more."""
     usage: tuple[tuple[QuotaNode, FlavorResource, int], ...]
     domains: dict[str, dict[Path, dict[str, int]]]
     """Topology flavor -> written values of the domain -> amounts, `pods` among them."""
@@ -65,14 +65,14 @@ class Claims:
         self._leaving: dict[str, Admitted] = {}
         """Workloads that leave for any claim, by uid."""
         self._leave_for = Counter[str]()
-        """For how many claims each of them leaves."""
+        """Number of claims for which each workload leaves, by uid."""
         self._changes = PendingChanges(snapshot)
-        """All that is different when claims are as they will be, but for what is new."""
+        """All changes of fulfilled claims, without the claims that came after the sum was made."""
         self._new: dict[str, _Kept] = {}
         self._new_leaving: dict[str, Admitted] = {}
-        """Most claims are kept and not asked about any more in their cycle: they are summed up when somebody asks."""
+        """Victims of new claims, by uid.  The next question adds them to the sum, because most claims get no question."""
         self._without_leaving: tuple[_Admitted, _Admitted] | None = None
-        """The snapshot's workloads, and the same without those who leave."""
+        """The snapshot's workloads, and the same without the leaving ones."""
         for claim in claims:
             self.keep(claim)
 
@@ -112,12 +112,12 @@ class Claims:
         return {v.uid: v for v in own.victims if not v.evicted and self._leave_for[v.uid] == 1}
 
     def counted_on(self, *, besides: str) -> dict[str, tuple[str, str]]:
-        """Whose leaving anybody who looks for room now takes for granted: uid -> ClusterQueue and key."""
+        """Return the leaving workloads that a search for room counts as gone: uid to ClusterQueue and key."""
         leaving = self.leaving(besides=besides).values()
         return {victim.uid: (victim.queue, victim.key) for victim in leaving}
 
     def waits_for_its_own(self, uid: str) -> bool:
-        """Whether any of those is still there who have to leave for this preemptor."""
+        """Whether a victim of this preemptor has not left yet."""
         kept = self._kept.get(uid)
         return kept is not None and bool(kept.victims or kept.counted_on)
 
@@ -181,9 +181,9 @@ class Claims:
 
     @contextmanager
     def first_in_line(self, uid: str) -> Iterator[None]:
-        """Inside the block quota is as it was for a preemptor when it claimed: later claims count on it being in.
+        """Restore, inside the block, the quota that a preemptor saw when it claimed, before later claims.
 
-        Only for what it claims; its own claim must be `without`.
+        Use it only for the claimed resources; the preemptor's own claim must be `without`.
         """
         order = list(self._kept)
         later = [self._kept[other] for other in order[order.index(uid) + 1 :]] if uid in self._kept else []
@@ -196,9 +196,9 @@ class Claims:
                 self._charge_quota(kept, 1)
 
     def fulfilled(self, *, besides: str) -> AbstractContextManager[None]:
-        """Inside the block all claims but that of one preemptor, which must be `without`, are as they will be.
+        """Fulfil, inside the block, all claims but the claim of one preemptor, which must be `without`.
 
-        Those who leave for them, or for it, are not in the snapshot, so that nobody else counts on them.
+        Workloads that leave for any claim are not in the snapshot, so that no other preemptor chooses them.
         """
         return self._fulfilled(besides) if self._kept else _AS_IT_IS
 
@@ -287,7 +287,7 @@ class Claims:
         )
 
     def _fulfil(self, simulation: Simulation) -> Collection[str]:
-        """Let all victims leave and all claimants in, as far as quota goes; who left."""
+        """Remove the quota of all victims, and charge all claimants.  Return the keys of the victims."""
         leaving = self.leaving()
         for victim in leaving.values():
             simulation.remove(victim)
@@ -298,13 +298,13 @@ class Claims:
     def _missing_quota(
         self, claim: Claim, victims: Iterable[Admitted]
     ) -> tuple[tuple[QuotaNode, FlavorResource, int], ...]:
-        """By how much each node on the way up would hold more once the victims have left and the claimant is in."""
+        """Return the additional usage of each node up to the root with the claimant in and its victims out."""
         at = self._snapshot.nodes[claim.queue]
         with simulate(self._snapshot, with_domains=False) as simulation:
             self._let_go(self._kept.values(), simulation)
             gone: Collection[str] = ()
             if self._hides_quota(at, *(self._snapshot.nodes[victim.queue] for victim in victims), columns=claim.usage):
-                gone = self._fulfil(simulation)  # what one leaves to the others depends on who is in the queue by then
+                gone = self._fulfil(simulation)  # usage of a cohort depends on the workloads in its queues
             now = [(node, c, node.usage.get(c, 0)) for node in at.path_to_root() for c in claim.usage]
             for victim in victims:
                 if victim.uid not in gone:
@@ -329,19 +329,19 @@ _Admitted = Mapping[str, Mapping[str, Admitted]]
 
 
 def _without(admitted: _Admitted, leaving: Iterable[Admitted]) -> _Admitted:
-    """The same without some; queues that lose nobody are shared."""
+    """Return the workloads without the leaving ones; queues without a leaving workload are shared."""
     left: dict[str, dict[str, Admitted]] = {}
     for victim in leaving:
         of_queue = left.get(victim.queue)
         if of_queue is None:
             of_queue = left[victim.queue] = dict(admitted[victim.queue])
         of_queue.pop(victim.key, None)
-    layers = (left, admitted)  # only the first is ever written to, and nobody does
+    layers = (left, admitted)  # only the first layer could be written to, and no code writes to it
     return ChainMap(*cast("tuple[MutableMapping[str, Mapping[str, Admitted]], ...]", layers))
 
 
 def _leave(changes: PendingChanges, victim: Admitted, sign: int) -> None:
-    """Somebody has left; hosts come back in all flavors that stand on them."""
+    """Remove a victim's quota and hosts; hosts are freed in all flavors that have them."""
     changes.add_quota(victim.queue, victim.usage, -sign)
     for flavor, domains in victim.domains.items():
         changes.add_domains(flavor, domains, sign)

@@ -6,8 +6,8 @@
     process     accepted entries are charged to the snapshot, so the next one sees what is left; an entry whose domains
                 or targets were taken in this cycle is nominated once more in the flavors it was nominated for
 
-What preemption frees is claimed for the preemptor (`claims`): from the moment it is decided until the preemptor is
-admitted or gives up nobody else gets it, and those who left for it do not come back before.
+Resources that preemption frees are claimed for the preemptor (`claims`) from the decision until the preemptor is
+admitted or gives up.  No other workload gets them meanwhile, and the victims are not admitted again before.
 
 Source: the compatible system's scheduling cycle.
 """
@@ -85,12 +85,12 @@ def plan(
         snapshot: with the claims of earlier cycles.
         rules: how preemption chooses.
         order: how entries are ordered.
-        held_by: a workload whose pods must be ready before the next one is admitted; empty: there is none.
-        one_at_a_time: whoever is admitted holds up all others.
-        looks: who is nominated once more.
-        cache: to be handed in again with the next plan; None: begin anew.
-        enter: told whenever the plan goes over to another phase, and after each decision.
-        reserves: what somebody waits for is kept from later entries; off where there are none.
+        held_by: a workload whose pods must be ready before the next admission; empty: none.
+        one_at_a_time: after an admission no other workload is admitted.
+        looks: which entries are nominated a second time.
+        cache: pass it again to the next plan; None: the plan begins without a cache.
+        enter: called when the plan enters another phase, and after each decision.
+        reserves: whether capacity that an entry waits for is withheld from later entries.
         next_head: the workload that comes next in a ClusterQueue: behind a preemptor with fair sharing, and behind
             an admitted head without.
         planner_failed: called with the name of a planner that raises; its workloads are placed one by one.
@@ -197,7 +197,7 @@ class _Cycle:
     share_order: ShareOrder = field(init=False)
     lenders: Lenders = field(init=False)
     placed: dict[tuple[object, ...], tuple[object, _Placed]] = field(default_factory=dict, init=False)
-    """By the identity of what is asked for and given, which stays with it."""
+    """By the identity of the request and of the placement, which are kept alive by the value."""
     usages: dict[int, tuple[Mapping[str, Placement], _DomainUsage]] = field(default_factory=dict, init=False)
     """Usage of placements, by their identity."""
 
@@ -225,10 +225,10 @@ class _Cycle:
         return self.snapshot.queues[head.queue].profile.with_algorithm(head.algorithm)
 
     def turns(self, entries: Sequence[Entry], order: ordering.OrderRules) -> Iterator[Entry]:
-        """Entries as their turns come.
+        """Yield entries in the order in which they are decided.
 
-        Whoever fits into what was kept for it goes first: it takes nothing that another one could have, and must not
-        lose it to one that only keeps room free for a while.
+        Entries that fit into their claim come first: they take no capacity that another entry could get, and must not
+        lose their claim to an entry that only reserves capacity for later.
         """
         first = (FITS,) if self.findings.rules.fair is None else (FITS, FITS_LATER)
         kept = [e for e in entries if e.result in first and self.claims.of(e.head.uid) is not None]
@@ -240,7 +240,7 @@ class _Cycle:
                 yield from ordering.tournament(some, self.snapshot.nodes, order, self._under_way(some))
 
     def _under_way(self, entries: Sequence[Entry]) -> Mapping[QuotaNode, Usage]:
-        """By how much nodes above these entries will hold more, or less, once all claims are fulfilled."""
+        """Return the change in usage of the nodes above these entries after all claims are fulfilled."""
         if not self.claims or not entries:
             return {}
         nodes = {node: None for e in entries for node in self.snapshot.nodes[e.head.queue].path_to_root()}
@@ -256,7 +256,7 @@ class _Cycle:
         return decision if at is None else replace(decision, retry_at=at)
 
     def process(self, entry: Entry) -> Decision:
-        """Decide an entry whose turn it is, and charge what it gets."""
+        """Decide an entry, and charge its resources to the snapshot."""
         if entry.result is not PREEMPTS:
             return self._decide(entry)
         overlaps = self.looks.for_targets and self._overlaps(entry)
@@ -326,9 +326,9 @@ class _Cycle:
         return Preempt(head=entry.head, targets=entry.targets, claim=claim)
 
     def _lower_share(self, entry: Entry) -> str | None:
-        """A ClusterQueue whose next workload goes before this preemption; None: there is none.
+        """Return a ClusterQueue whose next workload goes before this preemption; None: there is none.
 
-        What was claimed before is not given up.
+        A claim of an earlier cycle is kept.
         """
         if self.findings.rules.fair is None or self.claims.of(entry.head.uid) is not None:
             return None
@@ -354,9 +354,9 @@ class _Cycle:
         return replace(claim, counts_on=counts_on, victims={**earlier.victims, **claim.victims})
 
     def _still(self, entry: Entry) -> Entry | None:
-        """The entry as it stands after earlier ones of this cycle; None when they took what it needs.
+        """Return the entry as it is after the earlier decisions of this cycle; None when they took its resources.
 
-        Until that is known it goes on claiming what it claimed before.
+        Until that is known the entry keeps its claim.
         """
         if entry.result is FITS and entry.head.replaces is None and self.claims.of(entry.head.uid) is None:
             possible = self._fits(entry)
@@ -367,7 +367,7 @@ class _Cycle:
             return entry
         if possible is None and self.claims.of(entry.head.uid) is None and not self._may_preempt(entry):
             return None
-        if not self._may_look_again(entry):  # one for whom room is kept, too, may have to go where that is
+        if not self._may_look_again(entry):  # an entry with a claim may have to take the claimed domains
             return None
         entry = self._again(entry)
         return entry if entry.result not in (WAITS, NEVER) else None
@@ -412,7 +412,7 @@ class _Cycle:
         return Admit(head=entry.head, admission=admission, quality=quality)
 
     def _placed(self, entry: Entry) -> _Placed:
-        """Its pod sets with their domains, and how good these are: once for all that ask for and are given the same."""
+        """Return pod sets with their domains, and the quality of these; once for equal requests and placements."""
         same = (entry.head.pod_sets, entry.assignment.pod_sets, entry.placement)
         key = (*map(id, same), entry.profile)
         known = self.placed.get(key)
@@ -435,10 +435,10 @@ class _Cycle:
             known = self.usages[id(entry.placement)] = entry.placement, usage
         return known[1]
 
-    # --- what is left for it ---------------------------------------------------------------------------------------
+    # --- remaining resources ---------------------------------------------------------------------------------------
 
     def _possible(self, entry: Entry) -> bool | None:
-        """Whether what was nominated still holds; None when quota is gone, so that looking again is of no use."""
+        """Whether the nomination still holds; None when its quota is gone, so that a second nomination cannot help."""
         with without_older(entry.head, self.snapshot):
             if entry.as_claimed:
                 with self.claims.first_in_line(entry.head.uid):
@@ -465,7 +465,7 @@ class _Cycle:
         head, spec = entry.head, self.snapshot.queues[entry.head.queue]
         policies = _policies(spec, alone=self.snapshot.nodes[head.queue].parent is None)
         holders = None
-        if spec.preempts_own is not _NEVER_ITS_OWN:  # else the search has not looked at them either
+        if spec.preempts_own is not _NEVER_ITS_OWN:  # otherwise the search did not consider them either
             lacking = entry.assignment.lacking
             holders = len(lesser(self.snapshot, head.queue, head.priority, lacking, self.findings))
         return Blocker(kind=_NOBODY, queue=head.queue, holders=holders, detail=policies)
@@ -542,7 +542,7 @@ def _with_domains(entry: Entry) -> tuple[PodSetAssignment, ...]:
 
 
 def quality_of(entry: Entry) -> Iterator[PlacementQuality]:
-    """How good the domains are that were found for an entry: one for each search."""
+    """Yield the quality of the domains that were found for an entry, one for each search."""
     requests = {p.name: p.request for p in entry.head.pod_sets}
     for found in entry.placement.values():
         seen: set[str] = set()

@@ -19,26 +19,26 @@ _QUOTA = BlockerKind.QUOTA
 
 
 class Outcome(StrEnum):
-    """What became of an entry that waits; decides how it is requeued."""
+    """Why an entry waits.  The outcome decides how the workload is requeued."""
 
     NO_FIT = "NoFit"
     """No flavor could serve it, or no domain even of an empty cluster."""
     NO_CANDIDATES = "NoCandidates"
-    """It would fit if other workloads released quota or hosts, and too few of them may be preempted for it."""
+    """The workload would fit after preemption, but too few workloads may be preempted for it."""
     SKIPPED = "Skipped"
-    """It fitted when the cycle began; an earlier entry took the room."""
+    """The workload fitted when the cycle began, but an earlier entry took its resources."""
     DEFERRED = "Deferred"
-    """It waits for the workloads preempted for it, or for others, to release their resources."""
+    """The workload waits until workloads that were preempted for it, or for others, release their resources."""
     YIELDS = "Yields"
-    """It was preempted for a workload that is not admitted yet."""
+    """The workload was preempted for another workload that is not admitted yet."""
     GATED = "Gated"
     """There are targets for preemption, and a closed gate of the workload forbids it."""
     AFTER_LOWER_SHARE = "AfterLowerShare"
-    """It could preempt; a ClusterQueue with a lower share waits for its victims, and its next workload goes first."""
+    """The workload could preempt, but the next workload of a ClusterQueue with a lower share goes first."""
     HELD = "Held"
     """No workload is admitted until the pods of the workloads admitted before are ready."""
     REFUSED = "Refused"
-    """Its queue may not admit now."""
+    """The ClusterQueue may not admit now."""
     BROKEN = "Broken"
     """Planning the workload failed on a bug; the cycle continued with all others."""
 
@@ -59,9 +59,9 @@ class Retargeted(StrEnum):
     """Result of a second look at a preemptor whose targets earlier entries of the cycle had taken in part."""
 
     NEW_TARGETS = "new_targets"
-    """It has other targets."""
+    """The second nomination found other targets."""
     DEFERRED_FIT = "deferred_fit"
-    """It fits when the workloads preempted for those entries have left."""
+    """The entry fits after the workloads that were preempted for earlier entries have left."""
     SKIPPED = "skipped"
     """No target is left for it."""
 
@@ -71,8 +71,8 @@ class PlacementQuality:
     """Quality of the domains that a search has found.
 
     Args:
-        algorithm: what served the request.
-        proven: with `optimal`, whether no placement is better; None: nobody asked.
+        algorithm: the algorithm that placed the request.
+        proven: with `optimal`, whether no placement is better; None with other algorithms.
         levels: domains used against the fewest possible, widest level first.
     """
 
@@ -88,12 +88,12 @@ class Admit:
     head: Head
     admission: Admission
     quality: tuple[PlacementQuality, ...] = ()
-    """One per search, so one for a leader and its workers.  What was taken over from another workload has none."""
+    """One per search, so one for a leader and its workers.  Domains of an older slice have none."""
 
 
 @value(kw_only=True)
 class Wait:
-    """Not now, and why.  `last_tried` is where the next attempt's flavor scan goes on."""
+    """The workload waits, and why.  `last_tried` is where the flavor scan of the next try continues."""
 
     head: Head
     outcome: Outcome
@@ -103,10 +103,10 @@ class Wait:
     error: Exception | None = None
     """The bug, for BROKEN."""
     is_robbed: bool = False
-    """It had found whom to preempt, and earlier entries took them, or what they would have left."""
+    """Whether earlier entries took the targets that were found for it, or the resources of these targets."""
     retargeted: Retargeted | None = None
     retry_at: datetime | None = None
-    """When a workload that it may not preempt yet may be preempted; None: there is no such workload."""
+    """The time from which a workload that is protected now may be preempted for it; None: no protected workload."""
 
     @property
     def has_more_flavors(self) -> bool:
@@ -115,24 +115,24 @@ class Wait:
 
     @property
     def lacks(self) -> tuple[tuple[FlavorResource, int], ...]:
-        """What is asked of each column of quota that has not enough free; empty: no quota is missing."""
+        """Return the request for each column of quota with too little free; empty: no quota is missing."""
         short = [b for b in self.blockers if b.kind is _QUOTA]
         return tuple([(FlavorResource(b.flavor, b.resource), b.asked) for b in short])
 
     @property
     def message(self) -> str:
-        """The root cause in one sentence, for those who read the workload."""
+        """Return the root cause as one sentence, for readers of the workload."""
         return brief(self.blockers, readers_of(self.head.key))
 
     @property
     def details(self) -> str:
-        """All blockers as sentences."""
+        """Return all blockers as sentences."""
         return message(self.blockers, readers_of(self.head.key))
 
 
 @value(kw_only=True)
 class Preempt:
-    """Make these workloads leave for this one.  `claim` is what is kept for it from here on."""
+    """Preempt these workloads for this one.  `claim` reserves the freed resources for it."""
 
     head: Head
     targets: tuple[Target, ...]
@@ -141,7 +141,7 @@ class Preempt:
 
     @property
     def message(self) -> str:
-        """What it waits for, as a sentence for those who read the workload."""
+        """Return the reason for waiting as a sentence, for readers of the workload."""
         going = [Mention(target.admitted.key, target.admitted.queue) for target in self.targets]
         shown = mentioned(going, readers_of(self.head.key), most=2)
         return f"Preempting {len(going)} workload{'s' if len(going) != 1 else ''} to make room: {shown}"
@@ -152,9 +152,9 @@ Decision = Admit | Preempt | Wait
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondLooks:
-    """Who is nominated once more in the cycle in which earlier entries took something of it; others are skipped.
+    """Which entries are nominated a second time after earlier entries took their resources; others are skipped.
 
-    `for_targets`: some of those it was to preempt.  `for_domains`: its domains, while its quota is left.
+    `for_targets`: entries that lost targets of preemption.  `for_domains`: entries that lost domains, but no quota.
     """
 
     for_targets: bool = True

@@ -1,10 +1,9 @@
 """Demands of pod sets on a ClusterQueue, flavor by flavor, as far as equal workloads share them.
 
 Workloads of one form share their pod sets, and many queues list the same flavors.  So totals, columns, eligible flavors
-and what is handed out with them are worked out once and kept.  Nothing here depends on who uses how much, and nothing
-on a queue's name.
+and grants are computed once and kept.  Nothing here depends on usage, or on the name of a queue.
 
-What depends on a ResourceFlavor or its Topology is compared at every use, and worked out anew when that has changed.
+Values that depend on a ResourceFlavor or its Topology are compared at every use, and computed again after a change.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from kqueue.core.workload import Flavor, LastTried, PodSet, PodSetAssignment, Qu
 PODS = "pods"
 
 _MOST_GRANTS = 64
-"""Of one demand: more than heads of one form get at a time, however many flavors their queues list."""
+"""Most grants of one demand: more than heads of one form get at a time, however many flavors their queues list."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,8 +32,8 @@ class Option:
         name: of the flavor.
         flavor: the ResourceFlavor; None: there is none.
         topology: name and levels of the Topology that it has domains in; None: it has none.
-        problem: why the pods could not run on its nodes, quota and capacity aside; None: they could.
-        columns: what is asked of it.
+        problem: why the pods could not run on its nodes, apart from quota and capacity; None: they could.
+        columns: the request for each of its columns.
     """
 
     name: str
@@ -50,7 +49,7 @@ Pick = tuple[Option, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grant:
-    """What the pod sets of a group get with an option for each of their choices; shared, so not to be changed.
+    """Flavors of the pod sets of a group, with one option for each choice.  Grants are shared: do not change them.
 
     `places` are the requests for domains, by topology flavor; `last_tried` is the scan memory.
     """
@@ -63,17 +62,17 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """One resource group of the queue, of which something is asked: one of its flavors is to be chosen."""
+    """A resource group of the queue that the pod sets request: one of its flavors is chosen."""
 
     group: ResourceGroup
     asked: Mapping[str, int]
     """Total quota per resource, of all pod sets."""
     options: dict[int, Option] = field(default_factory=dict)
-    """By place among the flavors of the group; those that were looked at."""
+    """Options that were considered, by the index of their flavor in the group."""
 
 
 class GroupDemand:
-    """What pod sets that get the same flavors ask of a queue with these resource groups."""
+    """The demand of pod sets that get the same flavors, on a queue with these resource groups."""
 
     def __init__(self, pod_sets: Sequence[PodSet], spec: QueueSpec) -> None:
         self.pod_sets = tuple(pod_sets)
@@ -100,7 +99,7 @@ class GroupDemand:
         if known is not None and known.flavor is flavor and known.topology == topology:
             return known
         if known is not None:
-            self._grants.clear()  # nobody asks for those of the former one again
+            self._grants.clear()  # grants of the former option are not needed again
         columns = tuple([(FlavorResource(name, resource), amount) for resource, amount in choice.asked.items()])
         problem = self._problem(choice.group, name, snapshot)
         option = choice.options[index] = Option(name, flavor, topology, problem, columns)
@@ -115,7 +114,7 @@ class GroupDemand:
         return None
 
     def grant(self, picks: tuple[Pick, ...]) -> Grant:
-        """What the pod sets get with one option for each choice."""
+        """Return the grant of one option for each choice."""
         known = self._grants.get(picks)
         if known is None:
             if len(self._grants) >= _MOST_GRANTS:
@@ -195,7 +194,7 @@ class Demands:
         return len(self._known)
 
     def of(self, pod_sets: tuple[PodSet, ...], spec: QueueSpec) -> tuple[GroupDemand, ...]:
-        """What the pod sets of a workload ask of a queue, group by group."""
+        """Return the demands of a workload's pod sets on a queue, one for each group of pod sets."""
         key = (id(pod_sets), spec.groups, spec.ignores_undeclared)
         known = self._known.get(key)
         if known is None:
@@ -228,7 +227,7 @@ def _counts_only(pod_set: PodSet, resource_group: ResourceGroup, covered: frozen
 def _eligibility(pod_set: PodSet, name: str, snapshot: Snapshot, *, counts_only: bool) -> Blocker | None:
     """None when the pod set's pods could run on the flavor's nodes, quota and capacity aside.
 
-    `counts_only`: a flavor that stands on no nodes serves, too.
+    `counts_only`: a flavor without nodes is accepted, too.
     """
     flavor = snapshot.flavors.get(name)
     if flavor is None:

@@ -102,27 +102,27 @@ _ORDER = {
     BlockerKind.FLAVOR_MISSING: 4,
     BlockerKind.NO_CANDIDATES: 5,
 }
-"""Of the causes that flavors give, from the mildest to the most severe; all other causes concern the whole workload."""
+"""Causes of single flavors, from the mildest to the most severe; all other causes concern the whole workload."""
 _LACKS_QUOTA = (BlockerKind.QUOTA, BlockerKind.EXCEEDS_MAX_QUOTA)
 
 
 def sentence(blocker: Blocker, may_name: MayName = nobody_reads) -> str:
-    """The blocker for a person: what is asked, what is free, where; workloads are named where readers may know them."""
+    """Return the blocker as a sentence: request, free amount, place.  Workloads are named where `may_name` allows."""
     text = _text(_TEXTS, blocker, may_name)
     return f"pod set {blocker.pod_set}: {text}" if blocker.pod_set else text
 
 
 def message(blockers: Sequence[Blocker], may_name: MayName = nobody_reads) -> str:
-    """All blockers, one sentence each, without repetition, in the order given."""
+    """Return one sentence for each blocker, without repetition, in the given order."""
     return "; ".join(dict.fromkeys([sentence(blocker, may_name) for blocker in blockers]))
 
 
 def root_cause(blockers: Sequence[Blocker]) -> Blocker:
-    """The blocker to be named where there is room for one.
+    """Return the most important blocker.
 
-    What concerns the whole workload comes first; that nobody may be preempted is no cause by itself.  Of a pod set it
-    is the cause of the flavor that came closest, of several pod sets the most severe one; of equals the first.  Raises
-    ValueError without blockers.
+    Blockers of the whole workload come first; a lack of preemption candidates is no cause by itself.  For one pod set
+    it is the cause of the flavor that came closest; among pod sets the most severe cause; ties go to the first.
+    Raises ValueError without blockers.
     """
     mildest_of: dict[str, Blocker] = {}
     causes = [blocker for blocker in blockers if blocker.kind is not BlockerKind.NO_CANDIDATES]
@@ -181,7 +181,7 @@ def _brief_quota(b: Blocker) -> str:
 
 
 def _parts(b: Blocker) -> str:
-    """Where the rest of the queue's own quota is, and what it could borrow; empty where nobody looked."""
+    """Return the usage of the queue's own quota and what it could borrow, in words; empty where neither is known."""
     if b.used is None:
         return ""
     own, lent = _split(b)
@@ -195,9 +195,7 @@ def _parts(b: Blocker) -> str:
 
 
 def _split(b: Blocker) -> tuple[int, int]:
-    """Of what is free, how much is the queue's own, and how much it could borrow; nothing to borrow where nobody
-    looked.
-    """
+    """Return the free amount of the queue's own quota, and the amount that it could borrow: 0 where that is unknown."""
     free = max(0, b.free)
     own = free if b.used is None else min(free, max(0, b.nominal - b.used))
     return own, free - own
@@ -249,7 +247,7 @@ def _brief_topology(b: Blocker) -> str:
 
 
 def _no_room(b: Blocker, misfit: Misfit) -> str:
-    """Asked and free, at which level, in which domain, and what is short."""
+    """Return request and free amount, with level, best domain and scarcest resource, in words."""
     if misfit.leaves == 0 or misfit.one_pod is not None:
         return f"{_no_node(b, misfit)} (topology {misfit.topology})"
     where = f"one domain of level {misfit.level}" if misfit.level else "the topology"
@@ -284,7 +282,7 @@ def _short_of(short: Shortage) -> str:
 
 
 def _best(misfit: Misfit, *, brief: bool = False) -> str:
-    """How much fits in the domain that came closest."""
+    """Return how much fits into the best domain, in words."""
     of_total = f" of {misfit.total} {misfit.unit}s" if brief else ""
     if misfit.best_domain is not None:
         leader = ", but not for the leader besides" if misfit.leader else ""
@@ -350,7 +348,7 @@ def _last_part(label: str) -> str:
 
 
 def exclusions(misfit: Misfit) -> str:
-    """How many nodes cannot hold one pod, by cause; empty where all can."""
+    """Return the numbers of nodes that cannot hold one pod, by cause, in words; empty where every node can."""
     excluded = misfit.excluded
     counts: dict[str, int] = {}
     if excluded.node_selector:
@@ -404,7 +402,7 @@ _BRIEF: dict[BlockerKind, Callable[[Blocker], str]] = {
     BlockerKind.QUOTA: _brief_quota,
     BlockerKind.TOPOLOGY: _brief_topology,
 }
-"""The same in fewer words, where readers find the rest in the explanation."""
+"""Short sentences, for messages whose readers find the rest in `kqueue explain`."""
 _ABOUT_WORKLOADS: dict[BlockerKind, Callable[[str], str]] = {
     BlockerKind.YIELDS: lambda others: f"it was preempted for {others}, which is admitted first",
     BlockerKind.LEAVING: lambda others: (

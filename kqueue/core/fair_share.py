@@ -32,9 +32,9 @@ _NOTHING: Added = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, order=True)
 class Share:
-    """What nodes of one parent are compared by: the smaller one has the better claim.
+    """The value by which children of one node are compared: the child with the smaller share goes first.
 
-    A node of weight 0 that borrows has an endless share: it comes after all others, and such nodes among themselves by
+    A borrowing node of weight 0 has an infinite share: it comes after all other nodes.  Such nodes are compared by
     ratio.
     """
 
@@ -44,14 +44,14 @@ class Share:
     resource: str | None = field(default=None, compare=False)
     """The dominant resource; None: nothing is borrowed of what anybody lends."""
     is_borrowing: bool = field(default=False, compare=False)
-    """Something is borrowed, be it of a resource that nobody lends."""
+    """Whether the node borrows, even a resource that no node lends."""
 
     def weighted_share(self) -> int:
-        """The share as a status tells it: rounded up; 2^63 - 1 for an endless one."""
+        """Return the share as in a status: rounded up; 2^63 - 1 for an infinite share."""
         return INT64_MAX if self.is_endless else min(INT64_MAX, -(-self.scaled >> _FRACTION_BITS))
 
     def precise(self) -> float:
-        """The share as a metric tells it: not rounded up; infinity for an endless one."""
+        """Return the share as in a metric: not rounded up; infinity for an infinite share."""
         return math.inf if self.is_endless else self.scaled / (1 << _FRACTION_BITS)
 
 
@@ -59,9 +59,9 @@ NO_SHARE = Share()
 
 
 def dominant_share(node: QuotaNode, added: Added = _NOTHING) -> Share:
-    """The node's share, as if it used `added` on top (`quota.rising` tells what that is above a ClusterQueue).
+    """Return the share of a node, with `added` on top of its usage (see `quota.rising` for nodes above a ClusterQueue).
 
-    A root, and a ClusterQueue without cohort, has none.
+    The share of a root, and of a ClusterQueue without cohort, is zero.
     """
     if node.parent is None:
         return NO_SHARE
@@ -84,7 +84,7 @@ def dominant_share(node: QuotaNode, added: Added = _NOTHING) -> Share:
 
 
 def _borrowed(node: QuotaNode, added: Added) -> dict[str, int]:
-    """Per resource, what is used beyond the subtree quota, in the columns that the node or anything below it lists."""
+    """Return, per resource, the usage beyond the subtree quota, in columns that the node or a node below it lists."""
     usage, borrowed = node.usage, dict[str, int]()
     for column, quota in node.subtree.items():
         if usage.get(column, 0) + added.get(column, 0) > quota:
@@ -95,9 +95,9 @@ def _borrowed(node: QuotaNode, added: Added) -> dict[str, int]:
 
 
 def borrows(node: QuotaNode, columns: Iterable[FlavorResource], added: Added = _NOTHING) -> bool:
-    """Whether the node, `added` included, uses more than its subtree quota of one of the columns.
+    """Whether the usage of the node, `added` included, is above its subtree quota in one of the columns.
 
-    A root borrows from nobody.
+    A root does not borrow.
     """
     if node.parent is None:
         return False
@@ -109,7 +109,7 @@ def borrows(node: QuotaNode, columns: Iterable[FlavorResource], added: Added = _
 
 
 def lendable(parent: QuotaNode, resource: str) -> int:
-    """What one child of the node could ever get of a resource, over all flavors that its tree knows."""
+    """Return the most that one child of the node could get of a resource, over all flavors of its tree."""
     known = parent.lendable
     if not known:
         for column in parent.root.subtree:

@@ -1,7 +1,7 @@
 """Which flavor each pod set gets: quota, taints, labels and topology levels, flavor by flavor in the queue's order.
 
-What preemption could free is asked of an oracle, one column at a time; which workloads are really preempted is decided
-later, for all columns together.
+An oracle says what preemption could free, one column at a time.  The workloads to preempt are chosen later, for all
+columns together.
 
 Pod sets of one group get the same flavors; a group that fails ends the assignment.
 Source: the compatible system's flavor assigner (KEP-582 fungibility, and what its behaviour shows).
@@ -27,9 +27,9 @@ class Mode(IntEnum):
     """How well a flavor serves, from worst to best."""
 
     NO_FIT = 0
-    """Not now, and not by taking something back."""
+    """The flavor has no room, and preemption would not help."""
     NO_CANDIDATES = 1
-    """Others could be asked to give quota back, but there is nobody who may be preempted."""
+    """Preemption would help, but no workload may be preempted."""
     PREEMPT = 2
     """Preempting workloads, some of the own queue, would make room."""
     RECLAIM = 3
@@ -47,7 +47,7 @@ _NOTHING: dict[Any, Any] = {}
 
 
 def _nothing() -> dict[Any, Any]:
-    """Where there is nothing yet; shared, because what a search holds is not changed in place."""
+    """Return a shared empty dictionary: a search does not change its dictionaries in place."""
     return _NOTHING
 
 
@@ -55,9 +55,9 @@ class Oracle(Protocol):
     """Says whether preemption could make room for one column alone."""
 
     def __call__(self, column: FlavorResource, amount: int, level: int) -> tuple[Mode, int]:
-        """One of the three middle modes, and how far up the tree the amount would reach then.
+        """Return one of the three middle modes, and the borrowing level after preemption.
 
-        `level` is how far it reaches as things are, which is the answer where nobody can be preempted.
+        `level` is the borrowing level without preemption, and the answer where no workload can be preempted.
         """
         ...
 
@@ -78,7 +78,7 @@ class FlavorTry:
     option: Option
     mode: Mode = FIT
     level: int = 0
-    """How far up the cohort tree it borrows; 0: not at all."""
+    """Levels of the cohort tree through which the flavor borrows; 0: no borrowing."""
     worst: Mode = FIT
     borrows: int = 0
     reason: WaitReason | None = None
@@ -164,7 +164,7 @@ def assign(
 
 @dataclass(slots=True)
 class _Search:
-    """The search for one workload's flavors: what it looks at, and below that what its groups have got so far."""
+    """The search for the flavors of one workload: its input, and the flavors of its groups so far."""
 
     head: Head
     spec: QueueSpec
@@ -199,7 +199,7 @@ class _Search:
         self.places = {flavor: [p for f, some in both if f == flavor for p in some] for flavor, _ in both}
 
     def assignment(self) -> Assignment:
-        """What was found."""
+        """Return the result."""
         return Assignment(
             mode=self.mode,
             level=self.level,
@@ -283,12 +283,12 @@ def _best_flavor(demand: GroupDemand, choice: Choice, search: _Search) -> tuple[
             break
         if best is None or _is_preferred(attempt.mode, attempt.level, best.mode, best.level, spec):
             best = attempt
-    seen_all = reached >= last and spec.fungible  # without fungibility who got a flavor is tried again at once
+    seen_all = reached >= last and spec.fungible  # without fungibility a workload with a flavor is tried again at once
     return best, (-1 if seen_all else reached), tried
 
 
 def _remembered(demand: GroupDemand, choice: Choice, last_tried: LastTried) -> int:
-    """Where the last scan ended: what the first pod set of the group remembers of any of the resources."""
+    """Return where the last scan ended, from the first pod set of the group with a memory of one of the resources."""
     found = (last_tried.get((pod_set.name, resource)) for pod_set in demand.pod_sets for resource in choice.asked)
     return next((index for index in found if index is not None), -1)
 
@@ -345,7 +345,7 @@ def _too_little(
     node: QuotaNode | None = None,
     never: bool = False,
 ) -> Blocker:
-    """`node` is that of the queue, where what it uses is of interest."""
+    """`node` is the queue's node, for blockers that report the queue's usage; None: they do not."""
     return Blocker(
         kind=_EXCEEDS_MAX_QUOTA if never else _QUOTA,
         pod_set=pod_set,

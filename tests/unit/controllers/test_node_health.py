@@ -9,8 +9,12 @@ import msgspec
 import pytest
 
 from kqueue.api.wire import core as wire_core
+from kqueue.controllers.host_marks import HostMarks
+from kqueue.controllers.hosts import Hosts
 from kqueue.controllers.node_health import FailureSwitches, NodeHealth
+from kqueue.controllers.pinned_pods import PinnedPods
 from kqueue.controllers.resources import NODES, PODS, RESOURCE_FLAVORS, TOPOLOGIES, WORKLOADS
+from kqueue.controllers.taint_tolerance import TaintTolerance
 from kqueue.core.topology import NodeFacts
 from kqueue.model import PodView, node_facts, pod_view
 from kqueue.runtime.store import Store
@@ -44,13 +48,11 @@ class Ward(World):
         self.pods: Store[PodView] = Store("pods")
         self.client.watch(PODS, self.pods, lambda obj: pod_view(msgspec.convert(obj, wire_core.Pod)))
         self.health = NodeHealth(
-            client=self.client,
-            nodes=self.nodes,
-            pods=self.pods,
-            writer=self.writer,
+            hosts=Hosts(self.nodes, self.pods),
+            marks=HostMarks(book=self.writer, recorder=self.recorder, clock=self.clock),
             cache=self.cache,
-            flavors=self.flavors.get,
-            recorder=self.recorder,
+            taints=TaintTolerance(self.flavors.get),
+            pinned=PinnedPods(client=self.client, recorder=self.recorder, clock=self.clock),
             clock=self.clock,
             switches=switches,
         )

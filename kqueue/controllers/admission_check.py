@@ -19,8 +19,9 @@ from kqueue.state.conditions import Conditions, Stamp, status_patch
 
 
 class AdmissionCheckReconciler:
-    """Sets and removes condition ControllerMissing.  Condition Active belongs to the check's controller: kqueue never
-    writes it.
+    """Sets and removes condition ControllerMissing.
+
+    Condition Active belongs to the check's controller; kqueue never writes it.
     """
 
     def __init__(
@@ -35,10 +36,12 @@ class AdmissionCheckReconciler:
         self._finalizers, self._writer, self._clock = finalizers, writer, clock
         self._after = timedelta(seconds=after)
         self._not_before: dict[str, datetime] = {}
-        """When the condition may be set again.  Another writer may remove it with each of its own writes."""
+        """The earliest time of the next write by check.  Another writer may remove the condition with each of its own
+        writes.
+        """
 
     async def reconcile(self, key: str) -> Result:
-        """Bring finalizer and condition in line; a check whose controller may count as missing soon is requeued."""
+        """Write finalizer and condition.  A check whose controller may count as missing soon is requeued."""
         result = await self._finalizers.reconcile(key)
         await self._writer.write(key, lambda obj: self._status(key, obj))
         obj = self._writer.newest(key)
@@ -50,7 +53,7 @@ class AdmissionCheckReconciler:
         return Result(requeue_after=left) if left > 0 and result.requeue_after is None else result
 
     def _due(self, key: str, obj: wire.AdmissionCheck, now: datetime) -> datetime:
-        """From when on the controller counts as missing; a check without creation time is never due."""
+        """Return the time from which the controller counts as missing; a check without creation time is never due."""
         due = (obj.metadata.creation_timestamp or now) + self._after
         return max(due, self._not_before.get(key, due))
 
@@ -73,7 +76,7 @@ class AdmissionCheckReconciler:
 
 
 def _lacks_condition(obj: wire.AdmissionCheck) -> bool:
-    """Whether the controller is missing and the condition does not say so yet."""
+    """Whether the controller is missing and the condition does not report that yet."""
     said = model.condition(obj.status.conditions, names.CONDITION_CONTROLLER_MISSING)
     return said is None and missing_controller(obj) is not None and obj.metadata.deletion_timestamp is None
 

@@ -1,7 +1,7 @@
-"""Whether an object may be the child of its owner as it is, where its name or size follows from the owner.
+"""Checks whether an object can be the child of its owner, where name or size follow from the owner.
 
-This tells real children from forged ones where no webhook saw which account made them.  JobSets are known by the
-names and sizes of their Jobs.  Jobs make no Jobs, but may be the parents of some: these count against the parent.
+The check finds forged children where no webhook saw which account made them.  JobSets determine the names and sizes of
+their Jobs.  The Job controller makes no Jobs, but a Job may be the parent of Jobs: their pods count against the parent.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _JOB_SET, _JOB = ("jobset.x-k8s.io", "JobSet"), ("batch", "Job")
 
 
 def may_be_child(owner_kind: GroupKind, owner: JSON, child: JSON, siblings: Iterable[JSON] = ()) -> bool:
-    """Whether an object may be what it says: a child of its owner.
+    """Whether an object can be a child of the owner that it names.
 
-    True also where the owner is known by its metadata only.
+    Also True where only the metadata of the owner is known.
 
     Args:
         owner_kind: API group and kind of the owner.
@@ -42,7 +42,7 @@ def may_be_child(owner_kind: GroupKind, owner: JSON, child: JSON, siblings: Iter
 
 
 def _fits(parent: Object, child: Object, siblings: Iterable[Object]) -> bool:
-    """Whether the Jobs below a Job, the oldest first and up to this child, run no more and no larger pods than it."""
+    """Whether the Jobs below a Job, from the oldest to this child, run at most as many and as large pods as the Job."""
     rank = _age(child)
     older = sum(_pods(job) for job in siblings if _age(job) < rank)
     return older + _pods(child) <= _pods(parent) and _asks_for_no_more(child, parent)
@@ -53,7 +53,7 @@ def _age(job: Object) -> tuple[str, str]:
 
 
 def _is_of(job_set: Object, replicated: Object, job: Object) -> bool:
-    """Whether a Job is one of a replicated job, and no larger.
+    """Whether a Job is part of a replicated job and not larger.
 
     Source: JobSet names its Jobs `<JobSet>-<replicated job>-<index>`; users may make running Jobs smaller.
     """
@@ -68,20 +68,20 @@ def _is_of(job_set: Object, replicated: Object, job: Object) -> bool:
 
 
 def _asks_for_no_more(job: Object, other: Object) -> bool:
-    """Whether a pod of the first Job requests no more than one of the second."""
+    """Whether a pod of the first Job requests at most as much as a pod of the second."""
     allowed, asked = _requests(other), _requests(job)
     return asked is not None and allowed is not None and all(n <= allowed.get(r, 0) for r, n in asked.items())
 
 
 def _pods(job: Object) -> int:
-    """Pods that run at a time."""
+    """Return the number of pods that run at a time."""
     parallelism, completions = whole(job, "spec", "parallelism"), whole(job, "spec", "completions")
     parallelism = 1 if parallelism is None else parallelism
     return parallelism if completions is None else min(parallelism, completions)
 
 
 def _requests(job: Object) -> dict[str, int] | None:
-    """What one pod requests; None where that cannot be read."""
+    """Return the requests of one pod; None: they cannot be read."""
     spec = mapping(job, "spec", "template", "spec")
     try:
         return template_requests(msgspec.convert(spec, wire_core.PodSpec), "spec.template.spec")

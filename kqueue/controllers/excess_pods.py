@@ -1,8 +1,8 @@
-"""Charges what pods of an owner of a custom kind take beyond the admission of that owner.
+"""Charges the requests of an owner's pods beyond the owner's admission, for owners of custom kinds.
 
-kqueue cannot know which of these pods the owner's controller made: it may run helpers that no pod set names.  So no
-pod is stopped, but what all of them take beyond the admission counts in the ClusterQueue.  Nothing is charged while
-there are no more pods than were admitted: a container that a webhook adds to each pod is no reason.
+kqueue cannot know which of these pods the owner's controller made: the controller may run helpers that no pod set
+names.  So kqueue stops no pod, but charges the excess requests to the ClusterQueue.  Nothing is charged while the owner
+has no more pods than were admitted: a webhook may add a container to each pod.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ChargeAmounts = Callable[[str, str, Amounts], None]
 
 
 class ExcessPods:
-    """The pods of each owner, and what is charged for those beyond its admission."""
+    """The pods of each owner, and the charges for pods beyond its admission."""
 
     def __init__(
         self,
@@ -48,14 +48,17 @@ class ExcessPods:
         self._charged: dict[str, Amounts] = {}
 
     def add(self, pod: str, owner: str) -> None:
-        """A bound pod belongs to the owner with this UID."""
+        """Record that a bound pod belongs to the owner with this UID."""
         if self._owner_of.get(pod) != owner:
             self.remove(pod)
             self._owner_of[pod] = owner
             self._pods_of.setdefault(owner, set()).add(pod)
 
     def remove(self, pod: str) -> str | None:
-        """The pod has ended or is about to.  Returns its owner's UID where other pods of it run, else None."""
+        """Forget a pod that has ended or is being deleted.
+
+        Returns its owner's UID where the owner has other pods, else None.
+        """
         owner = self._owner_of.pop(pod, None)
         if owner is None:
             return None
@@ -67,7 +70,7 @@ class ExcessPods:
         return owner if left else None
 
     def any_of(self, owner: str) -> str | None:
-        """A pod of the owner with this UID; None where none is known."""
+        """Return a pod of the owner with this UID; None: no pod is known."""
         return next(iter(self._pods_of.get(owner, ())), None)
 
     def weigh(self, owner: str, workloads: Iterable[wire.Workload]) -> None:
@@ -86,7 +89,7 @@ class ExcessPods:
             self._set(key, excess if beyond else {}, queue)
 
     def _running(self, owner: str) -> Iterable[tuple[datetime, str, PodFacts]]:
-        """When each pod was created, its key, and what it takes."""
+        """Yield the creation time, the key and the facts of each bound pod of the owner."""
         for key in self._pods_of.get(owner, ()):
             view = self._pods.get(key)
             if view is not None and view.bound is not None and view.custom_owner is not None:
@@ -111,7 +114,7 @@ def _held(holdings: Iterable[Holding]) -> Counter[str]:
 
 
 def _take(left: Counter[str], pod: PodFacts) -> Amounts:
-    """Take what a pod requests from what is left; returns what is missing."""
+    """Take the requests of a pod from what is left; returns the missing amounts."""
     missing: dict[str, int] = {}
     for resource, amount in pod.requests:
         paid = min(amount, left[resource])

@@ -1,4 +1,4 @@
-"""Keeps flavors, Topologies and AdmissionChecks alive while something uses them."""
+"""Keeps flavors, Topologies and AdmissionChecks from being deleted while another object uses them."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ class HasMetadata(Protocol):
 
     @property
     def metadata(self) -> Any:
-        """Name, finalizers, deletion timestamp."""
+        """The name, finalizers and deletion timestamp."""
         ...
 
 
 T = TypeVar("T", bound=HasMetadata)
 
 _STILL_IN_USE = 10.0
-"""Seconds until something that is deleted and in use is looked at again: no event tells of its last user's end."""
+"""Seconds until a deleted object in use is read again.  No event reports that its last use has ended."""
 
 
 class FinalizerReconciler(Generic[T]):
-    """Adds our finalizer to objects of one kind, and takes it off a deleted one when nothing uses it any more."""
+    """Adds kqueue's finalizer to objects of one kind, and removes it from a deleted object that is in use no more."""
 
     def __init__(self, writer: StatusWriter[T], in_use: Callable[[str], bool]) -> None:
         self._writer, self._in_use = writer, in_use
 
     async def reconcile(self, key: str) -> Result:
-        """Bring the finalizer in line.  While something deleted is in use, it is looked at again and again."""
+        """Add or remove the finalizer.  A deleted object that is still in use is requeued."""
         in_use = self._in_use(key)
         await self._writer.write(key, lambda o: finalizer_patch(o.metadata, in_use=in_use), subresource=None)
         obj = self._writer.newest(key)

@@ -10,7 +10,7 @@ from kqueue.runtime.store import Store, split_key
 
 
 def enqueues(controller: Controller) -> Callable[[Any, Any], None]:
-    """Every event of an object without namespace brings it to its own controller."""
+    """Return a handler that enqueues the name of a cluster-scoped object at each of its events."""
 
     def on_event(old: Any, new: Any) -> None:
         controller.enqueue((new if new is not None else old).metadata.name)
@@ -19,7 +19,7 @@ def enqueues(controller: Controller) -> Callable[[Any, Any], None]:
 
 
 def if_changed(handler: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Calls the handler unless only the status of an object changed."""
+    """Return a handler that calls `handler` unless an event changed only the object's status, conditions excepted."""
 
     def changed(old: Any, new: Any) -> None:
         if old is not None and new is not None:
@@ -39,7 +39,7 @@ def _conditions(obj: Any) -> Any:
 
 
 def enqueue_all(controller: Controller, *stores: Store[Any]) -> Callable[[object, object], None]:
-    """A handler that makes the controller read every object of the stores."""
+    """Return a handler that enqueues every object of the stores."""
 
     def on_event(_old: object, _new: object) -> None:
         for store in stores:
@@ -50,7 +50,10 @@ def enqueue_all(controller: Controller, *stores: Store[Any]) -> Callable[[object
 
 
 def enqueue_namespace(controller: Controller, *stores: Store[Any]) -> Callable[[Any, Any], None]:
-    """A handler of namespaces: their labels say whether their objects are managed, so these are read again."""
+    """Return a handler of namespaces that enqueues the objects of the namespace.
+
+    The labels of a namespace decide whether its objects are managed.
+    """
 
     def on_namespace(old: Any, new: Any) -> None:
         name = (new if new is not None else old).metadata.name

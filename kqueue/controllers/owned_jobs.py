@@ -1,6 +1,6 @@
-"""The Jobs that the owners of a Workload have made, as far as watches have brought them.
+"""Finds the Jobs below the owners of a Workload, as far as the watches have brought them.
 
-A pod names the Job that controls it, not the JobSet above the Job; the Workload names the JobSet.
+A pod names the Job that controls it, not the JobSet above the Job.  The Workload names the JobSet.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ CHILD_OF = "child of"
 _UID = "uid"
 """Index of jobs by their own UID."""
 _LEVELS_MAX = 5
-"""Owners above a pod that are followed at most."""
+"""The most levels of owners that are followed above a pod."""
 
 
 class OwnedJobs:
     """Follows controllers downwards, from the owners of Workloads to the Jobs below them."""
 
     def __init__(self, stores: Mapping[GroupKind, Sequence[Store[JSON]]]) -> None:
-        """`stores`: what is watched of jobs, by kind.  Adds the index `CHILD_OF` to each of them."""
+        """`stores` are the watched jobs by kind; each store gets the indexes of this module."""
         self._stores = stores
         for watched in stores.values():
             for store in watched:
@@ -35,7 +35,7 @@ class OwnedJobs:
                 store.add_index(_UID, lambda job: [job["metadata"].get("uid", "")])
 
     def controllers_of(self, workloads: Iterable[wire.Workload]) -> set[str]:
-        """UIDs of the owners of these Workloads, and of all Jobs that these owners have made."""
+        """Return the UIDs of the owners of these Workloads and of all Jobs below them."""
         found = {owner.uid for workload in workloads for owner in workload.metadata.owner_references}
         level = found
         for _ in range(_LEVELS_MAX):
@@ -46,7 +46,9 @@ class OwnedJobs:
         return found
 
     def _made_by(self, owner: str) -> Iterator[str]:
-        """UIDs of the jobs that name this owner as their controller and that the owner's controller would make."""
+        """Yield the UIDs of jobs that name this owner as their controller and that the owner's controller can have
+        made.
+        """
         children = [job for store in self._all() for job in store.by_index(CHILD_OF, owner)]
         known = self._find(owner) if children else None
         for child in children:
@@ -54,7 +56,7 @@ class OwnedJobs:
                 yield child["metadata"]["uid"]
 
     def _find(self, uid: str) -> tuple[GroupKind, JSON] | None:
-        """Kind and object of this UID; None: no watch has brought it, or it was deleted."""
+        """Return the kind and the object with this UID; None: no watch has brought it, or it was deleted."""
         for kind, watched in self._stores.items():
             for store in watched:
                 for job in store.by_index(_UID, uid):

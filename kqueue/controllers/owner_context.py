@@ -22,16 +22,17 @@ class OwnerPolicy:
     """How owners of Workloads are treated, read once from the configuration.
 
     Args:
-        switches: feature switches of job kinds.
+        switches: feature gates of job kinds.
         copied: labels and annotations that a Workload gets from its owner.
-        explicit: pods are queued by themselves; False: only pods whose parent asks for the gate.
-        without_queue: owners that name no queue are managed, too.
+        explicit: pods are queued by themselves; False: only pods whose parent sets the gate.
+        without_queue: owners without a queue name are managed, too.
         requeues: the Workload of a pod that an eviction deleted is queued again.
         fast_release: a pod that is being deleted holds no quota.
         finishes_orphans: a Workload whose pod is gone is finished.
-        checks_owner: a Workload of a group's name that is not a group's is left alone; False: it is taken.
+        checks_owner: a Workload with the name of a group is left alone where it is not the group's; False: the group
+            takes it over.
         keep_deactivated: how long owners are kept after kqueue has deactivated them; None: for ever.
-        echo_timeout: seconds after which a write that the watch has not brought is not waited for any longer.
+        echo_timeout: seconds after which a reconciler no longer waits for the watch to bring a write.
     """
 
     switches: JobFeatures = field(default_factory=JobFeatures)
@@ -48,12 +49,12 @@ class OwnerPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerContext:
-    """What a reconciler of owners works with.
+    """The clients, stores and rules of a reconciler of owners.
 
     Args:
         book: finds and writes Workloads, with our own last writes.
-        workloads: what the watch of Workloads has brought.
-        steps: what is done with the Workload of any owner.
+        workloads: the watch of Workloads.
+        steps: the steps for the Workload of any owner.
         manages: whether owners of a namespace are managed.
     """
 
@@ -69,11 +70,11 @@ class OwnerContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerReports:
-    """What a reconciler of owners reports.
+    """Callbacks that report what a reconciler of owners has done.
 
     Args:
-        created: with the age in seconds of an owner whose Workload was made.
-        started: with a Workload and the number of its pods whose gate was removed.
+        created: called with the age in seconds of an owner whose Workload was made.
+        started: called with a Workload and the number of its pods whose gate was removed.
     """
 
     created: Callable[[float], None] = lambda _seconds: None

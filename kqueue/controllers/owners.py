@@ -1,4 +1,4 @@
-"""Owners of objects, for whoever follows them: from the watches where these have them, else from the API server."""
+"""Finds the owners of objects: in the watches where these have them, else in the API server."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ JSON = dict[str, Any]
 _JOB: GroupKind = ("batch", "Job")
 _REMEMBERED = 10_000
 _FRESH_SECONDS = 10.0
-"""Labels of owners hardly ever change, and many children ask for the same owner at once."""
+"""Seconds for which an owner that was read is used again: many children ask for one owner at once."""
 
 
 class Owners:
-    """Finds the managed ancestor of jobs.  A missing owner is never remembered: it may come."""
+    """Finds the managed ancestor of jobs.  A missing owner is not remembered, because it may be created later."""
 
     def __init__(
         self,
@@ -46,15 +46,15 @@ class Owners:
         manages_all: bool,
         clock: Clock,
     ) -> None:
-        """`stores`: what watches have brought, by kind; what is not in them is asked for."""
+        """`stores` are the watched objects by kind; other owners are read from the API server."""
         self._client, self._known, self._stores, self._manages_all = client, known, stores, manages_all
         self._asked: TTLCache[tuple[GroupKind, str], JSON] = TTLCache(_REMEMBERED, _FRESH_SECONDS, clock.monotonic)
 
     async def lineage(self, job: JSON, child: GroupKind) -> Lineage:
-        """The owners of a job, and the topmost one that is queued itself.  `child` is the job's kind.
+        """Return the owners of a job and the topmost owner that is queued itself.  `child` is the job's kind.
 
         Raises:
-            AncestryError: its owners cannot be followed.
+            AncestryError: the owners cannot be followed.
         """
         if not has_known_owner(job, self._known):
             return Lineage()
@@ -63,7 +63,7 @@ class Owners:
         )
 
     async def queued_controller(self, obj: JSON) -> Ancestor | None:
-        """The controller that an object names, where that is queued itself; None: it is not, or does not exist."""
+        """Return the controller that an object names, where it is queued itself; None: it is not, or does not exist."""
         return await queued_controller(obj, known=self._known, manages_all=self._manages_all, fetch=self._fetch)
 
     def _made(self, owner_kind: GroupKind, owner: JSON, child: JSON) -> bool:
@@ -92,7 +92,7 @@ class Owners:
 
 
 def make_owners(manager: Manager) -> Owners:
-    """The finder of a process, over the watches of the job kinds that are on."""
+    """Return the finder of a process, over the watches of the job kinds that are on."""
     jobs = manager.watches.jobs
     return Owners(
         client=manager.client,

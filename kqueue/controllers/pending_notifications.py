@@ -1,7 +1,8 @@
-"""Waiting Workloads whose status does not yet say why they wait.
+"""Keeps the waiting Workloads whose status does not yet give the outcome of a try.
 
-The outcome of one try holds for all equal Workloads, so their statuses are to say it, too.  Thousands are set aside at
-each refusal, and most of them say it already: this finds the others without a look at each.
+The outcome of one try holds for all equal Workloads, so it is written to the status of each.  A refusal may set
+thousands of Workloads aside, and most of them already have the reason.  This module finds the others without reading
+every Workload.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 
 UNTRIED = (names.REASON_DEACTIVATED, names.REASON_PENDING_EVALUATION, names.REASON_SUSPENDED, names.REASON_PENDING)
-"""Reasons that say nothing of a try; what a try has said of an equal workload says more."""
+"""Reasons that are no outcome of a try.  The outcome of an equal workload's try replaces them."""
 
 
 class PendingNotifications:
-    """Workloads whose status must be written when the next outcome of an equal Workload is known."""
+    """Workloads whose status is to be written as soon as the outcome of an equal Workload is known."""
 
     def __init__(self) -> None:
         self._first: dict[str, None] = {}
 
     def observe(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
-        """Follow the watch event of a Workload."""
+        """Take in a watch event of a Workload."""
         if new is not None and _says_nothing_of_a_try(new):
             self._first[model.workload_key(new)] = None
             return
@@ -32,13 +33,13 @@ class PendingNotifications:
             self._first.pop(model.workload_key(seen), None)
 
     def is_first(self, key: str) -> bool:
-        """Whether the status of a Workload does not say yet why it waits."""
+        """Whether the status of a Workload does not yet give the outcome of a try."""
         return key in self._first
 
     def among(self, keys: Collection[str]) -> Iterator[str]:
-        """Those of these that say nothing of a try, each once; costs by the fewer of either.
+        """Return the Workloads of `keys` whose status gives no outcome of a try, each once.
 
-        Nothing may change until it has been gone through.
+        The cost is that of the smaller of the two sets.  No Workload may be added or removed during the iteration.
         """
         fewer, more = (self._first, keys) if len(self._first) <= len(keys) else (keys, self._first)
         return (key for key in fewer if key in more)

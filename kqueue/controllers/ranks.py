@@ -1,6 +1,6 @@
-"""Which keys of a work queue go first, from the Workload as its watch has brought it.
+"""Orders the keys of a work queue by the Workload as the watch has brought it.
 
-A rank orders work and decides nothing: the reconciler looks at the world afresh, whatever the rank was.
+A rank only orders work: the reconciler reads the current objects, whatever the rank was.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from kqueue.state import checks
 
 
 def workload_rank(workload: wire.Workload | None) -> Rank:
-    """The rank of a Workload in the queue of its own reconciler; None: it is gone.
+    """Return the rank of a Workload in the queue of its own reconciler; None: the Workload is gone.
 
-    A finished Workload holds no quota; it is only deleted when it was kept for long enough.
+    A finished Workload holds no quota.  Its only step left is its deletion after the retention time.
     """
     if workload is None or model.condition_true(workload, names.CONDITION_FINISHED):
         return Rank.FOLLOW
@@ -30,14 +30,14 @@ def workload_rank(workload: wire.Workload | None) -> Rank:
 
 
 def owner_rank(workloads: Iterable[wire.Workload], *, ended: bool, held_back: bool) -> Rank:
-    """The rank of a job, pod or group in the queue of its reconciler.
+    """Return the rank of a job, pod or group in the queue of its reconciler.
 
-    Without a Workload that is open, one is to be made, or what runs is to be stopped.
+    An owner without an open Workload needs a new Workload, or its running pods must be stopped.
 
     Args:
-        workloads: its Workloads.
-        ended: it has finished or is gone, so that what its Workloads hold becomes free.
-        held_back: it is suspended or gated, so that its admission has to start it.
+        workloads: the owner's Workloads.
+        ended: the owner has finished or is gone, so its Workloads release their quota.
+        held_back: the owner is suspended or gated, so its admission has to start it.
     """
     open_ones = [w for w in workloads if not model.condition_true(w, names.CONDITION_FINISHED)]
     if any(_leaves(w) or (ended and _holds(w)) for w in open_ones):
@@ -54,7 +54,7 @@ def _holds(workload: wire.Workload) -> bool:
 
 
 def _leaves(workload: wire.Workload) -> bool:
-    """Whether a Workload holds quota that it has to give back."""
+    """Whether a Workload holds quota that it has to release."""
     if not _holds(workload):
         return False
     reserved = model.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
@@ -69,6 +69,6 @@ def _leaves(workload: wire.Workload) -> bool:
 
 
 def _is_kept_out(workload: wire.Workload) -> bool:
-    """Whether a Workload without quota is not in its queue, so that a step has to bring it there or take it out."""
+    """Whether a Workload without quota is outside its queue, so that a step has to put it in or take it out."""
     requeued = model.condition(workload.status.conditions, names.CONDITION_REQUEUED)
     return not workload.spec.active or (requeued is not None and requeued.status == "False")

@@ -1,4 +1,4 @@
-"""Jobs as their adapters read them: plain JSON, with just enough structure for the watch."""
+"""Objects of job kinds as plain JSON, with the structure that the watch needs."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ class RawObject(Struct, frozen=True, kw_only=True):
 
 
 def as_json(obj: RawObject) -> JSON:
-    """The object as JSON, without managed fields and other metadata that nobody reads."""
+    """Return the object as JSON, without managed fields and other unused metadata."""
     return {"metadata": msgspec.to_builtins(obj.metadata), "spec": obj.spec, "status": obj.status}

@@ -1,4 +1,4 @@
-"""What controllers tell the outside about an object: events, off the critical path."""
+"""Events that controllers record on objects, off the critical path."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kqueue.api.wire import kueue as wire
 
 
 class Reporter:
-    """Reporting controllers of events: scripts of the compatible system's users look for these names."""
+    """Names of reporting controllers in events.  Scripts of users of the compatible system filter by these names."""
 
     SCHEDULER = "kueue-admission"
     WORKLOADS = "kueue-workload-controller"
@@ -18,12 +18,12 @@ class Reporter:
 
 
 def job_controller(framework: str) -> str:
-    """The reporting controller of events about a kind of jobs."""
+    """Return the reporting controller of events on jobs of one framework."""
     return f"{framework}-kueue-controller"
 
 
 class ObjectReference(NamedTuple):
-    """What an event is about."""
+    """The object that an event regards."""
 
     api_version: str
     kind: str
@@ -33,25 +33,34 @@ class ObjectReference(NamedTuple):
 
 
 class Recorder(Protocol):
-    """Takes events.  Returns at once; never raises; may drop events under load, and counts them."""
+    """Accepts events.  It returns at once, never raises, and may drop events under load; it counts dropped events."""
 
     def record(
         self, regarding: ObjectReference, *, reason: str, message: str, warning: bool = False, once: bool = False
     ) -> None:
-        """One thing that happened to an object.  `once`: it is so, and no news where an equal event stands already."""
+        """Record an event on an object.
+
+        Args:
+            regarding: the object.
+            reason: one word for programs.
+            message: a sentence for users.
+            warning: whether the event's type is Warning instead of Normal.
+            once: the event describes a lasting state; it is dropped where an equal event exists.
+        """
         ...
 
 
 def workload_reference(workload: wire.Workload) -> ObjectReference:
-    """A Workload as the subject of an event."""
+    """Return the reference of a Workload for events."""
     meta = workload.metadata
     return ObjectReference(names.API_VERSION, names.WORKLOAD_KIND, meta.name, meta.namespace, meta.uid)
 
 
 def waiting_references(workload: wire.Workload) -> list[ObjectReference]:
-    """Where users look for the reason for which a workload waits: itself, its job, and its first pod where pods own it.
+    """Return the objects on which users look for the reason for which a workload waits.
 
-    A job and a pod that are the same object come once.
+    They are the Workload, its job, and its first pod where pods own it.  A job and a pod that are the same object are
+    returned once.
     """
     owners = workload.metadata.owner_references
     found = [next((owner for owner in owners if owner.controller), owners[0])] if owners else []
@@ -63,6 +72,6 @@ def waiting_references(workload: wire.Workload) -> list[ObjectReference]:
 
 
 def record_waiting(recorder: Recorder, workload: wire.Workload, *, reason: str, message: str, warning: bool) -> None:
-    """One event on the workload, its job and its first pod: `kubectl describe` of each shows why it waits."""
+    """Record an event on the workload, its job and its first pod: `kubectl describe` of each then shows the reason."""
     for regarding in waiting_references(workload):
         recorder.record(regarding, reason=reason, message=message, warning=warning)

@@ -1,4 +1,4 @@
-"""Brings admitted Workloads with failed hosts to the scheduling loop again, each after its pause."""
+"""Wakes the scheduling loop for admitted Workloads with failed hosts, each after its pause."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kqueue.runtime.controller import Result
 
 
 def setup(manager: Manager) -> None:
-    """Add the queue of these Workloads: `SecondPass` says when each of them is due."""
+    """Add the queue of these Workloads.  `SecondPass` decides when each of them is due."""
     second_pass = manager.second_pass
 
     async def ready(key: str) -> Result:

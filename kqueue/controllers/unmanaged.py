@@ -1,6 +1,7 @@
-"""Counts labelled objects of kinds that are not queued: each starts without quota, and nothing else shows it.
+"""Counts objects of kinds that are not queued although they carry the queue label: each starts without quota.
 
-The kinds are listed now and then, by label and page by page, and not watched: most clusters have none of them.
+These objects are listed by label and page by page from time to time.  They are not watched, because most clusters have
+none of them.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from kqueue.runtime.resources import ResourceType
 _log = structlog.get_logger(__name__)
 
 _LIST_SECONDS = 60.0
-"""What the list of one kind may take."""
+"""Seconds after which the list of one kind is given up."""
 
 
 class UnmanagedCensus:
-    """Reports how many labelled objects there are of each kind that is not queued."""
+    """Reports the number of labelled objects of each kind that is not queued."""
 
     def __init__(
         self,
@@ -38,23 +39,25 @@ class UnmanagedCensus:
         interval: float,
         report: Callable[[str, int], None],
     ) -> None:
-        """`interval`: seconds between two looks; `report` takes a kind and its number, 0 included."""
+        """`interval` is the number of seconds between two counts; `report` is called with a kind and its number, 0
+        included.
+        """
         self._client, self._kinds, self._clock, self._interval = client, kinds, clock, interval
         self._report = report
         self._told: dict[str, int] = {}
-        """The last number of each kind, so that a change is logged once."""
+        """The last number of each kind, so that only a change is logged."""
         self._refused: set[str] = set()
         """Kinds that may not be listed, so that a missing right is logged once."""
 
     async def run(self) -> None:
-        """Look now, and again after each pause, until cancelled."""
+        """Count all kinds now and after each pause, until cancelled."""
         while True:
             for kind in self._kinds:
                 await self.look(kind)
             await self._clock.sleep(self._interval)
 
     async def look(self, kind: OwnerKind) -> None:
-        """Count one kind; one that cannot be listed keeps its last number."""
+        """Count one kind.  A kind that cannot be listed keeps its last number."""
         gvk = kind.gvk
         resource = ResourceType(gvk.group, gvk.version, kind.resource, gvk.kind)
         listed = self._client.list_json(resource, label_selector=names.QUEUE_NAME_LABEL, lane=Lane.WORDS)

@@ -1,4 +1,4 @@
-"""Where controllers find and change Workloads, wherever these are stored."""
+"""The interface through which controllers find and change Workloads, wherever Workloads are stored."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kqueue.state import status
 
 
 class WorkloadBook(Protocol):
-    """Finds and writes Workloads; `StatusWriter` is the one that stores them in the API server."""
+    """Finds and writes Workloads; `StatusWriter` implements it for the API server."""
 
     def newest(self, key: str, /) -> wire.Workload | None:
-        """The newest version known, with our own last write; None: there is none."""
+        """Return the newest version known, with our own last write; None: there is none."""
         ...
 
     async def write(
@@ -27,6 +27,6 @@ class WorkloadBook(Protocol):
     ) -> wire.Workload | None:
         """Apply `change` to the newest version, again after a conflict; returns the Workload as written.
 
-        None: the Workload is gone, or `change` gave None.  Raises ConflictError when the tries are used up.
+        None: the Workload is gone, or `change` returned None.  Raises ConflictError when the last try has failed.
         """
         ...

@@ -1,4 +1,4 @@
-"""Keeps the priority of Workloads true to the WorkloadPriorityClass that they name, whether they wait or run."""
+"""Writes the priority of Workloads when the value of their WorkloadPriorityClass changes, whether they wait or run."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
 
 PRIORITY_CLASS_INDEX = "workload-priority-class"
-"""Index of Workloads by the class that they name."""
+"""Index of Workloads by the name of their class."""
 
 
 def priority_class_keys(workload: wire.Workload) -> list[str]:
-    """The WorkloadPriorityClass that a Workload takes its priority from, if any."""
+    """Return the name of the WorkloadPriorityClass that gives a Workload its priority; empty where there is none."""
     named = workload.spec.priority_class_ref
     if named is None or (named.group, named.kind) != (names.GROUP, names.WORKLOAD_PRIORITY_CLASS_KIND):
         return []
@@ -26,7 +26,7 @@ def priority_class_keys(workload: wire.Workload) -> list[str]:
 
 
 class WorkloadPriorityReconciler:
-    """One Workload: what its class says now is its priority.  A class that is gone changes nothing."""
+    """Sets a Workload's priority to the value of its class.  A deleted class changes nothing."""
 
     def __init__(
         self,
@@ -38,11 +38,11 @@ class WorkloadPriorityReconciler:
         self._classes, self._writer, self._recorder = classes, writer, recorder
 
     def is_stale(self, workload: wire.Workload) -> bool:
-        """Whether its priority is not that of its class, and counts still."""
+        """Whether the Workload's priority differs from the value of its class and still has an effect."""
         return self._change(workload) is not None
 
     async def reconcile(self, key: str) -> Result:
-        """Write the value of its class where another one stands."""
+        """Write the value of the class where the Workload has another one."""
         written = await self._writer.write(key, self._change, subresource=None)
         if written is not None:
             [name] = priority_class_keys(written)
@@ -61,7 +61,7 @@ class WorkloadPriorityReconciler:
 
 
 def setup(manager: Manager) -> None:
-    """Add the reconciler.  A class with another value makes it read the Workloads of the class."""
+    """Add the reconciler.  A class with a new value enqueues the Workloads of the class."""
     workloads, classes = manager.watches.workloads, manager.watches.workload_priorities
     workloads.store.add_index(PRIORITY_CLASS_INDEX, priority_class_keys)
     reconciler = WorkloadPriorityReconciler(
@@ -85,7 +85,7 @@ def setup(manager: Manager) -> None:
             changed.enqueue(new.metadata.name)
 
     def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
-        """A Workload that was made while its class changed may have the former value."""
+        """Enqueue a Workload with an old value: its class may have changed while the Workload was made."""
         if old is None and new is not None and reconciler.is_stale(new):
             priorities.enqueue(model.workload_key(new))
 

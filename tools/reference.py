@@ -1,7 +1,7 @@
 """Write the reference pages of docs/reference from what the product is made of.  `--check` only compares.
 
 api.md              kinds and their fields, from config/crd
-labels.md           labels, annotations, gates, finalizers, conditions and reasons, from kqueue/api/names.py
+labels.md           labels, annotations, gates, finalizers, conditions, reasons: names.py of api, kube and sandbox
 configuration.md    fields and feature gates of the configuration file, from kqueue/config
 commands.md         every command with its options, from the command line itself
 """
@@ -129,8 +129,7 @@ def _literal(value: object) -> str:
 
 
 def labels() -> str:
-    """Names that stand in objects, section by section of the module that holds them."""
-    source = (ROOT / "kqueue" / "api" / "names.py").read_text()
+    """Names that are written in objects, section by section of the modules that define them."""
     lines = [
         "# Labels, annotations, conditions and reasons",
         _MADE,
@@ -138,6 +137,14 @@ def labels() -> str:
         "Every name that stands in an object; most are Kueue's.",
         "",
     ]
+    for room in ("api", "kube", "sandbox"):
+        lines += _names_of((ROOT / "kqueue" / room / "names.py").read_text())
+    return "\n".join(lines)
+
+
+def _names_of(source: str) -> list[str]:
+    """The sections of one module."""
+    lines: list[str] = []
     section: list[tuple[str, ...]] = []
     title = ""
     titles = {n: line.strip("# -") for n, line in enumerate(source.splitlines(), 1) if line.startswith("# ----")}
@@ -155,7 +162,7 @@ def labels() -> str:
             and meaning
         ):
             section.append((f"`{value.value}`", meaning))
-    return "\n".join([*lines, *_section(title, section)])
+    return [*lines, *_section(title, section)]
 
 
 def _section(title: str, rows: list[tuple[str, ...]]) -> list[str]:

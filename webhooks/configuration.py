@@ -17,6 +17,7 @@ from kqueue.config.selector import LabelSelector
 from kqueue.jobs.catalog import webhook_path
 from kqueue.jobs.kind import ReviewedKind
 from kqueue.kinds import FRAMEWORKS
+from kqueue.kube import names as kube_names
 from webhooks.routes import DEFAULT_QUEUE_PATH, reviewed_kinds
 
 JSON = dict[str, Any]
@@ -166,7 +167,7 @@ def _default_queue_hook(kinds: Iterable[ReviewedKind], target: WebhookEndpoint, 
     rules = [_rule(kind, ["CREATE"]) for kind in kinds]
     listed = sorted(scope.default_queues)[:MOST_DEFAULT_QUEUES]
     namespaces = _managed(scope)
-    namespaces["matchExpressions"].append({"key": names.NAMESPACE_NAME_LABEL, "operator": "In", "values": listed})
+    namespaces["matchExpressions"].append({"key": kube_names.NAMESPACE_NAME_LABEL, "operator": "In", "values": listed})
     return {
         **_hook("mdefault-queue.kb.io", DEFAULT_QUEUE_PATH, rules, target, fail=True),
         "objectSelector": _selector(_absent(names.QUEUE_NAME_LABEL), _absent(names.MANAGED_LABEL)),
@@ -239,7 +240,7 @@ def _absent(key: str) -> JSON:
 
 def _not_protected(scope: WebhookScope) -> JSON:
     protected = sorted({"kube-system", scope.own_namespace})
-    return {"key": names.NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": protected}
+    return {"key": kube_names.NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": protected}
 
 
 def _managed(scope: WebhookScope) -> JSON:

@@ -20,6 +20,7 @@ from kqueue.jobs.kind import JobContext
 from kqueue.jobs.pod_view import group_name
 from kqueue.jobs.switches import JobFeatures
 from kqueue.kinds import GroupKind
+from kqueue.kube import names as kube_names
 from webhooks import spelling, unjudged
 from webhooks.accounts import Accounts
 from webhooks.review import Request
@@ -114,9 +115,9 @@ class JobContextFinder:
         self._plain = JobContext(switches=policy.switches)
         self._managed: dict[str, bool] = {}
         """What a selector says that looks at nothing but names."""
-        self._by_name = all(r.key == names.NAMESPACE_NAME_LABEL for r in policy.namespaces.match_expressions) and all(
-            key == names.NAMESPACE_NAME_LABEL for key in policy.namespaces.match_labels
-        )
+        self._by_name = all(
+            r.key == kube_names.NAMESPACE_NAME_LABEL for r in policy.namespaces.match_expressions
+        ) and all(key == kube_names.NAMESPACE_NAME_LABEL for key in policy.namespaces.match_labels)
 
     async def at_creation(self, request: Request) -> JobContext:
         """What defaulting has to know.
@@ -220,7 +221,7 @@ class JobContextFinder:
         if self._by_name and namespace in self._managed:
             return self._managed[namespace]
         labels = {} if self._by_name else await self._lookups.namespace_labels(namespace)
-        ours = self.policy.namespaces.matches({**labels, names.NAMESPACE_NAME_LABEL: namespace})
+        ours = self.policy.namespaces.matches({**labels, kube_names.NAMESPACE_NAME_LABEL: namespace})
         if self._by_name and len(self._managed) < _REMEMBERED:
             self._managed[namespace] = ours
         return ours

@@ -18,6 +18,7 @@ from kqueue.errors import FieldError
 from kqueue.jobs import rules, syntax
 from kqueue.jobs.fields import annotations_of, condition_status, int_of, mapping, objects, text, whole
 from kqueue.jobs.switches import JobFeatures
+from kqueue.kube import names as kube_names
 from webhooks import workload_changes
 from webhooks.quota import being_deleted, toleration_problems
 
@@ -97,7 +98,7 @@ def _resource_problems(spec: Object, path: str, switches: JobFeatures) -> Iterat
         for kind in ("requests", "limits"):
             for resource, amount in mapping(owner, "resources", kind).items():
                 at = f"{where}.resources.{kind}[{resource}]"
-                if resource == names.PODS_RESOURCE:
+                if resource == kube_names.PODS_RESOURCE:
                     yield FieldError(at, "is counted by kqueue itself; remove it", amount)
                 else:
                     yield from _amount_problems(amount, resource, at, switches)

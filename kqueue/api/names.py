@@ -1,4 +1,6 @@
-"""Every name that users and other programs depend on, exactly as it stands on the wire.
+"""The names of Kueue's API, and kqueue's own, that users and other programs depend on, exactly as they are on the wire.
+
+`kqueue.kube.names` has the names of Kubernetes itself and of JobSet.
 
 The suffix says what a constant names: `_LABEL`, `_ANNOTATION`, `_GATE` (scheduling gate of a pod), `_FINALIZER`,
 `_FIELD_MANAGER`, `_CONTROLLER`; the prefix `CONDITION_` marks condition types, `REASON_` the reasons of conditions (one
@@ -40,16 +42,12 @@ ADMISSION_CHECK_KIND: Final = "AdmissionCheck"
 """Kind of a condition that somebody else must confirm."""
 WORKLOAD_PRIORITY_CLASS_KIND: Final = "WorkloadPriorityClass"
 """Kind of a named queueing priority."""
-PRIORITY_CLASS_KIND: Final = "PriorityClass"
-"""Kind of a named pod priority (group `scheduling.k8s.io`)."""
 PROVISIONING_REQUEST_CONFIG_KIND: Final = "ProvisioningRequestConfig"
 """Kind that tunes the provisioning check."""
 MULTIKUEUE_CONFIG_KIND: Final = "MultiKueueConfig"
 """Kind that lists worker clusters."""
 MULTIKUEUE_CLUSTER_KIND: Final = "MultiKueueCluster"
 """Kind that says how to reach one worker cluster."""
-SCHEDULING_GROUP: Final = "scheduling.k8s.io"
-"""API group of PriorityClass."""
 
 # ---- Labels ----------------------------------------------------------------------------------------------------------
 
@@ -208,45 +206,7 @@ MINIMUM_RUNTIME_ANNOTATION: Final = "kqueue.dev/minimum-runtime"
 """On ClusterQueues: for how long an admitted workload is safe from preemption, a duration such as 10m."""
 TRY_AGAIN_ANNOTATION: Final = "kqueue.dev/try-again"
 """On Workloads in quarantine: any value that it did not have before lets kqueue try them again."""
-RUN_SECONDS_ANNOTATION: Final = "sandbox.kqueue.dev/run-seconds"
-"""On pod templates in a simulated cluster: how long the pod runs before it succeeds."""
-FAIL_ANNOTATION: Final = "sandbox.kqueue.dev/fail"
-"""On pod templates in a simulated cluster: the pod fails when its run time is over."""
-STOP_SECONDS_ANNOTATION: Final = "sandbox.kqueue.dev/stop-seconds"
-"""On pod templates in a simulated cluster: how long the pod takes to end when deleted, within its grace period."""
 
-# ---- Names of Kubernetes and of other systems ------------------------------------------------------------------------
-
-HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
-"""On nodes: host name; the narrowest level that a topology can have."""
-NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
-"""On namespaces: their own name."""
-JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"
-"""On pods of a batch Job: its name."""
-CONTROLLER_UID_LABEL: Final = "batch.kubernetes.io/controller-uid"
-"""On pods of a batch Job: its UID."""
-LEGACY_JOB_NAME_LABEL: Final = "job-name"
-"""On pods of a batch Job: its name, older key."""
-LEGACY_CONTROLLER_UID_LABEL: Final = "controller-uid"
-"""On pods of a batch Job: its UID, older key."""
-JOB_COMPLETION_INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
-"""On pods of an indexed Job: their index (also an annotation)."""
-JOBSET_JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
-"""On pods of a JobSet: index of their replicated job."""
-JOBSET_NAME_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
-"""On child Jobs and pods of a JobSet: its name."""
-JOBSET_EXCLUSIVE_TOPOLOGY_ANNOTATION: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-"""On a JobSet or one of its templates: node label in whose domains each child Job is to be alone."""
-STATEFUL_SET_POD_INDEX_LABEL: Final = "apps.kubernetes.io/pod-index"
-"""On pods of a StatefulSet: their index."""
-NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"
-"""Taint of nodes that are not ready."""
-UNREACHABLE_TAINT: Final = "node.kubernetes.io/unreachable"
-"""Taint of nodes that do not answer."""
-UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
-"""Taint of cordoned nodes."""
-PODS_RESOURCE: Final = "pods"
-"""Resource name that counts pods; reserved, users cannot request it."""
 
 # ---- Default names ---------------------------------------------------------------------------------------------------
 
@@ -261,10 +221,6 @@ MAX_PODSETS: Final = 18
 
 # ---- Controllers, dispatchers, field managers ------------------------------------------------------------------------
 
-JOB_CONTROLLER: Final = "kubernetes.io/job-controller"
-"""`managedBy` of batch Jobs that Kubernetes itself runs."""
-JOBSET_CONTROLLER: Final = "jobset.sigs.k8s.io/jobset-controller"
-"""`managedBy` of JobSets that the JobSet project's own controller runs."""
 MULTIKUEUE_CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
 """Check controller, and `managedBy`, of jobs that run in worker clusters."""
 PROVISIONING_REQUEST_CONTROLLER: Final = "kueue.x-k8s.io/provisioning-request"
@@ -305,14 +261,6 @@ CONDITION_CONTROLLER_MISSING: Final = "ControllerMissing"
 """AdmissionCheck: its controller has not set Active, so ClusterQueues with this check admit nothing; kqueue's own."""
 CONDITION_POD_TERMINATION_TARGET: Final = "TerminationTarget"
 """Pod: we are about to delete it, and why."""
-CONDITION_READY: Final = "Ready"
-"""Node, Pod: Kubernetes' own condition."""
-CONDITION_JOB_COMPLETE: Final = "Complete"
-"""Job: it has succeeded."""
-CONDITION_JOB_FAILED: Final = "Failed"
-"""Job: it has failed."""
-CONDITION_JOB_SUSPENDED: Final = "Suspended"
-"""Job: it is suspended."""
 
 
 # ---- Reasons of conditions -------------------------------------------------------------------------------------------

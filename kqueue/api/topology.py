@@ -8,7 +8,7 @@ from pydantic import Field
 
 from kqueue.api.fields import LabelKey
 from kqueue.api.model import ATOMIC, ApiModel, Resource, Rule, Served
-from kqueue.api.names import HOSTNAME_LABEL
+from kqueue.kube.names import HOSTNAME_LABEL
 
 
 class TopologyLevel(ApiModel):

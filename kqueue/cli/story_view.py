@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kqueue.api import names
+from kqueue.kube import names as kube_names
 
 Object = dict[str, Any]
 
@@ -64,8 +65,8 @@ def message(obj: Object, kind: str) -> str:
 def owner(obj: Object) -> str:
     """The job that a Workload or a pod belongs to: the JobSet of pods whose Job is part of one."""
     labels = obj["metadata"].get("labels") or {}
-    if names.JOBSET_NAME_LABEL in labels:
-        return str(labels[names.JOBSET_NAME_LABEL])
+    if kube_names.JOBSET_NAME_LABEL in labels:
+        return str(labels[kube_names.JOBSET_NAME_LABEL])
     return next((o["name"] for o in obj["metadata"].get("ownerReferences", []) if o.get("controller")), "")
 
 

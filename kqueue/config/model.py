@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr, field_validator
 
+from kqueue.kube.names import NAMESPACE_NAME_LABEL
 from kqueue.config import names
 from kqueue.config.gates import gate_problems, resolve_gates
 from kqueue.config.policy import (
@@ -36,7 +37,6 @@ from kqueue.errors import FieldError
 from kqueue.kinds import FRAMEWORKS
 
 DEFAULT_NAMESPACE = "kueue-system"
-NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 _PROTECTED_NAMESPACE = "kube-system"
 
 
@@ -111,12 +111,12 @@ class Configuration(Section):
 
     def manages_namespace(self, name: str, labels: dict[str, str]) -> bool:
         """Whether jobs without a queue name are managed in namespace `name` with `labels`."""
-        return self.namespace_selector.matches({NAMESPACE_LABEL: name} | labels)
+        return self.namespace_selector.matches({NAMESPACE_NAME_LABEL: name} | labels)
 
 
 def default_namespace_selector(own: str) -> LabelSelector:
     """All namespaces but kube-system and our own: an outage of ours must never stop what we need to come back."""
-    excluded = Requirement(key=NAMESPACE_LABEL, operator="NotIn", values=(_PROTECTED_NAMESPACE, own))
+    excluded = Requirement(key=NAMESPACE_NAME_LABEL, operator="NotIn", values=(_PROTECTED_NAMESPACE, own))
     return LabelSelector(match_expressions=(excluded,))
 
 
@@ -135,8 +135,8 @@ def _namespace_problems(configuration: Configuration) -> list[FieldError]:
         problems.append(FieldError("namespace", rule, configuration.namespace))
     selector = configuration.managed_jobs_namespace_selector
     for namespace in (_PROTECTED_NAMESPACE, configuration.namespace):
-        if selector is not None and selector.matches({NAMESPACE_LABEL: namespace}):
-            remedy = f"must not match namespace {namespace}: add {NAMESPACE_LABEL} NotIn [{namespace}]"
+        if selector is not None and selector.matches({NAMESPACE_NAME_LABEL: namespace}):
+            remedy = f"must not match namespace {namespace}: add {NAMESPACE_NAME_LABEL} NotIn [{namespace}]"
             problems.append(FieldError("managedJobsNamespaceSelector", remedy))
     return problems
 

@@ -28,6 +28,7 @@ from kqueue.jobs.infos import flavors_of, infos_at_start
 from kqueue.jobs.kind import PodSetInfo, Refused
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority, PrioritySource, priority_source
+from kqueue.kube import names as kube_names
 from kqueue.runtime.client import Client, Propagation
 from kqueue.runtime.store import Store
 from kqueue.state import requeueing, status
@@ -99,7 +100,7 @@ class WorkloadSteps:
             lowest = min(defaults, key=lambda c: c.value, default=None)
             if lowest is None:
                 return Priority()
-            return Priority(value=lowest.value, kind=names.PRIORITY_CLASS_KIND, name=lowest.metadata.name)
+            return Priority(value=lowest.value, kind=kube_names.PRIORITY_CLASS_KIND, name=lowest.metadata.name)
         found: wire.WorkloadPriorityClass | wire_core.PriorityClass | None
         if source.kind == names.WORKLOAD_PRIORITY_CLASS_KIND:
             found = self._workload_priorities.get(source.name)

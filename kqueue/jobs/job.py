@@ -25,16 +25,17 @@ from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext, PodSetInfo,
 from kqueue.jobs.patch import Patch, merge_patch
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.template import as_pod_set, merged, restored
+from kqueue.kube import names as kube_names
 
-INDEX = topology_request.IndexLabels(pod=names.JOB_COMPLETION_INDEX_LABEL)
+INDEX = topology_request.IndexLabels(pod=kube_names.JOB_COMPLETION_INDEX_LABEL)
 _CONTROLLER_LABELS = (
-    names.LEGACY_JOB_NAME_LABEL,
-    names.LEGACY_CONTROLLER_UID_LABEL,
-    names.JOB_NAME_LABEL,
-    names.CONTROLLER_UID_LABEL,
+    kube_names.LEGACY_JOB_NAME_LABEL,
+    kube_names.LEGACY_CONTROLLER_UID_LABEL,
+    kube_names.JOB_NAME_LABEL,
+    kube_names.CONTROLLER_UID_LABEL,
 )
 """Written into the template by the API server; they stay when a template is restored."""
-_DROPPED_LABELS = frozenset(_CONTROLLER_LABELS) - {names.JOB_NAME_LABEL}
+_DROPPED_LABELS = frozenset(_CONTROLLER_LABELS) - {kube_names.JOB_NAME_LABEL}
 _INTERVAL = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?", re.ASCII)
 _MIN = names.JOB_MIN_PARALLELISM_ANNOTATION
 _SYNC = names.JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION
@@ -49,7 +50,7 @@ class BatchJob:
     resource = "jobs"
     defaults_on_update = False
     held_by = "spec.suspend"
-    own_controller = names.JOB_CONTROLLER
+    own_controller = kube_names.JOB_CONTROLLER
 
     def is_suspended(self, job: JSON) -> bool:
         """`spec.suspend` is true and no stop is half done."""
@@ -69,7 +70,7 @@ class BatchJob:
 
     def pod_selector(self, job: JSON) -> Mapping[str, str]:
         """The job-name label."""
-        return {names.JOB_NAME_LABEL: text(job, "metadata", "name")}
+        return {kube_names.JOB_NAME_LABEL: text(job, "metadata", "name")}
 
     def managed_by(self, job: JSON) -> str:
         """`spec.managedBy`, or Kubernetes' own controller."""

@@ -24,8 +24,9 @@ from kqueue.jobs.patch import Patch, merge_patch
 from kqueue.jobs.pod_set_groups import GroupMember
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.template import as_pod_set
+from kqueue.kube import names as kube_names
 
-_EXCLUSIVE = names.JOBSET_EXCLUSIVE_TOPOLOGY_ANNOTATION
+_EXCLUSIVE = kube_names.JOBSET_EXCLUSIVE_TOPOLOGY_ANNOTATION
 _ALWAYS_RESTARTS = "RestartJobSetAndIgnoreMaxRestarts"
 """Action of a failure policy rule."""
 
@@ -38,7 +39,7 @@ class JobSet:
     resource = "jobsets"
     defaults_on_update = False
     held_by = "spec.suspend"
-    own_controller = names.JOBSET_CONTROLLER
+    own_controller = kube_names.JOBSET_CONTROLLER
 
     def is_suspended(self, job: JSON) -> bool:
         """`spec.suspend` is true."""
@@ -60,7 +61,7 @@ class JobSet:
 
     def pod_selector(self, job: JSON) -> Mapping[str, str]:
         """The JobSet's name, which the JobSet controller puts on all pods."""
-        return {names.JOBSET_NAME_LABEL: text(job, "metadata", "name")}
+        return {kube_names.JOBSET_NAME_LABEL: text(job, "metadata", "name")}
 
     def managed_by(self, job: JSON) -> str:
         """`spec.managedBy`, or the JobSet project's own controller."""
@@ -244,8 +245,8 @@ def _pod_set(replicated: Mapping[str, Any], job: JSON, switches: JobFeatures) ->
         "template": as_pod_set(template),
     }
     index = topology_request.IndexLabels(
-        pod=names.JOB_COMPLETION_INDEX_LABEL,
-        sub_group=names.JOBSET_JOB_INDEX_LABEL,
+        pod=kube_names.JOB_COMPLETION_INDEX_LABEL,
+        sub_group=kube_names.JOBSET_JOB_INDEX_LABEL,
         sub_groups=_replicas(replicated),
     )
     request = topology_request.topology_request(template, job, index=index, switches=switches)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kqueue.api import names
 from kqueue.core.quantity import parse_quantity
+from kqueue.kube import names as kube_names
 
 _AMOUNTS = frozenset({"requests", "limits", "overhead", "resourceUsage"})
 """Fields that map a resource to a quantity."""
@@ -29,7 +29,7 @@ def canonical(value: object, field: str = "") -> object:
     if isinstance(value, list | tuple):
         return [canonical(item) for item in value] or None
     if field == "divisor":
-        return amount(value, names.PODS_RESOURCE) or None
+        return amount(value, kube_names.PODS_RESOURCE) or None
     return None if value == "" else value
 
 

@@ -12,6 +12,7 @@ from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext, PodSetInfo,
 from kqueue.jobs.patch import Patch, merge_patch
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.template import merged, without_duplicate_environment
+from kqueue.kube import names as kube_names
 
 FRAMEWORK = "pod"
 GVK = GroupVersionKind("", "v1", "Pod")
@@ -78,7 +79,7 @@ class PlainPod:
 
     def pods_ready(self, job: JSON) -> bool:
         """Its condition Ready is true."""
-        return condition_status(job, names.CONDITION_READY) == "True"
+        return condition_status(job, kube_names.CONDITION_READY) == "True"
 
     def reclaimable(self, job: JSON) -> Mapping[str, int]:
         """Nothing."""

@@ -17,6 +17,7 @@ from kqueue.jobs.kind import Finished, PodSetInfo, Refused
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod_group import Match, counts_of, difference, is_fast, is_serving, paid_for, template_of
 from kqueue.jobs.pod_view import ManagedPod
+from kqueue.kube import names as kube_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,9 @@ def is_ready(kept: Sequence[ManagedPod], workload: Mapping[str, object]) -> bool
     """As many members as the group is to have, and each is ready or has succeeded."""
     if len(kept) < sum(counts_of(workload).values()):
         return False
-    return all(member.succeeded or condition_status(member.obj, names.CONDITION_READY) == "True" for member in kept)
+    return all(
+        member.succeeded or condition_status(member.obj, kube_names.CONDITION_READY) == "True" for member in kept
+    )
 
 
 def reclaimable(kept: Sequence[ManagedPod], workload: Mapping[str, object]) -> dict[str, int]:

@@ -21,8 +21,9 @@ from kqueue.jobs.stateful_set import FRAMEWORK, GVK, replicas
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.template import without_duplicate_environment
 from kqueue.jobs.workload import LONG_NAME, SHORT_NAME, Priority, equivalent, workload_name
+from kqueue.kube import names as kube_names
 
-_INDEX = topology_request.IndexLabels(pod=names.STATEFUL_SET_POD_INDEX_LABEL)
+_INDEX = topology_request.IndexLabels(pod=kube_names.STATEFUL_SET_POD_INDEX_LABEL)
 _REVISION = "controller-revision-hash"
 _OWNER_GVK = f"{GVK.api_version}, Kind={GVK.kind}"
 
@@ -210,7 +211,7 @@ def stamp(pod: ManagedPod, stateful_set: JSON, workload: JSON, switches: JobFeat
         annotations |= {
             names.POD_GROUP_FAST_ADMISSION_ANNOTATION: "true",
             names.POD_GROUP_SERVING_ANNOTATION: "true",
-            names.POD_GROUP_POD_INDEX_LABEL_ANNOTATION: names.STATEFUL_SET_POD_INDEX_LABEL,
+            names.POD_GROUP_POD_INDEX_LABEL_ANNOTATION: kube_names.STATEFUL_SET_POD_INDEX_LABEL,
             names.ROLE_HASH_ANNOTATION: names.DEFAULT_PODSET,
         }
         identifiers = {names.POD_GROUP_NAME_ANNOTATION: name, names.PREBUILT_WORKLOAD_NAME_ANNOTATION: name}
@@ -244,5 +245,5 @@ def outdated(stateful_set: JSON, pods: Sequence[ManagedPod]) -> tuple[ManagedPod
 
 
 def _ordinal(pod: ManagedPod) -> int:
-    number = int_of(labels_of(pod.obj).get(names.STATEFUL_SET_POD_INDEX_LABEL, ""))
+    number = int_of(labels_of(pod.obj).get(kube_names.STATEFUL_SET_POD_INDEX_LABEL, ""))
     return -1 if number is None else number

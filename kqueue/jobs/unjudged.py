@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from kqueue.api import names
 from kqueue.api.wire.core import PodAffinityTerm, PodTemplate
 from kqueue.api.wire.pod_affinity import selects
 from kqueue.jobs.fields import mapping, objects, sequence, text
+from kqueue.kube import names as kube_names
 
 Template = Mapping[str, Any]
 
@@ -58,7 +58,7 @@ def _fields(template: Template, namespace: str, among: Sequence[Template]) -> It
 
 
 def _is_by_host(term: object) -> bool:
-    return text(term, "topologyKey") == names.HOSTNAME_LABEL
+    return text(term, "topologyKey") == kube_names.HOSTNAME_LABEL
 
 
 def _labelled(template: Template) -> PodTemplate:

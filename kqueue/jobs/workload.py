@@ -26,6 +26,7 @@ from kqueue.jobs.kind import GroupVersionKind, JobKind, PodSetInfo
 from kqueue.jobs.meaning import canonical
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.template import merged, without_duplicate_environment
+from kqueue.kube import names as kube_names
 
 LONG_NAME = 253
 SHORT_NAME = 63
@@ -44,7 +45,7 @@ class Priority:
         """As `spec.priorityClassRef`; None where there is no class."""
         if not self.kind:
             return None
-        group = names.GROUP if self.kind == names.WORKLOAD_PRIORITY_CLASS_KIND else names.SCHEDULING_GROUP
+        group = names.GROUP if self.kind == names.WORKLOAD_PRIORITY_CLASS_KIND else kube_names.SCHEDULING_GROUP
         return {"group": group, "kind": self.kind, "name": self.name}
 
 
@@ -90,7 +91,7 @@ def priority_source(job: JSON, pod_sets: Sequence[JSON]) -> PrioritySource | Non
     for pod_set in pod_sets:
         named = text(pod_set, "template", "spec", "priorityClassName")
         if named:
-            return PrioritySource(names.PRIORITY_CLASS_KIND, named)
+            return PrioritySource(kube_names.PRIORITY_CLASS_KIND, named)
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from kqueue.kube.names import NAMESPACE_NAME_LABEL
 from kqueue.sandbox import failure, pod_rules
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.failure import Cause
@@ -12,7 +13,6 @@ from kqueue.sandbox.metadata import label_value_problem, qualified_name_problem
 from kqueue.sandbox.strategy import Strategy, Surroundings
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
-NAME_LABEL = "kubernetes.io/metadata.name"
 KUBERNETES = "kubernetes"
 
 
@@ -20,7 +20,7 @@ def default_namespace(namespace: Object) -> None:
     """The label by which selectors find a namespace by its name."""
     name = namespace["metadata"].get("name")
     if name:
-        namespace["metadata"].setdefault("labels", {})[NAME_LABEL] = name
+        namespace["metadata"].setdefault("labels", {})[NAMESPACE_NAME_LABEL] = name
 
 
 def begin_namespace(namespace: Object, _: Surroundings) -> None:

@@ -12,7 +12,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kqueue.api.names import (
+from kqueue.clock import Clock, utc_text
+from kqueue.errors import ApiError, NotFoundError
+from kqueue.kube.names import (
     CONDITION_JOB_COMPLETE,
     CONDITION_JOB_FAILED,
     CONDITION_JOB_SUSPENDED,
@@ -23,8 +25,6 @@ from kqueue.api.names import (
     LEGACY_CONTROLLER_UID_LABEL,
     LEGACY_JOB_NAME_LABEL,
 )
-from kqueue.clock import Clock, utc_text
-from kqueue.errors import ApiError, NotFoundError
 from kqueue.sandbox.api import CORE_EVENTS, JOBS, PODS, Api, Object
 from kqueue.sandbox.controller_loop import ControllerLoop
 from kqueue.sandbox.job_status import (

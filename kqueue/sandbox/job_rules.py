@@ -5,6 +5,7 @@ Source: Kubernetes v1.36 defaulting and validation of `batch/v1`.
 
 from __future__ import annotations
 
+from kqueue.kube.names import CONTROLLER_UID_LABEL, JOB_NAME_LABEL, LEGACY_CONTROLLER_UID_LABEL, LEGACY_JOB_NAME_LABEL
 from kqueue.sandbox import failure, pod_rules
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.failure import Cause
@@ -13,10 +14,6 @@ from kqueue.sandbox.strategy import Strategy, Surroundings
 
 BACKOFF_LIMIT = 6
 NO_LIMIT = 2**31 - 1
-UID_LABEL = "batch.kubernetes.io/controller-uid"
-NAME_LABEL = "batch.kubernetes.io/job-name"
-LEGACY_UID_LABEL = "controller-uid"
-LEGACY_NAME_LABEL = "job-name"
 MODES = ["Indexed", "NonIndexed"]
 MOST_INDEXES = 100_000
 IMMUTABLE = ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
@@ -53,12 +50,12 @@ def prepare_create(job: Object, _: Surroundings) -> None:
         return
     labels = spec["template"]["metadata"].setdefault("labels", {})
     borrowed = not meta.get("labels") or meta["labels"] == labels
-    labels.setdefault(LEGACY_NAME_LABEL, meta["name"])
-    labels.setdefault(NAME_LABEL, meta["name"])
-    labels[LEGACY_UID_LABEL] = meta["uid"]
-    labels[UID_LABEL] = meta["uid"]
+    labels.setdefault(LEGACY_JOB_NAME_LABEL, meta["name"])
+    labels.setdefault(JOB_NAME_LABEL, meta["name"])
+    labels[LEGACY_CONTROLLER_UID_LABEL] = meta["uid"]
+    labels[CONTROLLER_UID_LABEL] = meta["uid"]
     selector = spec.setdefault("selector", {}).setdefault("matchLabels", {})
-    selector.setdefault(UID_LABEL, meta["uid"])
+    selector.setdefault(CONTROLLER_UID_LABEL, meta["uid"])
     if borrowed:  # a Job without labels of its own has those of its template
         meta["labels"] = dict(labels)
 
@@ -94,9 +91,14 @@ def _generated_causes(job: Object, labels: Object, wanted: Object) -> list[Cause
     """What must be left as the server made it."""
     uid, name = job["metadata"]["uid"], job["metadata"]["name"]
     found = []
-    if wanted != {UID_LABEL: uid}:
+    if wanted != {CONTROLLER_UID_LABEL: uid}:
         found.append(failure.invalid("spec.selector", job["spec"].get("selector"), "`selector` not auto-generated"))
-    for key, value in ((LEGACY_UID_LABEL, uid), (UID_LABEL, uid), (LEGACY_NAME_LABEL, name), (NAME_LABEL, name)):
+    for key, value in (
+        (LEGACY_CONTROLLER_UID_LABEL, uid),
+        (CONTROLLER_UID_LABEL, uid),
+        (LEGACY_JOB_NAME_LABEL, name),
+        (JOB_NAME_LABEL, name),
+    ):
         path = f"spec.template.metadata.labels[{key}]"
         if key not in labels:
             found.append(failure.required(path, f"must be '{value}'"))

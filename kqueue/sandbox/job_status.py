@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from kqueue.api.names import JOB_COMPLETION_INDEX_LABEL
+from kqueue.kube.names import JOB_COMPLETION_INDEX_LABEL
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.json_object import annotation, is_deleting, is_terminal, is_true, parsed_time, uid_of
 

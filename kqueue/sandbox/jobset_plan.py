@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from kqueue.api.names import (
+from kqueue.kube.names import (
     CONDITION_JOB_COMPLETE,
     CONDITION_JOB_FAILED,
     JOBSET_CONTROLLER,

@@ -16,9 +16,9 @@ from typing import Any
 
 import structlog
 
-from kqueue.api.names import CONDITION_READY, FAIL_ANNOTATION, RUN_SECONDS_ANNOTATION, STOP_SECONDS_ANNOTATION
 from kqueue.clock import Clock
 from kqueue.errors import NotFoundError
+from kqueue.kube.names import CONDITION_READY
 from kqueue.sandbox.api import PODS, Api, Object
 from kqueue.sandbox.controller_loop import ControllerLoop
 from kqueue.sandbox.json_object import (
@@ -34,6 +34,7 @@ from kqueue.sandbox.json_object import (
     with_conditions,
 )
 from kqueue.sandbox.mirror import Mirror
+from kqueue.sandbox.names import FAIL_ANNOTATION, RUN_SECONDS_ANNOTATION, STOP_SECONDS_ANNOTATION
 
 DEFAULT_RUN_SECONDS = 10.0
 _KILLED = 137  # what a container exits with that was killed by SIGKILL

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kqueue.api.names import UNSCHEDULABLE_TAINT
+from kqueue.kube.names import UNSCHEDULABLE_TAINT
 from kqueue.sandbox.amount import amount
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.matching import first_untolerated, named_node, node_shape, pod_requests, selects

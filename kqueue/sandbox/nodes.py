@@ -15,9 +15,9 @@ from typing import Any
 
 import structlog
 
-from kqueue.api.names import CONDITION_READY, FAIL_ANNOTATION, NOT_READY_TAINT, UNREACHABLE_TAINT, UNSCHEDULABLE_TAINT
 from kqueue.clock import Clock
 from kqueue.errors import AlreadyExistsError, ApiError, NotFoundError
+from kqueue.kube.names import CONDITION_READY, HOSTNAME_LABEL, NOT_READY_TAINT, UNREACHABLE_TAINT, UNSCHEDULABLE_TAINT
 from kqueue.sandbox.api import NODES, PODS, Api, Object
 from kqueue.sandbox.controller_loop import ControllerLoop
 from kqueue.sandbox.json_object import (
@@ -34,6 +34,7 @@ from kqueue.sandbox.json_object import (
 from kqueue.sandbox.kubelet import is_alive
 from kqueue.sandbox.matching import tolerates
 from kqueue.sandbox.mirror import Mirror
+from kqueue.sandbox.names import FAIL_ANNOTATION
 from kqueue.sandbox.topology_spec import ClusterSpec, NodeBlueprint
 
 KUBELET_VERSION = "v1.36.3"
@@ -77,7 +78,7 @@ def new_node(blueprint: NodeBlueprint, *, number: int, now: str) -> Object:
         "beta.kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
         "kubernetes.io/os": "linux",
-        "kubernetes.io/hostname": blueprint.name,
+        HOSTNAME_LABEL: blueprint.name,
         **blueprint.labels,
     }
     return {

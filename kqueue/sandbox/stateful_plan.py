@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from kqueue.kube.names import STATEFUL_SET_POD_INDEX_LABEL
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.job_status import is_active, is_ready
 from kqueue.sandbox.json_object import is_deleting, is_terminal
 from kqueue.sandbox.replicas import pod_from
 
 KIND = "StatefulSet"
-INDEX_LABEL = "apps.kubernetes.io/pod-index"
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 REVISION_LABEL = "controller-revision-hash"
 
@@ -104,7 +104,7 @@ def ordinal_of(pod: Object) -> int | None:
 def new_pod(stateful_set: Object, template: Object, ordinal: int, revision: str) -> Object:
     """The pod of one ordinal."""
     name = f"{stateful_set['metadata']['name']}-{ordinal}"
-    labels = {INDEX_LABEL: str(ordinal), POD_NAME_LABEL: name, REVISION_LABEL: revision}
+    labels = {STATEFUL_SET_POD_INDEX_LABEL: str(ordinal), POD_NAME_LABEL: name, REVISION_LABEL: revision}
     pod = pod_from(template, stateful_set, KIND, name=name, labels=labels)
     pod["spec"]["hostname"] = name
     if stateful_set["spec"].get("serviceName"):

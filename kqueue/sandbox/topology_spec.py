@@ -31,9 +31,9 @@ from typing import Any
 
 import yaml
 
-from kqueue.api.names import HOSTNAME_LABEL
 from kqueue.documents import first_document
 from kqueue.errors import ConfigError
+from kqueue.kube.names import HOSTNAME_LABEL
 from kqueue.sandbox.amount import amount
 
 BLOCK_LABEL = "cloud.provider.com/topology-block"

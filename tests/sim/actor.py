@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from kqueue.api import names
 from kqueue.errors import ForbiddenError, InvalidError, NotFoundError
+from kqueue.kube import names as kube_names
 from kqueue.sandbox.api import DAEMONSETS, JOBS, NODES, PODS, Object
 from kqueue.sandbox.json_object import stamp
 from kqueue.sandbox.nodes import new_node
@@ -273,7 +274,7 @@ class Actor:
         labels: Object = {POOL_LABEL: "none"}
         if like is not None:
             labels = next(dict(b.labels) for b in self.world.topology.blueprints() if b.name == like)
-        await self._label(name, {k: v for k, v in labels.items() if k != names.HOSTNAME_LABEL})
+        await self._label(name, {k: v for k, v in labels.items() if k != kube_names.HOSTNAME_LABEL})
 
     async def _label(self, node: str, labels: Object) -> None:
         await self._patch(NODES, node, {"metadata": {"labels": labels}})

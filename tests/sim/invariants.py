@@ -19,6 +19,7 @@ from typing import Any
 
 from kqueue.api import names
 from kqueue.core.topology.assignment import decode
+from kqueue.kube import names as kube_names
 from kqueue.sandbox.amount import amount
 from kqueue.sandbox.api import JOBS, NODES, PODS, Object
 from kqueue.sandbox.selectors import parse_labels
@@ -84,7 +85,7 @@ def is_held(pod: Object) -> bool:
 def is_usable(node: Object) -> bool:
     """Whether new pods may be put there."""
     blocked = any(t["effect"] in ("NoSchedule", "NoExecute") for t in node["spec"].get("taints") or ())
-    return is_true(node, names.CONDITION_READY) and not node["spec"].get("unschedulable") and not blocked
+    return is_true(node, kube_names.CONDITION_READY) and not node["spec"].get("unschedulable") and not blocked
 
 
 # --- at the moment of an admission -----------------------------------------------------------------------------------
@@ -219,7 +220,7 @@ def released_pods_are_in_their_domains(world: World) -> Breaches:
                 if each == pod_set and all(selector.get(k) == v for k, v in zip(levels, values, strict=True))
             ]
             taken.update(mine)
-            leaves = names.HOSTNAME_LABEL in selector and selector[names.HOSTNAME_LABEL] not in usable
+            leaves = kube_names.HOSTNAME_LABEL in selector and selector[kube_names.HOSTNAME_LABEL] not in usable
             if not mine and not leaves:
                 yield f"pod {pod['metadata']['name']} is released to {selector}, its gang has {sorted(given)}"
         yield from (f"{name}: {n} pods in {d}, which has {given[d]}" for d, n in taken.items() if n > given[d])

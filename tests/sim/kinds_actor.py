@@ -13,6 +13,7 @@ from typing import Any
 
 from kqueue.api import names
 from kqueue.errors import AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError
+from kqueue.sandbox import names as sandbox_names
 from kqueue.sandbox.api import DEPLOYMENTS, JOB_SETS, JOBS, PODS, STATEFUL_SETS, Object, Resource
 from tests.sim import kinds_invariants
 from tests.sim.actor import Actor, BrokenWorldError
@@ -23,7 +24,9 @@ from tests.sim.plan import End, Plan, Step
 from tests.sim.world import World, condition, is_true
 
 _GLANCE_SECONDS = 2.0
-_FAIL_AT_ONCE = {"metadata": {"annotations": {names.RUN_SECONDS_ANNOTATION: "0", names.FAIL_ANNOTATION: "true"}}}
+_FAIL_AT_ONCE = {
+    "metadata": {"annotations": {sandbox_names.RUN_SECONDS_ANNOTATION: "0", sandbox_names.FAIL_ANNOTATION: "true"}}
+}
 
 
 @dataclass(slots=True)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kqueue.api import names
+from kqueue.kube import names as kube_names
+from kqueue.sandbox import names as sandbox_names
 from kqueue.sandbox.api import Object, Resource
 from kqueue.sandbox.topology_spec import BLOCK_LABEL, POOL_LABEL, RACK_LABEL
 
@@ -15,7 +17,7 @@ NAMESPACE = "default"
 FOREIGN = "foreign-"
 """How the names begin of what is none of our business."""
 VERSION = f"{names.GROUP}/{names.VERSION}"
-LEVELS = (BLOCK_LABEL, RACK_LABEL, names.HOSTNAME_LABEL)
+LEVELS = (BLOCK_LABEL, RACK_LABEL, kube_names.HOSTNAME_LABEL)
 
 
 def ours_of(plural: str) -> Resource:
@@ -113,9 +115,9 @@ def template(
     """A pod template; `run_seconds` None: ten seconds, or, where pods restart always, until they are deleted."""
     notes = dict(annotations or {})
     if run_seconds is not None:
-        notes[names.RUN_SECONDS_ANNOTATION] = str(run_seconds)
+        notes[sandbox_names.RUN_SECONDS_ANNOTATION] = str(run_seconds)
     if fail:
-        notes[names.FAIL_ANNOTATION] = "true"
+        notes[sandbox_names.FAIL_ANNOTATION] = "true"
     amounts = {"cpu": cpus, **({GPU: str(gpus)} if gpus else {})}
     resources = {"requests": amounts, "limits": {k: v for k, v in amounts.items() if k != "cpu"}}
     container = {"name": "main", "image": "example.com/train:1", "resources": resources}

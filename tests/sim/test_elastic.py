@@ -10,6 +10,8 @@ import pytest
 
 from kqueue.api import names
 from kqueue.controllers.elastic_gates import EVENT_HELD
+from kqueue.kube import names as kube_names
+from kqueue.sandbox import names as sandbox_names
 from kqueue.sandbox.admission import MUTATING, VALIDATING
 from kqueue.sandbox.api import EVENTS, JOBS, PODS, Object
 from tests.sim import invariants
@@ -65,7 +67,7 @@ class Life:
         await self.until_pods(3)
         for pod in world.objects(PODS):
             if _job_of(pod) == "grows":
-                ends = {"metadata": {"annotations": {names.RUN_SECONDS_ANNOTATION: "0"}}}
+                ends = {"metadata": {"annotations": {sandbox_names.RUN_SECONDS_ANNOTATION: "0"}}}
                 await world.api.patch(PODS, pod["metadata"]["name"], ends, namespace=NAMESPACE)
         await self.until(lambda: is_true(world.find(JOBS, "grows"), "Complete"))
         await self.pass_time(20)
@@ -123,7 +125,7 @@ class Life:
 
 
 def _job_of(pod: Object) -> str:
-    return str((pod["metadata"].get("labels") or {}).get(names.JOB_NAME_LABEL, ""))
+    return str((pod["metadata"].get("labels") or {}).get(kube_names.JOB_NAME_LABEL, ""))
 
 
 def _owner(workload: Object) -> str:

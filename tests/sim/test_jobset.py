@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kqueue.api import names
+from kqueue.sandbox import names as sandbox_names
 from kqueue.sandbox.api import JOB_SETS, JOBS, PODS, Object
 from kqueue.sandbox.topology_spec import BLOCK_LABEL
 from tests.sim import invariants, queue_invariants
@@ -78,7 +79,11 @@ class JobSetLife(Lifetime):
         await world.submit(job("high", pods=4, priority="high", run_seconds=3))
         await self.until(lambda: is_true(world.find(JOBS, "high"), "Complete"))
         await self.until(lambda: len(self.pods()) == 5)
-        failed = {"metadata": {"annotations": {names.RUN_SECONDS_ANNOTATION: "0", names.FAIL_ANNOTATION: "true"}}}
+        failed = {
+            "metadata": {
+                "annotations": {sandbox_names.RUN_SECONDS_ANNOTATION: "0", sandbox_names.FAIL_ANNOTATION: "true"}
+            }
+        }
         await world.api.patch(PODS, self.pods()[0]["metadata"]["name"], failed, namespace=NAMESPACE)
         await self.until(lambda: is_true(world.find(JOB_SETS, "low"), "Completed"))
 

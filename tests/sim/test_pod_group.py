@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kqueue.api import names
+from kqueue.sandbox import names as sandbox_names
 from kqueue.sandbox.api import EVENTS, JOBS, PODS, Object
 from kqueue.sandbox.topology_spec import BLOCK_LABEL
 from tests.sim import invariants, queue_invariants
@@ -73,7 +74,11 @@ class PodGroupLife(Lifetime):
         for rank in range(PODS_OF_GROUP):
             await world.api.create(PODS, member(f"second-{rank}", rank=rank), namespace=NAMESPACE)
         await self.until(lambda: self.going() == PODS_OF_GROUP)
-        failed = {"metadata": {"annotations": {names.RUN_SECONDS_ANNOTATION: "0", names.FAIL_ANNOTATION: "true"}}}
+        failed = {
+            "metadata": {
+                "annotations": {sandbox_names.RUN_SECONDS_ANNOTATION: "0", sandbox_names.FAIL_ANNOTATION: "true"}
+            }
+        }
         await world.api.patch(PODS, "second-3", failed, namespace=NAMESPACE)
         await self.until(lambda: is_true(self.workload(), names.CONDITION_WAITING_FOR_REPLACEMENT_PODS))
         await world.api.create(PODS, member("third-3", rank=3), namespace=NAMESPACE)

@@ -6,7 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-HOSTNAME = "kubernetes.io/hostname"
+from kqueue.kube.names import HOSTNAME_LABEL
+
+HOSTNAME = HOSTNAME_LABEL
 """The level label whose topologies have one node per leaf."""
 
 PODS = "pods"

@@ -30,6 +30,7 @@ from kqueue.controllers.resources import (
 )
 from kqueue.core.quantity import parse_quantity
 from kqueue.errors import ApiError, ForbiddenError, InvalidError, KqueueError, NotFoundError
+from kqueue.kube import names as kube_names
 from kqueue.operations.asking import ask, path
 from kqueue.operations.checkup.installation import JOBS
 from kqueue.operations.checkup.values import Status, Step, Verdict, failed, judged, many, ok, skipped, warning
@@ -354,7 +355,7 @@ class Canary:
 
     async def _places(self, nodes: Sequence[str]) -> str:
         """Nodes, and the domains that they are in."""
-        levels = [level for level in self._seen.levels if level != names.HOSTNAME_LABEL]
+        levels = [level for level in self._seen.levels if level != kube_names.HOSTNAME_LABEL]
         domains = set()
         for name in nodes if levels else ():
             try:

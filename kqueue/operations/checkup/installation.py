@@ -15,6 +15,7 @@ from kqueue.config import Configuration
 from kqueue.controllers.resources import CLUSTER_QUEUES
 from kqueue.errors import ForbiddenError, InvalidError, NotFoundError, ServerError
 from kqueue.jobs.unmanaged import kinds_not_queued, names_of_loose, remedy
+from kqueue.kube import names as kube_names
 from kqueue.operations.asking import ask, path
 from kqueue.operations.checkup.hooks import has_rule, registered
 from kqueue.operations.checkup.values import Verdict, failed, many, ok, skipped, warning
@@ -135,7 +136,7 @@ class Installation:
                 "looked at: try another one by --namespace",
             )
         both = dict.fromkeys(
-            (names.REQUIRED_TOPOLOGY_ANNOTATION, names.PREFERRED_TOPOLOGY_ANNOTATION), names.HOSTNAME_LABEL
+            (names.REQUIRED_TOPOLOGY_ANNOTATION, names.PREFERRED_TOPOLOGY_ANNOTATION), kube_names.HOSTNAME_LABEL
         )
         try:
             await self._client.create(JOBS, self._job(both), dry_run=True)

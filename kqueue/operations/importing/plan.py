@@ -18,6 +18,7 @@ from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.pod import PlainPod
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority, priority_source, workload_for
+from kqueue.kube import names as kube_names
 from kqueue.operations.importing.mapping import Rule, rule_for
 from kqueue.state.requests import Requests
 
@@ -167,14 +168,14 @@ def _assignment(pod: Object, queue: Object, usage: Mapping[str, int], world: Wor
     flavors: dict[str, str] = {}
     for group in queue["spec"].get("resourceGroups") or ():
         asked = [r for r in group["coveredResources"] if usage.get(r)]
-        if names.PODS_RESOURCE in group["coveredResources"]:
-            asked.append(names.PODS_RESOURCE)
+        if kube_names.PODS_RESOURCE in group["coveredResources"]:
+            asked.append(kube_names.PODS_RESOURCE)
         if asked:
             flavors |= dict.fromkeys(asked, _flavor(pod, group, queue, world))
     missing = sorted(r for r, amount in usage.items() if amount and r not in flavors)
     if missing:
         raise _ProblemError(f"ClusterQueue {queue['metadata']['name']} has no quota for {', '.join(missing)}")
-    counted = {**usage, names.PODS_RESOURCE: 1}
+    counted = {**usage, kube_names.PODS_RESOURCE: 1}
     return PodSetAssignment(name=names.DEFAULT_PODSET, flavors=flavors, usage={r: counted[r] for r in flavors}, count=1)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from kqueue.api import names
 from kqueue.controllers import resources
 from kqueue.jobs import pod_view
+from kqueue.kube import names as kube_names
 from kqueue.operations.importing.plan import World
 from kqueue.runtime.client import Client
 
@@ -42,7 +43,7 @@ async def read_world(client: Client, namespaces: Sequence[str]) -> World:
             for name, node in _by_name(await client.list_json(resources.NODES)).items()
         },
         priorities={
-            **_values(names.PRIORITY_CLASS_KIND, await client.list_json(resources.PRIORITY_CLASSES)),
+            **_values(kube_names.PRIORITY_CLASS_KIND, await client.list_json(resources.PRIORITY_CLASSES)),
             **_values(names.WORKLOAD_PRIORITY_CLASS_KIND, await client.list_json(resources.WORKLOAD_PRIORITY_CLASSES)),
         },
         workloads=workloads,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from kqueue.api.names import HOSTNAME_LABEL
+from kqueue.kube.names import HOSTNAME_LABEL
 from kqueue.operations.node_labels.values import Finding, LabelledNode, Levels, label_command, some, squeezed
 
 RENAMED: Mapping[str, str] = {

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kqueue.api.names import API_VERSION, HOSTNAME_LABEL, TOPOLOGY_KIND
+from kqueue.api.names import API_VERSION, TOPOLOGY_KIND
 from kqueue.errors import KqueueError
+from kqueue.kube.names import HOSTNAME_LABEL
 from kqueue.operations.node_labels.findings import RENAMED
 from kqueue.operations.node_labels.values import JSON, LabelledNode, squeezed
 

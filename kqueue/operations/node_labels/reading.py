@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from kqueue.api.names import HOSTNAME_LABEL
 from kqueue.controllers.resources import NODES, RESOURCE_FLAVORS, TOPOLOGIES
 from kqueue.errors import NotFoundError
+from kqueue.kube.names import HOSTNAME_LABEL
 from kqueue.operations.grants import NODE_LABELS, needs
 from kqueue.operations.node_labels.values import LabelledNode, Levels
 from kqueue.runtime.client import Client

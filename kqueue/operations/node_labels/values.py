@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kqueue.api.names import HOSTNAME_LABEL
+from kqueue.kube.names import HOSTNAME_LABEL
 
 JSON = dict[str, Any]
 

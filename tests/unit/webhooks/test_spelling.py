@@ -10,6 +10,8 @@ import pytest
 from kqueue.api import names
 from kqueue.errors import KqueueError
 from kqueue.jobs.switches import JobFeatures
+from kqueue.kube import names as kube_names
+from kqueue.sandbox import names as sandbox_names
 from tests.unit.webhooks.test_routes import at_once
 from tests.unit.webhooks.test_surroundings import World
 from webhooks.review import Request, ReviewResult
@@ -86,7 +88,7 @@ def test_a_name_without_effect_is_warned_of(obj: Object, said: str) -> None:
         pytest.param(job(annotations={names.PREFER_TOPOLOGY_ALIAS_ANNOTATION: RACK}), id="an alias counts on the job"),
         pytest.param(job(template={"example.com/podset-prefered-topology": RACK}), id="the prefix of others"),
         pytest.param(job(annotations={f"{names.PROVISIONING_REQUEST_ANNOTATION_PREFIX}any": "1"}), id="any parameter"),
-        pytest.param(job(template={names.RUN_SECONDS_ANNOTATION: "3"}), id="the sandbox's"),
+        pytest.param(job(template={sandbox_names.RUN_SECONDS_ANNOTATION: "3"}), id="the sandbox's"),
         pytest.param({"metadata": {"annotations": [1]}, "spec": [{"metadata": 7, "spec": {}}]}, id="misshapen"),
     ],
 )
@@ -160,7 +162,7 @@ MISSPELT = f"{TEMPLATE}.annotations: no Topology has level cloud.example/rak; di
     ],
 )
 def test_a_level_that_no_topology_has_is_warned_of(annotations: dict[str, str], warned: list[str]) -> None:
-    answer = asked(Topologies(RACK, "cloud.example/block", names.HOSTNAME_LABEL), job(template=annotations))
+    answer = asked(Topologies(RACK, "cloud.example/block", kube_names.HOSTNAME_LABEL), job(template=annotations))
 
     assert (answer.allowed, list(answer.warnings)) == (True, warned)
 

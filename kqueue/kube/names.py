@@ -1,0 +1,70 @@
+"""Names of Kubernetes itself and of JobSet, exactly as they are written in objects.
+
+The suffix says what a constant names: `_LABEL`, `_ANNOTATION`, `_TAINT`, `_RESOURCE`, `_CONTROLLER`, `_GROUP`, `_KIND`;
+the prefix `CONDITION_` marks condition types.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# ---- Kubernetes: labels ----------------------------------------------------------------------------------------------
+
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+"""On nodes: host name; the narrowest level that a topology can have."""
+NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+"""On namespaces: their own name."""
+JOB_NAME_LABEL: Final = "batch.kubernetes.io/job-name"
+"""On pods of a batch Job: its name."""
+CONTROLLER_UID_LABEL: Final = "batch.kubernetes.io/controller-uid"
+"""On pods of a batch Job: its UID."""
+LEGACY_JOB_NAME_LABEL: Final = "job-name"
+"""On pods of a batch Job: its name, older key."""
+LEGACY_CONTROLLER_UID_LABEL: Final = "controller-uid"
+"""On pods of a batch Job: its UID, older key."""
+JOB_COMPLETION_INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
+"""On pods of an indexed Job: their index (also an annotation)."""
+STATEFUL_SET_POD_INDEX_LABEL: Final = "apps.kubernetes.io/pod-index"
+"""On pods of a StatefulSet: their index."""
+
+# ---- Kubernetes: taints ----------------------------------------------------------------------------------------------
+
+NOT_READY_TAINT: Final = "node.kubernetes.io/not-ready"
+"""Taint of nodes that are not ready."""
+UNREACHABLE_TAINT: Final = "node.kubernetes.io/unreachable"
+"""Taint of nodes that do not answer."""
+UNSCHEDULABLE_TAINT: Final = "node.kubernetes.io/unschedulable"
+"""Taint of cordoned nodes."""
+
+# ---- Kubernetes: condition types -------------------------------------------------------------------------------------
+
+CONDITION_READY: Final = "Ready"
+"""Node, Pod: Kubernetes' own condition."""
+CONDITION_JOB_COMPLETE: Final = "Complete"
+"""Job: it has succeeded."""
+CONDITION_JOB_FAILED: Final = "Failed"
+"""Job: it has failed."""
+CONDITION_JOB_SUSPENDED: Final = "Suspended"
+"""Job: it is suspended."""
+
+# ---- Kubernetes: resources, groups, kinds, controllers ---------------------------------------------------------------
+
+PODS_RESOURCE: Final = "pods"
+"""Resource name that counts pods; reserved, users cannot request it."""
+SCHEDULING_GROUP: Final = "scheduling.k8s.io"
+"""API group of PriorityClass."""
+PRIORITY_CLASS_KIND: Final = "PriorityClass"
+"""Kind of a named pod priority (group `scheduling.k8s.io`)."""
+JOB_CONTROLLER: Final = "kubernetes.io/job-controller"
+"""`managedBy` of batch Jobs that Kubernetes itself runs."""
+
+# ---- JobSet ----------------------------------------------------------------------------------------------------------
+
+JOBSET_NAME_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
+"""On child Jobs and pods of a JobSet: its name."""
+JOBSET_JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
+"""On pods of a JobSet: index of their replicated job."""
+JOBSET_EXCLUSIVE_TOPOLOGY_ANNOTATION: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+"""On a JobSet or one of its templates: node label in whose domains each child Job is to be alone."""
+JOBSET_CONTROLLER: Final = "jobset.sigs.k8s.io/jobset-controller"
+"""`managedBy` of JobSets that the JobSet project's own controller runs."""

@@ -1,12 +1,12 @@
-"""The files of CustomResourceDefinitions: where kqueue's own are, and how those of a folder are read."""
+"""The files of kqueue's own CustomResourceDefinitions."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from kqueue.documents import load_yaml
 from kqueue.errors import ConfigError
+from kqueue.kube.definitions import read_definitions
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -23,11 +23,6 @@ def crd_folder() -> Path:
     )
 
 
-def load_crds(folder: Path | None = None) -> list[dict[str, Any]]:
-    """Every CustomResourceDefinition of a folder (kqueue's own where none is named), in the order of the file names."""
-    documents = (
-        document
-        for path in sorted((folder or crd_folder()).glob("*.yaml"))
-        for document in load_yaml(path.read_text(encoding="utf-8"))
-    )
-    return [found for found in documents if found and found.get("kind") == "CustomResourceDefinition"]
+def load_crds() -> list[dict[str, Any]]:
+    """kqueue's CustomResourceDefinitions, in the order of the file names.  Raises ConfigError as `crd_folder` does."""
+    return read_definitions(crd_folder())

@@ -82,6 +82,7 @@ def sandbox(
     "true"; on a node, the latter makes the node fail.  Nothing is kept when it stops.
     """
     need_sandbox()
+    from kqueue.api.crd_files import crd_folder
     from kqueue.errors import ConfigError
     from kqueue.observe import configure_logs
     from kqueue.runtime.loop import run, tune_collector
@@ -99,7 +100,7 @@ def sandbox(
     options = SandboxOptions(
         topology=parse_topology(topology, allocatable=offered),
         port=port,
-        crds=crds,
+        crds=(crd_folder(),) if crds else (),
         parts=PARTS - left_out,
         kubelet=KubeletOptions(run_seconds=run_seconds or None, speed=speed),
     )

@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kqueue.api import names
+from kqueue.api.crd_files import crd_folder
 from kqueue.cli.output import printable
 from kqueue.cli.story_checks import Witness, evictions
 from kqueue.cli.story_encore import show, stage
@@ -124,7 +125,7 @@ async def cluster(topology: str, console: Console) -> AsyncIterator[tuple[Sandbo
     """A simulated cluster with kqueue on it, a client, and the kubeconfig that leads there."""
     console.print(f"Starting a simulated cluster ({topology}: blocks x racks x hosts) with kqueue on it ...")
     with tempfile.TemporaryDirectory(prefix="kqueue-demo-") as folder:
-        sandbox = Sandbox(SandboxOptions(topology=parse_topology(topology), port=0))
+        sandbox = Sandbox(SandboxOptions(topology=parse_topology(topology), port=0, crds=(crd_folder(),)))
         await sandbox.start()
         try:
             kubeconfig = Path(folder) / "kubeconfig"

@@ -70,7 +70,7 @@ class Claims:
         """All changes of fulfilled claims, without the claims that came after the sum was made."""
         self._new: dict[str, _Kept] = {}
         self._new_leaving: dict[str, Admitted] = {}
-        """Victims of new claims, by uid.  The next question adds them to the sum, because most claims get no question."""
+        """Victims of new claims, by uid.  The next question adds them to the sum: most claims get no question."""
         self._without_leaving: tuple[_Admitted, _Admitted] | None = None
         """The snapshot's workloads, and the same without the leaving ones."""
         for claim in claims:

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import yaml
 
-from kqueue.api.crd_files import load_crds
 from kqueue.clock import Clock, SystemClock
 from kqueue.errors import AlreadyExistsError, ConfigError
+from kqueue.kube.definitions import read_definitions
 from kqueue.sandbox import simulation
 from kqueue.sandbox.api import CRDS
 from kqueue.sandbox.cluster_api import ClusterApi
@@ -35,13 +35,13 @@ class SandboxOptions:
     """What the sandbox is to be.
 
     `topology` None: no nodes are made.  `port` 0: any free one; `host` is a loopback address unless others may reach
-    this cluster, which asks nobody who they are.  `crds`: install kqueue's own kinds.
+    this cluster, which asks nobody who they are.  `crds`: folders of CustomResourceDefinitions to install at the start.
     """
 
     topology: ClusterSpec | None = None
     host: str = "127.0.0.1"
     port: int = 0
-    crds: bool = True
+    crds: tuple[Path, ...] = ()
     parts: frozenset[str] = PARTS
     kubelet: KubeletOptions = field(default_factory=KubeletOptions)
     nodes: NodeOptions = field(default_factory=NodeOptions)
@@ -89,15 +89,15 @@ class Sandbox:
         """Listen, install the kinds, make the nodes, start the controllers.
 
         Raises:
-            ConfigError: the port is taken, or kqueue's kinds are not where they should be.
+            ConfigError: the port is taken.
+            OSError, yaml.YAMLError, TooMuchError: a file with definitions cannot be read.
         """
         try:
             if "server" in self.options.parts:
                 await self._server.start()
             if "collector" in self.options.parts:
                 self._collecting = asyncio.create_task(self._collector.run(), name="garbage collector")
-            if self.options.crds:
-                await self._install_crds()
+            await self._install_definitions()
             await self._simulation.start()
         except BaseException:
             await self.stop()
@@ -162,8 +162,8 @@ class Sandbox:
         except OSError as error:
             raise ConfigError(f"kubeconfig: {path} cannot be written: {error.strerror}; choose another path") from error
 
-    async def _install_crds(self) -> None:
-        for definition in load_crds():
+    async def _install_definitions(self) -> None:
+        for definition in (found for folder in self.options.crds for found in read_definitions(folder)):
             with contextlib.suppress(AlreadyExistsError):
                 await self.api.create(CRDS, definition)
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import structlog
 
-from kqueue.api.crd_files import load_crds
 from kqueue.clock import Clock
 from kqueue.errors import AlreadyExistsError, ConfigError
+from kqueue.kube.definitions import read_definitions
 from kqueue.sandbox.api import (
     CRDS,
     DAEMONSETS,
@@ -128,7 +128,7 @@ class Simulation:
 
     async def _define_job_sets(self) -> None:
         """Other projects' kinds come with their controllers; a definition that is there already is as good."""
-        for definition in load_crds(SIMULATED):
+        for definition in read_definitions(SIMULATED):
             with contextlib.suppress(AlreadyExistsError):
                 await self._api.create(CRDS, definition)
 

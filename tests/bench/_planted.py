@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kqueue.api.crd_files import crd_folder
 from kqueue.runtime.loop import tune_collector
 from kqueue.sandbox.api import Object, Resource
 from kqueue.sandbox.cluster import Sandbox, SandboxOptions
@@ -52,7 +53,7 @@ async def serve(kubeconfig: Path, fill: Callable[[Sandbox], object]) -> None:
     """The API server with what `fill` puts into it, until SIGTERM; prints a line when it is there."""
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    sandbox = Sandbox(SandboxOptions(parts=frozenset({"server"})))
+    sandbox = Sandbox(SandboxOptions(parts=frozenset({"server"}), crds=(crd_folder(),)))
     await sandbox.start()
     fill(sandbox)
     tune_collector()

@@ -34,6 +34,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kqueue.api.crd_files import crd_folder
 from kqueue.core.topology import Domain, TopologyAssignment, encode
 from kqueue.runtime.loop import run
 from kqueue.sandbox.api import NAMESPACES, NODES, PODS, Object
@@ -246,7 +247,7 @@ async def until_ready(command: Sequence[str], kubeconfig: Path) -> float:
 
 async def ready_times(command: Sequence[str]) -> list[float]:
     """CPU seconds of each start, beside one API server; the first start writes the bytecode and is not counted."""
-    sandbox = Sandbox(SandboxOptions(parts=frozenset({"server"})))
+    sandbox = Sandbox(SandboxOptions(parts=frozenset({"server"}), crds=(crd_folder(),)))
     await sandbox.start()
     try:
         with tempfile.TemporaryDirectory() as folder:

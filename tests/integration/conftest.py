@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kqueue.api.crd_files import crd_folder
 from kqueue.sandbox import Sandbox, SandboxOptions
 from kqueue.sandbox.simulated_kinds import SIMULATED
 from tests.integration.controlplane import binaries
@@ -106,7 +107,7 @@ async def either_plane(
         yield wanted_real_plane
         await wanted_real_plane.cluster.reset()
         return
-    sandbox = Sandbox(SandboxOptions())
+    sandbox = Sandbox(SandboxOptions(crds=(crd_folder(),)))
     await sandbox.start()
     sandbox.write_kubeconfig(tmp_path / "kubeconfig")
     try:

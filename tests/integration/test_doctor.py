@@ -216,7 +216,7 @@ async def test_a_canary_that_cannot_land_says_why_and_is_gone_however_its_doctor
 
 async def test_kinds_that_are_not_installed_are_named(tmp_path: Path) -> None:
     """On the sandbox alone: the real one is shared by tests that need them."""
-    sandbox = Sandbox(SandboxOptions(crds=False))
+    sandbox = Sandbox(SandboxOptions())
     await sandbox.start()
     sandbox.write_kubeconfig(tmp_path / "kubeconfig")
     process = await asyncio.create_subprocess_exec(

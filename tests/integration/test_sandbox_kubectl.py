@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import pytest
 import yaml
 
+from kqueue.api.crd_files import crd_folder
 from kqueue.sandbox import Sandbox, SandboxOptions
 from tests.integration.controlplane import binaries
 from tests.integration.controlplane.cluster import Cluster, KubectlError
@@ -614,7 +615,7 @@ async def sandbox(tmp_path: Path) -> AsyncIterator[Kubectl]:
     """A sandbox of its own with four nodes, whose pods run at once."""
     from kqueue.sandbox.topology_spec import parse_topology
 
-    sandbox = Sandbox(SandboxOptions(topology=parse_topology("1x2x2")))
+    sandbox = Sandbox(SandboxOptions(topology=parse_topology("1x2x2"), crds=(crd_folder(),)))
     await sandbox.start()
     path = tmp_path / "kubeconfig"
     sandbox.write_kubeconfig(path)

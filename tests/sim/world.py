@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from kqueue.api.crd_files import crd_folder
 from kqueue.clock import FakeClock
 from kqueue.config import Configuration, Timings, load
 from kqueue.jobs.registry import owner_kinds_for
@@ -145,6 +146,7 @@ class World:
                 parts=PARTS - {"server"} - (frozenset() if job_sets else {"jobsets"}),
                 kubelet=KubeletOptions(start_seconds=tenancy.start_seconds, stop_seconds=tenancy.stop_seconds),
                 nodes=NodeOptions(heartbeat_seconds=0),
+                crds=(crd_folder(),),
             ),
             clock=self.clock,
         )

@@ -8,6 +8,7 @@ from collections import Counter
 import msgspec
 import pytest
 
+from kqueue.api.crd_files import crd_folder
 from kqueue.api.wire import kueue as wire
 from kqueue.core.topology import Domain, TopologyAssignment, encode
 from kqueue.sandbox.api import NODES, PODS, Object, Resource
@@ -111,7 +112,7 @@ def test_the_whole_scale_is_as_large_as_the_row_says() -> None:
 
 async def made() -> tuple[Sandbox, ScaleWorld]:
     """A small world, without an HTTP server."""
-    sandbox = Sandbox(SandboxOptions(parts=frozenset()))
+    sandbox = Sandbox(SandboxOptions(parts=frozenset(), crds=(crd_folder(),)))
     await sandbox.start()
     world = ScaleWorld(sandbox, SMALL)
     world.fill()

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from kqueue.api.crd_files import crd_folder
 from kqueue.runtime.client import Client
 from kqueue.sandbox import Sandbox, SandboxOptions
 
@@ -13,7 +14,7 @@ from kqueue.sandbox import Sandbox, SandboxOptions
 @pytest.fixture
 async def sandbox() -> AsyncIterator[Sandbox]:
     """An API server without anybody who works on what is in it."""
-    started = Sandbox(SandboxOptions(parts=frozenset({"server"})))
+    started = Sandbox(SandboxOptions(parts=frozenset({"server"}), crds=(crd_folder(),)))
     await started.start()
     try:
         yield started

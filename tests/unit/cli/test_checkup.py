@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kqueue.api import names
+from kqueue.api.crd_files import crd_folder
 from kqueue.cli.app import run
 from kqueue.clock import FakeClock, SystemClock
 from kqueue.config import load
@@ -39,7 +40,7 @@ LEASE = load(None).leader_election.resource_name
 async def client() -> AsyncIterator[Client]:
     """A sandbox of four nodes, on which nobody runs but an API server."""
     parts = frozenset({"server", "nodes"})
-    sandbox = Sandbox(SandboxOptions(topology=parse_topology("1x2x2"), parts=parts))
+    sandbox = Sandbox(SandboxOptions(topology=parse_topology("1x2x2"), parts=parts, crds=(crd_folder(),)))
     await sandbox.start()
     async with Client(sandbox.url) as client:
         yield client

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kqueue.api.crd_files import crd_folder
 from kqueue.cli.app import run
 from kqueue.controllers.resources import NODES, RESOURCE_FLAVORS, TOPOLOGIES
 from kqueue.errors import KqueueError
@@ -277,7 +278,7 @@ async def test_the_command_finds_what_is_odd_and_mending_it_is_enough(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without a controller; the exit code tells programs, and what mends it does."""
-    sandbox = Sandbox(SandboxOptions(topology=parse_topology("2x2x2")))
+    sandbox = Sandbox(SandboxOptions(topology=parse_topology("2x2x2"), crds=(crd_folder(),)))
     await sandbox.start()
     try:
         sandbox.write_kubeconfig(tmp_path / "kubeconfig")

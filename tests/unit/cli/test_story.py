@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from kqueue.api.crd_files import load_crds
+from kqueue.api.crd_files import crd_folder
 from kqueue.cli.story import CHAPTERS, JOB_SETS, JOBS, LEAVES, NEVER, WAITS, Story
 from kqueue.cli.story_view import View, templates_of
 from kqueue.controllers.resources import CLUSTER_QUEUES, NODES, PODS, WORKLOADS
+from kqueue.kube.definitions import read_definitions
 from kqueue.runtime.client import Client
 from kqueue.sandbox import Sandbox, SandboxOptions
 from kqueue.sandbox.api import CRDS
@@ -150,9 +151,9 @@ def _condition(kind: str, status: str, message: str) -> JSON:
 @pytest.fixture
 async def stage() -> AsyncIterator[Stage]:
     """A cluster in which nothing happens by itself."""
-    sandbox = Sandbox(SandboxOptions(parts=frozenset({"server"})))
+    sandbox = Sandbox(SandboxOptions(parts=frozenset({"server"}), crds=(crd_folder(),)))
     await sandbox.start()
-    for definition in load_crds(SIMULATED):
+    for definition in read_definitions(SIMULATED):
         await sandbox.api.create(CRDS, definition)
     try:
         async with Client(sandbox.url) as client:

@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 from cryptography import x509
 
+from kqueue.api.crd_files import crd_folder
 from kqueue.clock import FakeClock, SystemClock
 from kqueue.config import Configuration, parse
 from kqueue.controllers.resources import LOCAL_QUEUES, NAMESPACES
@@ -123,7 +124,7 @@ async def post(port: int, path: str, body: JSON, tls: ssl.SSLContext) -> JSON:
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
     """A user of an API server without webhooks."""
-    sandbox = Sandbox(SandboxOptions(parts=frozenset({"server"})))
+    sandbox = Sandbox(SandboxOptions(parts=frozenset({"server"}), crds=(crd_folder(),)))
     await sandbox.start()
     try:
         async with Client(sandbox.url) as made:

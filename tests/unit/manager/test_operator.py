@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kqueue import model
-from kqueue.api.crd_files import load_crds
+from kqueue.api.crd_files import crd_folder
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import ObjectMeta
@@ -26,6 +26,7 @@ from kqueue.controllers.explaining import Explainer
 from kqueue.controllers.record import workload_reference
 from kqueue.controllers.resources import CLUSTER_QUEUES, NAMESPACES, PODS, WORKLOADS
 from kqueue.core.topology import HOSTNAME, Algorithm, NodeFacts, Profile
+from kqueue.kube.definitions import read_definitions
 from kqueue.manager.operator import PARTS, Operator
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.client import Client
@@ -717,7 +718,7 @@ async def test_a_new_leader_goes_on_from_what_is_written(make: Make) -> None:
 @pytest.fixture
 async def sandbox() -> AsyncIterator[Sandbox]:
     """An API server with our kinds and no nodes."""
-    running = Sandbox(SandboxOptions(parts=frozenset({"server"})))
+    running = Sandbox(SandboxOptions(parts=frozenset({"server"}), crds=(crd_folder(),)))
     await running.start()
     try:
         yield running
@@ -794,7 +795,7 @@ async def test_a_kind_that_is_defined_later_is_watched_from_then_on(make: Make, 
     async with at_work(operator):
         await asyncio.wait_for(operator.ready.wait(), 20)
         without = watch.missing, failing(operator.checks)
-        for definition in load_crds(SIMULATED):
+        for definition in read_definitions(SIMULATED):
             await sandbox.api.create(CRDS, definition)
         await sandbox.api.create(JOB_SETS, jobset, namespace="default")
         await happens(operator, lambda: "default/s" in watch.store)

@@ -16,6 +16,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from kqueue.api.crd_files import crd_folder
 from kqueue.clock import FakeClock, SystemClock
 from kqueue.config import Configuration, Timings, parse
 from kqueue.controllers.record import ObjectReference
@@ -46,7 +47,7 @@ def make_configuration(text: str = "") -> Configuration:
 @pytest.fixture
 async def kubeconfig(tmp_path: Path) -> AsyncIterator[Path]:
     """How to reach an API server with our kinds and no nodes."""
-    sandbox = Sandbox(SandboxOptions(parts=frozenset({"server"})))
+    sandbox = Sandbox(SandboxOptions(parts=frozenset({"server"}), crds=(crd_folder(),)))
     await sandbox.start()
     try:
         sandbox.write_kubeconfig(tmp_path / "kubeconfig")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kqueue.api.crd_files import crd_folder
 from kqueue.clock import SystemClock
 from kqueue.config import Configuration, parse
 from kqueue.errors import ForbiddenError
@@ -40,7 +41,7 @@ def requests() -> list[str]:
 @pytest.fixture
 async def client(requests: list[str]) -> AsyncIterator[Client]:
     """A user of an API server without webhooks."""
-    sandbox = Sandbox(SandboxOptions(parts=frozenset({"server"})))
+    sandbox = Sandbox(SandboxOptions(parts=frozenset({"server"}), crds=(crd_folder(),)))
 
     def on_request(record: RequestRecord) -> None:
         requests.append(record.verb)

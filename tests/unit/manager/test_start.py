@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kqueue.api.crd_files import crd_folder
 from kqueue.sandbox.cluster import Sandbox, SandboxOptions
 
 PROBE = """
@@ -84,7 +85,7 @@ async def test_a_start_imports_only_what_the_process_uses(command: list[str], ne
         "kqueue.cli.ctl",
         "kqueue.core.why",
     )
-    sandbox = Sandbox(SandboxOptions(parts=frozenset({"server"})))
+    sandbox = Sandbox(SandboxOptions(parts=frozenset({"server"}), crds=(crd_folder(),)))
     await sandbox.start()
     try:
         sandbox.write_kubeconfig(tmp_path / "config")

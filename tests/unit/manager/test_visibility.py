@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import trustme
 
+from kqueue.api.crd_files import crd_folder
 from kqueue.clock import SystemClock
 from kqueue.config import parse
 from kqueue.errors import ConfigError, NotFoundError
@@ -53,7 +54,7 @@ def writes() -> list[str]:
 
 @pytest.fixture
 async def client(writes: list[str]) -> AsyncIterator[Client]:
-    sandbox = Sandbox(SandboxOptions(parts=frozenset({"server"})))
+    sandbox = Sandbox(SandboxOptions(parts=frozenset({"server"}), crds=(crd_folder(),)))
 
     def on_request(record: RequestRecord) -> None:
         if record.verb not in ("get", "list") and "reviews" not in record.resource:

@@ -28,7 +28,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 @pytest.fixture
 async def sandbox() -> AsyncIterator[Sandbox]:
-    made = Sandbox(SandboxOptions(parts=frozenset({"server"}), crds=False))
+    made = Sandbox(SandboxOptions(parts=frozenset({"server"})))
     await made.start()
     yield made
     await made.stop()

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 import yaml
 
-from kqueue.api.crd_files import load_crds
+from kqueue.api.crd_files import crd_folder, load_crds
 from kqueue.cli.app import run
 from kqueue.clock import FakeClock
 from kqueue.errors import ConfigError
@@ -27,7 +27,7 @@ from tests.unit.sandbox.simulated_world import NAMESPACE, make_job
 
 async def test_a_sandbox_serves_its_nodes_and_kinds_until_it_is_stopped(tmp_path: Path) -> None:
     """The kubeconfig leads to a server that knows the nodes and kqueue's own kinds; after `stop` nobody answers."""
-    sandbox = Sandbox(SandboxOptions(topology=parse_topology("1x2x3")))
+    sandbox = Sandbox(SandboxOptions(topology=parse_topology("1x2x3"), crds=(crd_folder(),)))
     await sandbox.start()
     try:
         path = tmp_path / "deep" / "config"
@@ -54,7 +54,6 @@ async def test_without_a_server_a_sandbox_is_a_simulation() -> None:
     options = SandboxOptions(
         topology=parse_topology("1x1x2"),
         parts=PARTS - {"server"},
-        crds=False,
         nodes=NodeOptions(heartbeat_seconds=0),
     )
     sandbox = Sandbox(options, clock=clock)
@@ -80,7 +79,7 @@ async def test_without_a_server_a_sandbox_is_a_simulation() -> None:
 
 async def test_parts_that_are_switched_off_do_nothing() -> None:
     """Without its scheduler the cluster leaves pods to another one."""
-    sandbox = Sandbox(SandboxOptions(topology=parse_topology("2"), parts=PARTS - {"scheduler", "server"}, crds=False))
+    sandbox = Sandbox(SandboxOptions(topology=parse_topology("2"), parts=PARTS - {"scheduler", "server"}))
     await sandbox.start()
     try:
         await sandbox.api.create(JOBS, make_job(), namespace=NAMESPACE)
@@ -97,7 +96,7 @@ async def test_parts_that_are_switched_off_do_nothing() -> None:
 async def test_nodes_write_heartbeats_in_turn() -> None:
     """Each node's turn comes once per interval; its Ready condition keeps its transition time."""
     clock = FakeClock()
-    options = SandboxOptions(topology=parse_topology("3"), parts=PARTS - {"server"}, crds=False)
+    options = SandboxOptions(topology=parse_topology("3"), parts=PARTS - {"server"})
     sandbox = Sandbox(options, clock=clock)
     await sandbox.start()
     try:
@@ -141,7 +140,7 @@ def test_the_users_own_kubeconfig_is_never_written(tmp_path: Path, monkeypatch: 
 
 async def test_kqueues_kinds_are_all_found() -> None:
     """Every CustomResourceDefinition of this checkout is installed and served."""
-    sandbox = Sandbox(SandboxOptions(parts=frozenset()))
+    sandbox = Sandbox(SandboxOptions(parts=frozenset(), crds=(crd_folder(),)))
     await sandbox.start()
     await sandbox.stop()
 

@@ -58,7 +58,6 @@ async def cluster(topology: str = "1x2x2") -> AsyncIterator[World]:
     """The whole sandbox without a server: what is deleted with its owner goes, too."""
     clock = FakeClock()
     options = SandboxOptions(
-        crds=False,
         topology=parse_topology(topology),
         parts=PARTS - {"server"},
         nodes=NodeOptions(heartbeat_seconds=0),

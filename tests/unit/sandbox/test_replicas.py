@@ -38,7 +38,7 @@ async def cluster() -> AsyncIterator[World]:
     """The whole sandbox without a server."""
     clock = FakeClock()
     options = SandboxOptions(
-        crds=False, topology=parse_topology("1x2x2"), parts=PARTS - {"server"}, nodes=NodeOptions(heartbeat_seconds=0)
+        topology=parse_topology("1x2x2"), parts=PARTS - {"server"}, nodes=NodeOptions(heartbeat_seconds=0)
     )
     sandbox = Sandbox(options, clock=clock)
     await sandbox.start()

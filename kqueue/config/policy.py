@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, PlainValidator, field_validator, model_validator
 
+from kqueue.kube.quantity import parse as parse_quantity
 from kqueue.config import names
 from kqueue.config.declared import DeclaredKind
 from kqueue.config.duration import Duration
@@ -256,12 +257,9 @@ class AdmissionFairSharing(Section):
         return value or timedelta(minutes=5)
 
 
-_QUANTITY = re.compile(r"[+-]?([0-9]+|[0-9]+\.[0-9]*|\.[0-9]+)(([KMGTPE]i)|[numkMGTPE]|[eE][+-]?[0-9]+)?")
-
-
 def _quantity(value: object) -> str:
     text = str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
-    if not _QUANTITY.fullmatch(text):
+    if parse_quantity(text) is None:
         raise ValueError("must be a quantity such as 1, 500m or 2Gi")
     return text
 

@@ -7,21 +7,27 @@ zero to the next whole unit and held within 64 bits, so that no sum of them is e
 from __future__ import annotations
 
 import math
-import re
 from fractions import Fraction
 from functools import lru_cache
+
+from kqueue.kube.quantity import (
+    BINARY_SUFFIXES,
+    DECIMAL_SUFFIXES,
+    FINEST_PLACES,
+    LONGEST_TEXT,
+    Quantity,
+    parse,
+    with_suffix,
+)
 
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 
 CPU = "cpu"
 
-_TEXT = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)?")
-_DECIMAL = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_DECIMAL_SUFFIXES = ("", "k", "M", "G", "T", "P", "E")
-_LONGEST_TEXT = 256
-_FARTHEST_EXPONENT = 2 * _LONGEST_TEXT  # beyond it every text of allowed length is above 2^63 or below one unit
+_FROM_ONE = DECIMAL_SUFFIXES[3:]
+_FROM_MILLI, _FROM_MILLIONTHS = DECIMAL_SUFFIXES[2:], DECIMAL_SUFFIXES[1:]
+_FARTHEST_EXPONENT = 2 * LONGEST_TEXT  # beyond it every text of allowed length is above 2^63 or below one unit
 
 
 def parse_quantity(text: str | int, resource: str) -> int:
@@ -45,13 +51,18 @@ def parse_quantity(text: str | int, resource: str) -> int:
 
 def parse_billionths(text: str | int) -> int:
     """A Kubernetes quantity in billionths, the finest that Kubernetes keeps; otherwise as `parse_quantity`."""
-    return _parse(text if type(text) is str else _digits_of(text), 9)
+    return _parse(text if type(text) is str else _digits_of(text), FINEST_PLACES)
+
+
+def read_quantity(text: str | int) -> Quantity:
+    """A Kubernetes quantity with its suffix, neither rounded nor cut; otherwise as `parse_quantity`."""
+    return _read(text if type(text) is str else _digits_of(text))
 
 
 def parse_exactly(text: str | int) -> Fraction:
-    """A Kubernetes quantity as it stands there, neither rounded nor cut; otherwise as `parse_quantity`."""
-    number, exponent = _number(text if type(text) is str else _digits_of(text))
-    return Fraction(number) * Fraction(10) ** exponent
+    """The value of a Kubernetes quantity, neither rounded nor cut; otherwise as `parse_quantity`."""
+    found = read_quantity(text)
+    return Fraction(found.number) * Fraction(10) ** found.exponent
 
 
 def _digits_of(number: object) -> str:
@@ -62,31 +73,18 @@ def _digits_of(number: object) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _parse(text: str, places: int) -> int:
-    number, exponent = _number(text)
-    exponent += places
-    magnitude = abs(number) * 10**exponent if exponent >= 0 else -(-abs(number) // 10**-exponent)
-    return clamp(-magnitude if number < 0 else magnitude)
+    return clamp(_read(text).rounded(places))
 
 
-def _number(text: str) -> tuple[int, int]:
-    """The whole number, and the power of ten that it is to be multiplied by."""
-    if len(text) > _LONGEST_TEXT:
-        raise ValueError(f"a quantity of {len(text)} characters is too long: write at most {_LONGEST_TEXT}")
-    match = _TEXT.fullmatch(text)
-    if match is None:
+def _read(text: str) -> Quantity:
+    if len(text) > LONGEST_TEXT:
+        raise ValueError(f"a quantity of {len(text)} characters is too long: write at most {LONGEST_TEXT}")
+    found = parse(text)
+    if found is None:
         raise ValueError(_complaint(text))
-    sign, whole, fraction, suffix = match.group(1), match.group(2), match.group(3) or "", match.group(4) or ""
-    if not whole and not fraction:
-        raise ValueError(_complaint(text))
-    number = int(whole + fraction)
-    number <<= _BINARY.get(suffix, 0)
-    return (-number if sign == "-" else number), _exponent(suffix) - len(fraction)
-
-
-def _exponent(suffix: str) -> int:
-    if len(suffix) > 1 and suffix not in _BINARY:
-        return max(-_FARTHEST_EXPONENT, min(_FARTHEST_EXPONENT, int(suffix[1:])))
-    return _DECIMAL.get(suffix, 0)
+    if -_FARTHEST_EXPONENT <= found.exponent <= _FARTHEST_EXPONENT:
+        return found
+    return found._replace(exponent=_FARTHEST_EXPONENT if found.exponent > 0 else -_FARTHEST_EXPONENT)
 
 
 def _complaint(text: object) -> str:
@@ -104,28 +102,18 @@ def format_quantity(value: int, resource: str) -> str:
     decimal ones; the largest suffix that leaves a whole number wins (1500 milli cpu is `1500m`, 2000 is `2`).
     """
     if resource == CPU:
-        return _with_suffix(value, 1000, ("m", *_DECIMAL_SUFFIXES))
+        return with_suffix(value, 1000, _FROM_MILLI)
     if abs(value) >= 1024 and (resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")):
-        return _with_suffix(value, 1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
-    return _with_suffix(value, 1000, _DECIMAL_SUFFIXES)
+        return with_suffix(value, 1024, BINARY_SUFFIXES)
+    return with_suffix(value, 1000, _FROM_ONE)
 
 
 def format_decimal(amount: float) -> str:
     """The Kubernetes text of an estimate in base units: whole from 1000 on, else to a millionth; at most 2^63 - 1."""
     if abs(amount) < 1000:
-        return _with_suffix(round(amount * 1_000_000), 1000, ("u", "m", *_DECIMAL_SUFFIXES))
+        return with_suffix(round(amount * 1_000_000), 1000, _FROM_MILLIONTHS)
     whole = round(amount) if math.isfinite(amount) else INT64_MAX
-    return _with_suffix(clamp(whole), 1000, _DECIMAL_SUFFIXES)
-
-
-def _with_suffix(value: int, step: int, suffixes: tuple[str, ...]) -> str:
-    if value == 0:
-        return "0"
-    chosen = 0
-    while chosen + 1 < len(suffixes) and value % step == 0:
-        value //= step
-        chosen += 1
-    return f"{value}{suffixes[chosen]}"
+    return with_suffix(clamp(whole), 1000, _FROM_ONE)
 
 
 def clamp(value: int) -> int:

@@ -8,21 +8,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 from kqueue.core.pod_requests import ContainerRequests, pod_requests
-from kqueue.core.quantity import parse_exactly, parse_quantity
+from kqueue.core.quantity import parse_quantity, read_quantity
 from kqueue.jobs.fields import mapping, objects
+from kqueue.kube.quantity import canonical
 
 HASH_LENGTH = 8
-_SUFFIXES = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
-_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _SHORT = 32
 """Characters of a quantity that is remembered: longer ones are nobody's habit."""
-_EXACT = Fraction(1, 10**9)
-"""The finest amount that Kubernetes keeps; what is finer is rounded up."""
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
@@ -186,29 +182,9 @@ def _canonical_short(written: str) -> str:
 
 def _canonical(written: object) -> str:
     try:
-        amount = parse_exactly(written)  # type: ignore[arg-type]  # other types are refused there
+        return canonical(read_quantity(written))  # type: ignore[arg-type]  # other types are refused there
     except ValueError:
         return str(written)
-    text = str(written)
-    if text[-1:] == "i" and abs(amount) >= 1024 and amount.denominator == 1:
-        return _with_binary_suffix(int(amount))
-    billionths = -(-abs(amount) // _EXACT)
-    digits, exponent = int(billionths), -9
-    if digits == 0:
-        return "0"
-    while digits % 1000 == 0 and exponent < 18:
-        digits, exponent = digits // 1000, exponent + 3
-    sign = "-" if amount < 0 else ""
-    if text[-1].isdigit() and "e" in text.lower():
-        return f"{sign}{digits}e{exponent}" if exponent else f"{sign}{digits}"
-    return f"{sign}{digits}{_SUFFIXES[exponent]}"
-
-
-def _with_binary_suffix(amount: int) -> str:
-    step = 0
-    while amount % 1024 == 0 and step + 1 < len(_BINARY):
-        amount, step = amount // 1024, step + 1
-    return f"{amount}{_BINARY[step]}"
 
 
 def _written(value: object) -> str:

@@ -1,1 +1,2 @@
-"""One file per job kind: its JSON to values and back.  Pure; shared by reconcilers and webhooks.  Never scheduling."""
+"""Adapters of job kinds, one file each: convert between a job's JSON and values.  Pure; used by reconcilers and
+webhooks."""

@@ -1,7 +1,7 @@
-"""The owner that is queued on behalf of an object: the topmost one above it that kqueue manages itself.
+"""Find the owner that is queued on behalf of an object: its topmost owner that kqueue manages.
 
-The walk goes from controller to controller, in one namespace.  Objects are looked up by whoever asks, so this room
-reads nothing itself: reconcilers look into their watches first, webhooks ask the API server.
+The walk goes from controller to controller, in one namespace.  The caller passes the look-up: reconcilers read their
+watches first, webhooks read from the API server.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kqueue.jobs.kind import GroupVersionKind
 from kqueue.kinds import FRAMEWORKS, OWNERS, GroupKind
 
 LEVELS_MAX = 10
-"""Owners above an object that are looked at; Kueue's figure."""
+"""Maximum number of owners above an object that the walk follows; Kueue's figure."""
 
 _OWNERS = "metadata.ownerReferences"
 
@@ -31,7 +31,7 @@ class OwnerKind:
     resource: str
     """Plural name in URLs."""
     queued: bool
-    """Its integration is on: objects of it may be managed themselves."""
+    """Whether its integration is on, so that kqueue may manage its objects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Ancestor:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """What the walk from an object to its topmost owner has found."""
+    """The result of the walk from an object to its topmost owner."""
 
     ancestor: Ancestor | None = None
     owners: tuple[GroupKind, ...] = ()
@@ -73,10 +73,10 @@ class MissingOwnerError(AncestryError):
 
 
 Fetch: TypeAlias = Callable[[OwnerKind, str, str], Awaitable[JSON | None]]
-"""Looks an owner up by kind, namespace and name; its metadata are enough.  None: there is none."""
+"""Return an owner by kind, namespace and name, at least its metadata; None: it does not exist."""
 
 Made: TypeAlias = Callable[[GroupKind, JSON, JSON], bool]
-"""Whether an owner of a kind may have made an object: owner first."""
+"""Whether an owner of a kind may have created an object; the owner is the first argument."""
 
 
 def owner_kinds(
@@ -85,10 +85,10 @@ def owner_kinds(
     """Every kind through which the walk goes.
 
     Args:
-        frameworks: those that are on (`integrations.frameworks`).
-        external: `Kind.version.group` of kinds that somebody else queues (`integrations.externalFrameworks`).
+        frameworks: the enabled frameworks (`integrations.frameworks`).
+        external: `Kind.version.group` of kinds that another controller queues (`integrations.externalFrameworks`).
             Their plural is taken to be the kind in lower case with an `s`.
-        more: further ones, as those declared by users.
+        more: further kinds, such as those that users declare.
     """
     known = {
         key: OwnerKind(
@@ -108,7 +108,7 @@ def owner_kinds(
 
 
 def has_known_owner(obj: JSON, known: Mapping[GroupKind, OwnerKind]) -> bool:
-    """Whether there is anything to look up at all; most objects have no controller."""
+    """Whether `obj` has a controller to look up; most objects have none."""
     return _known_owner(obj, known) is not None
 
 
@@ -121,7 +121,7 @@ async def managed_ancestor(
     fetch: Fetch,
     made: Made = lambda _kind, _owner, _child: True,
 ) -> Ancestor | None:
-    """The topmost owner that is queued itself, so that `obj` is not; None: `obj` stands for itself.
+    """Return the topmost owner that is queued, in which case `obj` is not; None: `obj` is queued itself.
 
     Arguments and errors are those of `lineage_of`.
     """
@@ -137,10 +137,10 @@ async def lineage_of(
     fetch: Fetch,
     made: Made = lambda _kind, _owner, _child: True,
 ) -> Lineage:
-    """The owners above an object, and the topmost of them that is queued itself.
+    """Return the owners above an object, and the topmost of them that is queued.
 
-    The walk ends at the first owner of an unknown kind, or with another UID, or that never makes such an object: a
-    reference that a user wrote excuses nothing.
+    The walk ends at the first owner of an unknown kind, with another UID, or that never creates such an object, because
+    a user may have written the reference.
 
     Args:
         obj: the object, with metadata.
@@ -189,7 +189,7 @@ async def lineage_of(
 async def queued_controller(
     obj: JSON, *, known: Mapping[GroupKind, OwnerKind], manages_all: bool, fetch: Fetch
 ) -> Ancestor | None:
-    """The object's own controller where that is queued itself, whether or not it makes such objects; None: it is not.
+    """Return the object's controller if it is queued, whether or not it creates such objects; None: it is not queued.
 
     Arguments are those of `lineage_of`.
     """
@@ -204,7 +204,7 @@ async def queued_controller(
 
 
 def _queued(kind: OwnerKind, owner: JSON, *, manages_all: bool) -> Ancestor | None:
-    """The owner as an ancestor; None where it is not queued itself."""
+    """Return the owner as an ancestor; None if it is not queued."""
     queue = rules.queue_name(owner)
     if not kind.queued or not (manages_all or queue) or _has_no_controller(kind):
         return None
@@ -219,7 +219,7 @@ def _queued(kind: OwnerKind, owner: JSON, *, manages_all: bool) -> Ancestor | No
 
 
 def _has_no_controller(kind: OwnerKind) -> bool:
-    """Whether what runs in an owner makes what it owns, so that the owner excuses nothing itself."""
+    """Whether objects of a kind have no controller: processes in them create what they own, which is queued itself."""
     row = OWNERS.get((kind.gvk.group, kind.gvk.kind))
     return row is not None and not row.controlled
 

@@ -1,6 +1,6 @@
-"""The adapters of job kinds, beside the facts of `kqueue/kinds.py`.
+"""Register the adapters of the job kinds of `kqueue/kinds.py`.
 
-A new kind is one file with its facts and its adapter, and one line that registers them.
+A new kind is one file with its row and its adapter, and one line that registers them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which labels and annotations of a job its Workload gets when it is made."""
+"""Copy labels and annotations of a job to its new Workload."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from kqueue.jobs.fields import annotations_of, labels_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedKeys:
-    """Keys that the configuration names."""
+    """Keys of labels and annotations to copy, as the configuration names them."""
 
     labels: tuple[str, ...] = ()
-    """`integrations.labelKeysToCopy`: pods of one group must agree on them."""
+    """`integrations.labelKeysToCopy`: pods of one group must have equal values."""
     metric_labels: tuple[str, ...] = ()
     """Labels that `metrics.customLabels` with source kind Workload reads; a group has those of its first pod."""
     metric_annotations: tuple[str, ...] = ()
     """Annotations that `metrics.customLabels` with source kind Workload reads; a group has those of its first pod."""
 
     def labels_from(self, job: Mapping[str, Any]) -> dict[str, str]:
-        """All labels of the job that its Workload gets."""
+        """Return the labels of the job that its Workload gets."""
         own = labels_of(job)
         return {key: own[key] for key in (*self.labels, *self.metric_labels) if key in own}
 
     def annotations_from(self, job: Mapping[str, Any]) -> dict[str, str]:
-        """All annotations of the job that its Workload gets because of its configuration."""
+        """Return the annotations of the job that its Workload gets because of the configuration."""
         own = annotations_of(job)
         return {key: own[key] for key in self.metric_annotations if key in own}
 
 
 COPIES_NONE = CopiedKeys()
-"""Nothing is named."""
+"""The configuration names no key."""

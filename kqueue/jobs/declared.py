@@ -1,4 +1,4 @@
-"""A job kind that a user has declared in the configuration file: the adapter reads where the file says."""
+"""The adapter of a job kind that a user declared: it reads the paths that the configuration file names."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Declared:
         return {label: _said(path.at(job)) for label, path in self._declared.pod_labels.items()}
 
     def managed_by(self, job: JSON) -> str:
-        """Nobody but its own controller."""
+        """Return the kind's own controller: no other one can be named."""
         return self.own_controller
 
     def pod_sets(self, job: JSON, switches: JobFeatures) -> tuple[JSON, ...]:
@@ -116,7 +116,7 @@ class Declared:
         return (StopStep(patch=patch, suspends=not self.is_suspended(job)),) if patch else ()
 
     def finished(self, job: JSON) -> Finished | None:
-        """One of the declared signs is there; success first."""
+        """Return the result by the declared signs, success first; None while none is present."""
         declared = self._declared
         message = _said(declared.message.at(job)) if declared.message is not None else ""
         if _holds(declared.succeeded, job):
@@ -134,11 +134,11 @@ class Declared:
         return _sum(job, ready.count) >= sum(part.count for part in self._parts(job))
 
     def reclaimable(self, job: JSON) -> Mapping[str, int]:
-        """Nothing before the end."""
+        """Return nothing: quota is released at the end only."""
         return {}
 
     def defaults(self, job: JSON, around: JobContext) -> Patch:
-        """Queue and class named `default`, suspension of managed objects."""
+        """Return the labels of a default queue and class, and the suspension of managed objects."""
         if mapping(job, "metadata").get("deletionTimestamp"):
             return {}
         new = apply_merge_patch(job, rules.default_labels(job, around))
@@ -147,7 +147,7 @@ class Declared:
         return merge_patch(job, new)
 
     def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
-        """Shared rules, what makes no Workload, and topology per template."""
+        """Check the shared rules, whether a Workload can be made, and the topology request of each template."""
         if mapping(new, "metadata").get("deletionTimestamp"):
             return []
         parts = list(self._parts(new))

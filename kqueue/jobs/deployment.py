@@ -1,4 +1,4 @@
-"""apps/v1 Deployment: each of its pods is a Workload of its own, so it is admitted replica by replica."""
+"""The adapter of apps/v1 Deployment: each pod has its own Workload, so replicas are admitted one by one."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _WITHOUT_EFFECT = (
     names.MAX_EXEC_TIME_SECONDS_LABEL,
     names.ADMISSION_GATED_BY_ANNOTATION,
 )
-"""On the Deployment itself; on its template they work, as on any pod."""
+"""Annotations without effect on the Deployment itself; they take effect on its template."""
 
 
 class Deployment:
-    """What the webhooks do with Deployments; there is no reconciler, pods are started one by one."""
+    """The webhooks' adapter of Deployments; there is no reconciler, because pods are started one by one."""
 
     framework = FRAMEWORK
     gvk = GroupVersionKind("apps", "v1", "Deployment")
@@ -28,13 +28,13 @@ class Deployment:
     held_by = ""
 
     def holds_back(self, job: JSON) -> bool:
-        """No field does: its pods are held one by one."""
+        """Return False: the gates of its pods hold them, no field does."""
         return False
 
     def defaults(self, job: JSON, around: JobContext) -> Patch:
-        """The template's pods are gated, and name queue and priority class of the Deployment.
+        """Return the patch that marks the template's pods to be gated, with queue and priority class of the Deployment.
 
-        Nothing is ever taken out of the template again.
+        No patch removes these marks again.
         """
         new = serving.labelled(job, around)
         if not serving.is_managed(new, around):
@@ -59,5 +59,5 @@ class Deployment:
         return found
 
     def warnings(self, new: JSON, around: JobContext) -> list[str]:
-        """What has no effect on a Deployment."""
+        """Return a warning for each label and annotation without effect."""
         return serving.warnings(new, around, kind="Deployment", without_effect=_WITHOUT_EFFECT)

@@ -1,7 +1,7 @@
-"""Reading JSON that somebody else wrote: typed, and never surprised by a missing or misshapen part.
+"""Read parts of JSON objects with types, whatever the objects contain.
 
-Objects come from the API server, which has checked them, or from a webhook body, which nobody has.  A part that is
-missing, null or of the wrong type reads as empty, so that callers state rules and not type checks.
+Objects come from the API server, which has validated them, or from an unvalidated webhook body.  A part that is
+missing, null or of the wrong type reads as empty, so that callers need no type checks.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def whole(value: object, *path: str) -> int | None:
 
 
 def flag(value: object, *path: str) -> bool:
-    """True only where `true` stands at `path`."""
+    """Whether the value at `path` is `true`."""
     return mapping(value, *path[:-1]).get(path[-1]) is True
 
 
@@ -68,7 +68,7 @@ def annotations_of(meta_owner: object) -> dict[str, str]:
 
 
 def condition_status(owner: object, kind: str) -> str:
-    """`True`, `False` or `Unknown` as condition `kind` says; empty when there is no such condition."""
+    """Return the status (`True`, `False` or `Unknown`) of condition `kind`; empty when there is no such condition."""
     for condition in objects(owner, "status", "conditions"):
         if condition.get("type") == kind:
             return text(condition, "status")
@@ -76,7 +76,7 @@ def condition_status(owner: object, kind: str) -> str:
 
 
 def int_of(written: str, *, bits: int = 32) -> int | None:
-    """A decimal signed integer of `bits` bits, as Go's strconv reads it; None when it is none."""
+    """Parse a decimal signed integer of `bits` bits as Go's strconv does; None when the text is not one."""
     digits = written[1:] if written[:1] in ("+", "-") else written
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 64:
         return None
@@ -85,7 +85,7 @@ def int_of(written: str, *, bits: int = 32) -> int | None:
 
 
 def bool_of(written: str) -> bool | None:
-    """A truth value as Go's strconv reads it; None when it is none."""
+    """Parse a boolean as Go's strconv does; None when the text is not one."""
     if written in ("1", "t", "T", "TRUE", "true", "True"):
         return True
     return False if written in ("0", "f", "F", "FALSE", "false", "False") else None

@@ -1,7 +1,7 @@
-"""Forms in which users write that pods belong together: which pods, how many, in which roles, queue and order.
+"""Sources of gangs: labels and annotations by which users group pods, with the size, roles, queue and ranks of a group.
 
-A new form is one file with a `GangSource`, and one line that registers it.  Everything else follows: the webhook gates
-the pods, the reconciler makes one Workload of them, and the ungater releases them.
+A new source is one file with a `GangSource`, and one line that registers it.  The webhook then gates the pods, the
+reconciler creates one Workload for them, and the ungater releases them.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ Pod = Mapping[str, Any]
 
 
 class GangSource(Protocol):
-    """One form.  Pure: pods as JSON in, values out."""
+    """One source of gangs.  Pure: takes pods as JSON, returns values."""
 
     @property
     def said_total(self) -> str:
-        """Where a pod says how many pods its group has, for messages, as in `annotation example.com/size`."""
+        """The field with the size of a pod's group, for messages, as in `annotation example.com/size`."""
         ...
 
     def group(self, pod: Pod, switches: JobFeatures) -> str:
-        """The group that the pod is in, a name within its namespace; empty: in none of this form."""
+        """Return the pod's group, a name within its namespace; empty: the pod is in no group of this source."""
         ...
 
     def total(self, pod: Pod) -> int | None:
-        """How many pods the group has; None where that is not said as a whole number above 0."""
+        """Return the number of pods of the group; None unless the pod has a whole number above 0."""
         ...
 
     def written_total(self, pod: Pod) -> str | None:
-        """What the pod says of the total, as it is written; None: nothing."""
+        """Return the text of the total as the pod has it; None: the pod has none."""
         ...
 
     def role(self, pod: Pod) -> str:
-        """The role that the pod plays: pods of one role are alike, and are one pod set of this name.
+        """Return the pod's role: pods of one role have the same shape and form one pod set of this name.
 
-        The webhook notes it in an annotation, which users may write themselves, and which counts from then on.
+        The webhook writes it into an annotation, which then takes precedence; users may write that annotation, too.
         """
         ...
 
     def queue(self, pod: Pod) -> str:
-        """The LocalQueue that the pod asks for; empty: none."""
+        """Return the LocalQueue that the pod names; empty: none."""
         ...
 
     def rank(self, pod: Pod) -> str | None:
-        """The pod's place in the order of its group, a number from 0 as text; None where the form says none."""
+        """Return the pod's rank in its group, a number from 0 as text; None if the source has no ranks."""
         ...
 
     def is_fast(self, pod: Pod) -> bool:
-        """Whether the group is queued before all of its pods are there."""
+        """Whether the group is queued before all of its pods exist."""
         ...
 
     def is_serving(self, pod: Pod) -> bool:
@@ -60,30 +60,31 @@ class GangSource(Protocol):
         ...
 
     def problems(self, pod: Pod, switches: JobFeatures) -> Iterator[FieldError]:
-        """Mistakes in what the pod says of its group, each with its path; asked of pods of other forms, too."""
+        """Yield each mistake in the pod's description of its group, with its path; called for pods of other sources,
+        too."""
         ...
 
 
 KUEUE: GangSource = KueueGroups()
-"""Kueue's annotations and labels; pods that are queued alone are read by it, too."""
+"""Kueue's annotations and labels; also used for pods that are queued alone."""
 
 _sources: list[GangSource] = [KUEUE]
 
 
 def register(source: GangSource) -> None:
-    """Add a form at the start of a process.  Raises ValueError when it is there already."""
+    """Register a source at the start of a process.  Raises ValueError when it is registered already."""
     if source in _sources:
         raise ValueError(f"{source!r} is registered already")
     _sources.append(source)
 
 
 def sources() -> tuple[GangSource, ...]:
-    """All forms, Kueue's first."""
+    """Return all sources, Kueue's first."""
     return tuple(_sources)
 
 
 def source_of(pod: Pod, switches: JobFeatures) -> GangSource:
-    """The first form that says a group for the pod; Kueue's where none does."""
+    """Return the first source in which the pod has a group; Kueue's if there is none."""
     if len(_sources) == 1:
         return KUEUE
     return next((source for source in _sources if source.group(pod, switches)), KUEUE)

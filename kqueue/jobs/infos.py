@@ -1,6 +1,6 @@
-"""From a Workload to what starting adds to the job's templates, and to what stopping gives back.
+"""Compute from a Workload the additions to a job's templates at its start, and the templates to restore at its stop.
 
-Both are computed from the Workload alone (and the flavors that it was given), so they can be repeated after a restart.
+Both depend only on the Workload and its flavors, so a restarted controller computes the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def flavors_of(workload: JSON) -> frozenset[str]:
 def infos_at_start(
     workload: JSON, flavors: Mapping[str, JSON], *, switches: JobFeatures
 ) -> tuple[PodSetInfo, ...] | Refused:
-    """What the admission adds to each pod set, in the order of the Workload's pod sets.
+    """Return the additions of the admission to each pod set, in the order of the Workload's pod sets.
 
     Args:
         workload: an admitted Workload.
@@ -58,7 +58,7 @@ def infos_at_start(
 
 
 def infos_at_stop(workload: JSON) -> tuple[PodSetInfo, ...]:
-    """What each template held before the start, with the full count, in the order of the pod sets."""
+    """Return the content of each template before the start, with the full count, in the order of the pod sets."""
     return tuple(
         info_of(
             mapping(pod_set, "template"),
@@ -96,7 +96,7 @@ def _info(
 def _additions(
     workload: JSON, name: str, assignment: Mapping[str, Any], flavors: Mapping[str, JSON]
 ) -> Iterator[PodSetInfo]:
-    """Each distinct flavor, then what the admission checks ask for."""
+    """Return the additions of each distinct flavor, then those of the admission checks."""
     for flavor in dict.fromkeys(strings(assignment, "flavors").values()):
         spec = mapping(flavors[flavor], "spec")
         yield PodSetInfo(
@@ -117,7 +117,8 @@ def _additions(
 
 
 def _gates(workload: JSON, assignment: Mapping[str, Any], switches: JobFeatures) -> tuple[str, ...]:
-    """What holds the pods at first.  The webhook gates elastic jobs, too; but one that came before it must not grow."""
+    """Return the gates of new pods.  The webhook gates elastic jobs, too; this gate keeps a job from growing that the
+    webhook did not review."""
     elastic = switches.elastic_jobs and annotations_of(workload).get(names.ELASTIC_JOB_ANNOTATION) == "true"
     return (
         *((names.TOPOLOGY_GATE,) if _placed(assignment) else ()),

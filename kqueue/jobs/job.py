@@ -1,4 +1,4 @@
-"""batch/v1 Job."""
+"""The adapter of batch/v1 Job."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _TEMPLATE = "spec.template"
 
 
 class BatchJob:
-    """The adapter of batch/v1 Job; it holds nothing."""
+    """The adapter of batch/v1 Job; it has no state."""
 
     framework = "batch/job"
     gvk = GroupVersionKind("batch", "v1", "Job")
@@ -53,11 +53,11 @@ class BatchJob:
     own_controller = kube_names.JOB_CONTROLLER
 
     def is_suspended(self, job: JSON) -> bool:
-        """`spec.suspend` is true and no stop is half done."""
+        """Whether `spec.suspend` is true and no stop is unfinished."""
         return flag(job, "spec", "suspend") and annotations_of(job).get(names.STOPPING_ANNOTATION) != "true"
 
     def holds_back(self, job: JSON) -> bool:
-        """`spec.suspend` is true, whatever a stop has still to do."""
+        """Whether `spec.suspend` is true, even if a stop is unfinished."""
         return flag(job, "spec", "suspend")
 
     def suspend(self, job: JSON) -> Patch:
@@ -65,7 +65,8 @@ class BatchJob:
         return {} if flag(job, "spec", "suspend") else {"spec": {"suspend": True}}
 
     def active(self, job: JSON) -> bool:
-        """`status.active` or `status.terminating` is not 0: a pod that was told to end holds its place until it has."""
+        """Whether `status.active` or `status.terminating` is not 0: a terminating pod uses its resources until it has
+        ended."""
         return bool(whole(job, "status", "active") or whole(job, "status", "terminating"))
 
     def pod_selector(self, job: JSON) -> Mapping[str, str]:
@@ -103,7 +104,7 @@ class BatchJob:
     def start(self, job: JSON, infos: Sequence[PodSetInfo]) -> Patch | Refused:
         """Un-suspend, merge the info into the template, and with partial admission set the admitted count.
 
-        A job that ran before, and of which all that is left was admitted, keeps its own numbers.
+        A job that ran before, and whose remaining pods were all admitted, keeps its own numbers.
         """
         if len(infos) != 1:
             return Refused((f"the Job has 1 pod set and the admission has {len(infos)}",))
@@ -122,7 +123,7 @@ class BatchJob:
         """Suspend and mark; take back the start time; restore the template and unmark.
 
         Kubernetes lets a template change only while the Job is suspended and has no start time, hence the order.
-        The mark makes a stop that was cut short go on from where it was.
+        The mark lets an interrupted stop continue at the same step.
         """
         steps: list[StopStep] = []
         running = not flag(job, "spec", "suspend")
@@ -183,7 +184,7 @@ class BatchJob:
     def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
         """Shared rules, partial admission and topology.
 
-        An object that is being deleted has none: nothing may stand in the way of removing its finalizers.
+        An object that is being deleted has no mistakes, so that its finalizers can always be removed.
         """
         if mapping(new, "metadata").get("deletionTimestamp"):
             return []
@@ -249,7 +250,8 @@ def _sizes(job: Mapping[str, Any], count: int | None) -> JSON:
 
 
 def _written_parallelism(job: Mapping[str, Any]) -> int | None:
-    """What the user wrote, where fewer pods were started and the full count does not say it; None: the count does."""
+    """Return the user's numbers if fewer pods were started and the full count does not determine them; None: the count
+    does."""
     return int_of(annotations_of(job).get(names.JOB_PARALLELISM_ANNOTATION, ""))
 
 
@@ -319,7 +321,7 @@ def _sync_problems(job: JSON, written: str) -> Iterator[FieldError]:
 def _topology_problems(new: JSON, old: JSON | None, switches: JobFeatures, *, suspended: bool) -> Iterator[FieldError]:
     """Syntax always; sizes against the pod count only when a user changes one of them.
 
-    A start with fewer pods, and every write to a job that runs so, must pass.
+    A start with fewer pods, and every write to a job that runs with fewer pods, must pass.
     """
     template = mapping(new, "spec", "template")
     changed = old is None or (

@@ -1,4 +1,4 @@
-"""JobSet of jobset.x-k8s.io/v1alpha2: one pod set per replicated job."""
+"""The adapter of JobSet (jobset.x-k8s.io/v1alpha2): one pod set per replicated job."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ALWAYS_RESTARTS = "RestartJobSetAndIgnoreMaxRestarts"
 
 
 class JobSet:
-    """The adapter of JobSet; it holds nothing."""
+    """The adapter of JobSet; it has no state."""
 
     framework = "jobset.x-k8s.io/jobset"
     gvk = GroupVersionKind("jobset.x-k8s.io", "v1alpha2", "JobSet")
@@ -324,8 +324,8 @@ def _exclusive_paths(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _exclusive_problems(job: Mapping[str, Any], switches: JobFeatures) -> list[FieldError]:
     """Exclusive placement beside a topology request of ours.
 
-    The JobSet controller steers pods into domains when they exist, kqueue chose their places before: a gang that both
-    place would hang half-started.
+    The JobSet controller assigns existing pods to domains, and kqueue chooses domains before the pods exist.  A gang
+    that both place would stay half-started.
     """
     if not switches.topology:
         return []

@@ -22,15 +22,15 @@ class GroupVersionKind:
 
     @property
     def api_version(self) -> str:
-        """As it stands in an object's `apiVersion`."""
+        """Return the text of an object's `apiVersion`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSetInfo:
-    """What an admission adds to one pod set's template, or what the user's template held before.
+    """Additions of an admission to one pod set's template, or the user's original values.
 
-    `count` is the number of pods; None: as the job says.  Maps and lists are plain JSON and are never changed.
+    `count` is the number of pods; None: the job's own number.  Maps and lists are plain JSON and are never changed.
     """
 
     name: str
@@ -44,7 +44,7 @@ class PodSetInfo:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two sources want different values for one key; nothing but a change by a user can settle it."""
+    """Different values of two sources for one key; only a user can resolve it."""
 
     where: str
     """What the key belongs to: `label`, `annotation` or `nodeSelector entry`."""
@@ -58,7 +58,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A job cannot be started as asked, and trying again would not help.  `reasons` are sentences, never empty."""
+    """A refusal to start a job that a retry would not change.  `reasons` are sentences, never empty."""
 
     reasons: tuple[str, ...]
 
@@ -68,7 +68,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A job has come to its end."""
+    """The result of a finished job."""
 
     message: str
     success: bool
@@ -76,19 +76,19 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopStep:
-    """One write of a stop.  Steps go out in order; each may be repeated after a crash."""
+    """One write of a stop.  The caller writes steps in order; each may be repeated after a crash."""
 
     patch: Patch
     """A merge patch."""
     subresource: str = ""
-    """`status` where the patch belongs there; empty: the object itself."""
+    """`status` for a patch of the status; empty: the object itself."""
     suspends: bool = False
     """True for the step that takes the job from running to suspended; the caller then emits Stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContext:
-    """What has to be known beyond a job object to default and check it."""
+    """Facts beyond the job object that its defaults and checks depend on."""
 
     switches: JobFeatures = field(default_factory=JobFeatures)
     default_queue: bool = False
@@ -100,15 +100,15 @@ class JobContext:
     manage_without_queue: bool = False
     """Jobs of this namespace are managed even if they name no queue."""
     managed_namespace: bool = True
-    """The job's namespace matches `managedJobsNamespaceSelector`; in others no reconciler looks at jobs."""
+    """The job's namespace matches `managedJobsNamespaceSelector`; in other namespaces no reconciler manages jobs."""
     false_parent: bool = False
     """The pod says that a parent suspends it, and its owners do not show that parent."""
     not_admitted: bool = False
-    """Somebody else than kqueue asks to start the job, and no Workload of it is admitted."""
+    """A client other than kqueue requests to start the job, and no Workload of it is admitted."""
 
 
 class ReviewedKind(Protocol):
-    """One kind whose objects pass through our webhooks.  Pure: JSON in, values and merge patches out."""
+    """One kind whose objects the webhooks review.  Pure: takes JSON, returns values and merge patches."""
 
     @property
     def framework(self) -> str:
@@ -127,7 +127,7 @@ class ReviewedKind(Protocol):
 
     @property
     def defaults_on_update(self) -> bool:
-        """Whether `defaults` are asked for at each update, too, and not only at creation."""
+        """Whether the webhook calls `defaults` at each update, too, and not only at creation."""
         ...
 
     @property
@@ -136,55 +136,56 @@ class ReviewedKind(Protocol):
         ...
 
     def holds_back(self, job: JSON) -> bool:
-        """Whether that field does so; False for kinds without one."""
+        """Whether the field `held_by` keeps the job's pods from running; False for kinds without one."""
         ...
 
     def defaults(self, job: JSON, around: JobContext) -> Patch:
-        """What the mutating webhook changes in an object; empty for one that is not ours."""
+        """Return the changes of the mutating webhook; empty for an object that kqueue does not manage."""
         ...
 
     def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
-        """Every mistake in `new`, each with its path; `old` is None on create."""
+        """Return every mistake in `new`, each with its path; `old` is None on create."""
         ...
 
     def warnings(self, new: JSON, around: JobContext) -> list[str]:
-        """What is allowed and probably not meant; shown to the user by kubectl."""
+        """Return warnings about fields that are allowed and probably unintended; kubectl prints them."""
         ...
 
 
 class JobKind(ReviewedKind, Protocol):
-    """One kind of job: to a Workload and back.
+    """One kind of job: converts jobs to Workloads, and admissions to patches of jobs.
 
     Merge patches carry no resource version; the caller adds the precondition.
     """
 
     @property
     def own_controller(self) -> str:
-        """What the kind's managed-by field says where the kind's own controller runs the job; others are left alone."""
+        """The value of the kind's managed-by field for the kind's own controller; kqueue ignores jobs of other
+        controllers."""
         ...
 
     def is_suspended(self, job: JSON) -> bool:
-        """True when nothing may run, and no stop is half done."""
+        """Whether no pod may run, and no stop is unfinished."""
         ...
 
     def suspend(self, job: JSON) -> Patch:
-        """Suspend and do nothing else; empty when it is suspended already."""
+        """Return the patch that only suspends; empty when the job is suspended already."""
         ...
 
     def active(self, job: JSON) -> bool:
-        """True while pods of the job may still hold resources."""
+        """Whether pods of the job may still use resources."""
         ...
 
     def pod_selector(self, job: JSON) -> Mapping[str, str]:
-        """Labels by which the job's pods are found."""
+        """Return the labels that select the job's pods."""
         ...
 
     def managed_by(self, job: JSON) -> str:
-        """Name of the controller that runs the job; the kind's own one when the job does not say."""
+        """Return the name of the controller that runs the job; the kind's own one when the job names none."""
         ...
 
     def pod_sets(self, job: JSON, switches: JobFeatures) -> tuple[JSON, ...]:
-        """The pod sets as they stand in `Workload.spec.podSets`.
+        """Return the pod sets for `Workload.spec.podSets`.
 
         Raises:
             InvalidObjectError: an annotation cannot be read (the webhook refuses such jobs, but it may be off).
@@ -192,25 +193,25 @@ class JobKind(ReviewedKind, Protocol):
         ...
 
     def start(self, job: JSON, infos: Sequence[PodSetInfo]) -> Patch | Refused:
-        """Un-suspend with the infos merged into the templates; the answer is one patch."""
+        """Return one patch that unsuspends the job with the infos merged into its templates."""
         ...
 
     def stop(self, job: JSON, infos: Sequence[PodSetInfo]) -> tuple[StopStep, ...]:
-        """Suspend and give back what the user wrote.
+        """Return the steps that suspend the job and restore the user's templates.
 
         `infos` come from the Workload (`infos_at_stop`); without any the templates stay as they are.
-        The answer holds the steps that are still to be done: none when the job is stopped completely.
+        The result has only the remaining steps: none when the job is stopped completely.
         """
         ...
 
     def finished(self, job: JSON) -> Finished | None:
-        """How the job ended; None while it has not."""
+        """Return the result of the job; None before its end."""
         ...
 
     def pods_ready(self, job: JSON) -> bool:
-        """True when as many pods as the job asks for are ready or have succeeded."""
+        """Whether as many pods as the job requests are ready or have succeeded."""
         ...
 
     def reclaimable(self, job: JSON) -> Mapping[str, int]:
-        """Pods per pod set whose quota is not needed any more; empty when there are none."""
+        """Return the number of pods per pod set that need no quota any more; empty when there are none."""
         ...

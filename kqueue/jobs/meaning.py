@@ -1,4 +1,4 @@
-"""Equality by meaning, as Kubernetes compares: absent is empty, and quantities count by their value."""
+"""Compare objects semantically, as Kubernetes does: absent equals empty, and quantities compare by value."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _AMOUNTS = frozenset({"requests", "limits", "overhead", "resourceUsage"})
 
 
 def same(one: object, other: object) -> bool:
-    """True when both say the same."""
+    """Whether both are semantically equal."""
     return one == other or canonical(one) == canonical(other)  # most often nothing has changed at all
 
 
 def canonical(value: object, field: str = "") -> object:
     """`value` in a form that `==` compares by meaning: without empty parts, with quantities as integers.
 
-    `field` is the name under which it stands; it tells quantities from other text.  None stands for "empty".
+    `field` is the name of the field, which distinguishes quantities from other text.  None stands for "empty".
     """
     if isinstance(value, Mapping):
         if field in _AMOUNTS:
@@ -34,7 +34,7 @@ def canonical(value: object, field: str = "") -> object:
 
 
 def amount(written: object, resource: str) -> object:
-    """A quantity as an integer; what is no quantity stays as it is."""
+    """Return a quantity as an integer; other values are returned unchanged."""
     try:
         return parse_quantity(written, resource)  # type: ignore[arg-type]  # other types are refused there
     except ValueError:

@@ -1,6 +1,6 @@
 """JSON merge patches (RFC 7386): made from two states, and applied.
 
-A merge patch names only what changes, so whoever else writes the object keeps what is theirs.
+A merge patch names only changed fields, so it does not overwrite the fields of other writers.
 Lists are replaced as a whole; null removes.
 """
 
@@ -33,7 +33,7 @@ def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Patch:
 
 
 def apply_merge_patch(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """What the API server makes of `patch` on `old`.  Neither is changed; unchanged parts are shared."""
+    """Apply `patch` to `old` as the API server does.  Neither is changed; unchanged parts are shared."""
     new = dict(old)
     for key, value in patch.items():
         if value is None:
@@ -53,7 +53,8 @@ def _is_map(value: object) -> TypeGuard[Mapping[str, Any]]:
 
 
 def _same(a: object, b: object) -> bool:
-    """Equal as JSON: unlike Python, JSON tells `true` from `1`.  Parts that two states share are not looked into."""
+    """Whether two values are equal as JSON: unlike Python, JSON distinguishes `true` from `1`.  Shared parts are not
+    compared."""
     if a is b:
         return True
     if isinstance(a, bool) or isinstance(b, bool):

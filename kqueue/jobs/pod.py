@@ -20,7 +20,7 @@ INDEX = topology_request.IndexLabels(pod=names.POD_GROUP_POD_INDEX_LABEL)
 
 
 class PlainPod:
-    """The adapter of a pod that is queued alone; it holds nothing.  Groups of pods have no adapter of their own."""
+    """The adapter of a pod that is queued alone; it has no state.  Groups of pods have no adapter of their own."""
 
     framework = FRAMEWORK
     gvk = GVK
@@ -30,7 +30,7 @@ class PlainPod:
     own_controller = ""
 
     def is_suspended(self, job: JSON) -> bool:
-        """Gated, or terminated."""
+        """Whether the pod is gated or terminated."""
         return pod_view.is_suspended(job)
 
     def holds_back(self, job: JSON) -> bool:
@@ -38,11 +38,11 @@ class PlainPod:
         return pod_view.is_managed(job) and pod_view.is_gated(job)
 
     def suspend(self, job: JSON) -> Patch:
-        """Nothing: a pod that was started is deleted, never gated again."""
+        """Return nothing: a started pod is deleted, never gated again."""
         return {}
 
     def active(self, job: JSON) -> bool:
-        """Never: after a stop the quota is free as soon as the pod's deletion was asked for."""
+        """Return False: after a stop the quota is free as soon as the pod's deletion was requested."""
         return False
 
     def pod_selector(self, job: JSON) -> Mapping[str, str]:
@@ -50,7 +50,7 @@ class PlainPod:
         return {}
 
     def managed_by(self, job: JSON) -> str:
-        """Always us."""
+        """Return kqueue's name, always."""
         return ""
 
     def pod_sets(self, job: JSON, switches: JobFeatures) -> tuple[JSON, ...]:
@@ -62,7 +62,7 @@ class PlainPod:
         return (pod_set(job, name=names.DEFAULT_PODSET, count=1, switches=switches),)
 
     def start(self, job: JSON, infos: Sequence[PodSetInfo]) -> Patch | Refused:
-        """Merge the info in and take the gate away; empty for a pod that has none."""
+        """Return the patch that merges the info and removes the gate; empty for a pod without the gate."""
         if len(infos) != 1:
             return Refused((f"the pod is 1 pod set and the admission has {len(infos)}",))
         return start(job, infos[0])
@@ -127,7 +127,7 @@ def start(pod: JSON, info: PodSetInfo) -> Patch | Refused:
 
 
 def let_go(pod: JSON) -> Patch:
-    """Take our finalizer off; empty where it is not there.  Those of others stay."""
+    """Return the patch that removes kqueue's finalizer; empty if the pod does not have it.  Other finalizers stay."""
     finalizers = sequence(pod, "metadata", "finalizers")
     if names.MANAGED_POD_FINALIZER not in finalizers:
         return {}
@@ -136,14 +136,15 @@ def let_go(pod: JSON) -> Patch:
 
 
 def to_stop(pod: JSON, why: str) -> bool:
-    """Whether a stop deletes the pod: not one on its way, and one that is held or has ended only with its Workload."""
+    """Whether a stop deletes the pod: no terminating pod, and a gated or terminated pod only together with its
+    Workload."""
     if pod_view.is_deleting(pod):
         return False
     return why == names.REASON_WORKLOAD_DELETED or not pod_view.is_suspended(pod)
 
 
 def termination_target(pod: JSON, *, reason: str, message: str, now: str) -> JSON:
-    """The status to be applied before a pod is deleted: says whose doing it is."""
+    """Return the status to apply before a pod is deleted; its condition names kqueue as the cause."""
     condition = {
         "type": names.CONDITION_POD_TERMINATION_TARGET,
         "status": "True",

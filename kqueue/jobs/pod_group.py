@@ -1,7 +1,7 @@
-"""A group of pods as one workload: the Workload that its pods make, and which of its pods a Workload stands for.
+"""Represent a group of pods as one workload: build its Workload, and match its pods with an existing Workload.
 
-A gang starts whole, so members that contradict each other make no Workload at all, and say why.  What a Workload says
-of a role is what quota is charged for: who asks for more than its role does is not let in.
+A gang starts whole, so a group with contradicting members gets no Workload but a `GroupProblem`.  A Workload's role
+determines the charged quota: a pod that requests more than its role is not admitted.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from kqueue.jobs.workload import Priority
 
 @dataclass(frozen=True, slots=True)
 class GroupProblem:
-    """Why a group makes no Workload now.  `pod` is the member that stands in the way; None: it is the group."""
+    """The reason why a group gets no Workload now.  `pod` is the member that causes it; None: the group as a whole."""
 
     message: str
     pod: ManagedPod | None = None
     incomplete: bool = False
-    """Nothing is wrong: members are still to come."""
+    """Whether the group only lacks members that may still be created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composition:
-    """What a group's Workload is made from."""
+    """The input of a group's Workload."""
 
     pod_sets: tuple[JSON, ...]
     kept: tuple[ManagedPod, ...]
     excess: tuple[ManagedPod, ...] = ()
-    """Runnable members beyond the total: to be let go and deleted."""
+    """Runnable members beyond the total: to be released from the finalizer and deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """How the members and the Workload go together."""
+    """The match between members and their Workload."""
 
     kept: tuple[ManagedPod, ...]
-    """The members that are the group from here on."""
+    """The members that form the group."""
     excess: tuple[ManagedPod, ...] = ()
-    """Runnable members beyond the count of their role: to be let go and deleted."""
+    """Runnable members beyond the count of their role: to be released from the finalizer and deleted."""
     replaced: tuple[ManagedPod, ...] = ()
-    """Members of no more use that others have replaced: to be let go."""
+    """Ended members that others have replaced: to be released from the finalizer."""
     strangers: tuple[ManagedPod, ...] = ()
     """Members of a role that the Workload does not have."""
     absent: int = 0
@@ -62,7 +62,8 @@ class Match:
 
 
 def in_order(members: Iterable[ManagedPod]) -> tuple[ManagedPod, ...]:
-    """The oldest first, then by name; the first one speaks for the group, so that who joins later cannot."""
+    """Return the members sorted by age, then name.  The first member defines the group, so that later members cannot
+    change it."""
     return tuple(sorted(members, key=lambda pod: (pod.created, pod.key)))
 
 
@@ -77,7 +78,7 @@ def is_serving(pod: ManagedPod) -> bool:
 
 
 def runnable(members: Iterable[ManagedPod]) -> tuple[ManagedPod, ...]:
-    """Those that need no replacement."""
+    """Return the members that need no replacement."""
     return tuple(pod for pod in members if pod.runnable)
 
 
@@ -85,7 +86,7 @@ def runnable(members: Iterable[ManagedPod]) -> tuple[ManagedPod, ...]:
 
 
 def compose(members: Sequence[ManagedPod], switches: JobFeatures) -> Composition | GroupProblem:
-    """What the group's Workload is made from, or why there is none yet.  `members` in order, at least one."""
+    """Return the input of the group's Workload, or the problem that prevents it.  `members` in order, at least one."""
     first, alive = members[0], runnable(members)
     total = first.total
     if total is None:
@@ -188,7 +189,8 @@ def _role_trouble(role: str, pods: Sequence[ManagedPod], switches: JobFeatures) 
 
 
 def difference(pod: ManagedPod, template: Mapping[str, Any], *, of: str, paid: Mapping[str, int] | None = None) -> str:
-    """Why the template's quota does not pay for the pod, as a sentence; empty: it does.  `of` names the template.
+    """Return a sentence that says why the template's quota does not cover the pod; empty: it does.  `of` names the
+    template.
 
     `paid` is what quota was given for per pod, where it was.
     """
@@ -250,7 +252,7 @@ def spec_of(made: Composition, priority: Priority) -> JSON:
 
 
 def owner_reference(pod: ManagedPod) -> JSON:
-    """A plain reference: the Workload goes with the last of its pods."""
+    """Return an owner reference that is no controller reference: the Workload is deleted with the last of its pods."""
     return {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid}
 
 
@@ -293,7 +295,8 @@ def counts_of(workload: Mapping[str, Any]) -> dict[str, int]:
 
 
 def match(members: Sequence[ManagedPod], workload: JSON, now: datetime) -> Match | None:
-    """How the members go with a Workload that was made for the group; None: they do not.  `members` in order."""
+    """Match the members with a Workload that kqueue created for the group; None: they do not match.  `members` in
+    order."""
     seconds = whole(workload, "spec", "maximumExecutionTimeSeconds")
     if not members or seconds != rules.maximum_execution_time(members[0].obj):
         return None
@@ -324,7 +327,7 @@ def match(members: Sequence[ManagedPod], workload: JSON, now: datetime) -> Match
 
 
 def match_prebuilt(members: Sequence[ManagedPod], workload: JSON, switches: JobFeatures) -> Match | None:
-    """The same for a Workload that somebody else made: its pods are as it says, or they have nothing to do with it."""
+    """Match the members with a Workload of another creator: pods that differ from it do not belong to it."""
     alive = runnable(members)
     counts = counts_of(workload)
     if alive:
@@ -339,7 +342,7 @@ def match_prebuilt(members: Sequence[ManagedPod], workload: JSON, switches: JobF
 
 
 def _surplus(alive: Sequence[ManagedPod], count: int) -> list[ManagedPod]:
-    """Who is too many: those that hold nothing and were started last go first."""
+    """Return the excess members: first those without resources, then those started last."""
     if len(alive) <= count:
         return []
     order = sorted(alive, key=lambda pod: (not pod.finalizer, pod.gated, pod.created, pod.key))
@@ -352,7 +355,7 @@ def _without(members: Iterable[ManagedPod], others: Iterable[ManagedPod]) -> tup
 
 
 def _superfluous(gone: Sequence[ManagedPod], number: int, now: datetime) -> list[ManagedPod]:
-    """So many of those that are of no more use, the longest idle: the others wait for their replacements."""
+    """Return `number` of the ended members, the longest ended first; the others wait for their replacements."""
     number = min(number, len(gone))
     if number <= 0:
         return []

@@ -1,7 +1,7 @@
-"""Accounts whose requests make the objects of an owner.
+"""Decide which accounts may create the objects of an owner.
 
-Kubernetes' own controllers run under accounts of their own in kube-system, or all under that of the controller manager.
-Other controllers run under accounts that the configuration names, or that live in another namespace than the object.
+Each of Kubernetes' own controllers has an account in kube-system, or all use that of the controller manager.  Other
+controllers have accounts that the configuration names, or ServiceAccounts in another namespace than the object.
 Source: the names that kube-controller-manager uses with and without `--use-service-account-credentials`.
 """
 
@@ -15,19 +15,19 @@ from webhooks.review import RequestUser
 
 _ACCOUNT = "system:serviceaccount:"
 _MASTERS = "system:masters"
-"""The group that may do everything: no rule of ours would hold it back."""
+"""The group with all rights, which no webhook rule restricts."""
 _SHARED = "system:kube-controller-manager"
-"""All of Kubernetes' controllers, where they have no accounts of their own."""
+"""The account of all of Kubernetes' controllers, where they have no separate accounts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accounts:
-    """The accounts that are believed."""
+    """The trusted accounts."""
 
     controllers: Collection[str] = ()
     """User names that the configuration adds (`integrations.controllerAccounts`)."""
     own_namespace: str = ""
-    """kqueue's own namespace: whoever has an account there is kqueue."""
+    """kqueue's own namespace: all its ServiceAccounts count as kqueue."""
 
     def makes(self, user: RequestUser, owner: GroupKind, namespace: str) -> bool:
         """Whether a user's requests in `namespace` may name an `owner` as the controller of an object.

@@ -1,8 +1,8 @@
-"""The webhook configurations that make the API server ask us: who is asked about what, and about what never.
+"""Build the webhook configurations: which objects the API server sends to kqueue's webhooks.
 
-Only objects that carry the queue label are sent, or that live where somebody opted in: an outage of kqueue cannot stop
-a stranger's job.  kube-system and kqueue's own namespace are left out always, so that what kqueue needs to come back
-never waits for kqueue.  `docs/decisions` has a record on who opts in how, and which entries fail closed.
+The API server sends only objects with the queue label, or in namespaces that opted in, so an outage of kqueue cannot
+stop other jobs.  kube-system and kqueue's own namespace are always excluded, so that kqueue's restart never waits for
+kqueue.  `docs/decisions` has a record on the ways to opt in, and on the entries that fail closed.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ JSON = dict[str, Any]
 MUTATING_NAME = "kueue-mutating-webhook-configuration"
 VALIDATING_NAME = "kueue-validating-webhook-configuration"
 MANAGED_BY = "app.kubernetes.io/managed-by"
-"""Label that says who keeps a configuration; ours have the value `kqueue`."""
+"""Label with the manager of a configuration; kqueue's configurations have the value `kqueue`."""
 OURSELVES = "kqueue"
 KEPT_BY = "kqueue.dev/kept-by"
-"""Label of a configuration that a chart made empty, and that the webhooks keep; ours have the value `kqueue`."""
+"""Label of a configuration that a chart creates empty and the webhooks fill in; kqueue's have the value `kqueue`."""
 MOST_DEFAULT_QUEUES = 5_000
-"""Namespaces with a default LocalQueue that are listed at most: the list stays below 400 KB of the 1.5 MB that etcd
+"""Maximum number of listed namespaces with a default LocalQueue: the list stays below 400 KB of the 1.5 MB that etcd
 takes for an object."""
 _OURS = f"{names.GROUP.replace('.', '-')}-{names.VERSION}"
 _FAIL_SECONDS, _IGNORE_SECONDS = 10, 5
-"""How long the API server waits: where it cannot go on without us, and where it can."""
+"""Time limits of the API server in seconds: for entries that fail closed, and for entries that fail open."""
 _ALIVE = {"name": "not-being-deleted", "expression": "!has(object.metadata.deletionTimestamp)"}
-"""Nothing is asked about what is being deleted: finalizers come off, whether we answer or not."""
+"""Excludes objects that are being deleted, so that finalizers can be removed during an outage of the webhooks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookEndpoint:
-    """Where the API server finds us: a base `url`, or a service by `namespace` and `name`."""
+    """The address of the webhooks for the API server: a base `url`, or a service by `namespace` and `name`."""
 
     ca_bundle: bytes
     url: str = ""
@@ -49,14 +49,14 @@ class WebhookEndpoint:
     namespace: str = ""
 
     def client_config(self, path: str) -> JSON:
-        """As it stands in a webhook."""
+        """Return the `clientConfig` of a webhook."""
         bundle = {"caBundle": base64.b64encode(self.ca_bundle).decode()}
         if self.url:
             return {"url": f"{self.url.rstrip('/')}{path}", **bundle}
         return {"service": {"name": self.service, "namespace": self.namespace, "path": path, "port": 443}, **bundle}
 
     def is_asked_by(self, webhook: JSON) -> bool:
-        """Whether this entry of somebody's configuration leads to us."""
+        """Whether this entry of a webhook configuration leads to kqueue's webhooks."""
         client = webhook.get("clientConfig") or {}
         if self.url:
             return str(client.get("url", "")).startswith(f"{self.url.rstrip('/')}/")
@@ -66,7 +66,7 @@ class WebhookEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookScope:
-    """Whose objects are sent.
+    """The namespaces and kinds whose objects the API server sends.
 
     `managed` is `managedJobsNamespaceSelector`; `without_queue` opts all its namespaces in, with objects that name no
     queue.  `default_queues` are the namespaces that have a LocalQueue named `default`.
@@ -78,17 +78,17 @@ class WebhookScope:
     without_queue: bool = False
     default_queues: Sequence[str] = ()
     declared: Sequence[ReviewedKind] = ()
-    """Kinds that users have declared."""
+    """Kinds that users declare in the configuration file."""
 
 
 def is_ours(metadata: JSON) -> bool:
-    """Whether the webhooks keep the whole configuration: they made it, or a chart made it empty for them."""
+    """Whether the webhooks manage the whole configuration: they created it, or a chart created it empty for them."""
     labels = metadata.get("labels") or {}
     return OURSELVES in (labels.get(MANAGED_BY), labels.get(KEPT_BY))
 
 
 def webhook_configurations(target: WebhookEndpoint, scope: WebhookScope) -> list[JSON]:
-    """The mutating and the validating configuration.  Kinds that are not enabled have no webhook."""
+    """Return the mutating and the validating configuration.  Kinds that are not enabled have no webhook."""
     kinds = reviewed_kinds(scope.frameworks, scope.declared)
     mutating = [hook for f, kind in kinds.items() for hook in _mutating_hooks(f, kind, target, scope)]
     validating = [hook for f, kind in kinds.items() for hook in _validating_hooks(f, kind, target, scope)]
@@ -105,7 +105,8 @@ def webhook_configurations(target: WebhookEndpoint, scope: WebhookScope) -> list
         ("ResourceFlavor", "ResourceFlavor", "resourceflavors", True),
         ("Cohort", "Cohort", "cohorts", True),
         ("Workload", "Workload", "workloads", True),
-        # Written by controllers only; without it nobody could be admitted, evicted or finished while we are away.
+        # Only controllers write it; without this entry no workload could be admitted, evicted or finished during an
+        # outage.
         ("Workload", "WorkloadStatus", "workloads/status", False),
     ):
         validating.append(_own_hook("v", kind, name, [plural], ["CREATE", "UPDATE"], target, fail=fail))
@@ -125,7 +126,8 @@ def _configuration(kind: str, name: str, hooks: list[JSON]) -> JSON:
 
 
 def _mutating_hooks(framework: str, kind: ReviewedKind, target: WebhookEndpoint, scope: WebhookScope) -> Iterator[JSON]:
-    """Fail closed: what starts unsuspended or ungated has run past the queue before anybody can take it back."""
+    """Return an entry that fails closed: a job that starts unsuspended or ungated bypasses its queue before kqueue can
+    stop it."""
     path = f"/mutate-{webhook_path(kind)}"
     verbs = ["CREATE", "UPDATE"] if kind.defaults_on_update else ["CREATE"]
     for suffix, objects, namespaces in _selections(framework, scope):
@@ -136,7 +138,8 @@ def _mutating_hooks(framework: str, kind: ReviewedKind, target: WebhookEndpoint,
 def _validating_hooks(
     framework: str, kind: ReviewedKind, target: WebhookEndpoint, scope: WebhookScope
 ) -> Iterator[JSON]:
-    """Fail open: reconcilers report or mend what slips through, and running objects stay editable without us."""
+    """Return an entry that fails open: reconcilers report or correct unchecked changes, and running objects stay
+    editable."""
     path = f"/validate-{webhook_path(kind)}"
     rule = _rule(kind, ["CREATE", "UPDATE"])
     for suffix, objects, namespaces in _selections(framework, scope):
@@ -200,7 +203,7 @@ def _own_hook(
 
 
 def _hook(name: str, path: str, rules: Sequence[JSON], target: WebhookEndpoint, *, fail: bool) -> JSON:
-    """Every field is written out, also where it is the default: what is stored can be compared with it."""
+    """Every field is set, even to its default, so that the result can be compared with the stored object."""
     return {
         "name": name,
         "admissionReviewVersions": ["v1"],

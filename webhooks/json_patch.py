@@ -1,4 +1,4 @@
-"""JSON patches (RFC 6902) made by hand from a merge patch: a thousand times cheaper than comparing whole objects."""
+"""Convert a merge patch to a JSON patch (RFC 6902): a thousand times cheaper than comparing whole objects."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ Operation = dict[str, Any]
 
 
 def operations(obj: Mapping[str, Any], patch: Mapping[str, Any], path: str = "") -> Iterator[Operation]:
-    """The operations that do to `obj` what the merge patch says.
+    """Return the operations that have the same effect on `obj` as the merge patch.
 
-    Missing parents are added as whole values; null removes what is there and nothing else.
+    Missing parents are added as whole values; null removes a value that is present.
     """
     for key, value in patch.items():
         where = f"{path}/{escaped(key)}"

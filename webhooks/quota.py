@@ -1,6 +1,6 @@
-"""Rules for ClusterQueues, Cohorts and ResourceFlavors that their schemas cannot express.
+"""Check the rules of ClusterQueues, Cohorts and ResourceFlavors that their schemas cannot express.
 
-An object that is being deleted is not checked: nothing may stand in the way of removing its finalizers.
+An object that is being deleted is not checked, so that its finalizers can always be removed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def cohort_problems(obj: Object) -> list[FieldError]:
 
 
 def cohort_warnings(obj: Object) -> list[str]:
-    """A Cohort that is its own parent is accepted, as every cycle is, and stops its whole tree."""
+    """Accept a Cohort that is its own parent, like every cycle; the cycle stops its whole tree."""
     parent = text(obj, "spec", "parentName")
     if parent and parent == text(obj, "metadata", "name"):
         return [f"spec.parentName is the Cohort itself: nothing in Cohort {parent} is admitted until that is changed"]
@@ -98,7 +98,7 @@ def toleration_problems(owner: object, path: str) -> Iterator[FieldError]:
 
 
 def _group_problems(spec: Object, *, parent: str) -> Iterator[FieldError]:
-    """Rules of resource groups; `parent` is the field that names whom to lend to and borrow from."""
+    """Rules of resource groups; `parent` is the field with the cohort for borrowing and lending."""
     places: dict[tuple[str, str], str] = {}
 
     def once(what: str, name: str, path: str) -> Iterator[FieldError]:
@@ -177,7 +177,7 @@ def _selector_problems(selector: Object, path: str) -> Iterator[FieldError]:
 
 
 def _weight_problems(spec: Object) -> Iterator[FieldError]:
-    """A weight of 1n or less would not survive the division that it is used in; 0 is a value of its own."""
+    """Refuse a weight of 1n or less, which the share computation cannot divide by; 0 is allowed."""
     weight, path = mapping(spec, "fairSharing").get("weight"), "spec.fairSharing.weight"
     if weight is None:
         return
@@ -209,8 +209,8 @@ def _flavor_names(spec: Object) -> set[str]:
 def _check_problems(spec: Object, old: Object | None, switches: JobFeatures) -> Iterator[FieldError]:
     """A check's flavors must be the queue's.
 
-    What was wrong before and was not touched passes, so that an old queue can still be edited, unless the switch says
-    otherwise.
+    An unchanged mistake of the old object passes, so that an old queue can still be edited, unless the feature gate
+    forbids it.
     """
     flavors = _flavor_names(spec)
     known: dict[str, set[str]] = {}

@@ -1,4 +1,4 @@
-"""AdmissionReview in, AdmissionReview out.  Pure: bytes in, values out.
+"""Parse AdmissionReview requests and build their responses.  Pure: takes bytes, returns values.
 
 Source: admission.k8s.io/v1.
 """
@@ -21,13 +21,13 @@ JSON = dict[str, Any]
 
 API_VERSION = "admission.k8s.io/v1"
 MESSAGE_LENGTH = 8192
-"""Longest answer in characters; beyond it a terminal is no help any more."""
+"""Longest message of a refusal in characters; a longer one would be unreadable in a terminal."""
 WARNING_LENGTH = 256
 """Longest warning in characters; the API server cuts longer ones."""
 
 
 class NotAReviewError(KqueueError):
-    """The request's body is not an AdmissionReview that we can answer; answered with 400."""
+    """The request's body is not a valid AdmissionReview; the response is 400."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class RequestUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the API server asks about one object.  `old` is None on create, `obj` empty on delete."""
+    """The API server's request for one object.  `old` is None on create, `obj` empty on delete."""
 
     uid: str
     operation: str
@@ -48,7 +48,7 @@ class Request:
     old: JSON | None
     group: str = ""
     kind: str = ""
-    """Of the object, as the webhook's rules name it; empty when the question does not say."""
+    """Of the object, as the webhook's rules name it; empty when the request does not have it."""
     namespace: str = ""
     subresource: str = ""
     dry_run: bool = False
@@ -57,7 +57,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a request could not be judged: HTTP `code`, `reason` of one CamelCase word, one sentence."""
+    """The failure of a review: HTTP `code`, `reason` of one CamelCase word, one sentence."""
 
     code: int
     reason: str
@@ -66,9 +66,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewResult:
-    """What we say.  `patch` is a merge patch of the object; `problems` refuse the request.
+    """The result of a review.  `patch` is a merge patch of the object; `problems` refuse the request.
 
-    `fault` refuses it too, with one sentence about us instead of about the object.
+    `fault` refuses it too, with one sentence about a failure of kqueue instead of the object.
     """
 
     patch: Mapping[str, Any] = field(default_factory=dict)
@@ -159,7 +159,7 @@ def _object(request: JSON, name: str) -> JSON | None:
 
 
 def _refusal(request: Request, problems: Sequence[FieldError]) -> JSON:
-    """403, as the ecosystem answers: what the schema refuses is 422, what a webhook refuses is 403."""
+    """Return a refusal with code 403, as other webhooks do; schemas refuse with 422."""
     kind = text(request.obj, "kind") or "object"
     metadata = mapping(request.obj, "metadata")
     name = text(metadata, "name") or text(metadata, "generateName")

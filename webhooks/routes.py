@@ -1,7 +1,8 @@
-"""Which path answers for which kind, and with what.
+"""Map paths to the handlers of kinds.
 
 Paths follow the ecosystem: `/mutate-<group with dashes>-<version>-<kind>`; the core group is empty (`/mutate--v1-pod`).
-A path whose integration is off answers "allowed", so that one webhook configuration serves every set of integrations.
+The handler of a disabled integration allows every request, so that one webhook configuration serves every set of
+integrations.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Handler = Callable[[Request], Awaitable[ReviewResult]]
 Check = Callable[[Request], ReviewResult]
 
 DEFAULT_QUEUE_PATH = "/mutate-default-queue"
-"""Answers for unlabelled objects of every enabled kind, in namespaces that have a LocalQueue named `default`."""
+"""Path for unlabelled objects of all enabled kinds, in namespaces that have a LocalQueue named `default`."""
 
 _PODS = "pod"
 _FIRST = ("batch/job", _PODS)
@@ -57,7 +58,8 @@ def routes(
 ) -> dict[str, Handler]:
     """Path to handler, for all kinds that there are; those that are off allow everything.
 
-    Without `policy` objects without a queue are nobody's; without `lookups` each object is judged by itself alone.
+    Without `policy`, objects without a queue are not managed; without `lookups`, each object is reviewed without its
+    context.
     """
     observer = JobContextFinder(policy or Policy(switches=switches), lookups)
     kinds = reviewed_kinds(frameworks, declared)
@@ -106,10 +108,10 @@ def _own_kinds(switches: JobFeatures) -> dict[tuple[str, str], Check]:
 
 
 def ratcheted(request: Request, judge: Callable[[JSON, JSON | None], Sequence[FieldError]]) -> list[FieldError]:
-    """The mistakes that a request makes, without those that the stored object has already.
+    """Return the mistakes of a request, without the mistakes that the stored object has already.
 
-    An update that leaves an old mistake as it is may pass: rules get stricter, and whoever changes something else is
-    not the one to pay for it.  `judge` finds the mistakes of an object after and before (None on create).
+    An update may keep an old mistake, because newer versions of kqueue add rules and the update may change other
+    fields.  `judge` finds the mistakes of an object after and before (None on create).
     """
     found = list(judge(request.obj, request.old))
     if not found or request.old is None:
@@ -130,7 +132,7 @@ def _own(check: Check, gvk: GroupVersionKind) -> Handler:
 
 
 def _by_kind(handlers: Mapping[tuple[str, str], Handler]) -> Handler:
-    """Asks the handler of the object's kind."""
+    """Calls the handler of the object's kind."""
 
     async def answer(request: Request) -> ReviewResult:
         handler = handlers.get((request.group, request.kind))
@@ -181,7 +183,7 @@ def _validate_job(kind: ReviewedKind, observer: JobContextFinder) -> Handler:
 
 
 def _starts(kind: ReviewedKind, request: Request) -> bool:
-    """Whether an update takes away what holds a job back."""
+    """Whether an update removes the suspension or the gate of a job."""
     return request.old is not None and kind.holds_back(request.old) and not kind.holds_back(request.obj)
 
 
@@ -192,7 +194,7 @@ _STAYS_HELD = (
 
 
 def _strangers(request: Request, around: JobContext) -> list[str]:
-    """A queue named where nobody looks is probably not meant."""
+    """Warn about a queue name in a place that no component reads."""
     if around.managed_namespace or not rules.queue_name(request.obj):
         return []
     return [f"namespace {request.namespace} is not managed (managedJobsNamespaceSelector): the queue is never asked"]

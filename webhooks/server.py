@@ -1,8 +1,8 @@
-"""The admission server: HTTPS in front of the routes.  Stateless; runs as a process of its own or inside another.
+"""Serve the routes over HTTPS.  The server is stateless and runs as a separate process or inside the controller.
 
-What goes wrong on our side (a bug in a handler) refuses that one request inside a well-formed review, whatever the
-failure policy says: letting a job through unchecked would let it run past its quota, and the person at the terminal
-gets a sentence instead of "failed calling webhook".  Only what is no review at all gets an HTTP error.
+A bug in a handler refuses that one request inside a well-formed review, whatever the failure policy is: an unchecked
+job could exceed its quota, and the user gets a sentence instead of "failed calling webhook".  Only a body that is not a
+review gets an HTTP error.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _log = structlog.get_logger(__name__)
 MAX_BODY = 8 * 1024 * 1024
 """A request to the API server has at most 3 MiB, and a review carries the object twice: old and new."""
 READ_SECONDS = 10.0
-"""How long a body may take to arrive; no webhook of ours is given longer to answer."""
+"""Seconds for a body to arrive; no entry of kqueue's webhook configurations has a longer time limit."""
 STOP_SECONDS = 10.0
 BOUNDS = Bounds(connections=1024, headers=64, idle=120.0, lingering=1.0)
-"""API servers give up their own idle connections after 90 s: they come first, so none is cut as it is used again."""
+"""API servers close idle connections after 90 s, before this limit, so the server never closes a connection in use."""
 MAX_HELD = 32 * 1024 * 1024
 """Bytes of all bodies that are arriving."""
 MAX_AT_ONCE = 256
-"""Reviews that are worked on; some of them wait for the API server."""
+"""Maximum number of concurrent reviews; some of them wait for the API server."""
 LARGE = 64 * 1024
-"""Bytes beyond which a body is read alone: reading it may take tens of milliseconds, in which nothing else happens.  A
-thread would not help, because the parser holds the interpreter's lock until it is done."""
+"""Size in bytes beyond which bodies are parsed one at a time: parsing may block the event loop for tens of
+milliseconds.  A thread would not help, because the parser holds the interpreter's lock."""
 MAX_LARGE = 4
-"""Large bodies that have arrived and wait until they are read."""
+"""Maximum number of large bodies that wait to be parsed."""
 REST = 3
-"""After a large body so many times as long as it took, so that small ones get three quarters of the time."""
+"""Rest after a large body, in multiples of its parsing time, so that small bodies get three quarters of the time."""
 _HEADERS_BYTES = 512 * 1024
 _OPERATIONS = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 _PROBES = frozenset({"/healthz", "/readyz"})
@@ -68,12 +68,12 @@ class ReviewRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewLimits:
-    """What reviews may cost.
+    """Limits of reviews.
 
     Args:
         max_body: bytes of one body.
         read_seconds: for the arrival of a body, and for the wait until a review is worked on.
-        max_held: bytes of bodies that are still arriving; beyond that the one that began first is given up.
+        max_held: bytes of bodies that are still arriving; beyond that the server drops the oldest one.
         at_once: reviews that are worked on; others wait, and are then refused in words.
         bounds: of connections.
     """
@@ -120,7 +120,7 @@ class WebhookServer:
 
     @property
     def port(self) -> int:
-        """Where it listens; the real port where 0 was asked."""
+        """The address on which the server listens, with the real port if 0 was requested."""
         return self._port
 
     async def start(self) -> None:
@@ -138,7 +138,7 @@ class WebhookServer:
         self._connections.start()
 
     async def stop(self) -> None:
-        """Answer what is being asked, then close."""
+        """Finish the reviews in progress, then close."""
         await self._connections.stop(STOP_SECONDS)
 
     def _request(
@@ -208,7 +208,8 @@ class WebhookServer:
             raise CrowdedError("the review waited too long to be read, behind other large ones; try again") from None
 
     async def _in_turn(self, handler: Handler, request: Request, path: str) -> tuple[bytes, str]:
-        """The answer, when there is a place; so a flood makes others wait and is no reason to refuse them."""
+        """Review the request as soon as a slot is free, so that a flood delays other reviews and does not refuse
+        them."""
         try:
             if not self._places.locked():
                 await self._places.acquire()  # at once
@@ -224,7 +225,7 @@ class WebhookServer:
             self._places.release()
 
     async def _answered(self, handler: Handler, request: Request, path: str) -> tuple[bytes, str]:
-        """The answer as it goes out; a bug refuses this one request, in words, and stops nothing else."""
+        """Return the response; a bug refuses only this request, with a message."""
         with isolated_logged(_log, "webhook failed on a bug", path=path) as check:
             try:
                 answer = await handler(request)
@@ -251,13 +252,13 @@ class WebhookServer:
 
 
 class _Bodies:
-    """Bodies that are arriving; what they take together is bounded."""
+    """Bodies that are arriving, with a limit on their total size."""
 
     def __init__(self, longest: int, most: int) -> None:
         self._longest, self._most = longest, most
         self._held = 0
         self._arriving: dict[Connection, None] = {}
-        """The one that began first comes first."""
+        """Oldest first."""
 
     async def read(self, http: web.BaseRequest, connection: Connection) -> bytes:
         """The whole body.
@@ -300,11 +301,11 @@ class _Bodies:
 
 
 class CrowdedError(Exception):
-    """There is no room for another large review."""
+    """Too many large reviews are waiting."""
 
 
 class LargeBodies:
-    """Large bodies are read one at a time, with a rest after each, and few of them wait."""
+    """Lets large bodies be parsed one at a time, with a rest after each, and limits the number of waiting ones."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -314,7 +315,7 @@ class LargeBodies:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for it; the block must not wait for anything.
+        """Acquire the slot; the block must not await.
 
         Raises:
             CrowdedError: too many wait already.

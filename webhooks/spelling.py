@@ -1,4 +1,4 @@
-"""Labels, annotations and topology levels that look misspelt: warnings at submission, never a refusal.
+"""Warn about labels, annotations and topology levels that look misspelt; never refuse them.
 
 Unknown names are warned of and not refused, because a newer version of the compatible API may know them.
 """
@@ -16,14 +16,14 @@ from kqueue.jobs.fields import JSON, annotations_of, labels_of
 from webhooks.templates import MetadataLocation, places
 
 MAX_WARNINGS = 5
-"""Warnings of one review; the search for a near name costs time for each."""
+"""Maximum number of warnings of one review; the search for a similar name takes time."""
 _LONGEST = 128
-"""Characters of a name that is shown and compared; ours have at most 60."""
+"""Number of characters of a name that are shown and compared; kqueue's names have at most 60."""
 _PREFIXES = (f"{names.GROUP}/", f"{names.KQUEUE_GROUP}/")
 
 
 def _named(suffix: str) -> dict[str, str]:
-    """Our names of one sort, by the part behind the prefix."""
+    """Known names of one sort, by the part behind the prefix."""
     found = (value for key, value in vars(names).items() if key.endswith(suffix) and isinstance(value, str))
     return {value.rpartition("/")[2]: value for value in found if value.startswith(_PREFIXES)}
 
@@ -34,7 +34,7 @@ _ON_TEMPLATES = names.TOPOLOGY_ANNOTATIONS - topology_request.ALIASES.keys()
 
 @dataclass(frozen=True, slots=True)
 class RequestedLevel:
-    """A topology level, and the path of the annotations that ask for it."""
+    """A topology level, and the path of the annotations that request it."""
 
     level: str
     path: str
@@ -42,7 +42,7 @@ class RequestedLevel:
 
 @dataclass(frozen=True, slots=True)
 class _Mistake:
-    """One key that has no effect where it is written."""
+    """One key without effect at its position."""
 
     path: str
     """Of the metadata, as in `spec.template.metadata`."""

@@ -1,7 +1,7 @@
-"""Facts that a review needs beyond its object, looked up only where they make a difference.
+"""Look up the facts that a review needs beyond its object, only where they affect the result.
 
-An object that names its queue and has no controller above it costs no look-up.  The API server is asked through
-`Lookups`, which whoever runs the webhooks puts in; this room keeps no cache and no watch.
+An object that names its queue and has no controller needs no look-up.  The process that runs the webhooks passes
+`ReviewLookups`, which read from the API server; this package has no cache and no watch.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from webhooks.review import Request
 
 
 class LookupFailedError(KqueueError):
-    """The API server could not be asked, or not in time; the text says about what."""
+    """A read from the API server failed or timed out; the text names its subject."""
 
 
 class ReviewLookups(Protocol):
-    """Questions to the API server.  Each answers within a time limit or raises LookupFailedError."""
+    """Reads from the API server.  Each returns within a time limit or raises LookupFailedError."""
 
     async def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         """Labels of a namespace; empty for one that does not exist."""
@@ -63,7 +63,7 @@ class ReviewLookups(Protocol):
 
 
 class NoLookups:
-    """Knows of nothing: where objects are to be judged by themselves alone."""
+    """Look-ups without results, to review objects without their context."""
 
     async def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         """None but its name."""
@@ -92,7 +92,7 @@ class NoLookups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What the configuration says about objects that carry no queue, and about namespaces."""
+    """Settings of the configuration about objects without a queue, and about namespaces."""
 
     switches: JobFeatures = field(default_factory=JobFeatures)
     manage_without_queue: bool = False
@@ -102,28 +102,28 @@ class Policy:
     kinds: frozenset[tuple[str, str]] = frozenset()
     """(group, kind) of every enabled integration and external framework."""
     accounts: Accounts = field(default_factory=Accounts)
-    """The accounts that make what queued owners own."""
+    """The accounts that create the objects of queued owners."""
 
 
 class JobContextFinder:
-    """Finds the surroundings of each request."""
+    """Finds the `JobContext` of each request."""
 
     def __init__(self, policy: Policy, lookups: ReviewLookups | None = None) -> None:
-        """Without `lookups` every object is judged by itself alone."""
+        """Without `lookups` every object is reviewed without its context."""
         self.policy = policy
         self._lookups = lookups or NoLookups()
         self._plain = JobContext(switches=policy.switches)
         self._managed: dict[str, bool] = {}
-        """What a selector says that looks at nothing but names."""
+        """Whether each namespace matches, by name; cached for selectors that test only the name."""
         self._by_name = all(
             r.key == kube_names.NAMESPACE_NAME_LABEL for r in policy.namespaces.match_expressions
         ) and all(key == kube_names.NAMESPACE_NAME_LABEL for key in policy.namespaces.match_labels)
 
     async def at_creation(self, request: Request) -> JobContext:
-        """What defaulting has to know.
+        """Return the context for defaulting.
 
         Raises:
-            LookupFailedError: something that decides whether the object is held back could not be found out.
+            LookupFailedError: a fact that decides whether the object is suspended or gated could not be read.
             InvalidObjectError: the object's owners cannot be followed.
         """
         if mapping(request.obj, "metadata").get("deletionTimestamp"):
@@ -162,16 +162,16 @@ class JobContextFinder:
         )
 
     async def at_change(self, request: Request, *, starts: bool = False) -> JobContext:
-        """What validation has to know, at creation and later.
+        """Return the context for validation, at creation and at updates.
 
-        Owners that cannot be followed count as none: whoever mends or deletes an orphan must not be held up.
+        Owners that cannot be followed are ignored, so that orphans can be edited and deleted.
 
         Args:
             request: what is reviewed.
-            starts: the request takes away what holds a queued object back.
+            starts: the request removes the suspension or the gate of a queued object.
 
         Raises:
-            LookupFailedError: something that the rules ask for could not be found out.
+            LookupFailedError: a fact that the rules need could not be read.
             InvalidObjectError: a user names an owner that is queued as the controller of an object.
         """
         if mapping(request.obj, "metadata").get("deletionTimestamp"):
@@ -260,7 +260,7 @@ class JobContextFinder:
         return not _claims_a_parent(request.obj) or _names_another_controller(request)
 
     def _is_forged(self, request: Request, lineage: Lineage) -> bool:
-        """Whether somebody else than the owner's controller names the owner as the object's controller."""
+        """Whether another client than the owner's controller names the owner as the object's controller."""
         owner = controller_kind(request.obj)
         if owner is None or not lineage.owners or not _names_another_controller(request):
             return False
@@ -280,7 +280,7 @@ class JobContextFinder:
         return named or self.policy.manage_without_queue
 
     async def _may_start(self, request: Request) -> bool:
-        """Whether the object may be let go: kqueue asks for it, or its Workload is admitted."""
+        """Whether the object may start: the request is kqueue's, or its Workload is admitted."""
         if self.policy.accounts.is_ours(request.user):
             return True
         uid, group = text(request.obj, "metadata", "uid"), group_name(request.obj, self.policy.switches)

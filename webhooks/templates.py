@@ -1,4 +1,4 @@
-"""Where metadata stands in an object that is reviewed: its own, and that of the pod templates in it."""
+"""Find the metadata in a reviewed object: its own, and that of its pod templates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from kqueue.jobs.fields import JSON, mapping
 
 _DEPTH = 12
-"""Objects and lists in each other, down to a pod template; a JobSet needs six."""
+"""Maximum nesting of objects and lists down to a pod template; a JobSet needs six."""
 _NOT_ENTERED = frozenset({"metadata", "status", "containers", "initContainers", "volumes"})
 """Fields without pod templates below them."""
 
@@ -19,7 +19,7 @@ class MetadataLocation:
     """An object or a template that has metadata."""
 
     path: str
-    """Of its metadata."""
+    """Path of the metadata."""
     body: Mapping[str, Any]
     is_pod: bool
     """Whether it is a pod or the template of pods."""
@@ -33,7 +33,7 @@ def places(obj: JSON) -> Iterator[MetadataLocation]:
 
 
 def _templates(value: object, path: str, depth: int) -> Iterator[MetadataLocation]:
-    """Everything below that has `metadata` and `spec`."""
+    """Yield every nested object that has `metadata` and `spec`."""
     if depth == 0:
         return
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Pod templates with fields that kqueue does not judge: warnings at submission, never a refusal."""
+"""Warn about pod templates with fields that kqueue does not evaluate; never refuse them."""
 
 from __future__ import annotations
 

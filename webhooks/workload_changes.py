@@ -1,4 +1,4 @@
-"""How a Workload may change.  Everything is compared by meaning: absent is empty, quantities count by value."""
+"""Check changes of a Workload.  Values are compared semantically: absent equals empty, quantities compare by value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kqueue.jobs.switches import JobFeatures
 
 Object = Mapping[str, Any]
 _PLACEMENT = ("topologyAssignment", "delayedTopologyRequest")
-"""Parts of an assignment that are found later than the rest, and again when nodes fail."""
+"""Fields of an assignment that are set later than the others, and again when nodes fail."""
 
 
 def name_of(pod_set: Object) -> str:
@@ -71,7 +71,7 @@ def _counts(pod_set: Object) -> int:
 
 
 def _reclaimable_changes(new: Object, old: Object, switches: JobFeatures) -> Iterator[FieldError]:
-    """Quota that was given back is used by others."""
+    """Refuse to lower reclaimable pods: other workloads may use the released quota."""
     now = reclaimable_of(new)
     admitted = {name_of(a): whole(a, "count") or 0 for a in objects(new, "status", "admission", "podSetAssignments")}
     counts = counts_of(new)
@@ -112,7 +112,7 @@ def _check_changes(new: Object, old: Object) -> Iterator[FieldError]:
 
 
 def _cluster_changes(new: Object, old: Object, switches: JobFeatures) -> Iterator[FieldError]:
-    """A workload goes to a cluster that it was offered to."""
+    """Refuse a cluster to which the workload was not nominated."""
     cluster = text(new, "status", "clusterName")
     if not cluster or text(old, "status", "clusterName"):
         return

@@ -1,7 +1,7 @@
-"""Rules for Workloads that their schema cannot express.
+"""Check the rules of Workloads that their schema cannot express.
 
-Rules about the spec are skipped for writes to the status: these cannot change it, and nothing that was stored once may
-keep the controller from writing what it decided.  An object that is being deleted is not checked at all.
+Writes to the status skip the rules of the spec: such writes cannot change the spec, and a stored mistake must not block
+the controller's decision.  An object that is being deleted is not checked at all.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _pod_set_problems(obj: Object, switches: JobFeatures) -> Iterator[FieldError
 
 
 def _template_problems(template: Object, path: str, switches: JobFeatures) -> Iterator[FieldError]:
-    """Requests, and then whether the template can be read at all: the schema keeps whatever stands there."""
+    """Check the requests, and then whether the template can be parsed, because the schema keeps unknown content."""
     found = list(_resource_problems(mapping(template, "spec"), f"{path}.spec", switches))
     yield from found
     if mapping(template, "spec") and not isinstance(template["spec"].get("containers"), list):
@@ -143,7 +143,7 @@ def _status_problems(obj: Object, old: Object | None, switches: JobFeatures) -> 
 
 
 def _admission_problems(obj: Object, old: Object | None, counts: Mapping[str, int]) -> Iterator[FieldError]:
-    """Whoever has quota has an admission, and its numbers belong to the pod sets."""
+    """Check that a Workload with quota has an admission, and that its numbers match the pod sets."""
     if condition_status(obj, names.CONDITION_QUOTA_RESERVED) != "True":
         return
     admission = mapping(obj, "status", "admission")
@@ -185,7 +185,7 @@ def _reclaimable_problems(
 
 
 def _update_problems(update: Object, path: str, counts: Mapping[str, int]) -> Iterator[FieldError]:
-    """What a check adds to pods must be something that pods can have."""
+    """Check that the additions of an admission check are valid in pods."""
     if text(update, "name") not in counts:
         yield FieldError(f"{path}.name", "is not one of the pod sets", text(update, "name"))
     yield from syntax.check_labels(mapping(update, "labels"), f"{path}.labels")

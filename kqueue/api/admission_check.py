@@ -1,4 +1,4 @@
-"""AdmissionCheck: a condition that somebody else must confirm before a workload starts."""
+"""AdmissionCheck: a condition that another controller must confirm before a workload starts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CheckParameters(ApiModel):
 
 
 class AdmissionCheckSpec(ApiModel):
-    """Who answers, and with which parameters."""
+    """The controller of the check, and its parameters."""
 
     controller_name: Annotated[
         str,
@@ -38,7 +38,7 @@ class AdmissionCheckStatus(ApiModel):
     """Whether the check can be used."""
 
     conditions: Conditions = ()
-    """Active says whether the controller is ready to answer."""
+    """Condition Active: whether the controller is ready to answer."""
 
 
 class AdmissionCheck(Resource):
@@ -46,8 +46,8 @@ class AdmissionCheck(Resource):
 
     served: ClassVar = Served(plural="admissionchecks", short_names=("ac",))
     kind: str = "AdmissionCheck"
-    """What the object is."""
+    """Kind of the object."""
     spec: AdmissionCheckSpec | None = None
-    """Who answers, and with which parameters."""
+    """The controller of the check, and its parameters."""
     status: AdmissionCheckStatus = AdmissionCheckStatus()
     """Whether the check can be used."""

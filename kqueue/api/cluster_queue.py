@@ -23,9 +23,9 @@ class FlavorFungibility(ApiModel):
         ),
     )
     when_can_borrow: Literal["MayStopSearch", "TryNextFlavor"] = "MayStopSearch"
-    """What to do when the workload fits by borrowing: take the flavor, or look whether a later one needs less."""
+    """The choice when the workload fits by borrowing: take the flavor, or try the later flavors first."""
     when_can_preempt: Literal["MayStopSearch", "TryNextFlavor"] = "TryNextFlavor"
-    """What to do when the workload fits by preempting others: take the flavor, or look at the later ones first."""
+    """The choice when the workload fits by preemption: take the flavor, or try the later flavors first."""
     preference: Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"] | None = None
     """Which is the lesser evil when every flavor needs one of the two.  Absent means BorrowingOverPreemption."""
 
@@ -40,7 +40,7 @@ class BorrowWithinCohort(ApiModel):
 
 
 class Preemption(ApiModel):
-    """Whom a pending workload of this queue may displace."""
+    """Rules that select the workloads that a pending workload of this queue may preempt."""
 
     rules = (
         Rule(
@@ -108,7 +108,7 @@ StopPolicy = Literal["None", "Hold", "HoldAndDrain"]
 
 
 class ClusterQueueSpec(ApiModel):
-    """What one tenant may use, cluster-wide."""
+    """Cluster-wide quota of one tenant."""
 
     rules = (
         Rule(
@@ -125,7 +125,7 @@ class ClusterQueueSpec(ApiModel):
     resource_groups: ResourceGroups = ()
     """Quota.  Each group names its resources and the flavors that can serve them."""
     cohort_name: ObjectName | None = None
-    """Cohort to lend to and borrow from; absent means that this queue stands alone.
+    """Cohort to lend to and borrow from; absent: the queue is in no cohort.
     The Cohort object may be missing."""
     queueing_strategy: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
     """BestEffortFIFO lets a workload that fits pass an older one that does not; StrictFIFO never does.  Both order by
@@ -135,7 +135,7 @@ class ClusterQueueSpec(ApiModel):
     flavor_fungibility: FlavorFungibility = Field(default_factory=FlavorFungibility)
     """When to settle for a flavor and when to look at the next one."""
     preemption: Preemption = Field(default_factory=Preemption)
-    """Whom a pending workload of this queue may displace."""
+    """Rules that select the workloads that a pending workload of this queue may preempt."""
     admission_checks_strategy: AdmissionChecksStrategy | None = None
     """Checks that must be ready before a workload starts."""
     stop_policy: StopPolicy = "None"
@@ -152,7 +152,7 @@ class ClusterQueueStatus(ApiModel):
     """Usage, number of workloads, and whether the queue can be used."""
 
     conditions: Conditions = ()
-    """Active says whether the queue admits workloads, and what is missing if not."""
+    """Condition Active: whether the queue admits workloads, and what is missing if not."""
     flavors_reservation: FlavorUsages = ()
     """Quota reserved by all workloads, running or about to."""
     flavors_usage: FlavorUsages = ()
@@ -197,8 +197,8 @@ class ClusterQueue(Resource):
         ),
     )
     kind: str = "ClusterQueue"
-    """What the object is."""
+    """Kind of the object."""
     spec: ClusterQueueSpec = ClusterQueueSpec()
-    """What the tenant may use."""
+    """Quota and rules of the queue."""
     status: ClusterQueueStatus = ClusterQueueStatus()
-    """What the tenant uses."""
+    """Usage and state of the queue."""

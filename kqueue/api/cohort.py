@@ -10,7 +10,7 @@ from kqueue.api.quota import FairSharing, FairSharingStatus, ResourceGroups
 
 
 class CohortSpec(ApiModel):
-    """Where the cohort stands in the tree, and what quota is its own."""
+    """Parent and own quota of the cohort."""
 
     parent_name: ObjectName | None = None
     """Cohort above; absent makes this one a root.  The object above may be missing.  A cycle stops admission in the
@@ -34,8 +34,8 @@ class Cohort(Resource):
 
     served: ClassVar = Served(plural="cohorts", short_names=("co",))
     kind: str = "Cohort"
-    """What the object is."""
+    """Kind of the object."""
     spec: CohortSpec = CohortSpec()
-    """Where the cohort stands in the tree, and what quota is its own."""
+    """Parent and own quota of the cohort."""
     status: CohortStatus = CohortStatus()
     """How the cohort is doing."""

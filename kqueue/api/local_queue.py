@@ -72,7 +72,7 @@ class LocalQueueStatus(ApiModel):
     """Usage, number of workloads, and whether the queue can be used."""
 
     conditions: Conditions = ()
-    """Active says whether workloads of this queue can be admitted, and what is missing if not."""
+    """Condition Active: whether workloads of this queue can be admitted, and what is missing if not."""
     pending_workloads: Int32 = 0
     """Workloads that wait."""
     reserving_workloads: Int32 = 0
@@ -111,7 +111,7 @@ class LocalQueue(Resource):
         ),
     )
     kind: str = "LocalQueue"
-    """What the object is."""
+    """Kind of the object."""
     spec: LocalQueueSpec = LocalQueueSpec()
     """Where the workloads go."""
     status: LocalQueueStatus = LocalQueueStatus()

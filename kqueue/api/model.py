@@ -1,4 +1,4 @@
-"""How the models of our kinds are written, and what each of them tells the schema generator.
+"""Base classes of the models of kqueue's kinds, and their metadata for the schema generator.
 
 A field's docstring is what `kubectl explain` shows.  Bounds and patterns are pydantic's; what a list is to the API
 server is said by `Keyed`, `UNIQUE` and `ATOMIC`; rules that need more than one field, or the object before the change,
@@ -68,7 +68,7 @@ class ApiModel(BaseModel):
         use_attribute_docstrings=True,
     )
     rules: ClassVar[tuple[Rule, ...]] = ()
-    """What must hold between the fields of this object."""
+    """Rules between the fields of this object."""
 
     @model_validator(mode="after")
     def _check_rules(self) -> Self:
@@ -104,7 +104,7 @@ class ApiModel(BaseModel):
             raise InvalidObjectError(cls.__name__, field_errors(error)) from error
 
     def to_json(self) -> dict[str, Any]:
-        """The object as JSON, without the fields that nobody set."""
+        """Return the object as JSON, without unset fields."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
@@ -232,18 +232,18 @@ class ObjectMeta(ApiModel):
     annotations: Mapping[str, str] = {}
     """Keys and values for programs."""
     finalizers: tuple[str, ...] = ()
-    """Who must agree before the object goes away."""
+    """Finalizers: the object is deleted when the list is empty."""
 
 
 class Resource(ApiModel):
-    """Base of the kinds.  `served` says how the API server offers them."""
+    """Base of the kinds.  `served` has the names under which the API server serves them."""
 
     served: ClassVar[Served]
 
     api_version: str = API_VERSION
     """Group and version of this representation of the object."""
     kind: str = ""
-    """What the object is."""
+    """Kind of the object."""
     metadata: ObjectMeta = ObjectMeta()
     """Name, labels, owners and so on."""
 

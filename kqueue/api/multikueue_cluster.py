@@ -16,7 +16,7 @@ class KubeConfigSource(ApiModel):
     location: Annotated[str, Field(min_length=1, max_length=256)]
     """Name of a Secret in the controller's namespace with the key kubeconfig, or a path on the controller's disk."""
     location_type: Literal["Secret", "Path"] = "Secret"
-    """What the location is."""
+    """Kind of the location."""
 
 
 class ClusterProfileRef(ApiModel):
@@ -53,7 +53,7 @@ class MultiKueueClusterStatus(ApiModel):
     """Whether the cluster can be reached."""
 
     conditions: Conditions = ()
-    """Active says whether the cluster is connected, and why not."""
+    """Condition Active: whether the cluster is connected, and why not."""
 
 
 class MultiKueueCluster(Resource):
@@ -72,7 +72,7 @@ class MultiKueueCluster(Resource):
         ),
     )
     kind: str = "MultiKueueCluster"
-    """What the object is."""
+    """Kind of the object."""
     spec: MultiKueueClusterSpec | None = None
     """How to reach the cluster."""
     status: MultiKueueClusterStatus = MultiKueueClusterStatus()

@@ -10,7 +10,7 @@ from kqueue.api.model import ATOMIC, ApiModel, Resource, Rule, Served
 
 
 class MultiKueueConfigSpec(ApiModel):
-    """Which clusters, and who sets the quota."""
+    """The clusters, and the manager of the quota."""
 
     clusters: Annotated[
         tuple[Annotated[str, Field(max_length=256)], ...],
@@ -32,6 +32,6 @@ class MultiKueueConfig(Resource):
 
     served: ClassVar = Served(plural="multikueueconfigs", short_names=("mkconf",))
     kind: str = "MultiKueueConfig"
-    """What the object is."""
+    """Kind of the object."""
     spec: MultiKueueConfigSpec | None = None
-    """Which clusters, and who sets the quota."""
+    """The clusters, and the manager of the quota."""

@@ -32,7 +32,7 @@ class NodeSelectorFromRequest(ApiModel):
 
 
 class PodSetUpdatesFromRequest(ApiModel):
-    """What pods get from a request that was met."""
+    """Additions to pods after a request succeeded."""
 
     node_selector: Annotated[tuple[NodeSelectorFromRequest, ...], Field(max_length=8), keyed("key")] = ()
     """Node selector entries."""
@@ -50,7 +50,7 @@ class ProvisioningRequestConfigSpec(ApiModel):
     retry_strategy: RetryStrategy = Field(default_factory=RetryStrategy)
     """How often a failed request is repeated."""
     pod_set_updates: PodSetUpdatesFromRequest | None = None
-    """What pods get from a request that was met."""
+    """Additions to pods after a request succeeded."""
     pod_set_merge_policy: Literal["IdenticalPodTemplates", "IdenticalWorkloadSchedulingRequirements"] | None = None
     """Which pod sets are asked for together; absent means none."""
 
@@ -60,6 +60,6 @@ class ProvisioningRequestConfig(Resource):
 
     served: ClassVar = Served(plural="provisioningrequestconfigs", short_names=("prc",))
     kind: str = "ProvisioningRequestConfig"
-    """What the object is."""
+    """Kind of the object."""
     spec: ProvisioningRequestConfigSpec | None = None
     """How new nodes are asked for."""

@@ -66,6 +66,6 @@ class ResourceFlavor(Resource):
     )
     served: ClassVar = Served(plural="resourceflavors", short_names=("flavor", "flavors", "rf"))
     kind: str = "ResourceFlavor"
-    """What the object is."""
+    """Kind of the object."""
     spec: ResourceFlavorSpec = ResourceFlavorSpec()
     """Which nodes belong to the flavor, and how they are arranged."""

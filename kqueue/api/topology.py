@@ -15,7 +15,7 @@ class TopologyLevel(ApiModel):
     """One step of the hierarchy."""
 
     node_label: LabelKey
-    """Node label whose value says which domain of this level a node belongs to."""
+    """Node label whose value names the domain of this level."""
 
 
 def _different(levels: tuple[TopologyLevel, ...]) -> bool:
@@ -58,7 +58,7 @@ class TopologySpec(ApiModel):
 
 
 class Topology(Resource):
-    """A hierarchy of node labels, such as block, rack, host, that says how close two nodes are."""
+    """A hierarchy of node labels, such as block, rack, host, that defines the distance of two nodes."""
 
     rules = (
         Rule(
@@ -68,6 +68,6 @@ class Topology(Resource):
     )
     served: ClassVar = Served(plural="topologies", short_names=("topo",))
     kind: str = "Topology"
-    """What the object is."""
+    """Kind of the object."""
     spec: TopologySpec | None = None
     """The hierarchy."""

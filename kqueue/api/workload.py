@@ -119,7 +119,7 @@ class PreemptionGate(ApiModel):
 
 
 class WorkloadSpec(ApiModel):
-    """What is asked for."""
+    """Requested resources and rules."""
 
     rules = (
         Rule(
@@ -229,7 +229,7 @@ class TopologyAssignment(ApiModel):
 
 
 class PodSetAssignment(ApiModel):
-    """What one pod set got."""
+    """Assignment of one pod set."""
 
     name: PodSetName = "main"
     """Pod set."""
@@ -240,18 +240,18 @@ class PodSetAssignment(ApiModel):
     count: Count | None = None
     """Pods at admission; absent means the pod set's count."""
     topology_assignment: TopologyAssignment | None = None
-    """Where the pods go; absent without topology."""
+    """Domains of the pods; absent without topology."""
     delayed_topology_request: Literal["Pending", "Ready"] | None = None
     """Whether placement waits for admission checks."""
 
 
 class Admission(ApiModel):
-    """Whose quota is used, and for what."""
+    """The ClusterQueue whose quota is reserved, and the assignment of each pod set."""
 
     cluster_queue: ObjectName
     """ClusterQueue that holds the reservation."""
     pod_set_assignments: Annotated[tuple[PodSetAssignment, ...], Field(max_length=18), keyed("name")] = ()
-    """What each pod set got."""
+    """Assignment of each pod set."""
 
 
 class RequeueState(ApiModel):
@@ -282,7 +282,7 @@ class FinishedPods(ApiModel):
 
 
 class PodSetUpdate(ApiModel):
-    """What a check adds to the pods of one pod set."""
+    """Additions of an admission check to the pods of one pod set."""
 
     name: PodSetName
     """Pod set."""
@@ -312,11 +312,11 @@ class AdmissionCheckState(ApiModel):
     retry_count: Count | None = None
     """How often the check asked for another try."""
     pod_set_updates: Annotated[tuple[PodSetUpdate, ...], Field(max_length=18), ATOMIC] = ()
-    """What the check adds to the pods."""
+    """Additions of the check to the pods."""
 
 
 class PodSetRequests(ApiModel):
-    """What one pod set asks for in all."""
+    """Total requests of one pod set."""
 
     name: PodSetName
     """Pod set."""
@@ -330,13 +330,13 @@ class EvictionCount(ApiModel):
     reason: Annotated[str, Field(max_length=316)]
     """Reason of the eviction."""
     underlying_cause: Annotated[str, Field(max_length=316)]
-    """What was behind the reason; may be empty."""
+    """The underlying cause of the reason; may be empty."""
     count: Count
     """Number of evictions."""
 
 
 class SchedulingStats(ApiModel):
-    """What happened to the workload so far."""
+    """Statistics of the workload."""
 
     evictions: Annotated[tuple[EvictionCount, ...], Field(max_length=256), keyed("reason", "underlyingCause")] = ()
     """Evictions by reason and cause."""
@@ -372,7 +372,7 @@ class PreemptionGateState(ApiModel):
 
 
 class WorkloadStatus(ApiModel):
-    """What was decided about the workload, and how it goes."""
+    """Decisions on the workload, and its progress."""
 
     rules = (
         Rule(
@@ -392,17 +392,17 @@ class WorkloadStatus(ApiModel):
     requeue_state: RequeueState | None = None
     """How often the workload was put back, and until when it waits."""
     reclaimable_pods: Annotated[tuple[ReclaimablePod, ...], Field(max_length=18), keyed("name")] = ()
-    """Pods whose quota was given back early because they have ended."""
+    """Finished pods whose quota is already released."""
     finished_pods: Annotated[tuple[FinishedPods, ...], Field(max_length=18), keyed("name")] = ()
     """Places that were given back early because the pods that stood there have ended."""
     admission_checks: Annotated[tuple[AdmissionCheckState, ...], Field(max_length=8), keyed("name")] = ()
     """Answers of the admission checks."""
     resource_requests: Annotated[tuple[PodSetRequests, ...], Field(max_length=18), keyed("name")] = ()
-    """What the workload asks for in all; only while it waits."""
+    """Total requests of the workload; only while it waits."""
     accumulated_past_execution_time_seconds: Int32 | None = None
     """How long the workload ran in earlier admissions."""
     scheduling_stats: SchedulingStats | None = None
-    """What happened to the workload so far."""
+    """Statistics of the workload."""
     nominated_cluster_names: Annotated[
         tuple[Annotated[str, Field(max_length=256)], ...], Field(max_length=20), ATOMIC
     ] = ()
@@ -490,11 +490,11 @@ class Workload(Resource):
         selectable_fields=(".status.admission.clusterQueue",),
     )
     kind: str = "Workload"
-    """What the object is."""
+    """Kind of the object."""
     spec: WorkloadSpec = WorkloadSpec()
-    """What is asked for."""
+    """Requested resources and rules."""
     status: WorkloadStatus = WorkloadStatus()
-    """What was decided, and how it goes."""
+    """Decisions on the workload, and its progress."""
 
 
 def template_of(pod_set: PodSet) -> dict[str, Any]:

@@ -21,8 +21,8 @@ class WorkloadPriorityClass(Resource):
         ),
     )
     kind: str = "WorkloadPriorityClass"
-    """What the object is."""
+    """Kind of the object."""
     value: Int32
     """Priority of workloads that name this class; the larger one comes first.  A change reaches existing workloads."""
     description: Annotated[str, Field(max_length=2048)] | None = None
-    """What the class is meant for."""
+    """Purpose of the class."""

@@ -1,7 +1,7 @@
 """Settings: the Configuration file, the feature gates and the fixed times.
 
-Here: shapes, defaults, rules, and errors that name the field and the remedy.  Never: behaviour, I/O beyond reading
-the one file and the environment.  `load` and `Timings.from_env` are the two ways in.
+The package has models, defaults, rules, and errors that name the field and the remedy.  Its only I/O is reading the
+file and the environment.  The entry points are `load` and `Timings.from_env`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a server listens, as the configuration file writes it."""
+"""The listen address of a server, as the configuration file writes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which versions of the file are read, and how the older one is turned into the newer."""
+"""The supported versions of the file, and the conversion of the older one."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _NEWER = (
 """Fields that v1beta1 does not have."""
 
 _IGNORED = (("queueVisibility",), ("integrations", "podOptions"))
-"""Fields that only v1beta1 has and that have had no effect for long."""
+"""Fields that only v1beta1 has and that have no effect."""
 
 
 def from_v1beta1(data: dict[str, Any]) -> tuple[list[str], list[FieldError]]:
     """Turn a v1beta1 mapping into a v1beta2 one, in place.
 
-    v1beta1's own defaults are set first; where they mean "off", the section becomes None, which no file can say.
+    v1beta1's own defaults are set first; where they mean "off", the section becomes None, which no file can contain.
 
     Returns:
         Warnings about fields without effect, and fields that v1beta1 does not have.
@@ -44,7 +44,7 @@ def from_v1beta1(data: dict[str, Any]) -> tuple[list[str], list[FieldError]]:
 
 
 def _take(value: Any, path: tuple[str, ...]) -> bool:
-    """Remove what stands at `path`, in every element where a list is on the way; whether there was anything."""
+    """Remove the value at `path`, in every element of lists on the path; return whether there was one."""
     if isinstance(value, list):
         return sum(_take(item, path) for item in value) > 0  # every element, not only up to the first
     if not isinstance(value, dict) or path[0] not in value:

@@ -1,4 +1,4 @@
-"""Section `integrations.declaredKinds`: job kinds of a user's own, told by where things stand in their objects.
+"""Section `integrations.declaredKinds`: job kinds that users declare by the paths of fields in their objects.
 
 An extension of kqueue: files for Kueue do not have it.
 """
@@ -15,16 +15,16 @@ from kqueue.config.section import Section, refuse_any
 from kqueue.errors import FieldError
 
 PODSETS_MAX = 18
-"""What a Workload can hold; `[*]` may still make more of them, and such a job is refused."""
+"""Maximum number of pod sets of a Workload; a job whose `[*]` makes more of them is refused."""
 
 
 class Sign(Section):
-    """Something that is true of an object: a condition, or a value among some."""
+    """A test of an object: a condition that is True, or a field with one of the given values."""
 
     condition: str = ""
     """Type of a condition in `status.conditions` that is then True."""
     path: Path | None = None
-    """Where a value stands."""
+    """Path of a value."""
     values: tuple[str, ...] = ()
     """Values at `path`; booleans as true and false, numbers in digits."""
 
@@ -67,7 +67,7 @@ class DeclaredPodSet(Section):
     list by this and their index.
     """
     name_from: Path | None = None
-    """Where each entry's name stands; only with `[*]`."""
+    """Path of each entry's name; only with `[*]`."""
     pod_index_label: str = ""
     """Label by which the kind's controller numbers the pods from 0; empty: it does not."""
 
@@ -89,7 +89,8 @@ class DeclaredPodSet(Section):
 
 
 class DeclaredKind(Section):
-    """One kind.  Its controller must start nothing while `suspend` is true, and end its pods when it becomes true."""
+    """One declared kind.  Its controller must start no pods while `suspend` is true, and must end its pods when it
+    becomes true."""
 
     api_version: str
     """`group/version`."""
@@ -102,12 +103,12 @@ class DeclaredKind(Section):
     pod_sets: Annotated[tuple[DeclaredPodSet, ...], Field(min_length=1, max_length=PODSETS_MAX)]
     succeeded: Sign
     failed: Sign | None = None
-    """None: it cannot fail."""
+    """None: the kind cannot fail."""
     message: Path | None = None
-    """What the object says about its end."""
+    """Path of the message about the object's end."""
     ready: Readiness
     active: Path | None = None
-    """Number of pods that exist; with `[*]` all of them are added up.  None: kqueue counts those it knows of itself."""
+    """Number of pods that exist; with `[*]` all of them are added up.  None: kqueue counts the pods that it knows."""
     pod_labels: dict[str, Path] = Field(default_factory=dict)
     """Labels of the object's pods, with the path of their value in the object."""
 
@@ -133,7 +134,7 @@ class DeclaredKind(Section):
 
     @property
     def framework(self) -> str:
-        """By which it is known beside the built-in ones, as in `example.com/train`."""
+        """Name in lists of frameworks, as in `example.com/train`."""
         return f"{self.group}/{self.kind.lower()}"
 
     @model_validator(mode="after")

@@ -24,7 +24,7 @@ _NANOSECONDS_MAX = 2**63 - 1
 
 
 def parse_duration(text: str) -> timedelta:
-    """The time that `text` says, to the microsecond (finer digits are cut off).
+    """Parse `text`, to the microsecond (finer digits are cut off).
 
     Numbers with a unit (ns, us, ms, s, m, h), several in a row, an optional sign in front; `0` alone needs no unit.
 

@@ -1,7 +1,8 @@
-"""Feature gates: which exist, which are on, which need others.
+"""Feature gates: names, stages, defaults and dependencies.
 
-Names, stages and defaults are Kueue's (0.20 development), so that a file written for it means the same here.  One is
-ours: TASValidateSliceDivisibility.  It needs no other, so that no file that switches others off has to name it.
+Names, stages and defaults are Kueue's (0.20 development), so that Kueue's files keep their meaning.  Only
+TASValidateSliceDivisibility is kqueue's own.  It depends on no other gate, so that files that disable other gates need
+not name it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from kqueue.config.names import nearest
 
 
 class Stage(Enum):
-    """How settled a feature is."""
+    """Maturity of a feature."""
 
     ALPHA = "alpha"
     BETA = "beta"
@@ -133,7 +134,7 @@ GROUPS = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
 
 
 def resolve_gates(wanted: Mapping[str, bool]) -> dict[str, bool]:
-    """Every gate's value: the default, then AllAlpha and AllBeta, then what is named outright."""
+    """Return every gate's value: the default, then AllAlpha and AllBeta, then the gates named in the file."""
     values = {name: gate.on for name, gate in GATES.items()}
     for group, stage in GROUPS.items():
         if group in wanted:
@@ -142,7 +143,7 @@ def resolve_gates(wanted: Mapping[str, bool]) -> dict[str, bool]:
 
 
 def gate_problems(wanted: Mapping[str, bool]) -> list[tuple[str, str]]:
-    """What is wrong with the wanted gates: (gate, one sentence) each, empty when all is well."""
+    """Return each problem of the wanted gates as (gate, one sentence); empty when there is none."""
     problems: list[tuple[str, str]] = []
     for name, on in wanted.items():
         gate = GATES.get(name)

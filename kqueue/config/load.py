@@ -1,4 +1,4 @@
-"""Reading the configuration file: strict, all mistakes at once, each with its path and its remedy."""
+"""Read the configuration file strictly; report all mistakes at once, each with its path and its remedy."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from kqueue.documents import load_yaml
 from kqueue.errors import ConfigError, FieldError
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-"""Where a pod finds its own namespace."""
+"""File with the namespace of the pod."""
 
 
 class ConfigFileError(ConfigError):
-    """A configuration file breaks its rules.  Carries every problem found, not the first."""
+    """A configuration file is invalid.  Carries every problem, not only the first."""
 
     def __init__(self, source: str, problems: list[FieldError]) -> None:
         self.source, self.problems = source, problems
@@ -108,7 +108,7 @@ else:
 
 
 class _StrictLoader(_FastLoader):
-    """YAML in which a field given twice is a mistake, not a riddle."""
+    """YAML loader that refuses duplicate fields."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """A mapping whose keys differ."""
@@ -157,7 +157,7 @@ def mapping_of(text: str, source: str, *, begins: str) -> dict[str, Any]:
 
 
 def _plain(data: dict[str, Any], source: str) -> dict[str, Any]:
-    """What JSON can say of `data`: keys are text, dates too, and nothing holds itself."""
+    """Return `data` as JSON values: keys and dates become text, cycles are refused."""
     try:
         plain: dict[str, Any] = json.loads(json.dumps(data, default=str))
         return plain
@@ -196,7 +196,7 @@ def _prepare(data: dict[str, Any], feature_gates: str) -> tuple[list[str], list[
 
 
 def _drop_what_gates_switch_off(data: dict[str, Any]) -> None:
-    """Sections and fields of a feature that is off are neither checked nor used."""
+    """Remove sections and fields of disabled features, which are neither checked nor used."""
     gates = data.get("featureGates")
     values = resolve_gates(gates) if isinstance(gates, dict) else {}
     if values.get("DisableWaitForPodsReady") is True:

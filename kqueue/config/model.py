@@ -41,13 +41,13 @@ _PROTECTED_NAMESPACE = "kube-system"
 
 
 class Configuration(Section):
-    """Every setting of the file.  Get one from `load`, which fills in what depends on the namespace.
+    """Every setting of the file.  `load` returns one, with the settings that depend on the namespace filled in.
 
     `Configuration()` alone is valid too: all defaults, in namespace kueue-system.
     """
 
     namespace: str = DEFAULT_NAMESPACE
-    """Where kqueue itself runs."""
+    """Namespace in which kqueue runs."""
     health: Health = Health()
     metrics: MetricsOptions = MetricsOptions()
     webhook: Webhook = Webhook()
@@ -56,11 +56,11 @@ class Configuration(Section):
     client_connection: ClientConnection = ClientConnection()
     internal_cert_management: InternalCertManagement = InternalCertManagement()
     pprof_bind_address: BindAddress = ""
-    """Profiles of Go programs; there is nothing to serve here."""
+    """Address of Go profiles; kqueue serves none."""
     tls: Tls | None = None
-    """None: the libraries' choice."""
+    """None: the defaults of the libraries."""
     manage_jobs_without_queue_name: bool = False
-    """Whether jobs that name no queue wait, too, for somebody to name one."""
+    """Whether jobs without a queue stay suspended until a queue is set."""
     managed_jobs_namespace_selector: LabelSelector | None = None
     """Never None after `load`: all namespaces but kube-system and the own one."""
     wait_for_pods_ready: WaitForPodsReady | None = WaitForPodsReady().resolved()
@@ -76,7 +76,7 @@ class Configuration(Section):
     visibility_server: VisibilityServer = VisibilityServer()
     tas: Tas = Tas()
     feature_gates: dict[str, bool] = Field(default_factory=dict)
-    """What the file or the flag names; see `enabled` for the outcome."""
+    """Gates that the file or the flag names; `enabled` returns the resulting value."""
 
     @field_validator("feature_gates")
     @classmethod
@@ -88,7 +88,7 @@ class Configuration(Section):
     _warnings: tuple[str, ...] = PrivateAttr(default=())
 
     def model_post_init(self, context: Any, /) -> None:
-        """Settle the gates once."""
+        """Compute the values of all gates once."""
         self._gates = resolve_gates(self.feature_gates)
 
     def enabled(self, gate: str) -> bool:
@@ -115,13 +115,14 @@ class Configuration(Section):
 
 
 def default_namespace_selector(own: str) -> LabelSelector:
-    """All namespaces but kube-system and our own: an outage of ours must never stop what we need to come back."""
+    """All namespaces but kube-system and kqueue's own: an outage of kqueue must never block the pods that its restart
+    needs."""
     excluded = Requirement(key=NAMESPACE_NAME_LABEL, operator="NotIn", values=(_PROTECTED_NAMESPACE, own))
     return LabelSelector(match_expressions=(excluded,))
 
 
 def cross_problems(configuration: Configuration) -> list[FieldError]:
-    """What is wrong between sections of a configuration whose sections are fine by themselves."""
+    """Return the contradictions between sections that are valid by themselves."""
     return [
         *_namespace_problems(configuration),
         *_integration_problems(configuration),

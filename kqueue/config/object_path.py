@@ -52,7 +52,7 @@ class ObjectPath:
 
 
 def look(obj: object, steps: tuple[str, ...]) -> Any:
-    """What stands at the end of the steps; None where one is missing."""
+    """Return the value at the end of the steps; None if a step is missing."""
     for step in steps:
         obj = obj.get(step) if isinstance(obj, Mapping) else None
     return obj
@@ -67,10 +67,10 @@ def put(obj: object, steps: tuple[str, ...], value: object) -> Any:
 
 
 def parse(written: object) -> ObjectPath:
-    """The path that a text says.
+    """Parse a path.
 
     Raises:
-        ValueError: it is none; the message says what to write.
+        ValueError: it is not a path; the message gives the syntax.
     """
     text = written if isinstance(written, str) else str(written) if isinstance(written, ObjectPath) else ""
     before, each, after = text.partition(_EACH)

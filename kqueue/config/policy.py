@@ -1,4 +1,4 @@
-"""Sections of the configuration file about jobs, quota and time: what is managed, counted, evicted and kept."""
+"""Sections of the configuration file about managed jobs, quota, evictions and retention."""
 
 from __future__ import annotations
 
@@ -18,55 +18,57 @@ from kqueue.config.section import Section, refuse_any
 from kqueue.errors import FieldError
 from kqueue.kinds import FRAMEWORKS
 
+
 def _repeated(values: Iterable[str], path: str) -> list[FieldError]:
     return [FieldError(path, f"must not repeat {value}") for value, times in Counter(values).items() if times > 1]
 
 
 class RequeuingStrategy(Section):
-    """How a workload evicted for not being ready comes back."""
+    """Requeue rules for workloads that were evicted because their pods were not ready."""
 
     timestamp: Literal["Eviction", "Creation"] = "Eviction"
-    """Whether it stands in line by the time of its eviction or of its creation."""
+    """Whether its position in the queue follows the time of its eviction or of its creation."""
     backoff_limit_count: Annotated[int, Field(ge=0)] | None = None
-    """None means without limit."""
+    """Maximum number of requeues; None: no limit."""
     backoff_base_seconds: Annotated[int, Field(ge=0)] = 60
-    """Pause before the first return; each further one is twice as long."""
+    """Pause before the first requeue; each further pause is twice as long."""
     backoff_max_seconds: Annotated[int, Field(ge=0)] = 3600
-    """The longest pause."""
+    """Maximum pause."""
 
 
 class WaitForPodsReady(Section):
-    """Evict what was admitted but does not get its pods ready."""
+    """Evict admitted workloads whose pods do not become ready."""
 
     timeout: Duration = timedelta(minutes=30)
-    """How long all pods may take until they are ready after the admission."""
+    """Time from the admission until all pods must be ready."""
     recovery_timeout: Duration | None = None
     """None in the file: as `timeout`; never None after `load`.  Zero disables eviction after a recovery."""
     block_admission: bool = False
-    """Whether nobody else is admitted meanwhile."""
+    """Whether no other workload is admitted until all pods are ready."""
     requeuing_strategy: RequeuingStrategy = RequeuingStrategy()
 
     def resolved(self) -> Self:
-        """With the default instead of a zero timeout, and the recovery timeout filled in."""
+        """Return the section with the default instead of a zero timeout, and with the recovery timeout filled in."""
         timeout = self.timeout or timedelta(minutes=30)
         recovery = timeout if self.recovery_timeout is None else self.recovery_timeout
         return self.model_copy(update={"timeout": timeout, "recovery_timeout": recovery})
 
 
 class Integrations(Section):
-    """Which job kinds are managed."""
+    """Managed job kinds."""
 
     frameworks: tuple[str, ...] = ("batch/job",)
     """Job kinds that are queued.  `pod` is switched on with `deployment` and `statefulset`."""
     external_frameworks: tuple[str, ...] = ()
-    """Kinds, as `Kind.version.group`, that somebody else queues: what they own is left to them."""
+    """Kinds, as `Kind.version.group`, that other controllers queue: kqueue does not manage the objects that they
+    own."""
     label_keys_to_copy: tuple[str, ...] = ()
     """Labels copied from the job to its Workload."""
     declared_kinds: tuple[DeclaredKind, ...] = ()
-    """Kinds of a user's own.  Ours: Kueue has none."""
+    """Kinds that users declare.  kqueue's own field; Kueue has none."""
     controller_accounts: tuple[str, ...] = ()
     """User names of controllers that make objects for queued owners, beside those of Kubernetes and ServiceAccounts of
-    operators in namespaces of their own.  Ours: Kueue has none."""
+    operators in namespaces of their own.  kqueue's own field; Kueue has none."""
 
     @field_validator("frameworks")
     @classmethod
@@ -74,7 +76,8 @@ class Integrations(Section):
         return value or ("batch/job",)
 
     def _declared_problems(self) -> Iterator[FieldError]:
-        """Two adapters of one kind would undo each other.  Kinds that Kueue builds in and kqueue does not, may be declared."""
+        """Refuse two adapters of one kind: they would undo each other.  Kinds that only Kueue builds in may be
+        declared."""
         built_in = {row.group_kind: name for name, row in FRAMEWORKS.items() if row.built_in}
         taken = {declared_elsewhere: "externalFrameworks" for declared_elsewhere in self.external_frameworks}
         for index, declared in enumerate(self.declared_kinds):
@@ -83,7 +86,9 @@ class Integrations(Section):
                 remedy = f"is built in; leave it out here, and add {framework} to integrations.frameworks"
                 yield FieldError(path, remedy, declared.name)
             elif declared.name in taken:
-                yield FieldError(path, f"is in {taken[declared.name]} already; leave it out here, or there", declared.name)
+                yield FieldError(
+                    path, f"is in {taken[declared.name]} already; leave it out here, or there", declared.name
+                )
             taken[declared.name] = "declaredKinds"
 
     @model_validator(mode="after")
@@ -129,7 +134,7 @@ class IncrementalDispatcherConfig(Section):
 
 
 class ExternalFramework(Section):
-    """A kind that MultiKueue dispatches without knowing it."""
+    """A custom kind that MultiKueue dispatches."""
 
     name: str
     """`Kind.version.group`."""
@@ -163,15 +168,15 @@ class ExecConfig(Section):
     env: tuple[EnvironmentVariable, ...] = ()
     """Variables that it gets besides its own."""
     install_hint: str = ""
-    """Told when it is missing."""
+    """Hint for users when the program is missing."""
     provide_cluster_info: bool = False
-    """Whether it is told of the cluster."""
+    """Whether it gets information about the cluster."""
     interactive_mode: Literal["Never", "IfAvailable", "Always"]
-    """Whether it may ask a person."""
+    """Whether it may prompt a user."""
 
 
 class AccessProvider(Section):
-    """How clusters of one kind are reached."""
+    """Credentials of clusters of one kind."""
 
     name: Annotated[str, Field(min_length=1)]
     """Name of the provider."""
@@ -183,7 +188,7 @@ class ClusterProfile(Section):
 
     access_providers: tuple[AccessProvider, ...] = ()
     credentials_providers: tuple[AccessProvider, ...] = ()
-    """The older name of the same."""
+    """The older name of `accessProviders`."""
 
     @model_validator(mode="after")
     def _one_name_only(self) -> Self:
@@ -196,13 +201,13 @@ class MultiKueue(Section):
     """Admission to several clusters."""
 
     gc_interval: Duration = timedelta(minutes=1)
-    """Time between two looks for what was left on worker clusters."""
+    """Time between two searches for orphaned objects on worker clusters."""
     origin: str = "multikueue"
-    """Label value that marks what comes from this cluster."""
+    """Label value that marks objects of this cluster."""
     worker_lost_timeout: Duration = timedelta(minutes=15)
-    """How long a worker cluster may be silent."""
+    """Time after which a silent worker cluster counts as lost."""
     dispatcher_name: str = "kueue.x-k8s.io/multikueue-dispatcher-all-at-once"
-    """Who chooses the clusters."""
+    """The dispatcher that chooses the clusters."""
     incremental_dispatcher_config: IncrementalDispatcherConfig | None = None
     external_frameworks: tuple[ExternalFramework, ...] = ()
     cluster_profile: ClusterProfile | None = None
@@ -231,7 +236,8 @@ class FairSharing(Section):
     """Preemption by weighted share.  On when the section is present."""
 
     preemption_strategies: tuple[str, ...]
-    """When a queue may take back from a sibling: by the shares after it, or by those before it."""
+    """Rules for preemption of a sibling queue's workloads: by the shares after the preemption, or by the shares before
+    it."""
 
     @field_validator("preemption_strategies")
     @classmethod
@@ -242,10 +248,10 @@ class FairSharing(Section):
 
 
 class AdmissionFairSharing(Section):
-    """Order queues by what they used lately."""
+    """Order LocalQueues by their recent usage."""
 
     usage_half_life_time: Duration = timedelta(0)
-    """Time in which past use counts half; 0 counts the present alone."""
+    """Time after which past usage counts half; 0: only current usage counts."""
     usage_sampling_interval: Duration = timedelta(minutes=5)
     """Time between two measurements."""
     resource_weights: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
@@ -281,11 +287,11 @@ class CelSelector(Section):
     """An expression about a device."""
 
     expression: Annotated[str, Field(min_length=1)]
-    """In CEL, about one device."""
+    """CEL expression that selects a device."""
 
 
 class DeviceSelector(Section):
-    """Which devices a source speaks of."""
+    """The devices of a source."""
 
     cel: CelSelector
 
@@ -381,12 +387,12 @@ class DeviceClassMapping(Section):
 
 
 class Resources(Section):
-    """Which requests count toward quota, and as what."""
+    """Mapping of requests to the resources of quota."""
 
     quota_check_strategy: Literal["BlockUndeclared", "IgnoreUndeclared"] = "BlockUndeclared"
-    """Whether a resource that a queue does not name keeps a workload out, or is not counted."""
+    """Whether a resource that is missing in the queue blocks a workload, or is ignored."""
     exclude_resource_prefixes: tuple[str, ...] = ()
-    """Resources whose names begin so are not counted."""
+    """Resources with these name prefixes are not counted."""
     transformations: tuple[Transformation, ...] = ()
     device_class_mappings: Annotated[tuple[DeviceClassMapping, ...], Field(max_length=16)] = ()
 
@@ -415,13 +421,13 @@ class WorkloadRetention(Section):
     """How long Workloads are kept.  None means for ever, zero means not at all."""
 
     after_finished: Duration | None = None
-    """After its end."""
+    """Retention after its end."""
     after_deactivated_by_kueue: Duration | None = None
-    """After kqueue has switched it off."""
+    """Retention after kqueue has deactivated it."""
 
 
 class Tas(Section):
-    """Topology-aware scheduling (ours; Kueue has no such section)."""
+    """Topology-aware scheduling (kqueue's own section; Kueue has none)."""
 
     merge_duplicate_hostnames: bool = False
     """Nodes of one host name add up, instead of all but the first being left out: for load generators that reuse host

@@ -36,14 +36,14 @@ UrlPath = Annotated[str, AfterValidator(_url_path)]
 
 
 class Health(Section):
-    """Where liveness and readiness are asked."""
+    """Address and paths of the liveness and readiness probes."""
 
     health_probe_bind_address: BindAddress = ":8081"
     """Address of the probes; `0` switches them off."""
     readiness_endpoint_name: UrlPath = "/readyz"
-    """Path that says whether it works; the answer names what does not."""
+    """Path of the readiness probe; its answer names the failed checks."""
     liveness_endpoint_name: UrlPath = "/healthz"
-    """Path that says whether it lives."""
+    """Path of the liveness probe."""
 
     @model_validator(mode="after")
     def _paths_differ(self) -> Self:
@@ -58,13 +58,13 @@ class CustomLabel(Section):
     name: Annotated[str, Field(pattern=r"^[a-zA-Z][a-zA-Z0-9_]*$")]
     """Name of the label; the metrics carry it with the prefix `custom_`."""
     source_label_key: str = ""
-    """Label that the value is read from; the name, where neither key is given."""
+    """Label with the value; default without either key: the name."""
     source_annotation_key: str = ""
-    """Annotation that the value is read from."""
+    """Annotation with the value."""
     source_kind: Literal["ClusterQueue", "LocalQueue", "Cohort", "Workload"] = "ClusterQueue"
-    """Of which object."""
+    """Object that has the label or annotation."""
     tracked_values: tuple[str, ...] = ()
-    """Values that are told; others count as one.  Empty: all are told."""
+    """Values that are exported; all other values are exported as one.  Empty: all values are exported."""
 
     @model_validator(mode="after")
     def _rules(self) -> Self:
@@ -92,18 +92,18 @@ class LocalQueueMetrics(Section):
     """Whether LocalQueues have metrics of their own."""
 
     enable: bool = False
-    """Whether there are any."""
+    """Whether LocalQueues have metrics."""
     local_queue_selector: LabelSelector | None = None
-    """Which LocalQueues; None means all."""
+    """The LocalQueues with metrics; None: all."""
 
 
 class MetricsOptions(Section):
-    """Where metrics are served, and which."""
+    """Address of the metrics, and optional metrics."""
 
     bind_address: BindAddress = ":8443"
     """Address of `/metrics`; `0` switches it off."""
     enable_cluster_queue_resources: bool = False
-    """Whether quota and use of every queue, flavor and resource are told, too."""
+    """Whether quota and usage of every queue, flavor and resource are exported, too."""
     local_queue_metrics: LocalQueueMetrics = LocalQueueMetrics(enable=True)
     custom_labels: Annotated[tuple[CustomLabel, ...], Field(max_length=20)] = ()
 
@@ -122,7 +122,7 @@ class MetricsOptions(Section):
 
 
 class Webhook(Section):
-    """Where admission webhooks are served."""
+    """Address of the admission webhooks."""
 
     port: Annotated[int, Field(ge=1, le=65535)] = 9443
     """Port of the webhooks."""
@@ -131,18 +131,18 @@ class Webhook(Section):
     cert_dir: Path = Path("/").joinpath("tmp", "k8s-webhook-server", "serving-certs")
     """Holds `tls.crt` and `tls.key`.  The default is the ecosystem's, whatever TMPDIR says."""
     register_webhooks: bool = True
-    """Whether the webhooks keep the two webhook configurations themselves.  false: somebody else applies them."""
+    """Whether the webhooks manage the two webhook configurations.  false: an administrator applies them."""
 
 
 class LeaderElection(Section):
-    """The Lease that lets one replica decide."""
+    """The Lease by which replicas elect a leader."""
 
     leader_elect: bool = True
-    """Whether replicas elect one; without, there must be only one."""
+    """Whether replicas elect a leader; false requires a single replica."""
     lease_duration: Duration = timedelta(seconds=15)
-    """How long followers wait without a sign of the leader."""
+    """Time without a renewal after which a follower takes over."""
     renew_deadline: Duration = timedelta(seconds=10)
-    """How long a leader that cannot renew goes on."""
+    """Time after which a leader that cannot renew stops leading."""
     retry_period: Duration = timedelta(seconds=2)
     """Time between two tries."""
     resource_lock: Literal["leases"] = "leases"
@@ -174,11 +174,11 @@ class LeaderElection(Section):
 
 
 class Controller(Section):
-    """How many keys of a kind are reconciled at a time."""
+    """Number of keys of a kind that are reconciled concurrently."""
 
     group_kind_concurrency: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
-    """`Kind.group` (the core group: `Kind`) to workers.  Kinds left out keep ours, which differ from Kueue's: a worker
-    here costs no thread."""
+    """`Kind.group` (the core group: `Kind`) to workers.  Kinds left out keep kqueue's defaults, which differ from
+    Kueue's, because a worker needs no thread."""
     cache_sync_timeout: Annotated[int, Field(ge=0)] = 120_000_000_000
     """Nanoseconds, as in the compatible file."""
 
@@ -192,12 +192,12 @@ class Controller(Section):
 
 
 class ClientConnection(Section):
-    """How fast the API server may be called: one limiter for all calls."""
+    """Rate limit for all calls of the API server."""
 
     qps: float = 300.0
     """Calls per second; negative switches the limiter off."""
     burst: Annotated[int, Field(ge=0, le=2**31 - 1)] = 500
-    """Calls that may be made at once after a pause."""
+    """Burst: calls that may be made at once after a pause."""
 
     @model_validator(mode="after")
     def _rate_lets_calls_through(self) -> Self:
@@ -212,7 +212,8 @@ class InternalCertManagement(Section):
     """Whether kqueue makes its own certificates."""
 
     enable: bool = True
-    """Whether they are made, shared in a Secret and rotated here; otherwise they are read from `webhook.certDir`."""
+    """Whether kqueue creates, shares (in a Secret) and rotates certificates; otherwise it reads them from
+    `webhook.certDir`."""
     webhook_service_name: str = "kueue-webhook-service"
     """Service of the webhooks, for which the certificate is made."""
     webhook_secret_name: str = "kueue-webhook-server-cert"  # noqa: S105  (the name of an object)
@@ -232,7 +233,7 @@ class InternalCertManagement(Section):
 
 
 class VisibilityServer(Section):
-    """Where the aggregated pending-workloads API is served."""
+    """Address of the aggregated visibility API."""
 
     bind_address: str = ""
     """Address; empty: all interfaces."""

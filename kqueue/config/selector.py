@@ -15,7 +15,7 @@ class Requirement(Section):
     """One condition on a label."""
 
     key: str
-    """Label that it is about."""
+    """Label to compare."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
     """How the label is compared with the values."""
     values: tuple[str, ...] = ()

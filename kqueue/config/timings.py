@@ -24,8 +24,8 @@ class Timings:
 
     # --- queues and the cycle
     queue_flush_window: float = 1.0
-    """Notifications that could free waiting workloads are collected this long at most, then acted on once; shorter
-    while tries are cheap.  Source: Kueue, which always waits so long."""
+    """Maximum time to collect notifications that could free waiting workloads before one reaction; shorter while tries
+    are cheap.  Source: Kueue, which always waits this long."""
     cycle_window_min: float = 0.020
     """Shortest time between the beginnings of two cycles under load, unless the writes of the first one have ended.  The
     window follows the time that writes take.  On a quiet cluster a cycle begins at once."""
@@ -34,17 +34,19 @@ class Timings:
     cycle_yield_after: float = 0.020
     """A plan that has run longer gives the event loop a turn between two workloads."""
     untried_told_after: float = 10.0
-    """A workload that no cycle has tried is told so at this age; most are tried before.  Kueue never tells them."""
+    """Age at which a workload that no cycle has tried gets a condition with the reason.  Kueue writes none."""
     details_told_after: float = 5.0
-    """A workload that goes on waiting for the same reason is told of other details, such as free amounts, so long after
-    they changed; the newest then.  A new reason is told at once.  Kueue tells of every change at once."""
+    """Delay before changed details of the same reason, such as free amounts, are written; the newest details then.  A
+    new
+    reason is written at once.  Kueue writes every change at once."""
     status_refresh_window: float = 1.0
     """Counters in queue statuses are written at most this often per queue.  Source: Kueue."""
     status_refresh_loaded: float = 5.0
     """The same while 20 decisions a second or more are being written."""
     eviction_ended_after: float = 600.0
-    """The eviction of a Workload that no managed kind owns is left so long to its owner's controller; then kqueue ends
-    it, when no pod that names it is left.  Kueue leaves it there for ever."""
+    """Time that the owner's controller has to end the eviction of a Workload without an owner of a managed kind; then
+    kqueue
+    ends it, when no pod that names it is left.  Kueue never does."""
     audit_interval: float = 300.0
     """The cache is rebuilt from the store and compared this often, and each time that this process begins to lead."""
     check_controller_missing_after: float = 30.0
@@ -62,9 +64,10 @@ class Timings:
     expectation_timeout: float = 60.0
     """A released pod whose event never came stops blocking its workload after this.  Kueue waits for ever."""
     leaked_gate_after: float = 300.0
-    """A pod whose topology gate nobody will remove is reported after this; its job may still be deleting it before."""
+    """A pod whose topology gate will never be removed is reported after this; its job may still be deleting it
+    before."""
     leaked_gate_sweep: float = 60.0
-    """How often such pods are looked for."""
+    """Interval of the search for such pods."""
     pods_not_running_after: float = 60.0
     """A released pod that no node runs is reported after this; binding takes seconds where there is room."""
     foreign_pod_drain: float = 10.0
@@ -84,23 +87,23 @@ class Timings:
     watch_connect_timeout: float = 5.0
     """Opening the connection of a watch."""
     watch_read_timeout: float = 90.0
-    """A watch that brings nothing for so long is broken; bookmarks arrive about each minute."""
+    """A watch without any event for this time is broken; bookmarks arrive about each minute."""
     watch_retry_base: float = 0.5
     """First pause before a broken watch is opened again; doubles, with jitter."""
     watch_retry_max: float = 30.0
     """Longest pause before a broken watch is opened again."""
     watch_stale_after: float = 180.0
-    """Readiness fails when a watch brought neither event nor bookmark for so long: two read timeouts."""
+    """Readiness fails when a watch got neither event nor bookmark for this time: two read timeouts."""
 
     # --- the beginning and the end of a lead
     catch_up: float = 30.0
-    """A new leader first makes sure that its watches have brought all; after this it goes on with what it knows."""
+    """Maximum time that a new leader waits for its watches to catch up; then it continues with its current caches."""
 
     drain: float = 10.0
-    """What is being reconciled and written when a leader is told to end has so long; then it is cut off.  Its lease is
+    """Time for reconciles and writes in progress to end at a leader's shutdown; then they are cancelled.  The lease is
     renewed meanwhile, and released afterwards.  A leader that has lost its lease has a second."""
     webhook_farewell: float = 3.0
-    """Webhooks that are told to end go on answering for so long, until nobody sends them reviews any more."""
+    """Time for which webhooks accept requests after SIGTERM, until the API server sends them no more reviews."""
 
     # --- being seen
     event_window: float = 360.0
@@ -108,17 +111,17 @@ class Timings:
     event_series_interval: float = 10.0
     """The count of a running event series is written at most this often."""
     event_farewell: float = 2.0
-    """A process that ends goes on writing its last events for so long."""
+    """Maximum time for writing the last events at shutdown."""
     metrics_cache: float = 5.0
-    """A rendered metrics page is served again for this long."""
+    """Time for which a rendered metrics page is cached."""
     loop_probe_interval: float = 0.25
     """How often the event loop's lag is measured."""
     loop_lag_limit: float = 0.050
     """A lag above this is logged: nothing may hold the loop longer."""
     loop_stuck_after: float = 10.0
-    """Readiness fails for a minute after the event loop was held for so long: webhooks were not answered then."""
+    """Readiness fails for a minute after the event loop was blocked for this time: webhooks were not answered then."""
     certificate_remaining: float = 300.0
-    """Readiness fails when the webhooks' certificate has so little left: who renews it has failed for weeks."""
+    """Readiness fails when the webhooks' certificate expires within this time: its renewal has failed for weeks."""
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Timings:

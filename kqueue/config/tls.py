@@ -1,4 +1,4 @@
-"""The `tls` section: what servers of ours accept."""
+"""The `tls` section: versions and ciphers of kqueue's servers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Settings that are read and checked but that nothing acts on yet.  Giving one is answered with a warning.
+"""Settings that are checked and have no effect.  kqueue logs a warning for each given one.
 
-Whoever builds a feature takes its line out of here in the same commit.
+A commit that implements a feature removes its line.
 """
 
 from __future__ import annotations
@@ -80,20 +80,21 @@ _GATES = frozenset(
         "WorkloadValidationForPodSetMetadata",
     }
 )
-"""Gates that something asks about."""
+"""Gates that some code reads."""
 
 _PARTLY = {
     "ConcurrentAdmission": "closed preemption gates hold preemption back, but nothing makes or opens any yet",
     "KueueDRAIntegration": "devices are never counted; with KueueDRARejectWorkloadsWhenDRADisabled off, too, Workloads"
     " that claim devices are admitted",
-    "UnadmittedWorkloadsObservability": "the metrics of Workloads that are not admitted are gone, their conditions stay",
+    "UnadmittedWorkloadsObservability": "the metrics of Workloads that are not admitted are gone, their conditions
+    stay",
     "MultiKueueOrchestratedPreemption": "preemption gates are kept and honoured, but nothing sets or opens any yet",
 }
-"""Gates that do something already, and what."""
+"""Gates with an effect, and the effect."""
 
 
 def acts(gate: str) -> bool:
-    """Whether anything asks about a feature gate."""
+    """Whether some code reads a feature gate."""
     return gate in _GATES or gate in _PARTLY
 
 
@@ -103,7 +104,7 @@ def is_managed(framework: str) -> bool:
 
 
 def idle_fields() -> list[str]:
-    """Paths of the fields and sections that nothing acts on, as they stand in the file."""
+    """Paths in the file of the fields and sections without effect."""
     return [".".join(map(to_camel, path.split("."))) for path in _PATHS]
 
 
@@ -142,7 +143,7 @@ def _labels_without_effect(configuration: Configuration) -> list[str]:
 
 
 def _idle_in(group: str, on: bool, given: Mapping[str, bool]) -> list[str]:
-    """Gates that a group switches, and that nothing asks about."""
+    """Return the gates of a group that no code reads."""
     return [
         name
         for name, gate in GATES.items()
@@ -151,7 +152,7 @@ def _idle_in(group: str, on: bool, given: Mapping[str, bool]) -> list[str]:
 
 
 def _given(section: BaseModel, path: str) -> bool:
-    """Whether the file names `path` and asks for something else than the default, or than nothing."""
+    """Whether the file sets `path` to a value other than the default or empty."""
     name, _, rest = path.partition(".")
     if name not in section.model_fields_set:
         return False

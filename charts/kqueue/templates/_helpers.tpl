@@ -7,13 +7,13 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
-{{/* What the names of our objects begin with.  Names that other programs know (the Services, the Secrets, the webhook
+{{/* Prefix of the names of kqueue's objects.  Names that other programs know (the Services, the Secrets, the webhook
 configurations, the Lease, roles for users) stay as they are. */}}
 {{- define "kqueue.fullname" -}}
 {{ .Values.fullnameOverride | default .Values.nameOverride | default "kqueue" }}
 {{- end }}
 
-{{/* What selects the pods of one component: (list $ "webhook"). */}}
+{{/* Labels that select the pods of one component: (list $ "webhook"). */}}
 {{- define "kqueue.selector" -}}
 app.kubernetes.io/name: kqueue
 app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
@@ -29,7 +29,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 {{- end }}
 
-{{/* Fails, in words, where the configuration names what the chart fills in, or what does not exist. */}}
+{{/* Fails with a message if the configuration sets a field that the chart fills in, or an unknown field. */}}
 {{- define "kqueue.checked" -}}
 {{- $given := .Values.configuration -}}
 {{- $known := list "leaderElection" "health" "metrics" "controller" "clientConnection" "tls" "manageJobsWithoutQueueName"
@@ -56,7 +56,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 {{- end }}
 
-{{/* The configuration file, as text.  What has to fit the objects of this chart is filled in here. */}}
+{{/* The configuration file, as text, with the fields that must match the chart's objects. */}}
 {{- define "kqueue.configuration" -}}
 {{- $ours := dict "apiVersion" "config.kueue.x-k8s.io/v1beta2" "kind" "Configuration" "namespace" .Release.Namespace -}}
 {{- $webhook := dict -}}
@@ -107,7 +107,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 v1beta2.visibility.kueue.x-k8s.io, v1beta1.visibility.kueue.x-k8s.io, v1alpha1.visibility.kqueue.dev
 {{- end }}
 
-{{/* "true" where the webhooks keep their configurations, else empty; values of an older chart do not say. */}}
+{{/* "true" if the webhooks manage their configurations, else empty; values of an older chart lack the field. */}}
 {{- define "kqueue.registers" -}}
 {{- if not (and (hasKey .Values.webhook "register") (not .Values.webhook.register)) -}}true{{- end -}}
 {{- end }}
@@ -116,7 +116,7 @@ v1beta2.visibility.kueue.x-k8s.io, v1beta1.visibility.kueue.x-k8s.io, v1alpha1.v
 {{ (.Values.configuration.leaderElection | default dict).resourceName | default "c1f6bfd2.kueue.x-k8s.io" }}
 {{- end }}
 
-{{/* What all pods have in common: (list $ "controller"). */}}
+{{/* The common part of all pod specs: (list $ "controller"). */}}
 {{- define "kqueue.pod" -}}
 {{- $root := index . 0 -}}
 serviceAccountName: {{ include "kqueue.fullname" $root }}-{{ index . 1 }}
@@ -212,7 +212,8 @@ subjects:
     namespace: {{ (index . 0).Release.Namespace }}
 {{- end }}
 
-{{/* Annotations of what exists only while a hook runs: (list "pre-delete" "-2") with the event and the weight. */}}
+{{/* Annotations of objects that exist only while a hook runs: (list "pre-delete" "-2") with the event and the weight.
+*/}}
 {{- define "kqueue.hook" -}}
 helm.sh/hook: {{ index . 0 }}
 helm.sh/hook-weight: {{ index . 1 | quote }}

@@ -17,7 +17,7 @@ class UsedClaim(Struct, frozen=True, kw_only=True):
 
 
 class ResourceRequirements(Struct, frozen=True, kw_only=True):
-    """What a container, or a pod as a whole, asks for and may use at most."""
+    """Requests and limits of a container or of a whole pod."""
 
     requests: ResourceList = msgspec.field(default_factory=dict)
     limits: ResourceList = msgspec.field(default_factory=dict)
@@ -129,7 +129,7 @@ class PodClaim(Struct, frozen=True, kw_only=True):
 
 
 class PodSpec(Struct, frozen=True, kw_only=True):
-    """What decides where a pod may run and how much it needs."""
+    """The fields of a pod spec that determine its nodes and its resources."""
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -198,7 +198,7 @@ class NodeSpec(Struct, frozen=True, kw_only=True):
 
 
 class NodeStatus(Struct, frozen=True, kw_only=True):
-    """What a node has for pods, and how it feels."""
+    """Resources and conditions of a node."""
 
     allocatable: ResourceList = msgspec.field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
@@ -242,7 +242,7 @@ class LimitRange(Struct, frozen=True, kw_only=True):
 
 
 class Overhead(Struct, frozen=True, kw_only=True):
-    """What every pod of a runtime class takes beside its containers."""
+    """Overhead of every pod of a runtime class, beside its containers."""
 
     pod_fixed: ResourceList = msgspec.field(default_factory=dict)
 

@@ -60,7 +60,7 @@ class PreemptionGate(Struct, frozen=True, kw_only=True):
 
 
 class WorkloadSpec(Struct, frozen=True, kw_only=True):
-    """What is asked for."""
+    """Requested resources and rules."""
 
     pod_sets: tuple[PodSet, ...] = ()
     queue_name: str | None = None
@@ -109,7 +109,7 @@ class TopologyAssignment(Struct, frozen=True, kw_only=True):
 
 
 class PodSetAssignment(Struct, frozen=True, kw_only=True):
-    """What one pod set got."""
+    """Assignment of one pod set."""
 
     name: str = "main"
     flavors: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -120,7 +120,7 @@ class PodSetAssignment(Struct, frozen=True, kw_only=True):
 
 
 class Admission(Struct, frozen=True, kw_only=True):
-    """Whose quota is used, and for what."""
+    """The ClusterQueue whose quota is reserved, and the assignment of each pod set."""
 
     cluster_queue: str = ""
     pod_set_assignments: tuple[PodSetAssignment, ...] = ()
@@ -134,7 +134,7 @@ class RequeueState(Struct, frozen=True, kw_only=True):
 
 
 class ReclaimablePod(Struct, frozen=True, kw_only=True):
-    """Pods whose quota is no longer needed."""
+    """Number of finished pods whose quota is released."""
 
     name: str
     count: int
@@ -148,7 +148,7 @@ class FinishedPods(Struct, frozen=True, kw_only=True):
 
 
 class PodSetUpdate(Struct, frozen=True, kw_only=True):
-    """What a check adds to the pods of one pod set."""
+    """Additions of an admission check to the pods of one pod set."""
 
     name: str
     labels: Labels = msgspec.field(default_factory=dict)
@@ -170,7 +170,7 @@ class AdmissionCheckState(Struct, frozen=True, kw_only=True):
 
 
 class PodSetRequest(Struct, frozen=True, kw_only=True):
-    """What one pod set asks for, after all transformations."""
+    """Requests of one pod set, after all transformations."""
 
     name: str
     resources: ResourceList = msgspec.field(default_factory=dict)
@@ -185,7 +185,7 @@ class EvictionCount(Struct, frozen=True, kw_only=True):
 
 
 class SchedulingStats(Struct, frozen=True, kw_only=True):
-    """What happened to the workload so far."""
+    """Statistics of the workload."""
 
     evictions: tuple[EvictionCount, ...] = ()
 
@@ -213,7 +213,7 @@ class PreemptionGateState(Struct, frozen=True, kw_only=True):
 
 
 class WorkloadStatus(Struct, frozen=True, kw_only=True):
-    """What was decided, and how it goes."""
+    """Decisions on the workload, and its progress."""
 
     conditions: tuple[Condition, ...] = ()
     admission: Admission | None = None
@@ -281,7 +281,7 @@ class BorrowWithinCohort(Struct, frozen=True, kw_only=True):
 
 
 class Preemption(Struct, frozen=True, kw_only=True):
-    """Whom a workload of the queue may displace."""
+    """Rules that select the workloads that a workload of the queue may preempt."""
 
     reclaim_within_cohort: str = "Never"
     within_cluster_queue: str = "Never"
@@ -333,7 +333,7 @@ class ConcurrentAdmissionPolicy(Struct, frozen=True, kw_only=True):
 
 
 class ClusterQueueSpec(Struct, frozen=True, kw_only=True):
-    """What one tenant may use, cluster-wide.  An absent namespace selector selects nothing."""
+    """Cluster-wide quota of one tenant.  An absent namespace selector selects nothing."""
 
     resource_groups: tuple[ResourceGroup, ...] = ()
     cohort_name: str | None = None
@@ -531,7 +531,7 @@ class CheckParameters(Struct, frozen=True, kw_only=True):
 
 
 class AdmissionCheckSpec(Struct, frozen=True, kw_only=True):
-    """Who answers, and with which parameters."""
+    """The controller of the check, and its parameters."""
 
     controller_name: str
     parameters: CheckParameters | None = None
@@ -544,7 +544,7 @@ class AdmissionCheckStatus(Struct, frozen=True, kw_only=True):
 
 
 class AdmissionCheck(Struct, frozen=True, kw_only=True):
-    """A condition that somebody else must confirm.  `spec` is None only if the object was written without one."""
+    """A condition that another controller must confirm.  `spec` is None only if the object was written without one."""
 
     metadata: ObjectMeta
     spec: AdmissionCheckSpec | None = None

@@ -1,4 +1,4 @@
-"""What all objects share: metadata, owners, conditions, quantities.
+"""Common parts of all objects: metadata, owners, conditions, quantities.
 
 Structs are frozen and untracked by the garbage collector: decoded JSON has no cycles.  Unknown fields are skipped,
 absent lists are empty tuples, absent maps are empty; None means that the field is absent and that absence has a
@@ -27,7 +27,7 @@ class Struct(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=
 
 
 class OwnerReference(Struct, frozen=True, kw_only=True):
-    """Who an object belongs to."""
+    """A reference to an owner of an object."""
 
     api_version: str
     kind: str

@@ -27,8 +27,8 @@ class Timings:
     """Maximum time to collect notifications that could free waiting workloads before one reaction; shorter while tries
     are cheap.  Source: Kueue, which always waits this long."""
     cycle_window_min: float = 0.020
-    """Shortest time between the beginnings of two cycles under load, unless the writes of the first one have ended.  The
-    window follows the time that writes take.  On a quiet cluster a cycle begins at once."""
+    """Shortest time between the beginnings of two cycles under load, unless the writes of the first one have ended.
+    The window follows the time that writes take.  On a quiet cluster a cycle begins at once."""
     cycle_window_max: float = 0.250
     """Longest such time, however slow the API server is."""
     cycle_yield_after: float = 0.020

@@ -86,7 +86,8 @@ _PARTLY = {
     "ConcurrentAdmission": "closed preemption gates hold preemption back, but nothing makes or opens any yet",
     "KueueDRAIntegration": "devices are never counted; with KueueDRARejectWorkloadsWhenDRADisabled off, too, Workloads"
     " that claim devices are admitted",
-    "UnadmittedWorkloadsObservability": "the metrics of Workloads that are not admitted are gone, their conditions stay",
+    "UnadmittedWorkloadsObservability": "the metrics of Workloads that are not admitted are gone, their conditions"
+    " stay",
     "MultiKueueOrchestratedPreemption": "preemption gates are kept and honoured, but nothing sets or opens any yet",
 }
 """Gates with an effect, and the effect."""

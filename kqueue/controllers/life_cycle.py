@@ -20,7 +20,7 @@ from kqueue.model.conditions import NO_TIME
 from kqueue.runtime.lane import Lane
 from kqueue.state import checks, execution_time, readiness, requeueing, retention, status
 from kqueue.state.readiness import ReadyRules
-from kqueue.state.requeueing import Backoff
+from kqueue.state.requeueing import RequeueBackoff
 
 Look = Callable[[wire.Workload], status.Patch | None]
 
@@ -42,7 +42,7 @@ class Step(NamedTuple):
     lane: Lane = Lane.STATUS
 
 
-_BACKOFF = Backoff(60, 3600)
+_BACKOFF = RequeueBackoff(60, 3600)
 _EVICTION_ENDED_AFTER = timedelta(minutes=10)
 
 
@@ -52,7 +52,7 @@ class LifeRules:
 
     ready: ReadyRules | None = None
     """For how long pods may not be ready; None: nobody looks."""
-    backoff: Backoff = _BACKOFF
+    backoff: RequeueBackoff = _BACKOFF
     """Pauses of those that were evicted for it."""
     keep_finished: timedelta | None = None
     """For how long finished Workloads are kept; None: for ever."""

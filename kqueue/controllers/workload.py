@@ -38,7 +38,7 @@ from kqueue.state import checks, requeueing, status
 from kqueue.state.cache import Cache
 from kqueue.state.queues import Queues
 from kqueue.state.readiness import ReadyRules
-from kqueue.state.requeueing import Backoff
+from kqueue.state.requeueing import RequeueBackoff
 
 _log = structlog.get_logger(__name__)
 
@@ -261,7 +261,9 @@ def life_rules(config: Configuration, timings: Timings) -> LifeRules:
     strategy = ready.requeuing_strategy if ready is not None else RequeuingStrategy()
     return LifeRules(
         ready=ReadyRules(ready.timeout, ready.recovery_timeout or timedelta(0)) if ready is not None else None,
-        backoff=Backoff(strategy.backoff_base_seconds, strategy.backoff_max_seconds, strategy.backoff_limit_count),
+        backoff=RequeueBackoff(
+            strategy.backoff_base_seconds, strategy.backoff_max_seconds, strategy.backoff_limit_count
+        ),
         keep_finished=kept.workloads.after_finished if kept is not None and kept.workloads is not None else None,
         finish_orphans=config.enabled("FinishOrphanedWorkloads"),
         abandoned=frozenset(of for of, kind in owners.items() if not kind.queued),

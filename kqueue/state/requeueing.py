@@ -17,7 +17,7 @@ _COUNT_MAX = 2**31 - 1
 """What the field holds."""
 
 
-class Backoff(NamedTuple):
+class RequeueBackoff(NamedTuple):
     """Pauses in seconds, and how many; `limit` None: any number of times."""
 
     base: int
@@ -57,7 +57,7 @@ def requeue_at(obj: wire.Workload) -> datetime | None:
     return state.requeue_at if state is not None else None
 
 
-def next_requeue(obj: wire.Workload, backoff: Backoff, now: datetime) -> wire.RequeueState:
+def next_requeue(obj: wire.Workload, backoff: RequeueBackoff, now: datetime) -> wire.RequeueState:
     """The state after one more eviction: counted, and when it may come back.  A time that is later already stays.
 
     Workloads that are evicted together do not come back in the same moment: each adds a part of its own, which is the

@@ -11,7 +11,7 @@ import pytest
 from kqueue.controllers.life_cycle import LifeRules
 from kqueue.controllers.resources import CLUSTER_QUEUES, WORKLOADS
 from kqueue.state.readiness import ReadyRules
-from kqueue.state.requeueing import Backoff
+from kqueue.state.requeueing import RequeueBackoff
 from tests.unit.controllers.builders import (
     JSON,
     OWNED,
@@ -27,7 +27,7 @@ from tests.unit.controllers.workload_world import Workloads
 Make = Callable[..., Workloads]
 NOW = "2026-01-01T00:00:00Z"
 READY = ReadyRules(start=timedelta(seconds=300), recovery=timedelta(seconds=60))
-RULES = LifeRules(ready=READY, backoff=Backoff(60, 3600, 2))
+RULES = LifeRules(ready=READY, backoff=RequeueBackoff(60, 3600, 2))
 
 
 def since_now(kind: str, status: str = "True", reason: str = "", message: str = "") -> JSON:

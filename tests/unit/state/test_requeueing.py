@@ -7,28 +7,30 @@ from typing import Any
 import pytest
 
 from kqueue.state import requeueing
-from kqueue.state.requeueing import Backoff
+from kqueue.state.requeueing import RequeueBackoff
 from tests.unit.state.life import NOON, at, held, workload
 
 
 @pytest.mark.parametrize(
     ("backoff", "want"),
     [
-        pytest.param(Backoff(60, 3600), [60, 120, 240, 480, 960, 1920, 3600, 3600], id="doubled up to the longest"),
-        pytest.param(Backoff(60, 10), [60, 10, 10], id="the first is the base whatever the longest is"),
-        pytest.param(Backoff(1, 0), [1, 2, 4, 8], id="without an upper bound"),
-        pytest.param(Backoff(0, 3600), [0, 0, 0], id="no pause at all"),
+        pytest.param(
+            RequeueBackoff(60, 3600), [60, 120, 240, 480, 960, 1920, 3600, 3600], id="doubled up to the longest"
+        ),
+        pytest.param(RequeueBackoff(60, 10), [60, 10, 10], id="the first is the base whatever the longest is"),
+        pytest.param(RequeueBackoff(1, 0), [1, 2, 4, 8], id="without an upper bound"),
+        pytest.param(RequeueBackoff(0, 3600), [0, 0, 0], id="no pause at all"),
     ],
 )
-def test_pauses_double(backoff: Backoff, want: list[int]) -> None:
+def test_pauses_double(backoff: RequeueBackoff, want: list[int]) -> None:
     """In seconds, the first to the last."""
     assert [backoff.pause(count) for count in range(1, len(want) + 1)] == want
 
 
 def test_a_count_beyond_reason_is_the_longest_pause() -> None:
     """Whoever writes such a count."""
-    assert Backoff(60, 3600).pause(2**31) == 3600
-    assert Backoff(60, 0).pause(2**31) == 2**31 - 1
+    assert RequeueBackoff(60, 3600).pause(2**31) == 3600
+    assert RequeueBackoff(60, 0).pause(2**31) == 2**31 - 1
 
 
 @pytest.mark.parametrize(
@@ -38,7 +40,7 @@ def test_a_count_beyond_reason_is_the_longest_pause() -> None:
 )
 def test_how_often_one_may_come_back(limit: int | None, count: int, want: bool) -> None:
     """Counted from its activation."""
-    assert Backoff(60, 3600, limit).allows(count) is want
+    assert RequeueBackoff(60, 3600, limit).allows(count) is want
 
 
 @pytest.mark.parametrize(
@@ -54,17 +56,18 @@ def test_how_often_one_may_come_back(limit: int | None, count: int, want: bool) 
 def test_the_next_pause_is_counted(state: dict[str, Any], count: int, seconds: int) -> None:
     """Up to a part in ten thousand is added, the same each time it is worked out."""
     obj = workload(requeueState=state)
-    found = requeueing.next_requeue(obj, Backoff(60, 3600), NOON)
+    found = requeueing.next_requeue(obj, RequeueBackoff(60, 3600), NOON)
     assert found.count == count
     assert found.requeue_at is not None
     assert at(seconds) <= found.requeue_at <= at(seconds * 1.0001)
-    assert requeueing.next_requeue(obj, Backoff(60, 3600), NOON) == found
+    assert requeueing.next_requeue(obj, RequeueBackoff(60, 3600), NOON) == found
 
 
 def test_those_that_leave_together_do_not_come_back_together() -> None:
     """Each has a part of its own."""
     times = {
-        requeueing.next_requeue(workload(metadata={"uid": uid}), Backoff(3600, 3600), NOON).requeue_at for uid in "abcd"
+        requeueing.next_requeue(workload(metadata={"uid": uid}), RequeueBackoff(3600, 3600), NOON).requeue_at
+        for uid in "abcd"
     }
     assert len(times) == 4
 

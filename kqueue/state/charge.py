@@ -1,7 +1,7 @@
-"""Charges: what a decision holds in the cache while the decision is being written.
+"""Charges: the quota and domains that a decision reserves in the cache while the decision is being written.
 
-The task that writes a decision owns its charge.  When the task has ended, in whatever way and even before its first
-step, `settle` runs: a decision that stands in the API server keeps what it holds, any other one gives it back.
+The task that writes a decision owns its charge.  `settle` runs whenever the task ends, even before its first step: a
+decision that the API server has stored keeps its reservation, any other decision releases it.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from kqueue.api.wire import kueue as wire
 
 
 class Charge:
-    """Quota and domains held for one decision about the workload `key` (namespace/name).
+    """Quota and domains reserved for one decision about the workload `key` (namespace/name).
 
-    As a context manager it settles when its block fails, and does nothing when the block ends well: each step between
-    taking a charge and handing it to its task is such a block.
+    As a context manager, a charge settles when its block raises, and does nothing otherwise.  Each step between taking
+    a charge and passing it to its task is such a block.
     """
 
     __slots__ = ("_confirm", "_settle", "key")
 
     def __init__(self, key: str, *, confirm: Callable[[wire.Workload], None], settle: Callable[[Charge], None]) -> None:
-        """The cache hands in what `confirm` and `settle` do; settling a second time must change nothing."""
+        """Take the cache's functions for `confirm` and `settle`; a second call of `settle` must change nothing."""
         self.key = key
         self._confirm, self._settle = confirm, settle
 
     def confirm(self, written: wire.Workload) -> None:
-        """The decision stands in this object, as the API server answered: what is held is not taken back."""
+        """Keep the reservation: the API server returned `written`, which contains the decision."""
         self._confirm(written)
 
     def settle(self) -> None:
-        """The writing has ended: give back what is held, unless the decision stands.  May be called again."""
+        """Release the reservation after writing has ended, unless the decision was stored.  May be called again."""
         self._settle(self)
 
     def __enter__(self) -> Charge:

@@ -1,4 +1,4 @@
-"""For how long a Workload may run in all.  Pure.  Waiting does not count, and what was run before an eviction does."""
+"""Compute how long a Workload may run in total.  Pure.  Runs before an eviction count; waiting does not."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import moment_after
 
 SECONDS_MAX = 2**31 - 1
-"""What the field of the status holds."""
+"""The largest value of the status field (int32)."""
 
 
 def ends_at(obj: wire.Workload) -> datetime | None:
-    """When an admitted workload has run for as long as it may; None: it does not run, or has no limit."""
+    """Return when a workload reaches its maximum execution time.
+
+    None: the workload is not admitted, is inactive, or has no maximum.
+    """
     limit, admitted = obj.spec.maximum_execution_time_seconds, model.since(obj, names.CONDITION_ADMITTED)
     if limit is None or admitted is None or not obj.spec.active:
         return None
@@ -23,7 +26,7 @@ def ends_at(obj: wire.Workload) -> datetime | None:
 
 
 def accumulated(obj: wire.Workload, now: datetime) -> int | None:
-    """Seconds that it has run in all when it stops running now; None: it does not run."""
+    """Return the total seconds that the workload has run if its run ends now; None: the workload is not admitted."""
     admitted = model.since(obj, names.CONDITION_ADMITTED)
     if admitted is None:
         return None

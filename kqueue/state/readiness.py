@@ -17,23 +17,23 @@ _ZERO = timedelta(0)
 
 
 class ReadyRules(NamedTuple):
-    """For how long pods may not be ready: after the admission, and after one was ready no more."""
+    """How long pods may be unready: after the admission, and after a ready pod became unready."""
 
     start: timedelta
     recovery: timedelta
-    """Zero: nobody is evicted for that."""
+    """Zero: no workload is evicted because a ready pod became unready."""
 
 
 class Late(NamedTuple):
-    """By when the pods have to be ready, or else."""
+    """The deadline by which the pods must be ready, or the workload is evicted."""
 
     due: datetime
     limit: timedelta
     cause: str
-    """As it is counted: WaitForStart or WaitForRecovery."""
+    """The cause that metrics count: WaitForStart or WaitForRecovery."""
 
     def message(self) -> str:
-        """Why the workload is evicted."""
+        """Return the message of the eviction."""
         seconds = f"{self.limit.total_seconds():g} s"
         if self.cause == names.REASON_WAIT_FOR_START:
             return f"Not all pods were ready within {seconds} of the admission"
@@ -41,9 +41,9 @@ class Late(NamedTuple):
 
 
 def ready_by(obj: wire.Workload, rules: ReadyRules) -> Late | None:
-    """When the workload has to leave unless its pods get ready; None while no clock runs.
+    """Return when the workload is evicted unless its pods become ready; None: the workload has no deadline now.
 
-    Only admitted workloads that are active and not on their way out are measured.
+    Only workloads that are admitted, active, not evicted and not finished have a deadline.
     """
     if not obj.spec.active or any(model.condition_true(obj, kind) for kind in _ENDED):
         return None
@@ -55,7 +55,7 @@ def ready_by(obj: wire.Workload, rules: ReadyRules) -> Late | None:
         return Late(moment_after(admitted, rules.start), rules.start, names.REASON_WAIT_FOR_START)
     if rules.recovery <= _ZERO:
         return None
-    # whatever stands there from before the admission says nothing of these pods
+    # a transition before the admission concerns earlier pods
     failed = max(admitted, ready.last_transition_time or admitted)
     return Late(moment_after(failed, rules.recovery), rules.recovery, names.REASON_WAIT_FOR_RECOVERY)
 

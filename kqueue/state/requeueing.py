@@ -1,4 +1,4 @@
-"""When an evicted Workload comes back: pauses that double, and the conditions that keep it out until then.  Pure."""
+"""Decide when an evicted Workload is requeued: doubling pauses, and the conditions that delay the requeue.  Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import moment_after, utc_text
 
 _JITTER = 0.0001
-"""Of a pause, added at most.  Source: the compatible system."""
+"""Largest fraction of a pause that is added as jitter.  Source: the compatible system."""
 _COUNT_MAX = 2**31 - 1
-"""What the field holds."""
+"""The largest value of the field `requeueState.count` (int32)."""
 
 
 class RequeueBackoff(NamedTuple):
-    """Pauses in seconds, and how many; `limit` None: any number of times."""
+    """The pauses before requeues, in seconds, and the largest number of requeues; `limit` None: no largest number."""
 
     base: int
     longest: int
@@ -26,13 +26,13 @@ class RequeueBackoff(NamedTuple):
     limit: int | None = None
 
     def allows(self, count: int) -> bool:
-        """Whether a workload may come back for the `count`th time."""
+        """Whether a workload may be requeued for the `count`th time."""
         return self.limit is None or count <= self.limit
 
     def pause(self, count: int) -> int:
-        """Seconds before the `count`th time (1 is the first): the base, doubled each time, up to the longest.
+        """Return the seconds before the `count`th requeue (from 1): the base, doubled each time, up to `longest`.
 
-        The first is the base however short the longest is.
+        The first pause is the base, even where `longest` is shorter.
         """
         if count <= 1 or self.base == 0:
             return self.base
@@ -41,27 +41,30 @@ class RequeueBackoff(NamedTuple):
 
 
 def returns_at_once(reason: str) -> bool:
-    """Whether one evicted for this is queued again as soon as it holds nothing; others wait until its cause is gone."""
+    """Whether a workload evicted for this reason is requeued as soon as its reservation is released.
+
+    After any other reason, a workload is requeued when the cause of its eviction is gone.
+    """
     return reason in (names.REASON_PREEMPTED, names.REASON_NODE_FAILURES)
 
 
 def times_requeued(obj: wire.Workload) -> int:
-    """How often it has been sent back for its pods not being ready, since its user made it active."""
+    """Return how often the workload was requeued because its pods were not ready, since its user activated it."""
     state = obj.status.requeue_state
     return min(max(0, state.count or 0), _COUNT_MAX - 1) if state is not None else 0
 
 
 def requeue_at(obj: wire.Workload) -> datetime | None:
-    """Until when it waits; None: for nothing."""
+    """Return the time until which the workload waits to be requeued; None: no such time is set."""
     state = obj.status.requeue_state
     return state.requeue_at if state is not None else None
 
 
 def next_requeue(obj: wire.Workload, backoff: RequeueBackoff, now: datetime) -> wire.RequeueState:
-    """The state after one more eviction: counted, and when it may come back.  A time that is later already stays.
+    """Return the requeue state after one more eviction: the count plus one, and the time of the requeue.
 
-    Workloads that are evicted together do not come back in the same moment: each adds a part of its own, which is the
-    same whenever it is worked out.
+    A later time that is already set is kept.  The jitter is a hash of the UID and the count: workloads that are evicted
+    together are requeued at different times, and computing the state again gives the same time.
     """
     count = times_requeued(obj) + 1
     own = crc32(f"{obj.metadata.uid}/{count}".encode()) / 2**32
@@ -72,21 +75,22 @@ def next_requeue(obj: wire.Workload, backoff: RequeueBackoff, now: datetime) -> 
 
 
 def state_json(state: wire.RequeueState) -> dict[str, Any]:
-    """As it stands in the status."""
+    """Return the requeue state as JSON of the Workload's status."""
     at = state.requeue_at
     return {"count": state.count, "requeueAt": utc_text(at) if at is not None else None}
 
 
 def waits_until(obj: wire.Workload, now: datetime) -> datetime | None:
-    """The time before which nothing is to be done with it; None when there is none, or it has passed."""
+    """Return the time before which the workload must not be requeued; None: no time is set, or the time has passed."""
     at = requeue_at(obj)
     return at if at is not None and at > now else None
 
 
 def reason_to_return(obj: wire.Workload, *, local_stopped: bool, cluster_stopped: bool) -> str | None:
-    """The reason of Requeued=True when what keeps an evicted workload out is over; None while it is not, or nothing is.
+    """Return the reason of Requeued=True for an evicted workload whose cause of eviction is gone.
 
-    Whether a back-off is over is not asked here.  What nobody knows keeps nobody out for ever.
+    None: the cause persists, the workload is inactive, or its condition Requeued is not False.  The caller checks
+    whether a back-off is over.  A workload with an unknown reason is requeued, so that it does not wait forever.
     """
     requeued = model.condition(obj.status.conditions, names.CONDITION_REQUEUED)
     if requeued is None or requeued.status != "False" or not obj.spec.active:

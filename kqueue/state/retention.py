@@ -1,4 +1,4 @@
-"""For how long what has ended is kept.  Pure."""
+"""Decide when finished and deactivated Workloads expire.  Pure."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from kqueue.clock import moment_after
 
 
 def finished_expires(obj: wire.Workload, after: timedelta | None) -> datetime | None:
-    """When a finished Workload is to be deleted; None: never, or it has not finished.
+    """Return when a finished Workload is to be deleted; None: never, or the Workload has not finished.
 
-    `after`: so long after its end; None: they are kept for ever.
+    `after`: the time to keep a Workload after its end; None: finished Workloads are kept forever.
     """
     ended = model.since(obj, names.CONDITION_FINISHED)
     return moment_after(ended, after) if ended is not None and after is not None else None
 
 
 def deactivated_expires(obj: wire.Workload, after: timedelta | None) -> datetime | None:
-    """When the job of a Workload that we have deactivated is to be deleted; None: never.
+    """Return when the job of a Workload that kqueue has deactivated is to be deleted; None: never.
 
-    What its user has deactivated, or made active again, is kept.  `after`: so long after its eviction; None: for ever.
+    A Workload that its user deactivated or activated again is kept.  `after`: the time to keep the job after the
+    eviction; None: forever.
     """
     evicted = model.condition(obj.status.conditions, names.CONDITION_EVICTED)
     if after is None or obj.spec.active or evicted is None or evicted.status != "True":

@@ -1,7 +1,7 @@
-"""When workloads were tried last, on which state, and what came of it: for people who ask.
+"""Remember the last scheduling attempt of each workload: its time, the state it was decided on and its result.
 
-What is remembered is bounded; the oldest tries are forgotten.  Workloads that cannot differ in the outcome of a try are
-tried once for all of them, so the last try of their shape is remembered, too.
+The number of remembered attempts is bounded; the oldest are dropped.  The scheduler tries workloads of equal shape once
+for all of them, so the last attempt of each shape is remembered, too.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _MOST_SHAPES = 4_096
 
 @value(kw_only=True)
 class Try:
-    """One try.
+    """One scheduling attempt of a workload.
 
     Args:
-        key: who was tried.
+        key: namespace/name of the workload.
         cycle: the number of the cycle since this process began to lead.
-        generation, nodes: of the cache and of its node ledger, when the try was decided.
-        reason: what it came to.
+        generation, nodes: generations of the cache and of its node ledger when the attempt was decided.
+        reason: the result of the attempt.
     """
 
     key: str
@@ -38,19 +38,19 @@ class Try:
 
 
 class Tries:
-    """The last tries."""
+    """The last scheduling attempts, by workload and by shape."""
 
     def __init__(self) -> None:
         self._of: OrderedDict[str, Try] = OrderedDict()
         self._of_shape: OrderedDict[tuple[str, str], Try] = OrderedDict()
 
     def note(self, tried: Try, queue: str, shape: str) -> None:
-        """A workload of this shape was tried in a ClusterQueue."""
+        """Remember an attempt of a workload of this shape in a ClusterQueue."""
         _keep(self._of, tried.key, tried, _MOST)
         _keep(self._of_shape, (queue, shape), tried, _MOST_SHAPES)
 
     def of(self, key: str, queue: str, shape: str) -> Try | None:
-        """The last try of a workload, or of one that cannot differ from it, whichever is later; None: none is known."""
+        """Return the later of the last attempts of the workload and of its shape; None: no attempt is remembered."""
         own, equal = self._of.get(key), self._of_shape.get((queue, shape))
         return max((t for t in (own, equal) if t is not None), key=lambda t: (t.at, t.key == key), default=None)
 

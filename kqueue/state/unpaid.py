@@ -1,7 +1,8 @@
-"""Bound pods that no reservation pays for: what each of them is charged to a ClusterQueue until it has ended.
+"""Bound pods without a reservation: the usage that each pod is charged to a ClusterQueue until the pod has ended.
 
-Workloads get quota before their pods start, so such pods are exceptions: a job that was started by hand while no
-webhook answered, or pods beyond what was admitted.  They take devices all the same, and others must wait for these.
+Workloads get quota before their pods start, so these pods are exceptions: pods of a job that a user started while no
+webhook answered, or pods beyond the admitted count.  These pods use devices, too, and other workloads must
+wait for them.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from kqueue.core.workload import Flavor, ResourceGroup
 
 @value(kw_only=True)
 class UnpaidPod:
-    """A bound pod and what it is charged."""
+    """A bound pod without a reservation, and the usage charged for the pod."""
 
     queue: str
     local_queue: str
     facts: PodFacts
     usage: Usage
     amounts: Mapping[str, int] | None = None
-    """What of the pod is charged; None: all that it takes."""
+    """The amounts of the pod that are charged; None: all its requests."""
 
 
 def usage_of(
@@ -32,10 +33,10 @@ def usage_of(
     flavors: Mapping[str, Flavor],
     node_labels: Mapping[str, str],
 ) -> Usage:
-    """What a pod takes of the quota of a ClusterQueue with these groups; resources that no group lists count nowhere.
+    """Return the quota that a pod uses in a ClusterQueue with these groups; resources outside the groups do not count.
 
-    Of the flavors of a group the first one counts whose labels the pod's node has; where none matches, the first one
-    that exists, so that every pod is charged.
+    Each group charges its first flavor whose labels the pod's node has; where no flavor matches, its first existing
+    flavor, so that every pod is charged.
     """
     usage = Usage()
     for group in groups:

@@ -1,4 +1,4 @@
-"""Workloads as the planner tries them: what they ask for, what they take over, what they keep away from."""
+"""Build the planner's heads of Workloads: their requests, the slices they replace, the hosts they avoid."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FROM_THE_FRONT: Mapping[tuple[str, str], int] = {}
 
 
 class Heads:
-    """Makes heads of Workloads."""
+    """Builds heads of Workloads."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Heads:
         preemption_gates: bool = False,
         order: QueueOrder = DEFAULT_ORDER,
     ) -> None:
-        """`newest` is the latest version of a Workload; the others are as in `LoopSettings`."""
+        """`newest` returns the latest version of a Workload; the other arguments are fields of `LoopSettings`."""
         self._cache, self._newest = cache, newest
         self._elastic, self._gates, self._order = elastic, preemption_gates, order
 
@@ -43,9 +43,9 @@ class Heads:
         now: datetime,
         last_tried: Mapping[tuple[str, str], int] = _FROM_THE_FRONT,
     ) -> Head:
-        """The Workload as a head of this ClusterQueue; `item` is what the queues know of it.
+        """Return the Workload as a head of this ClusterQueue; `item` is its entry in the queues.
 
-        Raises InvalidObjectError when its requests cannot be read.
+        Raises InvalidObjectError when the requests of the Workload cannot be read.
         """
         head = self._cache.requests.head(
             obj,
@@ -61,13 +61,13 @@ class Heads:
         return replace(head, avoided=avoided, closed_gates=gates) if avoided or gates else head
 
     def _replaced(self, obj: wire.Workload, queue: str) -> Replaced | None:
-        """The older slice of its job that the workload takes over from; None when it has left, or is on its way out."""
+        """Return the older slice of the job that the workload replaces; None: none, or the slice is over or evicted."""
         key = model.replaced_key(obj)
         holding = self._cache.held.holding(key) if key is not None else None
         if key is None or holding is None or holding.queue != queue:
             return None
         if holding.job != model.controller_of(obj.metadata):
-            return None  # it is somebody else's
+            return None  # the slice belongs to another job
         older = self._newest(key)
         if older is None or model.is_over(older) or model.condition_true(older, names.CONDITION_EVICTED):
             return None

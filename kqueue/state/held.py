@@ -1,4 +1,4 @@
-"""Sums of holdings per queue, kept as workloads come and go, for statuses and gauges."""
+"""Keep sums of holdings per queue, updated as workloads are added and removed, for statuses and gauges."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from kqueue.state.audit import accumulate
 
 @dataclass(slots=True)
 class Held:
-    """What workloads, and pods that none of them pays for, hold of one queue; empty columns are left out."""
+    """Quota of one queue that workloads and pods without a reservation hold; columns of zero are left out."""
 
     reserving: int = 0
     """Workloads with a reservation, admitted ones included."""
     admitted: int = 0
     reserved: Usage = field(default_factory=dict)
-    """What all of them hold."""
+    """Quota of all workloads with a reservation, and of pods without one."""
     used: Usage = field(default_factory=dict)
-    """What the admitted ones hold."""
+    """The part of `reserved` that admitted shares hold."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether no workload holds anything."""
+        """Whether no workload and no pod holds quota of the queue."""
         return not self.reserving and not self.reserved
 
     def add(self, share: Share, sign: int) -> None:
-        """Workloads come (1) or go (-1)."""
+        """Add (sign 1) or subtract (sign -1) a share."""
         self.reserving += sign * share.workloads
         accumulate(self.reserved, share.usage.items(), sign)
         if share.admitted:
@@ -39,7 +39,7 @@ class Held:
 
 @value()
 class Share:
-    """The part in the sums of one workload, or of several alike; of none, for pods that no workload pays for."""
+    """The part of the sums that one workload or several equal ones hold; `workloads` is 0 for unpaid pods."""
 
     queue: str
     local_queue: str
@@ -49,7 +49,7 @@ class Share:
 
 
 class HeldSums:
-    """The sums of every ClusterQueue, and of every LocalQueue in it.  Not to be changed by who looks at them."""
+    """The sums of every ClusterQueue, and of every LocalQueue in it.  Readers must not change the sums."""
 
     def __init__(self, shares: Iterable[Share] = ()) -> None:
         self._of_queue = defaultdict[str, Held](Held)
@@ -58,7 +58,7 @@ class HeldSums:
             self.add(share, sign=1)
 
     def add(self, share: Share, *, sign: int) -> None:
-        """Workloads come (1) or go (-1)."""
+        """Add (sign 1) or subtract (sign -1) a share."""
         place = share.queue, share.local_queue
         in_queue, in_local_queue = self._of_queue[share.queue], self._of_local[place]
         in_queue.add(share, sign)
@@ -69,15 +69,15 @@ class HeldSums:
             del self._of_local[place]
 
     def of_queue(self, name: str) -> Held:
-        """What is held in a ClusterQueue."""
+        """Return the sums of a ClusterQueue."""
         return self._of_queue.get(name) or Held()
 
     def of_local_queue(self, key: str, queue: str) -> Held:
-        """What is held in a ClusterQueue through a LocalQueue (namespace/name)."""
+        """Return the sums of a ClusterQueue's workloads that came through a LocalQueue (namespace/name)."""
         return self._of_local.get((queue, key)) or Held()
 
     def in_flavor(self, flavor: str) -> bool:
-        """Whether anybody holds anything of a flavor."""
+        """Whether any queue holds quota of a flavor."""
         return any(column.flavor == flavor for held in self._of_queue.values() for column in held.reserved)
 
     def is_same_as(self, other: HeldSums) -> bool:

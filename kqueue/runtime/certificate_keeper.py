@@ -10,7 +10,7 @@ from kqueue.clock import Clock
 from kqueue.errors import AlreadyExistsError, ConflictError
 from kqueue.runtime.certificate_secret import Shelf
 from kqueue.runtime.certificates import Bundle
-from kqueue.runtime.rotation import Holding, Rhythm, next_step
+from kqueue.runtime.rotation import CertificateHolding, Rhythm, next_step
 
 _ATTEMPTS = 10
 """Steps and lost races in one look; one replica needs three."""
@@ -39,7 +39,7 @@ class CertificateKeeper:
         """`names` are the DNS names and addresses that the certificate must be for."""
         self._shelf, self._names, self._serve, self._clock = shelf, tuple(names), serve, clock
         self._rhythm = rhythm or Rhythm()
-        self.held = Holding()
+        self.held = CertificateHolding()
         """The shared certificates at the last look."""
 
     async def load(self) -> None:
@@ -77,13 +77,13 @@ class CertificateKeeper:
             self._tell(held, step)
         _log.warning("certificates are changed by somebody else all the time", attempts=_ATTEMPTS)
 
-    def _use(self, held: Holding) -> None:
+    def _use(self, held: CertificateHolding) -> None:
         assert held.current is not None, "the first step makes one"
         if self.held.current is None or self.held.current != held.current:
             self._serve(held.current)
         self.held = held
 
-    def _tell(self, before: Holding, after: Holding) -> None:
+    def _tell(self, before: CertificateHolding, after: CertificateHolding) -> None:
         assert after.current is not None, "every step leaves something to serve"
         if after.upcoming is not None and before.upcoming is None:
             _log.info("certificate is being renewed", not_after=after.current.not_after.isoformat())

@@ -15,7 +15,7 @@ from kqueue.errors import ConfigError, NotFoundError
 from kqueue.runtime.certificates import CA, CERTIFICATE, KEY, Bundle, checked_bundle
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
-from kqueue.runtime.rotation import Holding, split_authorities
+from kqueue.runtime.rotation import CertificateHolding, split_authorities
 
 SECRETS = ResourceType("", "v1", "secrets", "Secret")
 NEXT_CERTIFICATE, NEXT_KEY, NEXT_CA, NEXT_SINCE = "next-tls.crt", "next-tls.key", "next-ca.crt", "next-since"
@@ -27,11 +27,11 @@ _log = structlog.get_logger(__name__)
 class Shelf(Protocol):
     """Stores the certificates that replicas share."""
 
-    async def read(self) -> tuple[Holding, str]:
+    async def read(self) -> tuple[CertificateHolding, str]:
         """Return the stored certificates and their version; both are empty when nothing is stored."""
         ...
 
-    async def write(self, holding: Holding, version: str) -> None:
+    async def write(self, holding: CertificateHolding, version: str) -> None:
         """Replace the certificates that were read at `version`.
 
         Raises:
@@ -44,13 +44,13 @@ class MemoryShelf:
     """Stores certificates for a single process, which has an address of its own."""
 
     def __init__(self) -> None:
-        self._held = Holding()
+        self._held = CertificateHolding()
 
-    async def read(self) -> tuple[Holding, str]:
+    async def read(self) -> tuple[CertificateHolding, str]:
         """Return the certificates written last."""
         return self._held, ""
 
-    async def write(self, holding: Holding, version: str) -> None:
+    async def write(self, holding: CertificateHolding, version: str) -> None:
         """Store the certificates."""
         self._held = holding
 
@@ -61,7 +61,7 @@ class SecretShelf:
     def __init__(self, client: Client, namespace: str, name: str) -> None:
         self._client, self._namespace, self._name = client, namespace, name
 
-    async def read(self) -> tuple[Holding, str]:
+    async def read(self) -> tuple[CertificateHolding, str]:
         """Return the certificates of the Secret.  Unusable contents are logged and count as none.
 
         Raises:
@@ -70,10 +70,10 @@ class SecretShelf:
         try:
             secret = await self._client.get_json(SECRETS, self._name, self._namespace)
         except NotFoundError:
-            return Holding(), ""
+            return CertificateHolding(), ""
         return self._holding(secret), str(secret["metadata"]["resourceVersion"])
 
-    async def write(self, holding: Holding, version: str) -> None:
+    async def write(self, holding: CertificateHolding, version: str) -> None:
         """Create the Secret, or change our keys in it."""
         data = _data(holding)
         if version:
@@ -85,18 +85,18 @@ class SecretShelf:
         secret = {"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": kept}
         await self._client.create(SECRETS, secret)
 
-    def _holding(self, secret: Mapping[str, Any]) -> Holding:
+    def _holding(self, secret: Mapping[str, Any]) -> CertificateHolding:
         data, where = secret.get("data") or {}, f"Secret {self._namespace}/{self._name}"
         if not data.get(CERTIFICATE):
-            return Holding()
+            return CertificateHolding()
         try:
             return holding_of({key: base64.b64decode(value) for key, value in data.items()}, where=where)
         except (ConfigError, binascii.Error) as e:
             _log.warning("certificates cannot be used, new ones are made", secret=where, error=str(e))
-            return Holding()
+            return CertificateHolding()
 
 
-def holding_of(data: Mapping[str, bytes], *, where: str) -> Holding:
+def holding_of(data: Mapping[str, bytes], *, where: str) -> CertificateHolding:
     """Return the certificates in the keys of a Secret.  An unreadable renewal is dropped, so another one begins.
 
     Raises:
@@ -108,7 +108,7 @@ def holding_of(data: Mapping[str, bytes], *, where: str) -> Holding:
     upcoming, announced = _upcoming(data, where)
     known = {first, upcoming.ca if upcoming is not None else b""}
     retired = tuple(pem for pem in authorities if pem not in known)
-    return Holding(current=current, upcoming=upcoming, announced=announced, retired=retired)
+    return CertificateHolding(current=current, upcoming=upcoming, announced=announced, retired=retired)
 
 
 def _upcoming(data: Mapping[str, bytes], where: str) -> tuple[Bundle, datetime] | tuple[None, None]:
@@ -123,7 +123,7 @@ def _upcoming(data: Mapping[str, bytes], where: str) -> tuple[Bundle, datetime] 
         return None, None
 
 
-def _data(holding: Holding) -> dict[str, str | None]:
+def _data(holding: CertificateHolding) -> dict[str, str | None]:
     """Return the keys of the Secret; None removes a key."""
     current, upcoming = holding.current, holding.upcoming
     assert current is not None, "there is always something to serve"

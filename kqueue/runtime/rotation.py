@@ -30,7 +30,7 @@ class Rhythm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holding:
+class CertificateHolding:
     """The certificates that all replicas share.  `announced` is when `upcoming` was stored; None without one."""
 
     current: Bundle | None = None
@@ -46,7 +46,9 @@ class Holding:
         return b"".join(dict.fromkeys([*bundles, *self.retired]))
 
 
-def next_step(held: Holding, names: Sequence[str], now: datetime, rhythm: Rhythm, *, told: bool) -> Holding | None:
+def next_step(
+    held: CertificateHolding, names: Sequence[str], now: datetime, rhythm: Rhythm, *, told: bool
+) -> CertificateHolding | None:
     """Return the certificates after the next step; None: no step is due.
 
     `told`: `held.authorities` have just been announced to all clients.
@@ -57,7 +59,7 @@ def next_step(held: Holding, names: Sequence[str], now: datetime, rhythm: Rhythm
         return _begun_anew(held, retired, names, now, rhythm)
     if held.upcoming is not None and held.announced is not None:
         if told and now - held.announced >= rhythm.pause:
-            return Holding(current=held.upcoming, retired=(*split_authorities(current.ca), *retired))
+            return CertificateHolding(current=held.upcoming, retired=(*split_authorities(current.ca), *retired))
     elif is_due(current, names, now, rhythm):
         upcoming = make_bundle(names, now=now, valid=rhythm.valid)
         return replace(held, upcoming=upcoming, announced=now, retired=retired)
@@ -81,13 +83,13 @@ def names_of(bundle: Bundle) -> set[str]:
 
 
 def _begun_anew(
-    held: Holding, retired: tuple[bytes, ...], names: Sequence[str], now: datetime, rhythm: Rhythm
-) -> Holding:
+    held: CertificateHolding, retired: tuple[bytes, ...], names: Sequence[str], now: datetime, rhythm: Rhythm
+) -> CertificateHolding:
     """Return a new certificate at once, because no usable one is served."""
     upcoming = held.upcoming
     if upcoming is not None and upcoming.not_after > now:
-        return Holding(current=upcoming, retired=retired)
-    return Holding(current=make_bundle(names, now=now, valid=rhythm.valid), retired=retired)
+        return CertificateHolding(current=upcoming, retired=retired)
+    return CertificateHolding(current=make_bundle(names, now=now, valid=rhythm.valid), retired=retired)
 
 
 def _living(authorities: Iterable[bytes], now: datetime) -> tuple[bytes, ...]:

@@ -16,7 +16,7 @@ from kqueue.errors import AlreadyExistsError, ConfigError, ConflictError, NotFou
 from kqueue.runtime.certificate_keeper import CertificateKeeper
 from kqueue.runtime.certificate_secret import MemoryShelf, SecretShelf, holding_of
 from kqueue.runtime.certificates import Bundle, make_bundle
-from kqueue.runtime.rotation import Holding, Rhythm, next_step, split_authorities
+from kqueue.runtime.rotation import CertificateHolding, Rhythm, next_step, split_authorities
 
 NAMES = ["hooks.kueue-system.svc", "127.0.0.1"]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -27,13 +27,13 @@ def bundle(*, made: datetime = NOW, names: list[str] = NAMES) -> Bundle:
     return make_bundle(names, now=made, valid=RHYTHM.valid)
 
 
-def step(held: Holding, *, after: timedelta = timedelta(0), told: bool = False) -> Holding | None:
+def step(held: CertificateHolding, *, after: timedelta = timedelta(0), told: bool = False) -> CertificateHolding | None:
     return next_step(held, NAMES, NOW + after, RHYTHM, told=told)
 
 
 def test_the_first_certificate_is_made_at_once() -> None:
     """There is nobody yet who could lose trust."""
-    made = step(Holding())
+    made = step(CertificateHolding())
 
     assert made is not None
     assert made.current is not None
@@ -52,7 +52,7 @@ def test_the_first_certificate_is_made_at_once() -> None:
 def test_a_renewal_begins_with_telling_of_it(after: timedelta, names: list[str], begins: bool) -> None:
     """The old certificate is served meanwhile, and both authorities are told."""
     old = bundle(names=names)
-    begun = step(Holding(current=old), after=after)
+    begun = step(CertificateHolding(current=old), after=after)
 
     assert (begun is not None) is begins
     if begun is not None:
@@ -72,30 +72,30 @@ def test_a_renewal_begins_with_telling_of_it(after: timedelta, names: list[str],
 def test_the_new_certificate_is_served_after_a_pause(seconds: int, told: bool, switches: bool) -> None:
     """API servers hear of an authority by watch; the old one stays trusted, as replicas follow one by one."""
     old, new = bundle(), bundle()
-    held = Holding(current=old, upcoming=new, announced=NOW)
+    held = CertificateHolding(current=old, upcoming=new, announced=NOW)
     switched = step(held, after=timedelta(seconds=seconds), told=told)
 
-    assert switched == (Holding(current=new, retired=(old.ca,)) if switches else None)
+    assert switched == (CertificateHolding(current=new, retired=(old.ca,)) if switches else None)
 
 
 def test_an_authority_is_told_until_it_expires() -> None:
     """Then it is dropped, in a step of its own."""
     old, new = bundle(made=NOW - timedelta(days=9)), bundle()
-    held = Holding(current=new, retired=(old.ca, b"-----BEGIN CERTIFICATE-----\nrubbish"))
-    cleaned = step(Holding(current=new, retired=(old.ca,)), after=timedelta(days=1))
+    held = CertificateHolding(current=new, retired=(old.ca, b"-----BEGIN CERTIFICATE-----\nrubbish"))
+    cleaned = step(CertificateHolding(current=new, retired=(old.ca,)), after=timedelta(days=1))
 
-    assert step(Holding(current=new, retired=(old.ca,))) is None
-    assert cleaned == Holding(current=new)
-    assert step(held) == Holding(current=new, retired=(old.ca,))
+    assert step(CertificateHolding(current=new, retired=(old.ca,))) is None
+    assert cleaned == CertificateHolding(current=new)
+    assert step(held) == CertificateHolding(current=new, retired=(old.ca,))
 
 
 def test_after_the_end_nothing_is_waited_for() -> None:
     """A process that was stopped for months serves what was prepared, or something new, at once."""
     old, new = bundle(made=NOW - timedelta(days=11)), bundle()
-    prepared = step(Holding(current=old, upcoming=new, announced=NOW))
-    afresh = step(Holding(current=old))
+    prepared = step(CertificateHolding(current=old, upcoming=new, announced=NOW))
+    afresh = step(CertificateHolding(current=old))
 
-    assert prepared == Holding(current=new)
+    assert prepared == CertificateHolding(current=new)
     assert afresh is not None
     assert afresh.current not in (None, old)
 
@@ -255,8 +255,8 @@ async def test_what_is_shared_survives_being_stored() -> None:
     cluster = Cluster()
     shelf = SecretShelf(cluster, "kueue-system", "hooks")  # type: ignore[arg-type]
     old, new, older = bundle(), bundle(), bundle()
-    during = Holding(current=old, upcoming=new, announced=NOW, retired=(older.ca,))
-    after = Holding(current=new, retired=(old.ca, older.ca))
+    during = CertificateHolding(current=old, upcoming=new, announced=NOW, retired=(older.ca,))
+    after = CertificateHolding(current=new, retired=(old.ca, older.ca))
     found = []
     for holding in (during, after):
         await shelf.write(holding, (await shelf.read())[1])
@@ -271,7 +271,7 @@ def test_a_renewal_that_cannot_be_read_is_begun_anew() -> None:
     old = bundle()
     data = {"tls.crt": old.certificate, "tls.key": old.key, "ca.crt": old.ca}
     for broken in ({"next-tls.crt": b"x"}, {"next-tls.crt": b"x", "next-since": b"\xff"}):
-        assert holding_of(data | broken, where="s") == Holding(current=old)
+        assert holding_of(data | broken, where="s") == CertificateHolding(current=old)
     with pytest.raises(ConfigError, match=r"s/tls\.key"):
         holding_of(data | {"tls.key": b"x"}, where="s")
 
@@ -290,4 +290,4 @@ async def test_a_process_that_is_alone_shares_with_nobody() -> None:
 
     assert [len(split_authorities(each)) for each in (during, cluster.trusted)] == [2, 2]
     assert len(served) == 2
-    assert replace(keeper.held, current=None, retired=()) == Holding()
+    assert replace(keeper.held, current=None, retired=()) == CertificateHolding()

@@ -15,7 +15,7 @@ GANG_SIZES = tuple(2**k for k in range(13))
 
 
 @dataclass(frozen=True, slots=True)
-class Spare:
+class FreeRoom:
     """Of one flavor."""
 
     slots: Mapping[tuple[str, int], int]
@@ -26,7 +26,7 @@ class Spare:
     where nothing is free."""
 
 
-def room_of(capacity: Capacity, taken: Collection[str], resources: Collection[str]) -> Spare:
+def room_of(capacity: Capacity, taken: Collection[str], resources: Collection[str]) -> FreeRoom:
     """What is free now: by numpy over the leaves, so 1 ms for 12,500 of them.
 
     Args:
@@ -63,4 +63,4 @@ def room_of(capacity: Capacity, taken: Collection[str], resources: Collection[st
                 total = int(free.sum())
                 unbroken = int(free[all_empty[domain_of]].sum())
                 broken[level, resource] = 1 - unbroken / total if total else 0.0
-    return Spare(slots, broken)
+    return FreeRoom(slots, broken)

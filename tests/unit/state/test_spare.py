@@ -9,12 +9,12 @@ from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.node import NodeFacts
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.topology.tree import Tree, make_leaf
-from kqueue.state.spare import Spare, room_of
+from kqueue.state.spare import FreeRoom, room_of
 
 LEVELS = ("rack", HOSTNAME)
 
 
-def cluster(racks: dict[str, int], used: dict[str, int], foreign: tuple[str, ...] = ()) -> Spare:
+def cluster(racks: dict[str, int], used: dict[str, int], foreign: tuple[str, ...] = ()) -> FreeRoom:
     """Racks of so many nodes of 8 GPUs; `used` of them on a host (h-<rack>-<number>)."""
     nodes = [
         NodeFacts(

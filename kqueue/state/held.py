@@ -28,7 +28,7 @@ class Held:
         """Whether no workload and no pod holds quota of the queue."""
         return not self.reserving and not self.reserved
 
-    def add(self, share: Share, sign: int) -> None:
+    def add(self, share: HoldingShare, sign: int) -> None:
         """Add (sign 1) or subtract (sign -1) a share."""
         self.reserving += sign * share.workloads
         accumulate(self.reserved, share.usage.items(), sign)
@@ -38,7 +38,7 @@ class Held:
 
 
 @value()
-class Share:
+class HoldingShare:
     """The part of the sums that one workload or several equal ones hold; `workloads` is 0 for unpaid pods."""
 
     queue: str
@@ -51,13 +51,13 @@ class Share:
 class HeldSums:
     """The sums of every ClusterQueue, and of every LocalQueue in it.  Readers must not change the sums."""
 
-    def __init__(self, shares: Iterable[Share] = ()) -> None:
+    def __init__(self, shares: Iterable[HoldingShare] = ()) -> None:
         self._of_queue = defaultdict[str, Held](Held)
         self._of_local = defaultdict[tuple[str, str], Held](Held)
         for share in shares:
             self.add(share, sign=1)
 
-    def add(self, share: Share, *, sign: int) -> None:
+    def add(self, share: HoldingShare, *, sign: int) -> None:
         """Add (sign 1) or subtract (sign -1) a share."""
         place = share.queue, share.local_queue
         in_queue, in_local_queue = self._of_queue[share.queue], self._of_local[place]

@@ -23,7 +23,7 @@ from kqueue.state import quota_audit
 from kqueue.state.audit import Recounts, chunks
 from kqueue.state.bound_pods import amounts_of
 from kqueue.state.charge import Charge
-from kqueue.state.held import Held, HeldSums, Share
+from kqueue.state.held import Held, HeldSums, HoldingShare
 from kqueue.state.holding import Holding, standing_in
 from kqueue.state.ledger import AssignedUsage, NodeLedger
 from kqueue.state.quota_cache import QuotaCache
@@ -71,7 +71,7 @@ class Holdings:
         """Bound pods that are charged beside the holdings, by `pod_key`."""
         self.recounts = Recounts(quota_audit.charged)
 
-    def shares(self) -> Iterator[Share]:
+    def shares(self) -> Iterator[HoldingShare]:
         """The shares of quota that workloads, and pods without a reservation, take."""
         return map(quota_audit.share, chain[Holding | UnpaidPod](self._holdings.values(), self.unpaid.values()))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from kqueue.core import quota
 from kqueue.core.quota import Usage
 from kqueue.state.audit import Drift
-from kqueue.state.held import Share
+from kqueue.state.held import HoldingShare
 from kqueue.state.holding import Holding
 from kqueue.state.quota_trees import Trees
 from kqueue.state.unpaid import UnpaidPod
@@ -18,11 +18,11 @@ _WORKLOADS = quota.FlavorResource("", "")
 """The column in which an audit counts workloads."""
 
 
-def share(fact: Holding | UnpaidPod) -> Share:
+def share(fact: Holding | UnpaidPod) -> HoldingShare:
     """The part in the sums of a workload, or of a pod that no workload pays for."""
     if isinstance(fact, UnpaidPod):
-        return Share(fact.queue, fact.local_queue, admitted=True, usage=fact.usage, workloads=0)
-    return Share(fact.queue, fact.local_queue, fact.admitted, fact.admission.usage())
+        return HoldingShare(fact.queue, fact.local_queue, admitted=True, usage=fact.usage, workloads=0)
+    return HoldingShare(fact.queue, fact.local_queue, fact.admitted, fact.admission.usage())
 
 
 def charged(fact: Holding | UnpaidPod) -> Iterator[tuple[Place, Iterable[tuple[quota.FlavorResource, int]]]]:
@@ -33,11 +33,11 @@ def charged(fact: Holding | UnpaidPod) -> Iterator[tuple[Place, Iterable[tuple[q
     yield place, ((_WORKLOADS, part.workloads), *part.usage.items())
 
 
-def share_of(place: Place, counted: Mapping[quota.FlavorResource, int]) -> Share:
+def share_of(place: Place, counted: Mapping[quota.FlavorResource, int]) -> HoldingShare:
     """The part in the sums of all that an audit has counted in one place."""
     queue, local_queue, admitted = place
     amounts = dict(counted)
-    return Share(queue, local_queue, bool(admitted), amounts, workloads=amounts.pop(_WORKLOADS, 0))
+    return HoldingShare(queue, local_queue, bool(admitted), amounts, workloads=amounts.pop(_WORKLOADS, 0))
 
 
 def audit_queue(trees: Trees, name: str, counted: Mapping[quota.FlavorResource, int]) -> Drift | None:

@@ -16,7 +16,7 @@ from kqueue.core.quota import QuotaNode, Usage
 from kqueue.core.topology import Profile
 from kqueue.core.workload import Flavor, QueueSpec
 from kqueue.state import quota_trees
-from kqueue.state.held import Share
+from kqueue.state.held import HoldingShare
 from kqueue.state.ledger import NodeLedger
 from kqueue.state.queue_problems import Inactive, problems
 from kqueue.state.quota_trees import ConfiguredQueue
@@ -30,7 +30,7 @@ class QuotaCache:
     def __init__(
         self,
         ledger: NodeLedger,
-        shares: Callable[[], Iterator[Share]],
+        shares: Callable[[], Iterator[HoldingShare]],
         *,
         profile: Profile,
         ignores_undeclared: bool,

@@ -10,7 +10,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.core import quota
 from kqueue.core.quota import QuotaNode
 from kqueue.core.workload import QueueSpec
-from kqueue.state.held import Share
+from kqueue.state.held import HoldingShare
 
 
 @dataclass(slots=True)
@@ -43,7 +43,9 @@ class Trees:
     """ClusterQueues whose cohort tree has a cycle."""
 
 
-def build(queues: Mapping[str, ConfiguredQueue], cohorts: Mapping[str, wire.Cohort], shares: Iterable[Share]) -> Trees:
+def build(
+    queues: Mapping[str, ConfiguredQueue], cohorts: Mapping[str, wire.Cohort], shares: Iterable[HoldingShare]
+) -> Trees:
     """The trees of these ClusterQueues and Cohorts, with these shares of usage; each queue gets its node of them."""
     trees = Trees()
     for name, queue in queues.items():

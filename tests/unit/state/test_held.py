@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from kqueue.core.quota import FlavorResource
 from kqueue.core.workload import Admission, PodSetAssignment
 from kqueue.state.cache import Cache
-from kqueue.state.held import Held, HeldSums, Share
+from kqueue.state.held import Held, HeldSums, HoldingShare
 from kqueue.state.holding import Holding
 
 CPU = FlavorResource("f", "cpu")
 
 
-def share(*, queue: str = "team", local: str = "ns/main", admitted: bool = False, cpus: int = 1) -> Share:
-    return Share(queue, local, admitted, {CPU: cpus})
+def share(*, queue: str = "team", local: str = "ns/main", admitted: bool = False, cpus: int = 1) -> HoldingShare:
+    return HoldingShare(queue, local, admitted, {CPU: cpus})
 
 
 SHARES = st.lists(
@@ -36,7 +36,7 @@ def test_admitted_ones_are_counted_twice_over() -> None:
 
 
 @given(SHARES, SHARES)
-def test_who_goes_leaves_nothing(stay: list[Share], go: list[Share]) -> None:
+def test_who_goes_leaves_nothing(stay: list[HoldingShare], go: list[HoldingShare]) -> None:
     """The sums are those of who stays, whoever was there."""
     sums = HeldSums([*go, *stay])
     for each in go:
@@ -46,10 +46,10 @@ def test_who_goes_leaves_nothing(stay: list[Share], go: list[Share]) -> None:
 
 
 @given(SHARES)
-def test_alike_ones_may_be_added_together(shares: list[Share]) -> None:
+def test_alike_ones_may_be_added_together(shares: list[HoldingShare]) -> None:
     """As an audit counts them."""
     together = [
-        Share(s.queue, s.local_queue, s.admitted, {CPU: s.usage[CPU] * n}, workloads=n)
+        HoldingShare(s.queue, s.local_queue, s.admitted, {CPU: s.usage[CPU] * n}, workloads=n)
         for n, s in enumerate(shares, start=1)
     ]
 

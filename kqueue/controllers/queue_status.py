@@ -24,7 +24,7 @@ from kqueue.runtime.store import Store
 from kqueue.state import status
 from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage, as_texts
-from kqueue.state.held import Held
+from kqueue.state.held import QueueHoldings
 from kqueue.state.queues import Queues
 
 Patch = dict[str, Any]
@@ -160,7 +160,7 @@ class LocalQueueReconciler:
         key = f"{obj.metadata.namespace}/{obj.metadata.name}"
         name = obj.spec.cluster_queue or ""
         cluster_queue = self._cache.quota.queue_object(name)
-        held = self._cache.held.held_through(key, name) if cluster_queue is not None else Held()
+        held = self._cache.held.held_through(key, name) if cluster_queue is not None else QueueHoldings()
         conditions = status.Conditions(
             obj.status.conditions,
             generation=obj.metadata.generation,

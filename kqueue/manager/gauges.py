@@ -16,7 +16,7 @@ from kqueue.errors import InvalidObjectError
 from kqueue.observe import Metrics, ResourceFigures
 from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage
-from kqueue.state.held import Held
+from kqueue.state.held import QueueHoldings
 from kqueue.state.queues import Queues
 
 _WORKLOADS, _QUEUES = 500, 25
@@ -92,7 +92,7 @@ class QueueGauges:
 
     # --- ClusterQueues -----------------------------------------------------------------------------------------
 
-    def _cluster_queue(self, name: str, held: Held, tally: _Tally) -> None:
+    def _cluster_queue(self, name: str, held: QueueHoldings, tally: _Tally) -> None:
         queue = self._metrics.cluster_queue(name)
         active, inadmissible = self._queues.counts(name)
         idle = self._cache.quota.inactive(name)
@@ -187,7 +187,7 @@ class QueueGauges:
             if number % _QUEUES == 0:
                 await self._give_way()
 
-    def _local_queue(self, key: str, queue: wire.LocalQueue, held: Held, tally: _Tally) -> None:
+    def _local_queue(self, key: str, queue: wire.LocalQueue, held: QueueHoldings, tally: _Tally) -> None:
         metrics = self._metrics.local_queue(namespace=queue.metadata.namespace, name=queue.metadata.name)
         active, inadmissible = tally.waiting.get(key, (0, 0))
         cluster_queue = self._queues.cluster_queue_of(key)
@@ -274,7 +274,7 @@ def cohorts_above(node: QuotaNode) -> tuple[str, ...]:
     return tuple(above.name for above in node.path_to_root() if above is not node)
 
 
-def _figures(node: QuotaNode, held: Held) -> dict[tuple[str, str], ResourceFigures]:
+def _figures(node: QuotaNode, held: QueueHoldings) -> dict[tuple[str, str], ResourceFigures]:
     reserved, used = _shown(held.reserved), _shown(held.used)
     figures = {}
     for column, quota in node.quotas.items():

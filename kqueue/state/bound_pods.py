@@ -19,7 +19,7 @@ from kqueue.state.audit import Drift, Recounts, accumulate, chunks
 Amounts = dict[str, int]
 Place = tuple[tuple[str, ...], Path]
 """Level labels, of hosts the host name alone, and their values."""
-Held = Iterable[tuple[Place, Mapping[str, int]]]
+HeldAmounts = Iterable[tuple[Place, Mapping[str, int]]]
 """What the Workloads of one name hold, place by place."""
 Charge = Callable[[str, Mapping[str, int], Mapping[str, int]], None]
 
@@ -55,7 +55,7 @@ class BoundPods:
     at its place than is held: then it costs by the nodes of that place.
     """
 
-    def __init__(self, nodes: Mapping[str, NodeFacts], charge: Charge, held: Callable[[str], Held]) -> None:
+    def __init__(self, nodes: Mapping[str, NodeFacts], charge: Charge, held: Callable[[str], HeldAmounts]) -> None:
         """`nodes` is live; `charge(node, before, after)` is told when what is charged to a node changes.
 
         `held(name)` is all that Workloads hold whose pods are found by a name; asked only while such pods are bound.

@@ -12,7 +12,7 @@ from kqueue.state.audit import accumulate
 
 
 @dataclass(slots=True)
-class Held:
+class QueueHoldings:
     """Quota of one queue that workloads and pods without a reservation hold; columns of zero are left out."""
 
     reserving: int = 0
@@ -52,8 +52,8 @@ class HeldSums:
     """The sums of every ClusterQueue, and of every LocalQueue in it.  Readers must not change the sums."""
 
     def __init__(self, shares: Iterable[HoldingShare] = ()) -> None:
-        self._of_queue = defaultdict[str, Held](Held)
-        self._of_local = defaultdict[tuple[str, str], Held](Held)
+        self._of_queue = defaultdict[str, QueueHoldings](QueueHoldings)
+        self._of_local = defaultdict[tuple[str, str], QueueHoldings](QueueHoldings)
         for share in shares:
             self.add(share, sign=1)
 
@@ -68,13 +68,13 @@ class HeldSums:
         if in_local_queue.is_empty:
             del self._of_local[place]
 
-    def of_queue(self, name: str) -> Held:
+    def of_queue(self, name: str) -> QueueHoldings:
         """Return the sums of a ClusterQueue."""
-        return self._of_queue.get(name) or Held()
+        return self._of_queue.get(name) or QueueHoldings()
 
-    def of_local_queue(self, key: str, queue: str) -> Held:
+    def of_local_queue(self, key: str, queue: str) -> QueueHoldings:
         """Return the sums of a ClusterQueue's workloads that came through a LocalQueue (namespace/name)."""
-        return self._of_local.get((queue, key)) or Held()
+        return self._of_local.get((queue, key)) or QueueHoldings()
 
     def in_flavor(self, flavor: str) -> bool:
         """Whether any queue holds quota of a flavor."""

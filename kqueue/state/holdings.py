@@ -23,7 +23,7 @@ from kqueue.state import quota_audit
 from kqueue.state.audit import Recounts, chunks
 from kqueue.state.bound_pods import amounts_of
 from kqueue.state.charge import Charge
-from kqueue.state.held import Held, HeldSums, HoldingShare
+from kqueue.state.held import HeldSums, HoldingShare, QueueHoldings
 from kqueue.state.holding import Holding, standing_in
 from kqueue.state.ledger import AssignedUsage, NodeLedger
 from kqueue.state.quota_cache import QuotaCache
@@ -341,11 +341,11 @@ class Holdings:
         """The holding of a workload; None: it holds nothing."""
         return self._holdings.get(key)
 
-    def held_in(self, queue: str) -> Held:
+    def held_in(self, queue: str) -> QueueHoldings:
         """The sum of holdings in a ClusterQueue, to be read only."""
         return self.sums.of_queue(queue)
 
-    def held_through(self, local_queue: str, queue: str) -> Held:
+    def held_through(self, local_queue: str, queue: str) -> QueueHoldings:
         """The sum of holdings in a ClusterQueue through a LocalQueue (namespace/name), to be read only."""
         return self.sums.of_local_queue(local_queue, queue)
 

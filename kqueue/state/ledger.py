@@ -19,7 +19,7 @@ from kqueue.core.topology.tree import Tree
 from kqueue.core.value import value
 from kqueue.core.workload import Flavor
 from kqueue.state.audit import Drift, Recounts, accumulate, chunks
-from kqueue.state.bound_pods import BoundPods, Held, amounts_of, place_of
+from kqueue.state.bound_pods import BoundPods, HeldAmounts, amounts_of, place_of
 from kqueue.state.room import Amounts, LeftOut, Room, Shared, without_zeros
 
 K = TypeVar("K")
@@ -198,7 +198,7 @@ class NodeLedger:
         self._generation += 1
         return pods_of
 
-    def _held_for(self, pods_of: str) -> Held:
+    def _held_for(self, pods_of: str) -> HeldAmounts:
         """What the workloads whose pods are found by a name hold, in flavors whose topology is known."""
         for workload in self._workloads_of.get(pods_of, ()):
             for usage in self._usages[workload]:

@@ -24,7 +24,7 @@ from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.errors import NotFoundError
 from kqueue.runtime.store import object_key, split_key
 from kqueue.state.cache import Cache
-from kqueue.state.held import Held
+from kqueue.state.held import QueueHoldings
 from kqueue.state.queues import Queues
 from kqueue.visibility.asked import JSON, Asked
 from kqueue.visibility.catalog import OUR_API_VERSION
@@ -118,7 +118,7 @@ class QueueQuotas:
             item["waiting"] = [_waiting(place) for place in lines[key]]
         return item | self._quota(home, held)
 
-    def _quota(self, home: str, held: Held) -> JSON:
+    def _quota(self, home: str, held: QueueHoldings) -> JSON:
         """Empty where the ClusterQueue does not exist."""
         obj, node = self._cache.quota.queue_object(home), self._cache.quota.node_of(home)
         if obj is None or node is None:
@@ -142,7 +142,7 @@ def _activity(obj: wire.LocalQueue) -> JSON:
     return {"active": active} if active else {"active": active, "reason": found.reason, "message": found.message}
 
 
-def _column(node: QuotaNode, column: FlavorResource, held: Held, of_all: Held) -> JSON:
+def _column(node: QuotaNode, column: FlavorResource, held: QueueHoldings, of_all: QueueHoldings) -> JSON:
     nominal, reserved = node.quota(column).nominal, of_all.reserved.get(column, 0)
     available = max(0, quota.available(node, column))
     own_free = max(0, quota.minus(nominal, reserved))

@@ -21,7 +21,7 @@ from kqueue.core import quota
 from kqueue.core.fair_share import dominant_share
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.state.cache import Cache
-from kqueue.state.held import Held
+from kqueue.state.held import QueueHoldings
 from kqueue.state.queues import Queues
 from kqueue.visibility.asked import JSON, Asked
 from kqueue.visibility.catalog import OUR_API_VERSION
@@ -181,7 +181,7 @@ class QueueSummaries:
         return shown
 
 
-def _column(node: QuotaNode, column: FlavorResource, held: Held) -> JSON:
+def _column(node: QuotaNode, column: FlavorResource, held: QueueHoldings) -> JSON:
     own, reserved = node.quota(column), held.reserved.get(column, 0)
     return entry(
         column,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kqueue.core.quota import FlavorResource
 from kqueue.core.workload import Admission, PodSetAssignment
 from kqueue.state.cache import Cache
-from kqueue.state.held import Held, HeldSums, HoldingShare
+from kqueue.state.held import HeldSums, HoldingShare, QueueHoldings
 from kqueue.state.holding import Holding
 
 CPU = FlavorResource("f", "cpu")
@@ -30,9 +30,11 @@ def test_admitted_ones_are_counted_twice_over() -> None:
     """Among those with a reservation, and by themselves; by ClusterQueue and by LocalQueue."""
     sums = HeldSums([share(cpus=2), share(cpus=5, admitted=True), share(local="ns/other")])
 
-    assert sums.of_queue("team") == Held(reserving=3, admitted=1, reserved={CPU: 8}, used={CPU: 5})
-    assert sums.of_local_queue("ns/main", "team") == Held(reserving=2, admitted=1, reserved={CPU: 7}, used={CPU: 5})
-    assert sums.of_local_queue("ns/main", "another") == Held()
+    assert sums.of_queue("team") == QueueHoldings(reserving=3, admitted=1, reserved={CPU: 8}, used={CPU: 5})
+    assert sums.of_local_queue("ns/main", "team") == QueueHoldings(
+        reserving=2, admitted=1, reserved={CPU: 7}, used={CPU: 5}
+    )
+    assert sums.of_local_queue("ns/main", "another") == QueueHoldings()
 
 
 @given(SHARES, SHARES)
@@ -77,6 +79,8 @@ def test_an_audit_finds_and_heals_wrong_sums() -> None:
     assert [drift.cause for drift in cache.audits.audit()] == ["quota"]
 
     assert (
-        cache.held.held_in("team") == cache.held.held_through("ns/main", "team") == Held(reserving=1, reserved={CPU: 4})
+        cache.held.held_in("team")
+        == cache.held.held_through("ns/main", "team")
+        == QueueHoldings(reserving=1, reserved={CPU: 4})
     )
     assert cache.audits.audit() == []

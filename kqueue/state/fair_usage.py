@@ -49,27 +49,27 @@ class FairRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class UsageRecord:
     """An average, and when it was last brought up to date."""
 
     consumed: Amounts
     updated: datetime
 
 
-def sampled(record: Record | None, in_use: Amounts, now: datetime, rules: FairRules) -> Record:
+def sampled(record: UsageRecord | None, in_use: Amounts, now: datetime, rules: FairRules) -> UsageRecord:
     """The average after what is in use has been so since the last update; the first one begins at nothing.
 
     A clock that went back changes nothing.
     """
     if record is None:
-        return Record({}, now)
+        return UsageRecord({}, now)
     updated = max(now, record.updated)
     if rules.half_life <= 0:
-        return Record({}, updated)
+        return UsageRecord({}, updated)
     new = rules.alpha((updated - record.updated).total_seconds())
     old = record.consumed
     resources = dict.fromkeys((*old, *in_use))
-    return Record({r: (1 - new) * old.get(r, 0.0) + new * in_use.get(r, 0.0) for r in resources}, updated)
+    return UsageRecord({r: (1 - new) * old.get(r, 0.0) + new * in_use.get(r, 0.0) for r in resources}, updated)
 
 
 def penalty(requests: Mapping[str, int], rules: FairRules) -> Amounts:
@@ -77,12 +77,12 @@ def penalty(requests: Mapping[str, int], rules: FairRules) -> Amounts:
     return {r: part for r, amount in _in_base_units(requests).items() if (part := amount * rules.alpha(rules.interval))}
 
 
-def plus(record: Record, amounts: Amounts) -> Record:
+def plus(record: UsageRecord, amounts: Amounts) -> UsageRecord:
     """The average with something on top."""
     consumed = dict(record.consumed)
     for resource, amount in amounts.items():
         consumed[resource] = consumed.get(resource, 0.0) + amount
-    return Record(consumed, record.updated)
+    return UsageRecord(consumed, record.updated)
 
 
 def weighted(amounts: Iterable[Amounts], weight: float, rules: FairRules) -> float:
@@ -109,7 +109,7 @@ def as_texts(consumed: Amounts) -> dict[str, str]:
 class _Account:
     """One LocalQueue."""
 
-    record: Record | None = None
+    record: UsageRecord | None = None
     weight: float = 1.0
     is_seeded: bool = False
     penalties: dict[str, Amounts] = field(default_factory=dict)
@@ -147,7 +147,7 @@ class FairUsage:
         account.weight, account.usage = _weight(obj), None
         if not account.is_seeded:
             account.is_seeded = True
-            told = Record(_told(obj), now)
+            told = UsageRecord(_told(obj), now)
             account.record = told if account.record is None else plus(account.record, told.consumed)
 
     def begin(self, local_queues: Iterable[wire.LocalQueue], now: datetime) -> None:
@@ -156,7 +156,7 @@ class FairUsage:
             self.withdraw(key)
         for obj in local_queues:
             account = self._account(f"{obj.metadata.namespace}/{obj.metadata.name}")
-            account.record, account.usage = Record(_told(obj), now), None
+            account.record, account.usage = UsageRecord(_told(obj), now), None
 
     def _account(self, key: str) -> _Account:
         return self._accounts.setdefault(key, _Account())
@@ -225,7 +225,7 @@ class FairUsage:
 
     # --- views -------------------------------------------------------------------------------------------------
 
-    def record(self, local_queue: str) -> Record | None:
+    def record(self, local_queue: str) -> UsageRecord | None:
         """The average of a LocalQueue without penalties; None when there is none yet."""
         account = self._accounts.get(local_queue)
         return account.record if account is not None else None

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kqueue.api.wire import kueue as wire
 from kqueue.core.quota import FlavorResource
 from kqueue.core.workload import Admission, PodSetAssignment
-from kqueue.state.fair_usage import FairRules, FairUsage, Record, as_texts, penalty, sampled, weighted
+from kqueue.state.fair_usage import FairRules, FairUsage, UsageRecord, as_texts, penalty, sampled, weighted
 from kqueue.state.holding import Holding
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -109,11 +109,11 @@ def test_the_example_of_a_week() -> None:
 @given(st.lists(st.floats(0, 1e6), max_size=8), st.floats(0, 1e9), st.floats(0, 1e9))
 def test_how_often_an_average_is_taken_changes_nothing(pauses: list[float], before: float, in_use: float) -> None:
     """With the same use all the time, many small steps lead where one large step does."""
-    record, now = Record({"cpu": before}, START), START
+    record, now = UsageRecord({"cpu": before}, START), START
     for pause in pauses:
         now += timedelta(seconds=pause)
         record = sampled(record, {"cpu": in_use}, now, RULES)
-    at_once = sampled(Record({"cpu": before}, START), {"cpu": in_use}, now, RULES)
+    at_once = sampled(UsageRecord({"cpu": before}, START), {"cpu": in_use}, now, RULES)
 
     assert record.consumed["cpu"] == pytest.approx(at_once.consumed["cpu"], rel=1e-6, abs=1e-6)
 
@@ -121,13 +121,13 @@ def test_how_often_an_average_is_taken_changes_nothing(pauses: list[float], befo
 @pytest.mark.parametrize(
     ("record", "later", "rules", "want"),
     [
-        pytest.param(None, 300, RULES, Record({}, START + timedelta(seconds=300)), id="it begins at nothing"),
-        pytest.param(Record({"cpu": 4.0}, START), -60, RULES, Record({"cpu": 4.0, "gpu": 0.0}, START), id="a clock that goes back changes nothing"),
-        pytest.param(Record({"cpu": 4.0}, START), 60, FairRules(), Record({}, START + timedelta(seconds=60)), id="without half-life nothing is remembered"),
-        pytest.param(Record({"cpu": 4.0}, START), 60, FairRules(half_life=60.0), Record({"cpu": 2.0, "gpu": 4.0}, START + timedelta(seconds=60)), id="after a half-life it is half the old and half the new"),
+        pytest.param(None, 300, RULES, UsageRecord({}, START + timedelta(seconds=300)), id="it begins at nothing"),
+        pytest.param(UsageRecord({"cpu": 4.0}, START), -60, RULES, UsageRecord({"cpu": 4.0, "gpu": 0.0}, START), id="a clock that goes back changes nothing"),
+        pytest.param(UsageRecord({"cpu": 4.0}, START), 60, FairRules(), UsageRecord({}, START + timedelta(seconds=60)), id="without half-life nothing is remembered"),
+        pytest.param(UsageRecord({"cpu": 4.0}, START), 60, FairRules(half_life=60.0), UsageRecord({"cpu": 2.0, "gpu": 4.0}, START + timedelta(seconds=60)), id="after a half-life it is half the old and half the new"),
     ],
 )  # fmt: skip
-def test_averages_begin_and_end(record: Record | None, later: int, rules: FairRules, want: Record) -> None:
+def test_averages_begin_and_end(record: UsageRecord | None, later: int, rules: FairRules, want: UsageRecord) -> None:
     """At the first sample, at a clock that is wrong, and where the past does not count."""
     found = sampled(record, {"gpu": 8.0}, START + timedelta(seconds=later), rules)
 
@@ -243,7 +243,7 @@ def test_a_new_process_remembers_what_is_written() -> None:
     assert texts == {"cpu": "5250m", "gpu": "2m", "memory": "3221225472"}
     fair.on_local_queue(MINE, local_queue(consumed=texts), START)
 
-    assert fair.record(MINE) == Record({"cpu": 5.25, "gpu": 0.002, "memory": 3.0 * 2**30}, START)
+    assert fair.record(MINE) == UsageRecord({"cpu": 5.25, "gpu": 0.002, "memory": 3.0 * 2**30}, START)
     fair.on_local_queue(MINE, local_queue(consumed={"cpu": "99"}), START + HOUR)
     assert consumed(fair) == 5.25
 
@@ -268,7 +268,7 @@ def test_a_new_leader_believes_the_statuses() -> None:
 
     fair.begin([local_queue(consumed={"cpu": "7"})], START + HOUR)
 
-    assert (fair.usage(MINE), fair.record(MINE)) == (7, Record({"cpu": 7.0}, START + HOUR))
+    assert (fair.usage(MINE), fair.record(MINE)) == (7, UsageRecord({"cpu": 7.0}, START + HOUR))
 
 
 def test_a_deleted_queue_is_forgotten() -> None:
@@ -281,7 +281,7 @@ def test_a_deleted_queue_is_forgotten() -> None:
     assert (fair.usage(MINE), fair.record(MINE), fair.is_entering("ns/w")) == (0, None, False)
     fair.on_local_queue(MINE, local_queue(), START + WEEK)
 
-    assert fair.record(MINE) == Record({}, START + WEEK)
+    assert fair.record(MINE) == UsageRecord({}, START + WEEK)
 
 
 @pytest.mark.parametrize(

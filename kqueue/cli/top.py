@@ -91,7 +91,7 @@ async def _run(
                     found["queues"] = await asking.queues(session.client, session.namespace)
             if what is not _What.QUEUES:
                 with _collected(refused):
-                    found["topologies"] = await asking.topologies(session.client, asking.Wish(level=level))
+                    found["topologies"] = await asking.topologies(session.client, asking.TopologyQuery(level=level))
             if not found:
                 raise refused[0]
             return found | ({"refused": [str(error) for error in refused]} if refused else {})

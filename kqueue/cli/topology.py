@@ -67,15 +67,15 @@ def show_topology(
 
     IDLE are nodes on which no workload holds anything.  `kqueue topology show NAME` is the same.
     """
-    from kqueue.cli.dashboard.asking import Wish, topologies
+    from kqueue.cli.dashboard.asking import TopologyQuery, topologies
     from kqueue.cli.output import show
     from kqueue.runtime.loop import run
 
-    wish = Wish(name=name, flavor=flavor, level=level, domain=domain, limit=limit)
+    query = TopologyQuery(name=name, flavor=flavor, level=level, domain=domain, limit=limit)
 
     async def look() -> Any:
         async with reach.session() as session:
-            return await topologies(session.client, wish)
+            return await topologies(session.client, query)
 
     answer = run(look())
     if output is not Output.TEXT:

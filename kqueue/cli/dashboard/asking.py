@@ -17,7 +17,7 @@ _INLINE = " (inline)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class TopologyQuery:
     """What of which Topology is to be told; empty: whatever is usual."""
 
     name: str = ""
@@ -27,7 +27,7 @@ class Wish:
     limit: int = 200
 
 
-async def topologies(client: Client, wish: Wish) -> JSON:
+async def topologies(client: Client, query: TopologyQuery) -> JSON:
     """One Topology, or all; where there is one alone it is told as if it had been named.
 
     Raises:
@@ -37,19 +37,19 @@ async def topologies(client: Client, wish: Wish) -> JSON:
         ApiError: another failure.
     """
     with needs(SUMMARIES):
-        return await _topologies(client, wish)
+        return await _topologies(client, query)
 
 
-async def _topologies(client: Client, wish: Wish) -> JSON:
-    found = {"flavor": wish.flavor, "level": wish.level, "domain": wish.domain}
-    params = {"limit": str(wish.limit), **{name: value for name, value in found.items() if value}}
+async def _topologies(client: Client, query: TopologyQuery) -> JSON:
+    found = {"flavor": query.flavor, "level": query.level, "domain": query.domain}
+    params = {"limit": str(query.limit), **{name: value for name, value in found.items() if value}}
     where = path(*_API, "topologysummaries")
-    if wish.name.endswith(_INLINE):  # no name that a path may have: it is told with the flavor that lists its levels
-        return await ask(client, where, {**params, "flavor": wish.name.removesuffix(_INLINE)})
-    if wish.name:
-        return await ask(client, path(*_API, "topologysummaries", wish.name), params)
+    if query.name.endswith(_INLINE):  # no name that a path may have: it is told with the flavor that lists its levels
+        return await ask(client, where, {**params, "flavor": query.name.removesuffix(_INLINE)})
+    if query.name:
+        return await ask(client, path(*_API, "topologysummaries", query.name), params)
     answer = await ask(client, where, params)
-    if len(answer["items"]) == 1 and not wish.level:
+    if len(answer["items"]) == 1 and not query.level:
         levels = answer["items"][0]["levels"]
         answer = await ask(client, where, {**params, "level": levels[max(0, len(levels) - 2)]})
     return answer

@@ -19,7 +19,7 @@ _UNKNOWN = "YOUR_USER"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+class RequiredGrant:
     """A ClusterRole, and what it lets its users do."""
 
     role: str
@@ -64,13 +64,13 @@ def _ours(*resources: str) -> tuple[str, ...]:
     return tuple(f"{resource}.{names.KQUEUE_VISIBILITY_GROUP}" for resource in resources)
 
 
-SUMMARIES = Grant(
+SUMMARIES = RequiredGrant(
     role="kqueue-summaries-viewer-role",
     verbs=("get", "list"),
     resources=_ours("queuesummaries", "topologysummaries"),
 )
 """For `kqueue top` and `kqueue topology`."""
-NODE_LABELS = Grant(
+NODE_LABELS = RequiredGrant(
     role="kqueue-node-labels-viewer-role",
     verbs=("get", "list"),
     resources=("nodes", f"topologies.{names.GROUP}", f"resourceflavors.{names.GROUP}"),
@@ -79,14 +79,16 @@ NODE_LABELS = Grant(
 """For `kqueue topology labels` and `kqueue topology detect`."""
 
 
-def quotas_in(namespace: str) -> Grant:
+def quotas_in(namespace: str) -> RequiredGrant:
     """For `kqueue quota`."""
-    return Grant(role="kqueue-quotas-viewer-role", verbs=("list",), resources=_ours("queuequotas"), namespace=namespace)
+    return RequiredGrant(
+        role="kqueue-quotas-viewer-role", verbs=("list",), resources=_ours("queuequotas"), namespace=namespace
+    )
 
 
-def workloads_in(namespace: str) -> Grant:
+def workloads_in(namespace: str) -> RequiredGrant:
     """For the names and positions of waiting workloads."""
-    return Grant(
+    return RequiredGrant(
         role="kueue-workload-viewer-role",
         verbs=("get", "list", "watch"),
         resources=(f"workloads.{names.GROUP}",),
@@ -95,7 +97,7 @@ def workloads_in(namespace: str) -> Grant:
 
 
 @contextmanager
-def needs(grant: Grant, hint: str = "") -> Iterator[None]:
+def needs(grant: RequiredGrant, hint: str = "") -> Iterator[None]:
     """Add to a refusal inside the block what to ask an administrator for, and a hint on its own line.
 
     Raises:

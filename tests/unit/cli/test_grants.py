@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kqueue.errors import ForbiddenError, NotFoundError
-from kqueue.operations.grants import NODE_LABELS, SUMMARIES, Grant, needs, quotas_in, workloads_in
+from kqueue.operations.grants import NODE_LABELS, SUMMARIES, RequiredGrant, needs, quotas_in, workloads_in
 
 
 def refused(user: str) -> ForbiddenError:
@@ -79,7 +79,7 @@ def test_other_failures_stay_as_they_are() -> None:
         ),
     ],
 )
-def test_rights_of_a_namespace_are_bound_there(grant: Grant, commands: list[str]) -> None:
+def test_rights_of_a_namespace_are_bound_there(grant: RequiredGrant, commands: list[str]) -> None:
     assert grant.commands("ann") == commands
 
 

@@ -1,7 +1,7 @@
-"""Finds pods that the gate of elastic jobs holds although nothing that is under way will release them; releases none.
+"""Finds pods that the gate of elastic jobs holds and that no controller will release.  It releases none of them.
 
-A job that has grown and is not queued any more leaves such pods, and so does one that was started without ever having
-been queued: the gate is in its template.
+A job that has grown and is not queued any more leaves such pods.  So does a job that was started without ever having
+been queued, because the gate is in its template.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EVENT_HELD = "ElasticGateHeld"
 
 
 class Held(StrEnum):
-    """Why nobody will remove the gate of an elastic job's pod.  The value is its name in metrics."""
+    """Why no controller will remove the gate of an elastic job's pod.  The value is the reason's name in metrics."""
 
     NOT_QUEUED = "elastic_job_not_queued"
     BEYOND_WORKLOAD = "elastic_job_beyond_workload"
@@ -37,7 +37,7 @@ _WORDS = {
 
 
 class ElasticGates:
-    """Looks at all gated pods of elastic jobs from time to time."""
+    """Checks all gated pods of elastic jobs from time to time."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class ElasticGates:
         recorder: Recorder,
         sweep: Sweep,
     ) -> None:
-        """`slices(siblings)` are all Workloads of a job, `standing(siblings)` its released pods that have not ended, by
-        pod set.
+        """`slices` returns all Workloads of a job by its key; `standing` its released pods that have not ended, by pod
+        set.
         """
         self._slices, self._standing, self._recorder = slices, standing, recorder
         held = HeldPods[ElasticPod](
@@ -64,7 +64,7 @@ class ElasticGates:
         pods.add_index(HELD_INDEX, _held)
 
     def _why(self, pod: ElasticPod) -> Why | None:
-        """Why the gate stays as things are; None while somebody may remove it."""
+        """Return why the gate stays; None: a controller may still remove it."""
         alive = [w for w in self._slices(pod.siblings) if not model.is_over(w)] if pod.siblings else []
         alive = [w for w in alive if w.metadata.deletion_timestamp is None]
         if not alive:

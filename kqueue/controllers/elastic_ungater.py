@@ -1,7 +1,7 @@
-"""Releases pods of elastic jobs: as many as the newest admitted slice has, the first by name; the others stay gated.
+"""Releases pods of elastic jobs: as many as the newest admitted slice has, the first by name.  Other pods stay gated.
 
-All slices of a job share its pods.  Which pods are released follows from what is there alone, and each patch holds only
-for the version of the pod that was looked at, so two who decide on the same picture release the same pods.
+All slices of a job share its pods.  The choice of pods follows from the present objects alone, and each patch applies
+only to the version of the pod that was read.  So two processes that see the same objects release the same pods.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from kqueue.runtime.store import Store, split_key
 ELASTIC_INDEX = "elastic"
 CHAIN_INDEX = "slices"
 _LOOK_AGAIN = 1.0
-"""Seconds until releases that were not seen yet are asked about again."""
+"""Seconds until a job whose releases the watch has not brought yet is reconciled again."""
 
 
 class ElasticUngater:
-    """Reconciles what the slices of one job share: namespace/name of the first one (`model.siblings_key`)."""
+    """The reconciler of elastic jobs.  Keys are namespace/name of the job's first slice (`model.siblings_key`)."""
 
     def __init__(
         self,
@@ -62,11 +62,11 @@ class ElasticUngater:
         workloads.add_index(CHAIN_INDEX, _chain_of)
 
     def begin(self) -> None:
-        """This process begins to lead: what was on its way is another's past, and is read from the API server."""
+        """Forget all releases when this process begins to lead: the API server is read before the next release."""
         self._releases.begin()
 
     def observe_pod(self, old: PodView | None, new: PodView | None) -> str | None:
-        """Take in a pod event; what to look at, None when no elastic job is concerned."""
+        """Take in a pod event; returns the key to reconcile, None: the pod is of no elastic job."""
         seen = self._releases.observe(old, new)
         return (seen.siblings or None) if seen is not None else None
 
@@ -76,15 +76,15 @@ class ElasticUngater:
         return bool(_chain_of(workload))
 
     def slices(self, siblings: str) -> list[wire.Workload]:
-        """All Workloads of an elastic job, finished ones, too."""
+        """Return all Workloads of an elastic job, finished ones included."""
         return list(self._workloads.by_index(CHAIN_INDEX, siblings))
 
     def standing(self, siblings: str) -> Mapping[str, int]:
-        """Per pod set, the released pods that have not ended."""
+        """Return, per pod set, the number of released pods that have not ended."""
         return Counter(pod.pod_set for pod in self._alive(siblings) if not pod.gated)
 
     async def reconcile(self, siblings: str) -> Result:
-        """Release what may be released."""
+        """Release the pods that the newest admitted slice pays for, after excess pods were stopped."""
         workload = self._active(siblings)
         if workload is None:
             return Result()
@@ -107,7 +107,7 @@ class ElasticUngater:
         return sorted((v.elastic for v in views if v.elastic is not None), key=lambda pod: pod.key)
 
     def _active(self, siblings: str) -> wire.Workload | None:
-        """The newest slice whose pods may run; None: there is none."""
+        """Return the newest slice whose pods may run; None: there is none."""
         known = (self._book.newest(key) for key in self._workloads.keys_by_index(CHAIN_INDEX, siblings))
         return newest_running(w for w in known if w is not None)
 
@@ -122,20 +122,22 @@ class ElasticUngater:
 
 
 def _siblings_of(view: PodView) -> list[str]:
-    """Index of pods by what those of one job share."""
+    """Index of pods by the job that they share."""
     return [view.elastic.siblings] if view.elastic is not None and view.elastic.siblings else []
 
 
 def _chain_of(workload: wire.Workload) -> list[str]:
-    """Index of the Workloads of elastic jobs by what their pods are found by."""
+    """Index of the Workloads of elastic jobs by the key of their pods."""
     annotations = workload.metadata.annotations
     sliced = annotations.get(names.WORKLOAD_SLICE_NAME_ANNOTATION) or annotations.get(names.ELASTIC_JOB_ANNOTATION)
     return [model.siblings_key(workload)] if sliced else []
 
 
 def _chosen(workload: wire.Workload, pods: Iterable[ElasticPod]) -> list[Choice[ElasticPod]]:
-    """Which pods to release, and how.  Those that another gate of ours still holds come when that is gone: there may be
-    more of them than places, and both gates must go for the same pods.
+    """Return the pods to release, each with its patch.
+
+    A pod that another gate of ours holds is released when that gate is gone.  There may be more such pods than places,
+    and both gates must be removed from the same pods.
     """
     owner = model.controller_of(workload.metadata)
     mine = [p for p in pods if not (owner and p.controller and owner[0] == p.controller[0] and owner != p.controller)]
@@ -153,9 +155,9 @@ def _chosen(workload: wire.Workload, pods: Iterable[ElasticPod]) -> list[Choice[
 
 
 def _patch(workload: wire.Workload, pod: ElasticPod) -> Patch | None:
-    """One merge patch under the pod's resource version: the gate gone, and on it what the admission checks ask for.
+    """Return the merge patch that removes the gate and adds the annotations and selectors of the admission checks.
 
-    None where the pod says otherwise than a check: it stays gated.
+    The patch applies to the pod's resource version.  None: the pod contradicts a check, so it stays gated.
     """
     annotations: dict[str, str] = {}
     selector: dict[str, str] = {}

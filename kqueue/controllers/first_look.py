@@ -1,7 +1,7 @@
-"""What the API server itself says of released pods, read once per namespace after each start of leading.
+"""Reads from the API server which pods are released, once per namespace after each start of leading.
 
-A leader before us may have released pods whose change our watch has not brought yet.  Its expectations are lost with
-it, and by the watch alone we would release others to the same places.
+An earlier leader may have released pods whose change the watch has not brought yet.  Its expectations are lost with
+it.  By the watch alone this process would release other pods to the same places.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = structlog.get_logger(__name__)
 
 PAGE_SIZE = 500
 _AT_ONCE = 100
-"""Pods looked at before the event loop gets a turn: about 3 ms."""
+"""Pods compared before the event loop gets a turn: about 3 ms."""
 
 
 class _PageMeta(msgspec.Struct, rename={"token": "continue"}):
@@ -37,7 +37,7 @@ class _PodPage(msgspec.Struct):
 
 
 class Held(Protocol):
-    """A pod that a gate holds, or did."""
+    """A pod that a gate holds or held."""
 
     @property
     def key(self) -> str:
@@ -46,17 +46,17 @@ class Held(Protocol):
 
     @property
     def uid(self) -> str:
-        """Its UID."""
+        """The pod's UID."""
         ...
 
     @property
     def gated(self) -> bool:
-        """Whether the gate still holds it."""
+        """Whether the gate still holds the pod."""
         ...
 
     @property
     def terminal(self) -> bool:
-        """Whether it has ended."""
+        """Whether the pod has ended."""
         ...
 
 
@@ -64,7 +64,7 @@ Pod = TypeVar("Pod", bound=Held)
 
 
 class FirstLook(Generic[Pod]):
-    """Finds released pods that the watch does not show as released yet, and tells of each that it is to be awaited."""
+    """Finds released pods that the watch does not show as released yet, and reports each of them."""
 
     def __init__(
         self,
@@ -74,8 +74,9 @@ class FirstLook(Generic[Pod]):
         of: Callable[[PodView], Pod | None],
         on_behind: Callable[[Pod], None],
     ) -> None:
-        """`of(view)` is what concerns us of a pod, None where nothing does; `on_behind(pod)` is told of each released
-        pod that the watch has yet to bring.
+        """`of` returns what the gate's controller knows of a pod, None where the gate does not concern the pod.
+
+        `on_behind` is called with each released pod that the watch has yet to bring.
         """
         self._client, self._pods, self._of, self._on_behind = client, pods, of, on_behind
         self._done: set[str] = set()
@@ -84,18 +85,18 @@ class FirstLook(Generic[Pod]):
         pods.subscribe(self._observe)
 
     def begin(self) -> None:
-        """Somebody else may have led: every namespace is to be looked at again."""
+        """Make every namespace due again: another process may have led meanwhile."""
         self._done.clear()
 
     def due(self, namespace: str) -> bool:
-        """Whether the namespace was not looked at yet."""
+        """Whether the namespace has not been read since this process leads."""
         return namespace not in self._done
 
     async def take(self, namespace: str) -> None:
-        """Look at the namespace; all who ask meanwhile share the one look.
+        """Read the namespace.  All callers that arrive meanwhile share one read.
 
         Raises:
-            ApiError: the list failed; the look is still due.
+            ApiError: the list failed; the namespace is still due.
         """
         async with self._locks.setdefault(namespace, asyncio.Lock()):
             if not self.due(namespace):
@@ -103,7 +104,7 @@ class FirstLook(Generic[Pod]):
             try:
                 behind = await self._compare(namespace)
             finally:
-                self._locks.pop(namespace, None)  # gone already where an earlier look failed; waiters hold the lock
+                self._locks.pop(namespace, None)  # absent where an earlier read failed; waiters hold the lock
                 if not self._locks:
                     self._gone.clear()
             self._done.add(namespace)
@@ -111,7 +112,7 @@ class FirstLook(Generic[Pod]):
                 _log.info("released pods that the watch has yet to bring", namespace=namespace, pods=behind)
 
     async def _compare(self, namespace: str) -> int:
-        """Page by page: what is behind in the watch, and is not gone there already."""
+        """Read the pods page by page; returns the number of those that the watch is behind on and has not seen go."""
         params, behind = {"limit": str(PAGE_SIZE)}, 0
         while True:
             answer = await self._client.list_page(PODS, namespace, params=params, lane=Lane.WATCH)
@@ -134,7 +135,7 @@ class FirstLook(Generic[Pod]):
         return not known and released.uid not in self._gone
 
     def _observe(self, old: PodView | None, new: PodView | None) -> None:
-        """A pod that goes while a list is under way is in the list and will never be heard of again."""
+        """Remember pods that go during a list: they are in the list, and no further event will come."""
         before = self._of(old) if self._locks and old is not None else None
         if before is None:
             return

@@ -36,13 +36,13 @@ _log = structlog.get_logger(__name__)
 JSON = dict[str, Any]
 _POD = ("", "Pod")
 _LOOK_AGAIN = 1.0
-"""Seconds until a new pod of an owner whose Workload no watch has brought yet is looked at again."""
+"""Seconds until a new pod is reconciled again where no watch has brought the Workload of its owner yet."""
 _YOUNG = timedelta(seconds=30)
-"""Age of a pod from which its owner's Workload is not waited for any longer."""
+"""Age of a pod from which the reconciler does not wait for its owner's Workload any longer."""
 
 
 class ForgedPods:
-    """Reconciles one pod that runs and names a custom controller: namespace/name."""
+    """The reconciler of running pods that name a custom controller.  Keys are namespace/name."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ForgedPods:
         self._manages, self._clock, self._pod_stop = manages, clock, stop
 
     async def reconcile(self, key: str) -> Result:
-        """Stop the pod if it is certain to run without quota."""
+        """Stop the pod where it is certain to run without quota."""
         view = self._pods.get(key)
         claim = view.custom_owner if view is not None else None
         if claim is None or not self._manages(split_key(key)[0]):
@@ -104,56 +104,56 @@ class ForgedPods:
         return Result()
 
     async def _follow_others(self, key: str) -> Result:
-        """The pod has ended or is about to: of its owner's pods, fewer may run beyond the admission now."""
+        """Reconcile another pod of the owner after this pod has ended, so that the charge for excess pods follows."""
         owner = self._excess.remove(key) if self._excess is not None else None
         other = self._excess.any_of(owner) if self._excess is not None and owner is not None else None
         return await self.reconcile(other) if other is not None else Result()
 
     def pods_of(self, workload: wire.Workload) -> Iterable[str]:
-        """One pod of each owner of the Workload that has running pods: what the owner holds may have changed."""
+        """Yield one pod of each owner of the Workload that has running pods: the owner's holding may have changed."""
         if self._excess is not None:
             found = (self._excess.any_of(owner.uid) for owner in workload.metadata.owner_references)
             yield from (pod for pod in found if pod is not None)
 
     async def _stop(self, key: str, claim: CustomOwner, why: str, *, queue: str) -> None:
-        """End the pod, unless it has changed since the watch brought it."""
+        """End the pod, unless its owner in the API server is another one than in the watch."""
         message = f"It ran without quota: {why}; take the controller out of metadata.ownerReferences"
         if await self._pod_stop.end_if(key, lambda pod: pod.custom_owner == claim, queue=queue, message=message):
             _log.warning("pod stopped: it ran without quota", pod=key, reason=why)
 
 
 def _as_child(key: str, claim: CustomOwner) -> JSON:
-    """As much of the pod as it takes to follow its owners."""
+    """Return the part of the pod that is needed to follow its owners."""
     namespace, name = split_key(key)
     owner = {"apiVersion": claim.api_version, "kind": claim.kind, "name": claim.name, "uid": claim.uid}
     return {"metadata": {"name": name, "namespace": namespace, "ownerReferences": [owner | {"controller": True}]}}
 
 
 def _queue_of(owner: Ancestor) -> str:
-    """The LocalQueue that an owner names; empty: it names none."""
+    """Return the LocalQueue that an owner names, as namespace/name; empty: it names none."""
     return f"{owner.namespace}/{owner.queue_name}" if owner.queue_name else ""
 
 
 def _came_unpaid(claim: CustomOwner, workloads: Sequence[wire.Workload]) -> bool:
-    """Whether the pod was created while none of its owner's Workloads held quota, and none has held it since.
+    """Whether the pod was created while none of its owner's Workloads held quota, and none has held quota since.
 
-    Older pods may have been paid for: a kind that does not say how many of its pods are left gives its quota back
-    before the last of them has ended.
+    An older pod may have been paid for: a kind whose adapter cannot count the remaining pods releases its quota before
+    the last of them has ended.
     """
     since = [_unpaid_since(w) for w in workloads]
     return bool(since) and all(time is not None and claim.pod_created >= time for time in since)
 
 
 def _unpaid_since(workload: wire.Workload) -> datetime | None:
-    """Since when a Workload has held no quota; None: it holds some, is finished, or the time is not known.
+    """Return since when a Workload has held no quota; None: it holds quota, is finished, or the time is not known.
 
-    Pods of a finished job may go on: some operators leave them for their logs.
+    Pods of a finished job may go on, because some operators keep them for their logs.
     """
     if any(model.condition_true(workload, k) for k in (names.CONDITION_QUOTA_RESERVED, names.CONDITION_FINISHED)):
         return None
     lost = model.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
     if model.condition(workload.status.conditions, names.CONDITION_EVICTED) is None:
-        return workload.metadata.creation_timestamp  # it never held any
+        return workload.metadata.creation_timestamp  # it has never held quota
     return lost.last_transition_time if lost is not None else None
 
 
@@ -163,7 +163,7 @@ def _is_queued_through_pods(owner: Ancestor) -> bool:
 
 
 def setup(manager: Manager) -> None:
-    """Add the reconciler of pods that run under a custom controller: each is read once when it begins to run."""
+    """Add the reconciler of pods that run under a custom controller.  Each pod is reconciled when it begins to run."""
     watches = manager.watches
     forged = ForgedPods(
         pods=watches.pods.store,

@@ -1,4 +1,4 @@
-"""What is written to jobs of one kind, and which of these writes the watch has yet to bring."""
+"""Writes to jobs of one kind, with the writes that the watch has yet to bring."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _log = structlog.get_logger(__name__)
 
 JSON = dict[str, Any]
 _STEPS_MAX = 4
-"""Writes of one stop."""
+"""The most writes of one stop."""
 
 
 def job_key(job: Mapping[str, Any]) -> str:
-    """`namespace/name`."""
+    """Return the key of a job: `namespace/name`."""
     return f"{job['metadata']['namespace']}/{job['metadata']['name']}"
 
 
 class JobWrites:
-    """Merge patches, each under the resource version that it was decided on."""
+    """Sends merge patches to jobs, each under the resource version that it was decided on."""
 
     def __init__(
         self,
@@ -43,22 +43,24 @@ class JobWrites:
         short_stop: ShortStop | None = None,
         echo_timeout: float = 60.0,
     ) -> None:
-        """`short_stop` ends pods that run without quota; None: one that charges them to no queue.
+        """`short_stop` ends pods that run without quota; None: they are charged to no queue.
 
-        `echo_timeout`: seconds after which a write that the watch has not brought is not waited for any longer.
+        `echo_timeout` is the number of seconds after which the writer no longer waits for the watch to bring a write.
         """
         self._kind, self._client, self._recorder = kind, client, recorder
         self._short_stop = short_stop or ShortStop(client)
         self._resource = ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)
         self._written: OwnWrites[str, int] = OwnWrites(clock, echo_timeout, version_of=int)
-        """Job key to the resource version of our newest write, until the watch has brought it."""
+        """The resource version of our newest write by job, until the watch has brought it."""
 
     def is_old(self, job: JSON) -> bool:
-        """Whether the watch still owes us what we wrote ourselves: deciding on less would write it twice."""
+        """Whether the watch has yet to bring our own last write: a decision on an older version would repeat
+        the write.
+        """
         return self._written.is_behind(job_key(job), int(job["metadata"]["resourceVersion"]))
 
     async def fetch(self, key: str) -> JSON | None:
-        """The job as the server has it now; None: there is none."""
+        """Read the job from the API server; None: there is none."""
         namespace, name = split_key(key)
         try:
             return await self._client.get_json(self._resource, name, namespace)
@@ -66,7 +68,7 @@ class JobWrites:
             return None
 
     async def patch(self, job: JSON, patch: Mapping[str, Any], *, subresource: str = "") -> JSON:
-        """One merge patch; returns the job as written."""
+        """Send one merge patch; returns the job as written."""
         metadata = {**patch.get("metadata", {}), "resourceVersion": job["metadata"]["resourceVersion"]}
         written = await self._client.patch(
             self._resource,
@@ -79,7 +81,9 @@ class JobWrites:
         return written
 
     async def delete(self, job: JSON) -> None:
-        """Delete the job and, in the background, all that it owns; nothing is done where it is gone or another one."""
+        """Delete the job and, in the background, all objects that it owns; does nothing where it is gone or
+        replaced.
+        """
         meta = job["metadata"]
         try:
             await self._client.delete(
@@ -89,7 +93,7 @@ class JobWrites:
             return
 
     async def stop(self, job: JSON, infos: Sequence[PodSetInfo], why: str, message: str) -> JSON:
-        """Do all steps that are left of a stop; returns the job as it is then.  Nothing is done for a stopped job.
+        """Take all remaining steps of a stop; returns the job as written.  A stopped job is left as it is.
 
         Without `infos` the templates stay as they are.
         """
@@ -106,7 +110,9 @@ class JobWrites:
         return job
 
     async def end_pods(self, job: JSON) -> None:
-        """End the running pods of a job that holds no quota, within seconds; its queue is charged until then."""
+        """End the running pods of a job that holds no quota, within seconds; its queue is charged until they have
+        ended.
+        """
         meta = job["metadata"]
         direct = self._kind.framework == "batch/job"
         labels = self._kind.pod_selector(job)
@@ -123,7 +129,7 @@ class JobWrites:
             _log.warning("pods without quota ended", job=job_key(job), pods=len(ended))
 
     def event(self, job: JSON, *, reason: str, message: str, warning: bool = False) -> None:
-        """Something that its user should know of."""
+        """Record an event on the job."""
         gvk, meta = self._kind.gvk, job["metadata"]
         reference = ObjectReference(
             api_version=gvk.api_version,

@@ -1,17 +1,18 @@
-"""Tells which workloads lost a node: puts its host on their list of failed hosts, or takes it off again.
+"""Lists failed hosts in the status of Workloads, and removes hosts from the list that have recovered.
 
-A node that is gone has failed at once.  One that is not ready, or has a taint that the pods do not tolerate, has failed
-for a workload when none of its pods runs there any more: until then it may come back, and other domains would spoil
-the accounting of pods that still run.  Pods of the workload count by the node that runs them, whether or not they carry
-the annotations and the node selector of placed pods.
+A node that is gone has failed at once.  A node that is not ready, or has a taint that the pods do not tolerate, has
+failed for a workload when no pod of the workload runs there any more.  Until then the node may recover, and a move to
+other domains would leave running pods uncounted.  Pods of the workload count by the node that runs them, whether or
+not they have the annotations and the node selector of placed pods.
 
-Pods that are pinned to a failed host and were never bound are ended, so that their job makes new ones, which go to the
-replacement.  So are pods that were released to a host, and never bound, of a workload that is not admitted any more.
+The reconciler ends pods that are pinned to a failed host and were never bound, so that their job makes new pods for
+the replacement host.  It also ends pods that were released to a host and never bound where their workload is not
+admitted any more.
 
-A node may look well and still be bad for one workload.  Failures of its pods are remembered by node, and a node on
-which they fail repeatedly has failed for this workload, too, once none of its pods is there any more.
+A ready node may be bad for one workload only.  Failures of pods are remembered by node.  A node on which pods of a
+workload failed repeatedly has failed for this workload as soon as none of its pods is there any more.
 
-Keys are host names: the label of the nodes, which assignments and node selectors name.
+Keys are hosts: the hostname label of nodes, which assignments and node selectors name.
 Source: KEP-2724, node failures.
 """
 
@@ -43,24 +44,24 @@ from kqueue.state.cache import Cache
 _log = structlog.get_logger(__name__)
 
 FIXED_DELAY = 30.0
-"""Seconds for which a node may be not ready where pods are not looked at.  Source: the compatible system."""
+"""Seconds for which a node may be not ready where pods are not checked.  Source: the compatible system."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureSwitches:
-    """What counts as a failure; each field names its gate."""
+    """The conditions under which a node has failed; each field names its feature gate."""
 
     on_pod_termination: bool = True
-    """TASReplaceNodeOnPodTermination: a bad node has failed only when the pods on it have stopped."""
+    """TASReplaceNodeOnPodTermination: a bad node has failed only when its pods have stopped."""
     after_fixed_time: bool = False
-    """TASReplaceNodeDueToNotReadyOverFixedTime: ... or when it was not ready for 30 s."""
+    """TASReplaceNodeDueToNotReadyOverFixedTime: a node that was not ready for 30 s has failed, too."""
     on_taints: bool = True
-    """TASReplaceNodeOnNodeTaints: untolerated taints are signs of failure, too."""
+    """TASReplaceNodeOnNodeTaints: taints that pods do not tolerate are failures, too."""
 
 
 @dataclass(slots=True)
 class _Findings:
-    """Workloads by what is to be done about one host, and pods that must end."""
+    """The workloads for which one host has failed or recovered, and the pods that must end."""
 
     failed: dict[str, wire.Workload] = field(default_factory=dict)
     healthy: list[str] = field(default_factory=list)
@@ -68,7 +69,7 @@ class _Findings:
 
 
 class NodeHealth:
-    """Reconciles hosts."""
+    """The reconciler of hosts."""
 
     def __init__(
         self,
@@ -98,11 +99,12 @@ class NodeHealth:
         self._hosts_of: dict[str, frozenset[str]] = {}
         self._workloads_on: defaultdict[str, set[str]] = defaultdict(set)
 
-    # --- what to look at ---------------------------------------------------------------------------------------
+    # --- hosts to reconcile -------------------------------------------------------------------------------------
 
     def observe_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> set[str]:
-        """Keep in mind which hosts a Workload holds; returns the hosts that it has left and to which its pods are still
-        on their way.
+        """Record which hosts a Workload holds.
+
+        Returns the hosts that the Workload has left although pods of it are still to start there.
         """
         if old is not None and new is not None and _holds_the_same(old.status, new.status):
             return set()
@@ -130,7 +132,10 @@ class NodeHealth:
         return bool(stuck_on((pod for pod in self._hosts.pinned(host) if pod.workload == key), host))
 
     def hosts_of_node_event(self, old: NodeFacts | None, new: NodeFacts | None) -> set[str]:
-        """Hosts to look at after this change of a node.  A healthy node that appears is of interest only where used."""
+        """Return the hosts to reconcile after a change of a node.
+
+        A healthy node that appears is returned only where workloads hold its host.
+        """
         hosts = {host for node in (old, new) if node is not None for host in hosts_of_node(node)}
         if old is not None and new is not None and old.labels.get(HOSTNAME) == new.labels.get(HOSTNAME):
             same = (old.ready, old.not_ready_since, old.taints) == (new.ready, new.not_ready_since, new.taints)
@@ -138,9 +143,10 @@ class NodeHealth:
         return {host for host in hosts if host in self._workloads_on}
 
     def hosts_of_pod_event(self, old: PodView | None, new: PodView | None) -> set[str]:
-        """Hosts to look at after this change of a pod.
+        """Return the hosts to reconcile after a change of a pod.
 
-        It has failed there; or it ends or waits to get there, and the host is troubled or not its workload's any more.
+        A host is returned where the pod has failed on it.  It is also returned where the pod ends or waits to start,
+        and the host is troubled or not held by the pod's workload any more.
         """
         before, after = old.gang if old is not None else None, new.gang if new is not None else None
         pod = after or before
@@ -156,14 +162,14 @@ class NodeHealth:
         return {host} if fell or strays or self._hosts.is_troubled(host) else set()
 
     def _hosts_of_unmarked(self, old: PodView | None, new: PodView | None) -> set[str]:
-        """The host of a pod that ends on a troubled node and lacks the annotations of placed pods."""
+        """Return the host of a pod that ends on a troubled node and lacks the annotations of placed pods."""
         name = node_of(old) if old is not None else ""
         runs_on = new is not None and node_of(new) == name and not new.leaving
         host = self._hosts.of_node(name)
         return {host} if host is not None and not runs_on and self._hosts.is_troubled(host) else set()
 
     def troubled_hosts(self) -> Iterator[str]:
-        """Used hosts whose nodes are gone or bad, and those that workloads list as failed: all that may need a look."""
+        """Yield the held hosts whose nodes are gone or bad, and the hosts that workloads list as failed."""
         for host in self._workloads_on:
             if self._hosts.is_troubled(host):
                 yield host
@@ -175,7 +181,7 @@ class NodeHealth:
     # --- one host ----------------------------------------------------------------------------------------------
 
     async def reconcile(self, host: str) -> Result:
-        """Look at one host, and at every workload that stands on it or has pods pinned to it."""
+        """Check one host, and every workload that holds it or has pods pinned to it."""
         node = self._hosts.node(host)
         gone = node is None or (not node.ready and node.not_ready_since is None)
         left = self._until_overdue(node)
@@ -211,15 +217,15 @@ class NodeHealth:
         return FIXED_DELAY - (self._clock.now() - node.not_ready_since).total_seconds()
 
     def _concerned(self, host: str) -> dict[str, wire.Workload]:
-        """Placed workloads that stand on the host, those with pods that are pinned to it all the same, and workloads
-        that are not admitted and have such pods.
+        """Return the placed workloads that hold the host or have pods pinned to it, and unadmitted workloads with such
+        pods.
         """
         pinned = {pod.workload for pod in self._hosts.pinned(host)}
         found = {key: self._marks.newest(key) for key in sorted({*self._workloads_on.get(host, ()), *pinned})}
         return {k: obj for k, obj in found.items() if obj is not None and (model.is_placed(obj) or _waits(obj))}
 
     def _stands(self, key: str, host: str) -> bool:
-        """Whether the workload holds the host now; what the watch has told may be behind a repair."""
+        """Whether the workload holds the host by the cache; the watch may be behind a repair."""
         holding = self._cache.held.holding(key)
         held = holding.admission.pod_sets if holding is not None else ()
         return any(p.topology is not None and stands_on(p.topology, (host,)) for p in held)
@@ -233,7 +239,7 @@ class NodeHealth:
         pods: Sequence[GangPod],
         findings: _Findings,
     ) -> list[GangPod]:
-        """Sort one workload that stands on the node; returns the pods that must end."""
+        """Add one workload that holds the host to the findings; returns the pods that must end."""
         patient = self._switches.on_pod_termination
         checks_taints = node.ready and self._switches.on_taints
         tolerance = self._tolerance(key, workload, host, node) if checks_taints else Tolerance.FOREVER
@@ -263,10 +269,12 @@ class NodeHealth:
         ]
         return self._taints.of(workload, here, node)
 
-    # --- doing it ----------------------------------------------------------------------------------------------
+    # --- writes ------------------------------------------------------------------------------------------------
 
     async def _blame(self, host: str, node: NodeFacts | None) -> None:
-        """Remember which workloads had pods that failed here; what is known already is not written again."""
+        """Record which workloads had pods that failed on the host.  A failure that is recorded already is not written
+        again.
+        """
         fell: dict[str, datetime] = {}
         for pod in self._hosts.pods_at(host, node):
             if _fell(pod) and self._stands(pod.workload, host):
@@ -275,7 +283,7 @@ class NodeHealth:
             await self._marks.blame(key, host, created)
 
     def _has_had_enough(self, workload: wire.Workload, host: str, pods: Iterable[GangPod]) -> bool:
-        """Whether pods failed here repeatedly, and none is here any more that could go on."""
+        """Whether pods of the workload failed here repeatedly, and no pod here can go on."""
         here = [pod for pod in pods if not pod.deleting]
         return (
             host in failures.avoided(workload, self._clock.now())
@@ -302,19 +310,20 @@ def _holds_the_same(old: wire.WorkloadStatus, new: wire.WorkloadStatus) -> bool:
 
 
 def _waits(workload: wire.Workload) -> bool:
-    """Whether it holds no quota and has not finished: no pod of it may run now."""
+    """Whether the workload holds no quota and has not finished, so that none of its pods may run."""
     return workload.status.admission is None and not model.condition_true(workload, names.CONDITION_FINISHED)
 
 
 def _lacks_admission(pod: GangPod) -> bool:
-    """Whether nothing but the admission of its Workload keeps the pod back.  Of an elastic job another slice may be
-    admitted, and a pod with a gate does not run.
+    """Whether only the missing admission of its Workload stops the pod.
+
+    A pod with a gate does not run.  A pod of an elastic job may belong to another slice that is admitted.
     """
     return not pod.gates and pod.slice_name is None
 
 
 def _fell(pod: GangPod) -> bool:
-    """Whether the pod failed by itself: nobody takes it away, and it had a node to fail on."""
+    """Whether the pod failed by itself on a node: it is not being deleted."""
     return pod.failed and bool(pod.node) and not pod.deleting
 
 

@@ -1,7 +1,7 @@
-"""What is written to pods that are queued, and what their watch still owes us of it.
+"""Writes to pods that are queued themselves, with the answers that their watch has yet to bring.
 
-A pod is patched under the resource version that the decision was made on.  Decisions are made from the newest version
-known: the watch's, or the answer to our own last write where that is newer.
+A pod is patched under the resource version that the decision was made on.  Decisions follow from the newest version
+known: the watch's version, or the answer to our own last write where that is newer.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ AT_ONCE = 32
 _REMEMBERED = 100_000
 EVENT_HELD = "AdmissionGateHeld"
 _LASTING = (names.EVENT_ERR_WORKLOAD_COMPOSE, EVENT_HELD)
-"""Reasons that tell how a pod stands, not what has just happened to it."""
+"""Reasons of events that describe a lasting state of a pod, not something that has just happened."""
 _QUIET = 600.0
-"""Seconds in which the same is not told again of the same pod."""
+"""Seconds in which an event is not repeated for the same pod."""
 
 
 class PodWrites:
@@ -79,9 +79,9 @@ class PodWrites:
         self._short_stop = short_stop or ShortStop(client)
         self._switches, self._clock = switches, clock
         self._ours: OwnWrites[str, ManagedPod] = OwnWrites(clock, echo_timeout, version_of=_version)
-        """Our newest answers by UID, until the watch has brought as much."""
+        """The newest answers to our writes by UID, until the watch has brought the same version."""
         self._deleted: OwnWrites[str, bool] = OwnWrites(clock, echo_timeout)
-        """UIDs of pods whose deletion we asked for, or that the API server told us are gone."""
+        """UIDs of pods whose deletion we requested, or that are gone by an answer of the API server."""
         self._told: TTLCache[tuple[str, str], str] = TTLCache(_REMEMBERED, _QUIET, clock.monotonic)
         pods.add_index(GROUP_INDEX, lambda pod: [pod.group] if pod.group else [])
         pods.add_index(PREBUILT_INDEX, self._prebuilt)
@@ -103,12 +103,12 @@ class PodWrites:
     # --- reading
 
     def newest(self, key: str) -> ManagedPod | None:
-        """The newest version known of a pod; None when the watch does not have it."""
+        """Return the newest version known of a pod; None: the watch does not have the pod."""
         seen = self._pods.get(key)
         return None if seen is None else self._newer(seen)
 
     def members(self, group: str) -> list[ManagedPod]:
-        """All pods of a group, in the newest versions known."""
+        """Return all pods of a group in the newest versions known."""
         return [self._newer(pod) for pod in self._pods.by_index(GROUP_INDEX, group)]
 
     def _newer(self, seen: ManagedPod) -> ManagedPod:
@@ -118,7 +118,7 @@ class PodWrites:
     # --- writing
 
     async def patch(self, pod: ManagedPod, change: Mapping[str, Any], *, locked: bool = True) -> bool:
-        """One merge patch; False where there is nothing to change, or the pod is gone."""
+        """Send one merge patch; returns False where there is nothing to change, or the pod is gone."""
         if not change:
             return False
         lock = {"resourceVersion": text(pod.obj, "metadata", "resourceVersion")} if locked else {}
@@ -133,15 +133,15 @@ class PodWrites:
         return True
 
     async def let_go(self, pod: ManagedPod) -> bool:
-        """Take our finalizer off; False where it is not there."""
+        """Remove our finalizer; returns False where the pod does not have it, or is gone."""
         return await self.patch(pod, pods_kind.let_go(pod.obj), locked=self._switches.strict_finalizers)
 
     async def let_go_all(self, pods: Iterable[ManagedPod]) -> None:
-        """The same for many, some at a time."""
+        """Remove our finalizer from many pods, some at a time."""
         await self.each([pod for pod in pods if pod.finalizer], self.let_go)
 
     async def delete(self, pod: ManagedPod, *, grace_seconds: int | None = None) -> None:
-        """Ask for the pod's deletion, once; `grace_seconds` None: within its own grace period."""
+        """Delete the pod once; `grace_seconds` None: within the pod's own grace period."""
         if pod.deleting:
             return
         namespace, name = split_key(pod.key)
@@ -153,7 +153,7 @@ class PodWrites:
         self._deleted.remember(pod.uid, True)
 
     async def shorten(self, pod: ManagedPod) -> None:
-        """Of a pod that is being deleted and runs without quota: end it within seconds, whatever it was given."""
+        """End a pod that is being deleted and runs without quota within seconds, whatever its grace period."""
         if (whole(pod.obj, "metadata", "deletionGracePeriodSeconds") or 0) > STOP_SECONDS:
             await self._short_stop.end_pod(pod.key, pod.uid, queue=_queue_of(pod))
         else:
@@ -185,11 +185,11 @@ class PodWrites:
         _log.info("pod stopped", pod=pod.key, reason=reason)
 
     def _is_gone(self, pod: ManagedPod) -> None:
-        """The API server has the pod no more: until the watch says so, too, nothing is made for it."""
+        """Record that the API server does not have the pod any more; nothing is made for it until the watch agrees."""
         self._deleted.remember(pod.uid, True)
 
     async def each(self, pods: Iterable[ManagedPod], act: Callable[[ManagedPod], Awaitable[object]]) -> None:
-        """Do something to each of many pods, some at a time; what failed is raised when all were tried."""
+        """Call `act` with each of many pods, some at a time; the first error is raised after all pods were tried."""
         todo = iter(list(pods))
         failed: list[KqueueError] = []
 
@@ -206,10 +206,13 @@ class PodWrites:
         if failed:
             raise failed[0]
 
-    # --- telling
+    # --- events
 
     def tell(self, pod: ManagedPod, *, reason: str, message: str, warning: bool = False) -> None:
-        """An event on the pod; the same is not told twice within some minutes, what lasts by no second process."""
+        """Record an event on the pod, unless an equal one was recorded within some minutes.
+
+        An event of a lasting state is not recorded again by another process either.
+        """
         if self._told.get((pod.uid, reason)) == message:
             return
         self._told[pod.uid, reason] = message
@@ -224,13 +227,13 @@ def _version(pod: ManagedPod) -> int:
 
 
 def _queue_of(pod: ManagedPod) -> str:
-    """The LocalQueue that the pod names; empty: it names none."""
+    """Return the LocalQueue that the pod names, as namespace/name; empty: it names none."""
     name = rules.queue_name(pod.obj)
     return f"{split_key(pod.key)[0]}/{name}" if name else ""
 
 
 def watch_pods(manager: Manager) -> Reflector[RawObject, ManagedPod] | None:
-    """The watch of pods that are queued themselves, as whole objects; None where no kind on is queued through pods."""
+    """Return the watch of whole pods that are queued themselves; None: no kind that is on is queued through pods."""
     frameworks, switches = manager.config.integrations.frameworks, manager.switches
     if pods_kind.FRAMEWORK not in frameworks and not implies_pods(frameworks):
         return None
@@ -244,7 +247,7 @@ def watch_pods(manager: Manager) -> Reflector[RawObject, ManagedPod] | None:
 
 
 def make_pod_writes(manager: Manager) -> PodWrites | None:
-    """The writer of a process; None where no pods are queued."""
+    """Return the writer of a process; None: no pods are queued."""
     watch = manager.shared(watch_pods)
     if watch is None:
         return None
@@ -260,7 +263,7 @@ def make_pod_writes(manager: Manager) -> PodWrites | None:
 
 
 def pod_reports(manager: Manager) -> OwnerReports:
-    """What the reconcilers of pods report."""
+    """Return the reports of the reconcilers of pods."""
     return OwnerReports(
         created=lambda seconds: manager.metrics.workload_created(job_kind="Pod", seconds=seconds),
         started=manager.counter.on_started,

@@ -1,7 +1,7 @@
-"""Ends pods that run without quota within seconds, whatever grace period they ask for.
+"""Ends pods that run without quota within seconds, whatever grace period they request.
 
-A pod that was admitted keeps its own grace period, and its quota that long.  One that was not would hold what was
-promised to others for as long as its user likes.
+An admitted pod keeps its own grace period, and its quota for that long.  A pod that was never admitted would otherwise
+take capacity that is reserved for other workloads for as long as its user likes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kqueue.runtime.client import Client
 from kqueue.runtime.store import split_key
 
 STOP_SECONDS = 5
-"""Grace period of pods that run without quota: enough to close files, and no reason to run on."""
+"""Grace period of pods that run without quota: enough to close files."""
 
 
 ChargePod = Callable[[str, str], None]
@@ -30,19 +30,19 @@ ChargePod = Callable[[str, str], None]
 
 
 def charges_nothing(_pod: str, _local_queue: str) -> None:
-    """For pods whose jobs are in no queue."""
+    """Charge nothing: for pods whose jobs are in no queue."""
 
 
 class ShortStop:
-    """Ends pods; until these have ended they are charged, because they take what the queue would give to others."""
+    """Ends pods, and charges them to their queue until they have ended, because they take its capacity."""
 
     def __init__(self, client: Client, charge: ChargePod = charges_nothing) -> None:
         self._client, self._charge = client, charge
 
     async def end_pod(self, key: str, uid: str, *, queue: str) -> bool:
-        """Delete a pod, or shorten the grace period of one that is being deleted; False where it is gone.
+        """Delete a pod, or shorten the grace period of a pod that is being deleted; returns False where it is gone.
 
-        `queue` is the LocalQueue (namespace/name) that the pod is charged to; empty: to none.
+        `queue` is the LocalQueue (namespace/name) to charge; empty: none is charged.
         """
         if queue:
             self._charge(key, queue)
@@ -59,16 +59,16 @@ class ShortStop:
             self._charge(key, queue)
 
     async def end_pods(self, namespace: str, *, labels: Mapping[str, str], top: str, queue: str) -> list[str]:
-        """End all pods of a job that are bound to nodes; names of those that were not about to end.
+        """End all pods of a job that are bound to nodes; returns the names of pods that were not about to end.
 
         Args:
-            namespace: the job's.
-            labels: by which the job's pods are found; without a label or a value nothing is done.
-            top: a UID that must be among those of the pods' controllers; empty where objects are between job and pods.
+            namespace: the job's namespace.
+            labels: the labels of the job's pods; nothing is done without a label or where a value is empty.
+            top: a UID that one of the pod's controllers must have; empty where other objects are between job and pods.
             queue: as in `end_pod`.
 
         Raises:
-            KqueueError: of the first pod that could not be ended; the others were tried.
+            KqueueError: the first error of a pod that could not be ended, after all pods were tried.
         """
         if not labels or not all(labels.values()):
             return []
@@ -126,7 +126,7 @@ class PodStop:
 
 
 def _running(pods: Iterable[Mapping[str, Any]], top: str) -> Iterable[Mapping[str, Any]]:
-    """Pods that are bound, have not ended, and have a controller (of the UID `top`, unless that is empty)."""
+    """Yield the pods that are bound, have not ended, and have a controller (with UID `top`, unless that is empty)."""
     for pod in pods:
         owners = [r for r in objects(pod, "metadata", "ownerReferences") if r.get("controller") is True]
         if not text(pod, "spec", "nodeName") or pod_view.is_terminated(pod) or not owners:

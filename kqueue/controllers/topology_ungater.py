@@ -1,10 +1,10 @@
 """Releases the pods of admitted gangs: removes the topology gate and pins each pod to its domain, one patch per pod.
 
-Pod events are collected for a moment, the first after quiet is handled at once.  A pod is patched once: until its
-change is seen by the watch (or the wait for it runs out), its workload is left alone.
+The first pod event after a quiet time is handled at once; later events are collected for a moment.  A pod is patched
+once: until the watch has brought the change, or the wait for it has run out, the ungater leaves the workload alone.
 
-When pods have ended for good, and those that are left are in place, it gives back the places that nobody will take any
-more.  From the moment in which that is decided nobody is released to them.
+When pods have ended for good and the remaining pods are placed, the ungater gives back the places that no pod will
+take any more.  From the moment of that decision no pod is released to these places.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ EVENT_BAD_OFFSET = "InvalidPodIndexOffset"
 
 
 def gang_of(view: PodView) -> list[str]:
-    """Index of pods by what they are found by."""
+    """Index of gang pods by the key of their job."""
     return [view.gang.siblings] if view.gang is not None else []
 
 
@@ -54,12 +54,15 @@ class _Choice(Choice[GangPod]):
     """A pod to release, its patch, and whether its place follows its rank."""
 
     in_order: bool | None
-    """Whether it goes where its rank belongs; None: its pod set has no ranks."""
+    """Whether the pod's place follows its rank; None: its pod set has no ranks."""
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What one reconcile is to do, by the Workload as it was.  `lost`: pod sets that are not placed by rank."""
+    """The releases of one reconcile, and the version of the Workload that they follow from.
+
+    `lost` are the pod sets that are not placed by rank.
+    """
 
     workload: wire.Workload
     choices: list[_Choice] = field(default_factory=list)
@@ -68,7 +71,7 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class _GivenBack:
-    """Places that were given up, by pod set: perhaps not written yet, and of this admission only."""
+    """The places of one admission that were given back, by pod set.  They may not be written yet."""
 
     uid: str
     admission: wire.Admission | None
@@ -79,7 +82,7 @@ class _GivenBack:
 
 
 class TopologyUngater:
-    """Reconciles workloads admitted with a topology assignment."""
+    """The reconciler of workloads that are admitted with a topology assignment."""
 
     def __init__(
         self,
@@ -114,22 +117,24 @@ class TopologyUngater:
         pods.add_index(GANG_INDEX, gang_of)
 
     def begin(self) -> None:
-        """This process begins to lead: what was on its way is another's past, and is read from the API server."""
+        """Forget releases and returned places when this process begins to lead: the API server is read before the next
+        release.
+        """
         self._releases.begin()
         self._given_back.clear()
 
     def observe_pod(self, old: PodView | None, new: PodView | None) -> str | None:
-        """Take in a pod event; the key of the workload to look at, None when no gang is concerned."""
+        """Take in a pod event; returns the key of the workload to reconcile, None: the pod is of no gang."""
         seen = self._releases.observe(old, new)
         return seen.workload if seen is not None else None
 
     def forget(self, key: str) -> None:
-        """The workload is gone."""
+        """Forget a workload that is gone."""
         self._told.pop(key, None)
         self._given_back.pop(key, None)
 
     async def reconcile(self, key: str) -> Result:
-        """Release what may be released."""
+        """Release the pods that have a place, or give back places that no pod will take."""
         workload = self._book.newest(key)
         if workload is None or not _placed(workload):
             return Result()
@@ -151,7 +156,7 @@ class TopologyUngater:
             raise failed[0]
         return Result()
 
-    # --- what is to be done
+    # --- the plan
 
     def _plan(self, workload: wire.Workload) -> _Plan:
         plan = _Plan(workload)
@@ -184,7 +189,7 @@ class TopologyUngater:
         return plan
 
     def _gang(self, workload: wire.Workload) -> dict[str, dict[str, GangPod]]:
-        """The workload's living pods by pod set and key, in the order of their keys."""
+        """Return the workload's pods that have not ended, by pod set and key, in the order of their keys."""
         views = self._pods.by_index(GANG_INDEX, model.siblings_key(workload))
         alive = [view.gang for view in views if view.gang is not None and not view.gang.terminal]
         gang: dict[str, dict[str, GangPod]] = {}
@@ -193,7 +198,7 @@ class TopologyUngater:
         return gang
 
     def _unhealthy_hosts(self, workload: wire.Workload) -> set[str]:
-        """Host names of failed nodes; the name of a node stands for itself where its label is not known any more."""
+        """Return the hosts of failed nodes.  A node whose label is not known any more counts under its own name."""
         failed = {node.name for node in workload.status.unhealthy_nodes}
         return failed | {host for name in failed if (host := self._host_of(name)) is not None}
 
@@ -216,13 +221,13 @@ class TopologyUngater:
             limit=offset + count,
         )
 
-    # --- giving back
+    # --- places that are given back
 
     def finished(self, workload: wire.Workload, ended: Mapping[str, int]) -> status.Patch:
-        """The status fields that give back what nobody will stand on any more; empty when that is no news.
+        """Return the status fields that give back the places that no pod will take; empty where nothing is new.
 
-        `ended`: per pod set the pods that have ended for good.  The caller must write them, with `ended`, before
-        anything else happens to the Workload; from now on no pod is released there.
+        `ended` is the number of pods by pod set that have ended for good.  The caller must write the fields together
+        with `ended` before any other change of the Workload.  From now on no pod is released to these places.
         """
         known = model.finished_places(workload)
         if not self._is_kept or not _placed(workload) or self._is_unsure(workload):
@@ -247,18 +252,20 @@ class TopologyUngater:
         return status.finished_pods(found)
 
     def _is_unsure(self, workload: wire.Workload) -> bool:
-        """Whether there may be releases that the watch has not brought yet."""
+        """Whether releases may exist that the watch has not brought yet."""
         return self._releases.is_unread(workload.metadata.namespace) or not self._releases.is_settled(
             model.siblings_key(workload)
         )
 
     def _places_given_back(self, workload: wire.Workload) -> Mapping[str, TopologyAssignment]:
-        """What was decided last, written or not: pods were seen to stand elsewhere then."""
+        """Return the places of the last decision, written or not: at that time pods were seen at other places."""
         decided = self._given_back.get(model.workload_key(workload))
         return decided.places if decided is not None and decided.is_of(workload) else model.finished_places(workload)
 
     async def _give_back(self, key: str) -> None:
-        """Write what is to be given back, when whoever told that pods have ended did not know where others stand."""
+        """Write the places to give back where the writer of `reclaimablePods` did not know the places of the other
+        pods.
+        """
 
         def change(obj: wire.Workload) -> status.Patch | None:
             fields = self.finished(obj, dict(model.ended_pods(obj)))
@@ -274,7 +281,7 @@ class TopologyUngater:
         else:
             _log.info("places given back", workload=key)
 
-    # --- doing it
+    # --- releases
 
     async def _carry_out(self, key: str, plan: _Plan) -> list[KqueueError]:
         """Send the patches; returns the errors of those that failed.  Ends early when the Workload has changed."""
@@ -291,7 +298,7 @@ class TopologyUngater:
         return failed
 
     def _holds(self, key: str, plan: _Plan) -> bool:
-        """Whether what the plan was made from is still so, now that a pod is about to be released by it."""
+        """Whether the plan still follows from the newest version of the Workload."""
         now, then = self._book.newest(key), plan.workload
         if now is then:
             return True
@@ -299,10 +306,10 @@ class TopologyUngater:
             return False
         if _where_pods_may_go(now.status) != _where_pods_may_go(then.status):
             return False
-        plan.workload = now  # equal in what matters: the next look is short
+        plan.workload = now  # equal in what the plan depends on: the next comparison is by identity
         return True
 
-    # --- telling
+    # --- events
 
     def _tell_order_lost(self, workload: wire.Workload, pod_set: str, lost: OrderLost) -> None:
         message = f"Pods of pod set {pod_set} are placed in listing order, not by rank: {lost.message}"
@@ -313,7 +320,7 @@ class TopologyUngater:
                          why=lost.message)  # fmt: skip
 
     def _tell_once(self, workload: wire.Workload, what: str, *, reason: str, message: str) -> bool:
-        """Warn the workload's user, unless he was warned of `what` already; whether he was not."""
+        """Record a warning on the workload; returns False where it was warned of `what` before."""
         key, uid = model.workload_key(workload), workload.metadata.uid
         known, told = self._told.get(key, ("", set()))
         if known != uid:
@@ -330,7 +337,7 @@ def _where_pods_may_go(of: wire.WorkloadStatus) -> tuple[object, ...]:
 
 
 def _placed(workload: wire.Workload) -> bool:
-    """Admitted by topology, and not on its way out."""
+    """Whether the workload is admitted by topology, active, and neither evicted nor over."""
     return (
         model.condition_true(workload, names.CONDITION_ADMITTED)
         and not model.condition_true(workload, names.CONDITION_EVICTED)
@@ -341,7 +348,7 @@ def _placed(workload: wire.Workload) -> bool:
 
 
 def _shrunk(workload: wire.Workload) -> bool:
-    """Whether it asks for fewer pods than it was admitted with, as an elastic job does that was scaled down."""
+    """Whether the workload asks for fewer pods than were admitted, as an elastic job does that was scaled down."""
     counts = {p.name: p.count for p in workload.spec.pod_sets}
     return any(a.count is not None and counts.get(a.name, a.count) < a.count for a in _assignments(workload))
 
@@ -356,7 +363,10 @@ def _count(assigned: wire.PodSetAssignment, spec: wire.PodSet) -> int:
 
 
 def _ranks_before(workload: wire.Workload) -> Mapping[str, int]:
-    """How many ranks of its group come before those of a pod set: in a pair the smaller one (else the first) begins."""
+    """Return how many ranks of a group come before those of a pod set.
+
+    In a pair of pod sets the smaller one comes first; of equal ones the first in the list.
+    """
     specs = {p.name: p for p in workload.spec.pod_sets}
     groups: dict[str, list[tuple[int, str]]] = {}
     for assigned in _assignments(workload):
@@ -369,20 +379,20 @@ def _ranks_before(workload: wire.Workload) -> Mapping[str, int]:
 
 
 def _behind(first: tuple[int, str], second: tuple[int, str]) -> tuple[str, int]:
-    """Which of two pod sets comes second, and after how many ranks."""
+    """Return the pod set of a pair that comes second, and the number of ranks before it."""
     return (first[1], second[0]) if first[0] > second[0] else (second[1], first[0])
 
 
 def _are_unnumbered(label: str, pods: Iterable[GangPod]) -> bool:
-    """Whether they come without numbers on purpose: plain pods may have some, and most have none."""
+    """Whether the pods have no numbers on purpose: plain pods may have numbers, and most have none."""
     return label == names.POD_GROUP_POD_INDEX_LABEL and not any(label in pod.labels for pod in pods)
 
 
 def _written_offset(pods: Iterable[GangPod]) -> int:
-    """At which index the pods say that they begin; 0 when they do not say.
+    """Return the index at which the pods' numbers begin, by their annotation; 0 where no pod has it.
 
     Raises:
-        InvalidObjectError: what they say is no integer.
+        InvalidObjectError: the annotation is no integer.
     """
     pod = next((p for p in pods if p.index_offset is not None), None)
     if pod is None or pod.index_offset is None:
@@ -399,7 +409,7 @@ def _member(pod: GangPod) -> Member:
 
 
 def _patch(pod: GangPod, release: Release, levels: Sequence[str]) -> dict[str, object]:
-    """One merge patch under the pod's resource version: gate gone, node selector set."""
+    """Return the merge patch, under the pod's resource version, that removes the gate and sets the node selector."""
     kept = [{"name": gate} for gate in pod.gates if gate != names.TOPOLOGY_GATE]
     return {
         "metadata": {"resourceVersion": pod.resource_version},
@@ -415,7 +425,7 @@ _FIRST_PODS = 0.05
 
 
 def gang_releases(client: Client, pods: Store[PodView], clock: Clock, *, timeout: float = 60.0) -> PodReleases[GangPod]:
-    """The sender of patches for pods that the topology gate holds; `timeout` is as in `PodReleases`."""
+    """Return the sender of patches for pods that the topology gate holds; `timeout` is as in `PodReleases`."""
     return PodReleases(client=client, pods=pods, of=lambda view: view.gang, clock=clock, timeout=timeout)
 
 

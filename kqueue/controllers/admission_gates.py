@@ -1,7 +1,7 @@
-"""Finds pods that our admission gate holds although nothing that is under way will start them, and says what to do.
+"""Finds pods that the admission gate holds although no step under way will start them, and reports a remedy.
 
-A pod that waits in a queue is told of by its Workload.  One whose group never completes, or whose Workload has come to
-its end, is told of here: by a Warning on the pod, a log line and a gauge.  No gate is removed.
+The Workload of a pod that waits in a queue gives the reason.  This module reports pods whose group never completes or
+whose Workload has finished: by a Warning on the pod, a log line and a gauge.  No gate is removed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kqueue.runtime.store import Store, split_key
 
 
 class Held(StrEnum):
-    """Why nobody will remove the admission gate of a pod as things are.  The value is its name in metrics."""
+    """Why no controller will remove the admission gate of a pod.  The value is the reason's name in metrics."""
 
     NAMESPACE_LEFT_OUT = "namespace_left_out"
     NO_QUEUE = "no_queue"
@@ -36,7 +36,7 @@ class Held(StrEnum):
 
 
 class AdmissionGates:
-    """Looks at all pods that are held, from time to time."""
+    """Checks all pods that the gate holds, from time to time."""
 
     def __init__(
         self,
@@ -62,11 +62,11 @@ class AdmissionGates:
         self.run, self.sweep = held.run, held.look
 
     def _judge(self) -> Callable[[ManagedPod], Why | None]:
-        groups: dict[str, Why | None] = {}  # each group is looked at once for all its pods
+        groups: dict[str, Why | None] = {}  # each group is checked once for all its pods
         return lambda pod: self._why(pod, groups)
 
     def _why(self, pod: ManagedPod, groups: dict[str, Why | None]) -> Why | None:
-        """Why the gate stays as things are, and what to do; None while somebody is at it."""
+        """Return why the gate stays and what to do; None: a step that removes the gate is under way."""
         namespace = split_key(pod.key)[0]
         if not self._manages(namespace):
             return Held.NAMESPACE_LEFT_OUT, "its namespace is not one that kqueue manages; make the pod elsewhere"

@@ -1,6 +1,6 @@
-"""What keeps a Workload from being tried, or from keeping what it holds: its queues, its requests, its gates.
+"""Finds what prevents the try of a Workload, or the keeping of its reservation: its queues, requests and gates.
 
-Pure looks at what the watches have brought; nothing is written here.
+It only reads what the watches have brought.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ REFUSED = "Admission checks keep the workload from being tried: "
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """The reason and the message of QuotaReserved=False; `command` is what ends it, empty where no command does."""
+    """The reason and the message of QuotaReserved=False.
+
+    `command` is the command that ends the block; empty where there is none.
+    """
 
     reason: str
     message: str
@@ -33,7 +36,7 @@ _DEACTIVATED = "The workload is deactivated; set spec.active to true to queue it
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A queue that is stopped, and the reason of evictions for it."""
+    """A stopped queue, and the reason of evictions that it causes."""
 
     reason: str
     kind: str
@@ -43,28 +46,28 @@ class Stop:
 
     @property
     def drains(self) -> bool:
-        """Whether what runs must go, too."""
+        """Whether admitted workloads are evicted, too."""
         return self.policy == names.STOP_HOLD_AND_DRAIN
 
     @property
     def message(self) -> str:
-        """For people."""
+        """The message for users."""
         return f"{self.kind} {self.name} is stopped (stopPolicy {self.policy})"
 
     @property
     def command(self) -> str:
-        """What ends the stop."""
+        """The command that ends the stop."""
         where = f" -n {self.namespace}" if self.namespace else ""
         return f"kqueue resume {self.kind.lower()} {self.name}{where}"
 
     @property
     def blocked(self) -> Blocked:
-        """The stop as what keeps a workload out of its queue."""
+        """The stop as the block of a workload."""
         return Blocked(names.REASON_SUSPENDED, self.message, self.command)
 
 
 class Blockers:
-    """Looks at a Workload and its surroundings."""
+    """Finds what blocks a Workload."""
 
     def __init__(
         self,
@@ -76,7 +79,7 @@ class Blockers:
         self._local_queues, self._cache, self._namespace_labels = local_queues, cache, namespace_labels
 
     def stops(self, workload: wire.Workload) -> Iterator[Stop]:
-        """Which of its queues are stopped, the LocalQueue first."""
+        """Yield the stopped queues of the workload, the LocalQueue first."""
         local = self._local_queues.get(model.local_queue_key(workload))
         if local is not None and local.spec.stop_policy != names.STOP_NONE:
             meta, policy = local.metadata, local.spec.stop_policy
@@ -87,15 +90,16 @@ class Blockers:
             yield Stop(names.REASON_CLUSTER_QUEUE_STOPPED, "ClusterQueue", queue.metadata.name, queue.spec.stop_policy)
 
     def cluster_queue(self, workload: wire.Workload) -> wire.ClusterQueue | None:
-        """The ClusterQueue that has admitted it or, while none has, that of its LocalQueue; None: there is none."""
+        """Return the ClusterQueue that admitted the workload, else that of its LocalQueue; None: there is none."""
         name = _cluster_queue(workload, self._local_queues.get(model.local_queue_key(workload)))
         return self._cache.quota.queue_object(name) if name is not None else None
 
     def withdrawn(self, workload: wire.Workload) -> Blocked | None:
-        """Why a reservation that is not admitted yet cannot be kept; None when it can.
+        """Return why a reservation that is not admitted yet cannot be kept; None: it can.
 
-        All of the LocalQueue comes before the ClusterQueue.  A reservation in a ClusterQueue that was never seen was
-        written by another client, which may create that queue later: until then only the Workload's own gates count.
+        Problems of the LocalQueue come before those of the ClusterQueue.  A reservation in a ClusterQueue that no watch
+        has brought was written by another client, which may create that queue later; until then only the Workload's own
+        gates count.
         """
         gated = self._gate_blocker(workload)
         if gated is not None:
@@ -119,7 +123,7 @@ class Blockers:
         return stopped.blocked if stopped is not None else None
 
     def blocker(self, workload: wire.Workload) -> Blocked | None:
-        """The first thing that keeps it out of the queue; None when it may be tried."""
+        """Return the first block of the workload; None: it may be tried."""
         if not workload.spec.active:
             return _deactivated(workload)
         return (
@@ -130,7 +134,9 @@ class Blockers:
         )
 
     def all(self, workload: wire.Workload) -> Iterator[Blocked]:
-        """Everything that keeps it out of the queue: stops of its queues first, else the first mistake in them."""
+        """Yield all blocks of the workload: stops of its queues, or without stops the first problem of its queues, then
+        others.
+        """
         stops = [stop.blocked for stop in self.stops(workload)]
         yield from stops
         if not workload.spec.active:

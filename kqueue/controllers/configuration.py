@@ -1,7 +1,7 @@
-"""Checks everything again after queues, cohorts, flavors, topologies, checks or namespaces changed.
+"""Checks all workloads again after queues, cohorts, flavors, topologies, checks or namespaces changed.
 
-Each of these may block or free any waiting workload.  One key stands for all of them, so that many changes at once, as
-at the start of the process, cost one pass.
+Each of these may block or free any waiting workload.  All changes share one key, so that many changes at once, as at
+the start of the process, cost one pass.
 """
 
 from __future__ import annotations

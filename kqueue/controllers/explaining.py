@@ -1,4 +1,4 @@
-"""What a pending Workload says of why it waits: what blocks it, or what the try of an equal Workload came to."""
+"""Gives the reason why a Workload is pending: its block, or the outcome of the try of an equal Workload."""
 
 from __future__ import annotations
 
@@ -31,19 +31,21 @@ _QUEUED = (
     names.REASON_PENDING,
     names.REASON_WAITING,
 )
-"""Reasons of those that nothing blocks; any other is taken back when nothing does, whoever wrote it."""
+"""Reasons of workloads without a block.  Any other reason is replaced when the block has ended, whichever client wrote
+it.
+"""
 _MOST_TURNS, _LONGEST_TURN = 200_000, 3600.0
-"""Workloads that wait for their first reason at most, and seconds after which such a wait is forgotten."""
+"""The most Workloads that wait for their first reason, and the seconds after which such a wait is forgotten."""
 _LOOK_AGAIN = 30.0
-"""Seconds after which a Workload that waits for its turn is looked at, for the load may have ended."""
+"""Seconds after which a Workload that waits for its turn is read again, because the load may have ended."""
 
 
 class FirstWords(NamedTuple):
-    """When a Workload that was not tried yet gets a reason.
+    """When a Workload that has not been tried yet gets a reason.
 
     Args:
-        after: seconds of waiting for the first try, after which that is its reason.
-        at_once: it gets a reason at the first look.
+        after: seconds of waiting for the first try, after which the wait itself is the reason.
+        at_once: the reason is written at the first reconcile.
     """
 
     after: float = 10.0
@@ -51,7 +53,7 @@ class FirstWords(NamedTuple):
 
 
 class Explainer:
-    """Says of pending Workloads why they wait."""
+    """Writes the reasons of pending Workloads."""
 
     def __init__(
         self,
@@ -67,16 +69,18 @@ class Explainer:
         """`turns` spreads the first reasons of many Workloads over time; None: they are written at once."""
         self._turns = turns or Turns(clock, lambda: float("inf"))
         self._turn_at: TTLCache[str, float] = TTLCache(_MOST_TURNS, _LONGEST_TURN, clock.monotonic)
-        """When a Workload gets its first reason, where that was not written at once; in monotonic seconds."""
+        """The time at which a Workload gets its first reason, in monotonic seconds, where it was not written at
+        once.
+        """
         self._blockers, self._cache, self._queues = blockers, cache, queues
         self._clock, self._tell_after, self._at_once = clock, first_words.after, first_words.at_once
         self._started = clock.now()
         self.pending_notifications = PendingNotifications()
-        """Workloads that say nothing of a try."""
+        """Workloads whose status gives no outcome of a try."""
         workloads.subscribe(self.pending_notifications.observe)
 
     def look(self, key: str) -> None:
-        """Give a Workload whose first reason is known a turn to say it."""
+        """Give a turn to a Workload whose first reason is known."""
         if self.pending_notifications.is_first(key) and self._queues.bulk_verdict(key) is not None:
             self._take_turn(key)
 
@@ -90,21 +94,24 @@ class Explainer:
             del self._turn_at[key]
 
     def until_turn(self, key: str) -> float:
-        """Seconds until the first reason of a workload is written, where it waits for its turn; else 0.
+        """Return the seconds until the workload's turn to get its first reason; 0: it does not wait for a turn.
 
-        No workload waits for a turn when the load has ended.
+        Turns end when the load has ended.
         """
         at = self._turn_at.get(key)
         return 0.0 if at is None or self._turns.are_over else max(0.0, at - self._clock.monotonic())
 
     def until_look(self, key: str) -> float:
-        """Seconds until a workload that waits for its turn is looked at again: the turn may come early; 0: it does not
-        wait.
+        """Return the seconds until a workload that waits for its turn is read again; 0: it does not wait.
+
+        The turn may come earlier than planned.
         """
         return min(self.until_turn(key), _LOOK_AGAIN)
 
     def explain(self, workload: wire.Workload) -> status.Patch | None:
-        """What blocks a pending Workload before any quota is looked at, taken back when it is gone; None: no news."""
+        """Return the patch that writes why a pending Workload waits, or removes a block that has ended; None: no
+        change.
+        """
         if model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             return None
         key = model.workload_key(workload)
@@ -133,7 +140,7 @@ class Explainer:
         return status.wait(workload, reason=reason, message=message, stamp=stamp, dated=True)
 
     def _untried(self, key: str) -> str:
-        """Why a queued workload has not been tried."""
+        """Return the message for a queued workload that has not been tried."""
         name = self._queues.home(key)
         if name is None:
             return "It has not been tried yet"
@@ -149,7 +156,10 @@ class Explainer:
 
     @staticmethod
     def _explain_rest(workload: wire.Workload, written: Condition | None, stamp: status.Stamp) -> status.Patch | None:
-        """One that is not to be tried yet: what its eviction has said stands, unless something blocked it since."""
+        """Return the patch for a workload that may not be tried yet.
+
+        The reason of its eviction stays, unless a block was written since.
+        """
         if written is not None and not _is_blockers_word(written):
             return None
         until = requeueing.requeue_at(workload)
@@ -159,30 +169,30 @@ class Explainer:
         return status.wait(workload, reason=names.REASON_PENDING_EVALUATION, message=message, stamp=stamp)
 
     def _rests(self, workload: wire.Workload) -> bool:
-        """Whether it waits for a time or a decision of others, and not for its turn."""
+        """Whether the workload waits for a time or for another client's decision, not for its turn in the queue."""
         requeued = model.condition(workload.status.conditions, names.CONDITION_REQUEUED)
         kept_out = requeued is not None and requeued.status == "False"
         return kept_out or requeueing.waits_until(workload, self._clock.now()) is not None
 
     def until_told(self, workload: wire.Workload) -> float:
-        """Seconds until a workload that no try has said anything of is told so; 0 when there is nothing to tell.
+        """Return the seconds until a workload that no try has reached gets a reason; 0: there is no reason to write.
 
-        Most are tried at once, and then what the try says is all that is written.
+        Most workloads are tried at once, and then only the outcome of the try is written.
         """
         told = model.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED) is not None
         created = workload.metadata.creation_timestamp
         if self._at_once or told or created is None or not model.is_queueable(workload):
             return 0.0
-        waited = self._clock.now() - max(created, self._started)  # nobody tried while we were away
+        waited = self._clock.now() - max(created, self._started)  # no process tried workloads before this start
         return self._tell_after - waited.total_seconds()
 
 
 def _is_blockers_word(written: Condition) -> bool:
-    """Whether this was written of what blocks a workload, and not by a try."""
+    """Whether the condition was written for a block, and not by a try."""
     return written.reason not in _QUEUED or written.message.startswith(REFUSED)
 
 
 def _is_kept_from_preempting(workload: wire.Workload) -> bool:
-    """Whether a try has said that there is whom to preempt, if only its gates were open, and they are not."""
+    """Whether a try has found victims to preempt, and preemption gates of the workload are closed."""
     blocked = model.condition_true(workload, names.CONDITION_BLOCKED_ON_PREEMPTION_GATES)
     return blocked and bool(model.closed_gates(workload))

@@ -1,6 +1,6 @@
-"""Finds pods that our topology gate holds although nobody will release them, and says so; it never releases one.
+"""Finds pods that the topology gate holds although no controller will release them.  It releases none of them.
 
-Such a pod would run at a place that nobody counts.  It is told by a Warning on the pod, a log line and a gauge.
+Such a pod would run at a place that is not counted.  It is reported by a Warning on the pod, a log line and a gauge.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ EVENT_GATE_LEAKED = "TopologyGateLeaked"
 
 
 class Leak(StrEnum):
-    """Why nobody will remove a gate.  The value is its name in metrics."""
+    """Why no controller will remove a gate.  The value is the reason's name in metrics."""
 
     WORKLOAD_GONE = "workload_gone"
     WORKLOAD_FINISHED = "workload_finished"
     NOT_OWNED = "not_owned"
-    """The Workload is another job's, has no such pod set, or is admitted without a place for it."""
+    """The Workload belongs to another job, has no such pod set, or is admitted without a place for it."""
 
 
 _WORDS = {
@@ -40,7 +40,7 @@ _WORDS = {
 
 
 class GateSweeper:
-    """Looks at all gated pods from time to time: one pass over them, not over all pods."""
+    """Checks all gated pods from time to time: it passes over the gated pods, not over all pods."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class GateSweeper:
         return None if leak is None else (leak, _WORDS[leak])
 
     def _leak(self, pod: GangPod) -> Leak | None:
-        """Why the gate of the pod stays for ever; None when somebody may still remove it."""
+        """Return why the gate of the pod stays for ever; None: a controller may still remove it."""
         workloads = self._workloads.by_index(SIBLINGS_INDEX, pod.siblings)
         if not workloads:
             return Leak.WORKLOAD_GONE
@@ -91,15 +91,15 @@ class GateSweeper:
 
 
 def _gated(view: PodView) -> Iterable[bool]:
-    """Index of pods that our gate holds and that are to run."""
+    """Index of pods that the gate holds and that neither have ended nor are being deleted."""
     pod = view.gang
     return [True] if pod is not None and pod.gated and not pod.terminal and not pod.deleting else []
 
 
 def _owns(workload: wire.Workload, pod: GangPod) -> bool:
-    """Whether the Workload may yet place the pod.
+    """Whether the Workload may still place the pod.
 
-    Controllers are compared where they are of one kind: the pods of a JobSet are controlled by its Jobs.
+    Controllers are compared only where they are of one kind: Jobs control the pods of a JobSet.
     """
     owner = model.controller_of(workload.metadata)
     if owner is not None and pod.controller is not None and owner[0] == pod.controller[0] and owner != pod.controller:

@@ -1,4 +1,4 @@
-"""Looks at held pods from time to time, and tells of those that nobody will let go: once each, when it has lasted."""
+"""Checks pods that a gate holds from time to time, and reports each that stays held: once, after a given time."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kqueue.clock import Clock
 _log = structlog.get_logger(__name__)
 
 _AT_ONCE = 500
-"""Pods looked at before the event loop gets a turn: a few milliseconds."""
+"""Pods checked before the event loop gets a turn: a few milliseconds."""
 _NAMED = 5
-"""Pods that a log line names."""
+"""The most pods that a log line names."""
 
 
 class Pod(Protocol):
-    """A pod, as far as this goes."""
+    """A pod that a gate holds."""
 
     @property
     def key(self) -> str:
@@ -29,19 +29,19 @@ class Pod(Protocol):
 
     @property
     def uid(self) -> str:
-        """UID."""
+        """The pod's UID."""
         ...
 
 
 P = TypeVar("P", bound=Pod)
 
 Why = tuple[StrEnum, str]
-"""A reason, whose value is its name in metrics, and the words for it."""
+"""A reason, whose value is its name in metrics, and the message for users."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A pod that nobody would let go at every look since `since` (monotonic)."""
+    """A pod that every check since `since` (monotonic seconds) has found held for good."""
 
     since: float
     told: bool = False
@@ -49,12 +49,12 @@ class _Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """How often pods that are held are looked at, and when they count.
+    """How often held pods are checked, and when they count.
 
     Args:
-        after: seconds for which a pod is held before it counts.
-        interval: seconds between two looks.
-        report: called with the number of pods by reason at each look.
+        after: seconds for which a pod must be held before it counts.
+        interval: seconds between two checks.
+        report: called with the number of pods by reason at each check.
     """
 
     clock: Clock
@@ -64,7 +64,7 @@ class Sweep:
 
 
 class HeldPods(Generic[P]):
-    """The memory of the looks, and their rhythm."""
+    """Runs the checks, and remembers which pods were held and reported."""
 
     def __init__(
         self,
@@ -76,9 +76,11 @@ class HeldPods(Generic[P]):
         reasons: Iterable[StrEnum],
         sweep: Sweep,
     ) -> None:
-        """`judge` gives at each look a function that says why a pod stays held; None while it may still be released.
+        """`judge` returns, at each check, a function that gives the reason why a pod stays held; None: it may be
+        released.
 
-        `tell(pod, words, age)` is called for each pod that counts.  `headline` is the line of the log.
+        `tell` is called with each pod that counts, the message and its age in seconds.  `headline` is the message of
+        the log.
         """
         self._pods, self._judge, self._tell, self._headline = pods, judge, tell, headline
         self._reasons, self._report = tuple(reasons), sweep.report
@@ -86,7 +88,7 @@ class HeldPods(Generic[P]):
         self._found: dict[str, _Found] = {}
 
     async def run(self) -> None:
-        """Look until cancelled; then this process counts no more."""
+        """Check the pods until cancelled; then report that none are held."""
         try:
             while True:
                 await self._clock.sleep(self._interval)
@@ -96,7 +98,7 @@ class HeldPods(Generic[P]):
             self._report(self._none())
 
     async def look(self) -> None:
-        """One look."""
+        """Check the pods once."""
         found: dict[str, _Found] = {}
         counts, new, why_held = self._none(), list[str](), self._judge()
         for number, pod in enumerate(self._pods(), start=1):

@@ -1,8 +1,8 @@
-"""Watch events change the cache and the queues here, and publish wake-ups.
+"""Changes the cache and the queues by watch events, and publishes wake-ups.
 
 Handlers are plain functions that run as each event is read, so cache and queues are never half changed.  An event that
-frees or changes capacity publishes a `WakeUp` (`docs/architecture.md` lists all sources and scopes); the
-ClusterQueues that the wake-ups of one window can help are flushed together.
+frees or changes capacity publishes a `WakeUp` (`docs/architecture.md` lists all sources and scopes).  The ClusterQueues
+that the wake-ups of one window can help are flushed together.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _log = structlog.get_logger(__name__)
 
 
 _FLUSH_MIN = 0.02
-"""Seconds in which what ends together is collected, however cheap the tries are: several watch events."""
+"""The shortest window in seconds, however cheap the tries are: it collects several watch events."""
 _FLUSH_REST = 2
-"""While others wait, tries take a third of the time at most."""
+"""Windows last this many times as long as the tries before them, so tries take at most a third of the time."""
 
 
 class Window:
-    """Collects names and hands them over together, so many seconds after the first as `seconds` says then."""
+    """Collects names and passes them on together; `seconds` returns how long after the first name that is."""
 
     def __init__(self, clock: Clock, seconds: Callable[[], float], act: Callable[[frozenset[str]], None]) -> None:
         self._clock, self._seconds, self._act = clock, seconds, act
@@ -50,18 +50,18 @@ class Window:
         self._task: asyncio.Task[None] | None = None
 
     def add(self, names: Iterable[str]) -> None:
-        """Put names into the open window, or open one."""
+        """Add names to the open window, or open one."""
         self._names.update(names)
         if self._names and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._wait())
 
     @property
     def names(self) -> Collection[str]:
-        """What is collected; not to be changed."""
+        """The collected names; the caller must not change them."""
         return self._names
 
     def now(self) -> None:
-        """Hand over what is collected without waiting any longer."""
+        """Pass the collected names on now."""
         if self._names:
             self._hand_over()
 
@@ -76,7 +76,7 @@ class Window:
             self._act(names)
 
     async def close(self) -> None:
-        """Drop what is collected."""
+        """Drop the collected names."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -84,11 +84,11 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntakeState:
-    """What events change.
+    """The state that events change.
 
     Args:
-        fair_usage: what LocalQueues used lately; None: it counts nowhere.
-        quarantine: workloads that are left alone.
+        fair_usage: the recent usage of LocalQueues; None: it does not affect the order.
+        quarantine: workloads that are not tried because of an error.
     """
 
     cache: Cache
@@ -103,7 +103,7 @@ class IntakeSettings:
 
     Args:
         order: as in `model.queue_time`.
-        waits_for_ready: the loop may be held until the pods of a workload are ready.
+        waits_for_ready: whether the loop may wait until the pods of a workload are ready.
     """
 
     flush_window: float = 1.0
@@ -117,7 +117,7 @@ DEFAULT_SETTINGS = IntakeSettings()
 
 
 class Intake:
-    """Keeps cache and queues true to the watches."""
+    """Keeps cache and queues in line with the watches."""
 
     def __init__(
         self,
@@ -131,8 +131,8 @@ class Intake:
     ) -> None:
         """`wake` wakes the scheduling loop.
 
-        `tries` says for how many seconds there have been tries so far: where they are quick, flushes are collected for
-        a part of their window only.  None: for all of it.
+        `tries` returns the seconds that tries have taken so far: where tries are quick, windows are shorter.  None:
+        windows have their full length.
         """
         self._clock, self._fair_usage, self._quarantine = clock, state.fair_usage, state.quarantine
         self._cache, self._queues, self._wake = state.cache, state.queues, wake
@@ -155,10 +155,10 @@ class Intake:
         await self._freed_nodes.close()
 
     def look_at_parked(self, *, fitting: bool) -> int:
-        """Bring parked workloads back at once whose outcome may differ after what became free or changed.
+        """Bring parked workloads back at once whose outcome may differ after capacity was freed or changed.
 
-        `fitting`: only those for which quota became free that they lacked; the others follow with the next flush.
-        Returns the most shapes of workloads that any one ClusterQueue got back; 0: none got any.
+        `fitting`: only workloads whose missing quota was freed; the others follow with the next flush.  Returns the
+        largest number of workload shapes that one ClusterQueue got back; 0: none got any.
         """
         if fitting:
             return self._queues.bring_back(self._flushes.names, self._fits_now)
@@ -175,7 +175,7 @@ class Intake:
     # --- workloads ---------------------------------------------------------------------------------------------
 
     def on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
-        """Reserved, pending, over or gone."""
+        """Take in a Workload that reserves quota, waits, is over, or is gone."""
         seen = new if new is not None else old
         assert seen is not None
         key = model.workload_key(seen)
@@ -188,7 +188,7 @@ class Intake:
             raise
 
     def _keep_out(self, key: str, obj: wire.Workload, error: Exception) -> None:
-        """It could not even be queued: nothing else would ever try it, and it shall not wait without a word."""
+        """Quarantine a workload that could not be queued: no later step would try it or give a reason."""
         self._queues.delete(key)
         queue = self._queues.cluster_queue_of(f"{obj.metadata.namespace}/{obj.spec.queue_name}") or ""
         now = self._clock.now()
@@ -235,14 +235,16 @@ class Intake:
         self._publish(WakeUp(source=WakeUpSource.WORKLOAD, trees_of=frozenset(trees), nodes_of=flavors))
 
     def on_claim_ended(self, claim: Claim) -> None:
-        """A preemptor is in, or does not come any more: whoever left for it may return, and what it kept is free."""
+        """Publish that a preemptor was admitted or gave up: its victims may be tried, and the capacity that it kept is
+        free.
+        """
         trees = frozenset({claim.queue, *(queue for queue, _key in claim.victims.values())})
         self._publish(WakeUp(source=WakeUpSource.CLAIM, trees_of=trees, nodes_of=frozenset(claim.domains)))
 
     # --- queues ------------------------------------------------------------------------------------------------
 
     def on_cluster_queue(self, old: wire.ClusterQueue | None, new: wire.ClusterQueue | None) -> None:
-        """Created, changed or gone."""
+        """Take in a ClusterQueue that was created, changed or deleted."""
         seen = new if new is not None else old
         assert seen is not None
         name = seen.metadata.name
@@ -262,19 +264,19 @@ class Intake:
             self._publish(wake_up)
 
     def on_cohort(self, old: wire.Cohort | None, new: wire.Cohort | None) -> None:
-        """Created, changed or gone: its whole tree is tried again."""
+        """Take in a Cohort that was created, changed or deleted; workloads of its whole tree are tried again."""
         seen = new if new is not None else old
         assert seen is not None
         name = seen.metadata.name
         if old is not None and new is not None and old.spec == new.spec:
-            return  # its share was written
+            return  # only its status was written
         wake_up = WakeUp(source=WakeUpSource.COHORT, cohorts=frozenset({name}))
         self._publish(wake_up)
         self._cache.quota.on_cohort(name, new)
         self._publish(wake_up)
 
     def on_local_queue(self, old: wire.LocalQueue | None, new: wire.LocalQueue | None) -> None:
-        """Created, stopped, resumed, pointed elsewhere or gone."""
+        """Take in a LocalQueue that was created, stopped, resumed, changed or deleted."""
         seen = new if new is not None else old
         assert seen is not None
         key = f"{seen.metadata.namespace}/{seen.metadata.name}"
@@ -286,7 +288,7 @@ class Intake:
         self._queues.set_local_queue(key, new.spec.cluster_queue if new is not None and open_for_business else None)
 
     def on_flavor(self, old: wire.ResourceFlavor | None, new: wire.ResourceFlavor | None) -> None:
-        """Created, changed or gone."""
+        """Take in a ResourceFlavor that was created, changed or deleted."""
         seen = new if new is not None else old
         assert seen is not None
         name = seen.metadata.name
@@ -295,7 +297,7 @@ class Intake:
             self._publish(WakeUp(source=WakeUpSource.FLAVOR, flavors=frozenset({name})))
 
     def on_topology(self, old: wire.Topology | None, new: wire.Topology | None) -> None:
-        """Created, changed or gone."""
+        """Take in a Topology that was created, changed or deleted."""
         seen = new if new is not None else old
         assert seen is not None
         name = seen.metadata.name
@@ -304,21 +306,21 @@ class Intake:
         self._publish(WakeUp(source=WakeUpSource.TOPOLOGY, flavors=flavors))
 
     def on_check(self, old: wire.AdmissionCheck | None, new: wire.AdmissionCheck | None) -> None:
-        """Created, changed or gone: queues may become active."""
+        """Take in an AdmissionCheck that was created, changed or deleted; queues may become active."""
         seen = new if new is not None else old
         assert seen is not None
         self._cache.quota.on_check(seen.metadata.name, new)
         self._publish(WakeUp(source=WakeUpSource.CHECK, everywhere=True))
 
     def on_namespace(self, old: wire_core.Namespace | None, new: wire_core.Namespace | None) -> None:
-        """Appeared or changed its labels: queues may select it now."""
+        """Take in a namespace that was created or whose labels changed; queues may select it now."""
         if new is not None and (old is None or old.metadata.labels != new.metadata.labels):
             self._publish(WakeUp(source=WakeUpSource.NAMESPACE, everywhere=True))
 
     # --- nodes and foreign pods --------------------------------------------------------------------------------
 
     def on_node(self, old: NodeFacts | None, new: NodeFacts | None) -> None:
-        """Appeared, changed or gone; heartbeats change nothing."""
+        """Take in a node that was created, changed or deleted; heartbeats change nothing."""
         seen = new if new is not None else old
         assert seen is not None
         before = self._cache.ledger.flavors_of(seen.name)
@@ -327,7 +329,10 @@ class Intake:
             self._publish(WakeUp(source=WakeUpSource.NODE, flavors=flavors))
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
-        """A bound pod came, changed or left.  What a foreign one freed is looked at later: these come and go."""
+        """Take in a bound pod that was created, changed or deleted.
+
+        Capacity that a pod without a Workload frees is used later, because such pods come and go often.
+        """
         seen = new if new is not None else old
         assert seen is not None
         before, after = old.bound if old is not None else None, new.bound if new is not None else None
@@ -340,15 +345,15 @@ class Intake:
     def charge_pod(self, pod: str, local_queue: str, amounts: Mapping[str, int] | None = None) -> None:
         """Charge a running pod (namespace/name) to the ClusterQueue of a LocalQueue until the pod has ended.
 
-        `amounts` is what is charged of it; None: all.  Nothing happens where the LocalQueue feeds no ClusterQueue, or
-        no event has brought the pod yet.
+        `amounts` are the amounts to charge; None: all requests.  Nothing happens where the LocalQueue feeds no
+        ClusterQueue, or no event has brought the pod yet.
         """
         queue = self._queues.cluster_queue_of(local_queue)
         if queue is not None and self._cache.held.charge_pod(pod, local_queue, queue, amounts):
             _log.warning("a pod runs without quota and is charged", pod=pod, cluster_queue=queue)
 
     def release_pod(self, pod: str) -> None:
-        """Charge a pod no longer."""
+        """End the charge of a pod."""
         queue = self._cache.held.release_pod(pod)
         if queue is not None:
             self._publish(WakeUp(source=WakeUpSource.CHARGED_POD, trees_of=frozenset({queue})))
@@ -371,7 +376,7 @@ class Intake:
         self._publish(WakeUp(source=WakeUpSource.FOREIGN_POD, flavors=flavors))
 
     def _flush_after(self) -> float:
-        """Seconds until the next flush: some times as long as the tries took that there were since the last one."""
+        """Return the seconds until the next flush: a multiple of the time that tries have taken since the last one."""
         if self._tries is None:
             return self._flush_window
         tried = self._tries() + self._flushing
@@ -397,7 +402,7 @@ def _is_ready(holding: Holding | None) -> bool:
 
 
 def _shrank(before: Holding | None, after: Holding | None) -> bool:
-    """Whether a workload goes on and holds less than before: some of its pods have ended for good."""
+    """Whether a workload goes on and holds less than before, because some of its pods have ended for good."""
     if before is None or after is None or before.admission == after.admission:
         return False
     left = after.admission.usage()
@@ -407,7 +412,7 @@ def _shrank(before: Holding | None, after: Holding | None) -> bool:
 
 
 def _weighs_another(before: Holding | None, after: Holding | None) -> bool:
-    """Whether a workload goes on with another priority: somebody may preempt it now who could not before."""
+    """Whether a workload goes on with another priority, so that other workloads may preempt it now."""
     return before is not None and after is not None and before.priority != after.priority
 
 

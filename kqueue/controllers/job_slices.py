@@ -1,7 +1,7 @@
-"""The Workloads of an elastic job: one while it keeps its size, a second one while it waits for more.
+"""Manages the Workloads of an elastic job: one while the job keeps its size, a second while the job waits for more.
 
-Pods beyond what was admitted are held by a gate of their own, so the job itself is neither stopped nor changed when it
-grows or shrinks.  What to do comes from `kqueue.jobs.slices`; here it is done, one write at a time.
+A gate holds pods beyond the admission, so the job itself is neither stopped nor changed when it grows or shrinks.
+`kqueue.jobs.slices` decides the next step; this module takes it, one write at a time.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ JSON = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What became of the slices of a job."""
+    """The outcome of one step for the slices of a job."""
 
     workload: wire.Workload | None = None
-    """By which one it runs, or waits; None: there is none."""
+    """The Workload by which the job runs or waits; None: there is none."""
     acted: bool = False
-    """Something was written, or is waited for: its event brings the job back."""
+    """Whether something was written or is awaited, so that its event enqueues the job again."""
 
 
 _ACTED = Settled(acted=True)
 
 
 class JobSlices:
-    """For jobs of one kind."""
+    """The slices of jobs of one kind."""
 
     def __init__(
         self,
@@ -53,16 +53,14 @@ class JobSlices:
         standing: Callable[[str], Mapping[str, int]],
         switches: JobFeatures,
     ) -> None:
-        """`standing` says of what a job's pods are found by (`siblings_key`) how many of them, by pod set, are released
-        and have not ended.
-        """
+        """`standing` returns for a `siblings_key` the number of released pods, by pod set, that have not ended."""
         self._kind, self._workload, self._steps, self._writes = kind, workload, steps, writes
         self._standing, self._switches = standing, switches
 
     def concerns(self, job: JSON) -> bool:
-        """Whether a job has slices: it is elastic, and nobody has made its Workload beforehand.
+        """Whether a job has slices: it is elastic, and its Workload was not made beforehand.
 
-        One that runs without the gate was started when this was switched off: it does not grow while it runs.
+        A job that runs without the gate was started while elastic jobs were off: it does not grow while it runs.
         """
         if self._kind.framework not in slices.FRAMEWORKS or not rules.is_elastic(job, self._switches):
             return False
@@ -75,19 +73,21 @@ class JobSlices:
         return all(any(gate.get("name") == names.ELASTIC_JOB_GATE for gate in gates) for gates in held)
 
     def goes_on(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
-        """Whether it may run although its Workload is not admitted: what is not admitted of it is held by the gate.
+        """Whether the job may run although its Workload is not admitted: the gate holds the pods that are not admitted.
 
-        One that was un-suspended by hand may not: nobody would ever release its pods.
+        A job that was un-suspended by hand may not run, because no controller would ever release its pods.
         """
         if not self.concerns(job) or not was_started(pod_sets, workload):
             return False
         reserved = model.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
         return reserved or not any(self._standing(model.siblings_key(workload)).values())
 
-    # --- what the job tells of its pods -----------------------------------------------------------------------
+    # --- counts of pods ------------------------------------------------------------------------------------------
 
     def reclaimable(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> Mapping[str, int]:
-        """Pods of this Workload that will not run again: those that are gated for want of quota are no part of it."""
+        """Return the pods of this Workload that will not run again; pods that are gated for want of quota do
+        not count.
+        """
         found = self._kind.reclaimable(job)
         if not found or not self.concerns(job):
             return found
@@ -95,7 +95,9 @@ class JobSlices:
         return {name: count - beyond.get(name, 0) for name, count in found.items() if count > beyond.get(name, 0)}
 
     def ready(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool | None:
-        """Whether all pods are ready; None while the job wants more than this Workload has, and cannot say of which."""
+        """Whether all pods are ready; None: the job wants more pods than this Workload has, so the answer is
+        not known.
+        """
         if self.concerns(job) and self._beyond(pod_sets, workload):
             return None
         return self._kind.pods_ready(job)
@@ -138,7 +140,9 @@ class JobSlices:
         return found
 
     async def _clear_away(self, job: JSON, strangers: Sequence[wire.Workload], mine: Iterable[wire.Workload]) -> bool:
-        """Let go of what is over, and delete what an older job of that name has left; True when that was there."""
+        """Release finished Workloads, and delete those of an older job of the same name; returns whether there were
+        such.
+        """
         for workload in mine:
             if model.condition_true(workload, names.CONDITION_FINISHED):
                 await self._steps.release(workload)
@@ -156,9 +160,9 @@ class JobSlices:
     def _is_another(
         self, job: JSON, pod_sets: Sequence[JSON], runs: wire.Workload, wants: wire.Workload, step: SliceStep
     ) -> bool:
-        """Whether the job has become one that these Workloads do not describe.
+        """Whether the job has changed so that these Workloads do not describe it.
 
-        Templates of a job that runs cannot change; of one that waits they may: then something else was admitted.
+        The templates of a running job cannot change.  Those of a waiting job can: then another job was admitted.
         """
         if step is SliceStep.RESTART:
             return True
@@ -170,14 +174,14 @@ class JobSlices:
         return not all(self._says_the_same(job, pod_sets, w) for w in {id(w): w for w in (runs, wants)}.values())
 
     def _says_the_same(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
-        """Whether it describes the job, but for counts."""
+        """Whether a Workload describes the job, except for pod counts."""
         theirs = slices.counts_of(objects(as_json(workload), "spec", "podSets"))
         return self._workload.matches(job, slices.with_counts(pod_sets, theirs), workload, suspended=True)
 
     async def _follow(
         self, job: JSON, pod_sets: Sequence[JSON], plan: SlicePlan, *, runs: wire.Workload, wants: wire.Workload
     ) -> Settled:
-        """Bring the counts to what the job says, and hand on priority and gates."""
+        """Bring the Workload's counts, priority and gates in line with the job."""
         if plan.step is SliceStep.RESIZE and await self._steps.resize(wants, slices.counts_of(pod_sets)):
             self._workload.updated(job, wants, "to the job's pods")
             return _ACTED
@@ -191,7 +195,9 @@ class JobSlices:
         return Settled(runs)
 
     async def _grow(self, job: JSON, pod_sets: Sequence[JSON], older: wire.Workload) -> None:
-        """A Workload that is to replace `older`; it describes the pods as that one does, not as they were started."""
+        """Make a Workload that replaces `older`; it has the pod templates of that Workload, not those of the started
+        job.
+        """
         now = await self._steps.read(older)
         if now is None:
             raise NotFoundError(f"Workload {model.workload_key(older)} is gone, it cannot be replaced")
@@ -214,7 +220,7 @@ class JobSlices:
 
 
 def _last_word(finished: Sequence[wire.Workload]) -> wire.Workload | None:
-    """Where all have ended: the newest, unless it ended only because others were to go on."""
+    """Return the newest of finished Workloads; None: it ended only because another slice was to go on."""
     if not finished:
         return None
     by_key = {model.workload_key(w): w for w in finished}

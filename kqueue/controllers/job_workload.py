@@ -1,4 +1,4 @@
-"""Which Workload a job has: found, taken over, made, kept true to the job, or deleted."""
+"""Finds, adopts, makes, updates and deletes the Workload of a job."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from kqueue.runtime.store import object_key, split_key
 JSON = dict[str, Any]
 OWNER_INDEX = "owner"
 _REMEMBERED = 100_000
-"""Jobs whose Workload was made, or deleted, and of which the watch has not told yet."""
+"""The most jobs whose Workload was made or deleted and whose event the watch has yet to bring."""
 
 
 def owner_keys(workload: wire.Workload) -> list[str]:
@@ -48,7 +48,7 @@ def owner_keys(workload: wire.Workload) -> list[str]:
 
 
 def owner_key(group: str, kind: str, namespace: str, name: str) -> str:
-    """The index value of one owner."""
+    """Return the index value of one owner."""
     return f"{group}/{kind}/{namespace}/{name}"
 
 
@@ -58,7 +58,7 @@ def is_owner(job: JSON, workload: wire.Workload) -> bool:
 
 
 class JobWorkload:
-    """For jobs of one kind."""
+    """The Workloads of jobs of one kind."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class JobWorkload:
         pods_left: Callable[[str], bool],
         reports: OwnerReports = NO_REPORTS,
     ) -> None:
-        """`pods_left` says for the key by which pods are found (`siblings_key`) whether any of them has not ended."""
+        """`pods_left` returns for a `siblings_key` whether any pod of the job has not ended."""
         policy, workloads = context.policy, context.workloads
         self._kind, self._workloads, self._newest = kind, workloads, context.book.newest
         self._steps, self._writes, self._pods_left = context.steps, writes, pods_left
@@ -88,35 +88,35 @@ class JobWorkload:
             if new is None:
                 self._bereft[owner.uid] = None
 
-    # --- looks -------------------------------------------------------------------------------------------------
+    # --- reads -------------------------------------------------------------------------------------------------
 
     def owned(self, key: str) -> list[wire.Workload]:
-        """Workloads of the job of that name, whatever its UID, in the order of their names."""
+        """Return the Workloads of the job of this name, whatever its UID, in the order of their names."""
         gvk = self._kind.gvk
         return self.owned_by(owner_key(gvk.group, gvk.kind, *split_key(key)))
 
     def owned_by(self, owner: str) -> list[wire.Workload]:
-        """Workloads of any owner, given as in the index, in the order of their names."""
+        """Return the Workloads of any owner, given as in the index, in the order of their names."""
         found = [self._newest(key) for key in self._workloads.keys_by_index(OWNER_INDEX, owner)]
         return sorted((w for w in found if w is not None), key=model.workload_key)
 
     def busy(self, job: JSON | None, workloads: Sequence[wire.Workload]) -> bool:
-        """Whether pods of the job, or of one of its Workloads, may still hold resources; `job` None: it is gone."""
+        """Whether pods of the job or of one of its Workloads may still hold resources; `job` None: the job is gone."""
         return (job is not None and self._kind.active(job)) or any(
             self._pods_left(model.siblings_key(w)) for w in workloads
         )
 
     def just_made(self, job: JSON) -> bool:
-        """Whether its Workload was created, and the watch has yet to bring it."""
+        """Whether the job's Workload was created and the watch has yet to bring it."""
         return job["metadata"]["uid"] in self._created
 
     # --- finding -----------------------------------------------------------------------------------------------
 
     async def find(self, job: JSON, pod_sets: Sequence[JSON]) -> wire.Workload | None:
-        """The Workload that says what the job says.
+        """Return the Workload that describes the job; None: there is none now.
 
-        Others of the job are rewritten where they hold no quota, else deleted when no pods are left; a running job
-        that none of them describes is stopped.
+        Other Workloads of the job are rewritten where they hold no quota, else deleted when no pods are left.  A
+        running job that no Workload describes is stopped.
         """
         prebuilt = rules.prebuilt_name(job, self._switches)
         owned = self.owned(job_key(job))
@@ -135,7 +135,9 @@ class JobWorkload:
         return None
 
     async def replace_all(self, job: JSON, pod_sets: Sequence[JSON], owned: Sequence[wire.Workload]) -> None:
-        """None of these describes the job: the first is rewritten where it holds no quota, else all of them go."""
+        """Replace Workloads that do not describe the job: rewrite the first where it holds no quota, else
+        delete all.
+        """
         suspended = self._kind.is_suspended(job)
         first, mine = owned[0], [w for w in owned if is_owner(job, w)]
         reserved = model.condition_true(first, names.CONDITION_QUOTA_RESERVED)
@@ -182,7 +184,7 @@ class JobWorkload:
         return None
 
     def matches(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload, *, suspended: bool) -> bool:
-        """Whether a Workload says what the job says; one that is finished needs not."""
+        """Whether a Workload describes the job; a finished Workload need not."""
         said = as_json(workload)
         if not belongs(job, said):
             return False
@@ -194,7 +196,7 @@ class JobWorkload:
         return equivalent(pod_sets, said, infos=infos, suspended=suspended, slim=True)
 
     def _infos(self, workload: wire.Workload) -> tuple[PodSetInfo, ...] | None:
-        """What the admission injects; None when a flavor is unknown or sources contradict each other."""
+        """Return what the admission injects; None: a flavor is unknown, or sources contradict each other."""
         try:
             found = self._steps.infos(workload)
         except NotFoundError:
@@ -206,7 +208,7 @@ class JobWorkload:
     async def make(
         self, job: JSON, pod_sets: Sequence[JSON], *, change: Callable[[JSON], JSON] = lambda workload: workload
     ) -> None:
-        """Create a Workload for the job: the text that it gets by itself, with a last `change`."""
+        """Create a Workload for the job, after a last `change` of its body."""
         workload = workload_for(
             self._kind,
             job,
@@ -220,20 +222,21 @@ class JobWorkload:
         self._created.remember(job["metadata"]["uid"], True)
         try:
             if not await self._steps.create(workload):
-                return  # made by us before; the watch brings it
-        except BaseException:  # cancellation, too: what was cut off may not have come through
+                return  # we made it before; the watch will bring it
+        except BaseException:  # cancellation, too: an interrupted request may not have been accepted
             self._created.forget(job["metadata"]["uid"])
             raise
-        if job["metadata"].get("generation", 1) == 1:  # a job that was changed since may have become ours late
+        if job["metadata"].get("generation", 1) == 1:  # a job that was changed since may have been queued late
             created = datetime.fromisoformat(job["metadata"]["creationTimestamp"])
             self._on_created(max(0.0, (self._clock.now() - created).total_seconds()))
         message = f"Created Workload {job_key(workload)}; it waits for admission"
         self._writes.event(job, reason="CreatedWorkload", message=message)
 
     async def _is_gone(self, job: JSON) -> bool:
-        """Whether the watch has yet to tell that a job was deleted; asked only where that is likely.
+        """Whether the job was deleted although the watch still has it; reads the API server only where that is likely.
 
-        A job's end takes its Workload along.  Where that is seen first, a new one would be collected at once, for ever.
+        The API server deletes a Workload with its job.  If the watch brings the Workload's end first, each new Workload
+        would be deleted again at once.
         """
         uid = job["metadata"]["uid"]
         if uid not in self._bereft:
@@ -251,18 +254,19 @@ class JobWorkload:
             self._writes.event(job, reason=e.reason, message=str(e), warning=True)
             raise
 
-    # --- keeping -----------------------------------------------------------------------------------------------
+    # --- updates -----------------------------------------------------------------------------------------------
 
     async def _rewrite(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> None:
-        """Give a pending Workload the job's new text; it keeps its name and its place in time."""
+        """Write the job's new description to a pending Workload; it keeps its name and its place in the queue."""
         spec = spec_for(self._kind, job, priority=self._priority(job, pod_sets), switches=self._switches)
         if await self._steps.rewrite(workload, spec):
             self.updated(job, workload, "to what the job says now")
 
     async def follow(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
-        """Hand on what a matching Workload has to say anew: admission gates, and another priority class.
+        """Copy admission gates and another priority class to a matching Workload; returns whether something was
+        written.
 
-        True when something was written.  A prebuilt Workload keeps its own.
+        A prebuilt Workload keeps its own.
         """
         over = model.condition_true(workload, names.CONDITION_FINISHED) or workload.metadata.deletion_timestamp
         if over or rules.prebuilt_name(job, self._switches):
@@ -273,12 +277,12 @@ class JobWorkload:
         return bool(how)
 
     def updated(self, job: JSON, workload: wire.Workload, how: str) -> None:
-        """Tell of a change."""
+        """Record an event for a change of the Workload."""
         message = f"Updated Workload {model.workload_key(workload)} {how}"
         self._writes.event(job, reason="UpdatedWorkload", message=message)
 
     async def delete(self, job: JSON, workloads: Sequence[wire.Workload], why: str = "which no longer matches") -> None:
-        """Let go of Workloads and delete them."""
+        """Remove our finalizer from Workloads and delete them."""
         for workload in workloads:
             if await self._steps.delete(workload):
                 self._deleted(job, workload, why)
@@ -289,16 +293,16 @@ class JobWorkload:
 
 
 def _is_pending(workload: wire.Workload) -> bool:
-    """Whether it holds nothing, and may still be admitted."""
+    """Whether the Workload holds nothing and may still be admitted."""
     ended = model.condition_true(workload, names.CONDITION_FINISHED) or is_given_up(workload)
     reserved = model.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
     return not ended and not reserved and workload.metadata.deletion_timestamp is None
 
 
 def was_started(pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
-    """Whether the job's templates still carry what our start put there: then somebody else has suspended it.
+    """Whether the job's templates still have what a start put there, so that another client has suspended the job.
 
-    What the Workload's own templates carry as well was there before: a job that was stopped without its Workload keeps
+    What the Workload's own templates have as well was there before: a job that was stopped without its Workload keeps
     what an earlier start had put into it.
     """
     said = {p.name: mapping(msgspec.to_builtins(p.template)) for p in workload.spec.pod_sets}
@@ -310,13 +314,13 @@ def was_started(pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
         if written is not None:
             if written == workload.metadata.name and names.WORKLOAD_ANNOTATION not in annotations_of(before):
                 return True
-        elif _podset_label(now) and not _podset_label(before):  # without topology there is only this
+        elif _podset_label(now) and not _podset_label(before):  # without topology a start adds only this label
             return True
     return False
 
 
 def _was_sliced(now: Mapping[str, Any], before: Mapping[str, Any], workload: wire.Workload) -> bool:
-    """An elastic job keeps the name of the slice with which it was started; what all of them share tells it."""
+    """Whether the template names the slice with which an elastic job was started; all slices share this name."""
     key = names.WORKLOAD_SLICE_NAME_ANNOTATION
     shared = workload.metadata.annotations.get(key)
     return shared is not None and annotations_of(now).get(key) == shared and key not in annotations_of(before)

@@ -1,4 +1,4 @@
-"""What would be left behind when kqueue is removed, as values: judged from objects, without asking anybody."""
+"""Finds what would remain in the cluster when kqueue is removed, from objects alone."""
 
 from __future__ import annotations
 
@@ -18,48 +18,50 @@ from kqueue.kinds import framework_above, framework_of
 from kqueue.runtime.resources import ResourceType
 
 GATES = frozenset({names.ADMISSION_GATE, names.TOPOLOGY_GATE, names.ELASTIC_JOB_GATE})
-"""Scheduling gates that nobody removes when kqueue is gone."""
+"""Scheduling gates that no controller removes when kqueue is gone."""
 FINALIZERS = frozenset({names.MANAGED_POD_FINALIZER, names.RESOURCE_IN_USE_FINALIZER})
-"""Finalizers that nobody takes off when kqueue is gone."""
+"""Finalizers that no controller removes when kqueue is gone."""
 READ_IN_BULK = frozenset({("batch", "Job"), ("jobset.x-k8s.io", "JobSet")})
-"""Kinds whose suspension and templates `Seen` reads; objects of all other kinds are judged by their adapters."""
+"""Kinds whose suspension and templates `Seen` reads.  The adapters read objects of all other kinds."""
 _OVER = ("Complete", "Completed", "Failed")
 
 
 class Left(StrEnum):
-    """In which way something is left behind.  The value is its name in JSON."""
+    """The ways in which an object is left behind.  The value is the name in JSON."""
 
     WEBHOOKS = "webhooks"
-    """A webhook configuration of ours: once nobody answers, queued kinds cannot be created."""
+    """A webhook configuration of kqueue: without a server behind it, queued kinds cannot be created."""
     OTHERS_WEBHOOKS = "othersWebhooks"
-    """One by our name that somebody else applied: theirs to remove."""
+    """A webhook configuration of the same name that another client applied, and has to remove."""
     API_SERVICES = "apiServices"
-    """An APIService of ours: once nobody answers, the API server cannot end any namespace."""
+    """An APIService of kqueue: without a server behind it, the API server cannot finish the deletion of any
+    namespace.
+    """
     HELD_POD = "heldPod"
-    """A pod that a gate keeps from running, or a finalizer from going."""
+    """A pod that a gate keeps from running, or a finalizer from being deleted."""
     FINALIZER = "finalizer"
     """An object that cannot be deleted."""
     GATED_TEMPLATE = "gatedTemplate"
-    """A started job whose pods are gated as they are made: those that it makes from now on will wait for ever."""
+    """A started job whose template has a gate: pods that it makes from now on will wait for ever."""
     HELD_TEMPLATE = "heldTemplate"
-    """A suspended Job whose template carries a gate: it can be taken off as long as the Job has not started."""
+    """A suspended Job whose template has a gate: the gate can be removed as long as the Job has not started."""
     SUSPENDED = "suspended"
     """A job that waits for kqueue to start it."""
 
     @property
     def releasable(self) -> bool:
-        """Whether `--release` does something about it."""
+        """Whether `--release` changes the object."""
         return self in (Left.WEBHOOKS, Left.API_SERVICES, Left.HELD_POD, Left.FINALIZER, Left.HELD_TEMPLATE)
 
     @property
     def counts(self) -> bool:
-        """Whether kqueue cannot be removed cleanly with it: a suspended job stands in nobody's way."""
+        """Whether the object prevents a clean removal of kqueue; a suspended job does not."""
         return self is not Left.SUSPENDED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """One object that something is left on.  `keeps` are the lists without what is ours, by path of the list."""
+    """An object that is left behind."""
 
     left: Left
     resource: ResourceType
@@ -70,16 +72,16 @@ class Leftover:
     version: str
     """Its resourceVersion."""
     ours: tuple[str, ...]
-    """Gates and finalizers, or what else is said about it."""
+    """The gates and finalizers of kqueue on it, or another short description."""
     integration: str = ""
-    """The framework that it belongs to; empty: to none."""
+    """The framework of the object; empty: it has none."""
     finalizers: tuple[str, ...] | None = None
-    """What is to stay of the finalizers; None: all as it is."""
+    """The finalizers that stay; None: they are not changed."""
     gates: tuple[str, ...] | None = None
-    """What is to stay of the scheduling gates, of the pod or of the template; None: all as it is."""
+    """The scheduling gates of the pod or the template that stay; None: they are not changed."""
 
     def patch(self) -> dict[str, Any]:
-        """The merge patch that releases it, at the version and identity that it was read at."""
+        """Return the merge patch that releases the object, for the UID and the version that were read."""
         metadata: dict[str, Any] = {"uid": self.uid, "resourceVersion": self.version}
         if self.finalizers is not None:
             metadata["finalizers"] = list(self.finalizers)
@@ -110,7 +112,7 @@ class _ReplicatedJob(Struct, frozen=True, kw_only=True):
 
 
 class _JobSpec(Struct, frozen=True, kw_only=True):
-    """What pods, Workloads, Jobs and JobSets say that matters here."""
+    """The fields of pods, Workloads, Jobs and JobSets that are read here."""
 
     suspend: bool = False
     template: _Template = _Template()
@@ -125,7 +127,7 @@ class _Status(Struct, frozen=True, kw_only=True):
 
 
 class Seen(Struct, frozen=True, kw_only=True):
-    """An object of any kind, as far as it is looked at here."""
+    """The fields of an object of any kind that are read here."""
 
     metadata: ObjectMeta
     spec: _JobSpec = _JobSpec()
@@ -133,9 +135,9 @@ class Seen(Struct, frozen=True, kw_only=True):
 
 
 def of_pod(resource: ResourceType, pod: Seen, *, leave_gated: bool = False) -> Leftover | None:
-    """A pod that is held; None for others.  `leave_gated`: gates are not looked at.
+    """Return a pod that is held; None for other pods.  `leave_gated`: gates do not count.
 
-    A gate matters only where the pod could yet run: not on one that has ended or is being deleted.
+    A gate counts only where the pod could still run: it has neither ended nor is it being deleted.
     """
     over = pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Succeeded", "Failed")
     gates = () if over or leave_gated else tuple(gate.name for gate in pod.spec.scheduling_gates)
@@ -155,7 +157,7 @@ def of_pod(resource: ResourceType, pod: Seen, *, leave_gated: bool = False) -> L
 
 
 def of_object(resource: ResourceType, obj: Seen) -> Leftover | None:
-    """An object with our finalizer; None for others."""
+    """Return an object with kqueue's finalizer; None for other objects."""
     marks = tuple(f for f in obj.metadata.finalizers if f in FINALIZERS)
     if not marks:
         return None
@@ -171,9 +173,9 @@ def of_object(resource: ResourceType, obj: Seen) -> Leftover | None:
 
 
 def of_job(resource: ResourceType, job: Seen, *, waits_for_us: bool) -> tuple[Leftover, ...]:
-    """What is left on a Job or JobSet: that kqueue was to start it, and that its pods wait for kqueue.
+    """Return what is left on a Job or JobSet: its suspension, and gates in its templates.
 
-    `waits_for_us`: an unfinished Workload that is active belongs to it.  One that names a queue waits as well.
+    `waits_for_us`: an active, unfinished Workload belongs to the job.  A job with a queue name waits for kqueue, too.
     """
     if job.metadata.deletion_timestamp is not None or any(
         c.status == "True" and c.type in _OVER for c in job.status.conditions
@@ -195,7 +197,7 @@ def of_job(resource: ResourceType, job: Seen, *, waits_for_us: bool) -> tuple[Le
 
 
 def of_kind(resource: ResourceType, obj: JSON, kind: JobKind, *, waits_for_us: bool) -> tuple[Leftover, ...]:
-    """The same for an object of any kind, as its adapter reads it; gates are looked for in the whole object."""
+    """Return what is left on an object of any kind, as its adapter reads it; gates are searched in the whole object."""
     metadata = mapping(obj, "metadata")
     if metadata.get("deletionTimestamp") or kind.finished(obj) is not None:
         return ()
@@ -210,7 +212,7 @@ def of_kind(resource: ResourceType, obj: JSON, kind: JobKind, *, waits_for_us: b
 
 
 def _gates_in(value: Any) -> Iterator[str]:
-    """Names of all scheduling gates below a value."""
+    """Yield the names of all scheduling gates below a value."""
     if isinstance(value, dict):
         for key, item in value.items():
             if key == "schedulingGates" and isinstance(item, list):
@@ -223,7 +225,7 @@ def _gates_in(value: Any) -> Iterator[str]:
 
 
 def waiting_owners(workloads: Iterable[Seen]) -> set[str]:
-    """UIDs of the owners of Workloads that are active and have not finished."""
+    """Return the UIDs of the owners of active, unfinished Workloads."""
     return {
         owner.uid
         for workload in workloads
@@ -254,11 +256,11 @@ def _framework_of_pod(pod: Seen) -> str:
 
 
 def _parent_of(child: Seen) -> str:
-    """The framework of the object that a Job is a part of, or a pod of such a Job; empty: it stands for itself."""
+    """Return the framework of the parent of a Job, or of a pod of such a Job; empty: the Job has no parent."""
     return next((name for name, label in child_labels().items() if label in child.metadata.labels), "")
 
 
 def _framework_of(owner: OwnerReference) -> str:
     group = owner.api_version.rpartition("/")[0]
     found = framework_above(group, owner.kind)
-    return found or f"{group}/{owner.kind.lower()}".lstrip("/")  # as declared kinds are named
+    return found or f"{group}/{owner.kind.lower()}".lstrip("/")  # the name of declared kinds

@@ -1,7 +1,8 @@
-"""The steps of a Workload's life that nobody else takes: checks answered, times run out, switched off and on again.
+"""The steps of a Workload's life that its owner and the scheduling loop do not take.
 
-Each step is a pure look at the newest Workload that makes one patch or none.  The order is that of the compatible
-system; the reconciler ends at the first step that writes.
+They answer checks, end waits, and deactivate and reactivate Workloads.  Each step is a pure function of the newest
+Workload that returns one patch or none.  The order is that of the compatible system; the reconciler ends at the first
+step that writes.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ class Warned(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A look, and what of the Workload it writes: the status, or (None) the rest."""
+    """A function of a Workload that returns a patch, and the subresource that it patches: status, or (None) the main
+    object.
+    """
 
     look: Look
     subresource: str | None = "status"
     warned: Warned | None = None
-    """What is told of the write beside the changes of conditions; None: nothing."""
+    """The event of the write beside those for changed conditions; None: there is none."""
     lane: Lane = Lane.STATUS
 
 
@@ -48,28 +51,28 @@ _EVICTION_ENDED_AFTER = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifeRules:
-    """Times and limits, as the configuration says."""
+    """Times and limits of Workloads, read from the configuration."""
 
     ready: ReadyRules | None = None
-    """For how long pods may not be ready; None: nobody looks."""
+    """For how long pods may be not ready; None: readiness is not checked."""
     backoff: RequeueBackoff = _BACKOFF
-    """Pauses of those that were evicted for it."""
+    """The pauses of workloads that were evicted because their pods were not ready."""
     keep_finished: timedelta | None = None
     """For how long finished Workloads are kept; None: for ever."""
     finish_orphans: bool = True
-    """Workloads of jobs that are gone are finished."""
+    """Whether Workloads of jobs that are gone are finished."""
     abandoned: frozenset[tuple[str, str]] = frozenset()
-    """API group and kind of jobs that we know and are not to manage: nobody else lets go of their Workloads."""
+    """API group and kind of known jobs that are not managed: no other reconciler releases their Workloads."""
     managed: frozenset[tuple[str, str]] | None = None
     """API group and kind of owners whose controllers end evictions; None: all that are not abandoned."""
     eviction_ended_after: timedelta = _EVICTION_ENDED_AFTER
-    """For how long the eviction of a Workload without a managed owner is left to other clients."""
+    """For how long other clients may end the eviction of a Workload without a managed owner."""
     keeps_gates: bool = False
-    """Preemption gates have a state in the status, whoever opens them."""
+    """Whether the status has the state of preemption gates, whichever client opens them."""
 
 
 class LifeCycle:
-    """Decides for one Workload at a time; what it decides on is the Workload, its queues and the time."""
+    """Decides the steps of one Workload at a time from the Workload, its queues and the time."""
 
     def __init__(
         self,
@@ -79,13 +82,13 @@ class LifeCycle:
         rules: LifeRules,
         pods_left: Callable[[str], bool] = lambda _key: False,
     ) -> None:
-        """`pods_left(siblings_key)` says whether pods that were started with a Workload have not ended."""
+        """`pods_left` returns for a `siblings_key` whether pods that were started with a Workload have not ended."""
         self._blockers, self._clock, self._rules, self._pods_left = blockers, clock, rules, pods_left
 
     def steps(self, workload: wire.Workload) -> Iterator[Step]:
-        """What may be done before anybody is told anything: asked in this order, as the Workload is now.
+        """Yield the steps that come before the reason of a pending Workload is written, in this order.
 
-        Between them a Workload that waits for a time is left alone, whatever it holds; only a user's word counts then.
+        A Workload that waits for a time takes no step after `_give_back`.
         """
         if self._rules.keeps_gates:
             yield self.match_gates
@@ -102,7 +105,7 @@ class LifeCycle:
         yield Step(self._list_checks)
 
     def late_steps(self, workload: wire.Workload) -> Iterator[Step]:
-        """What may be done after a pending Workload has been told why it waits."""
+        """Yield the steps that come after the reason of a pending Workload was written."""
         if self.rests(workload):
             return
         yield Step(self._complete)
@@ -111,15 +114,15 @@ class LifeCycle:
 
     @property
     def match_gates(self) -> Step:
-        """The one step that is nobody's news."""
+        """The step that keeps the states of preemption gates; no event reports its write."""
         return Step(self._match_gates)
 
     def rests(self, workload: wire.Workload) -> bool:
-        """Whether nothing is to be done before a time that its status names."""
+        """Whether the Workload takes no step before a time in its status."""
         return workload.spec.active and requeueing.waits_until(workload, self._clock.now()) is not None
 
     def next_time(self, workload: wire.Workload) -> datetime | None:
-        """When it is to be looked at again although nothing happens; None: never."""
+        """Return when the Workload is to be reconciled again without an event; None: never."""
         times = [self._gives_back_at(workload)]
         if self.rests(workload):
             times.append(requeueing.requeue_at(workload))
@@ -129,14 +132,14 @@ class LifeCycle:
         return min((time for time in times if time is not None), default=None)
 
     def expires(self, workload: wire.Workload) -> datetime | None:
-        """When a finished Workload is to be deleted; None: never."""
+        """Return when a finished Workload is to be deleted; None: never."""
         return retention.finished_expires(workload, self._rules.keep_finished)
 
     def is_orphan(self, workload: wire.Workload) -> bool:
-        """Whether the job that it was made for is gone, and nobody else ends it.
+        """Whether the job of the Workload is gone, and no other reconciler ends the Workload.
 
-        One that somebody made by hand never had a job; it is let go when it is being deleted.  So is one of a job whose
-        kind is not managed any more.
+        A Workload that a user made by hand never had a job; it is released when it is being deleted.  So is a Workload
+        of a job whose kind is not managed any more.
         """
         if workload.metadata.deletion_timestamp is not None:
             return self._is_nobodys(workload)
@@ -144,12 +147,12 @@ class LifeCycle:
         return not owners and self._rules.finish_orphans and names.JOB_UID_LABEL in workload.metadata.labels
 
     def _is_nobodys(self, workload: wire.Workload) -> bool:
-        """Whether nobody owns it who would end it."""
+        """Whether no owner of the Workload has a controller that would end it."""
         owners = [(o.api_version.rpartition("/")[0], o.kind) for o in workload.metadata.owner_references]
         return all(owner in self._rules.abandoned for owner in owners)
 
     def _is_managed(self, workload: wire.Workload) -> bool:
-        """Whether the controller of one of its owners ends its evictions."""
+        """Whether the controller of one of its owners ends the Workload's evictions."""
         if self._rules.managed is None:
             return not self._is_nobodys(workload)
         return any(
@@ -166,12 +169,14 @@ class LifeCycle:
         return status.match_gates(workload, stamp=self._stamp())
 
     def _delay_retry(self, workload: wire.Workload) -> status.Patch | None:
-        """A check wants to be asked again later: until then the workload keeps what it has."""
+        """Write the time before which a check does not want to be asked again; until then the workload keeps
+        its quota.
+        """
         until = checks.delayed_until(workload, self._clock.now())
         return status.postpone(workload, until) if until is not None else None
 
     def _switch_off(self, workload: wire.Workload) -> status.Patch | None:
-        """We want it switched off; the switch is its user's too."""
+        """Deactivate a Workload that kqueue has decided to deactivate; its user may set the same field."""
         wanted = model.condition_true(workload, names.CONDITION_DEACTIVATION_TARGET)
         return {"spec": {"active": False}} if workload.spec.active and wanted else None
 
@@ -193,7 +198,9 @@ class LifeCycle:
         return Warned(names.EVENT_EVICTION_ENDED, message)
 
     def _gives_back_at(self, workload: wire.Workload) -> datetime | None:
-        """When kqueue may end the eviction of a Workload that no managed kind owns; None: there is nothing to end."""
+        """Return when kqueue may end the eviction of a Workload without a managed owner; None: there is nothing
+        to end.
+        """
         holds = workload.status.admission is not None or model.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
         evicted = model.condition(workload.status.conditions, names.CONDITION_EVICTED)
         if not holds or evicted is None or evicted.status != "True" or self._is_managed(workload):
@@ -212,7 +219,7 @@ class LifeCycle:
         return self._end_eviction(workload) if due is not None and due <= self._clock.now() else None
 
     def _end_eviction(self, workload: wire.Workload) -> status.Patch | None:
-        """Give back the quota of an evicted Workload; None while a pod that needs it is left."""
+        """Release the quota of an evicted Workload; None while a pod that needs the quota is left."""
         if self._pods_left(model.siblings_key(workload)):
             return None
         evicted = model.condition(workload.status.conditions, names.CONDITION_EVICTED)
@@ -226,14 +233,14 @@ class LifeCycle:
         )
 
     def _end_backoff(self, workload: wire.Workload) -> status.Patch | None:
-        """The time is over, and what it stands for is over too where nothing is held any more."""
+        """End a pause whose time is over, where the workload holds nothing any more."""
         at, held = requeueing.requeue_at(workload), workload.status.admission is not None
         if at is None or held or not workload.spec.active:
             return None
         return self._come_back(workload) or status.end_backoff(workload)
 
     def _come_back(self, workload: wire.Workload) -> status.Patch | None:
-        """An eviction's cause is gone: it may be queued again."""
+        """Set Requeued of a workload when the cause of its eviction is gone."""
         stopped = {stop.kind for stop in self._blockers.stops(workload)}
         reason = requeueing.reason_to_return(
             workload, local_stopped="LocalQueue" in stopped, cluster_stopped="ClusterQueue" in stopped
@@ -243,7 +250,7 @@ class LifeCycle:
         return status.requeue(workload, reason=reason, message=_BACK[reason], stamp=self._stamp())
 
     def _deactivate(self, workload: wire.Workload) -> status.Patch | None:
-        """Switched off by its user, or by us: out of its queue, and out of the cluster."""
+        """Evict an inactive workload, whether its user or kqueue deactivated it, and settle its conditions."""
         if workload.spec.active:
             return None
         target = model.condition(workload.status.conditions, names.CONDITION_DEACTIVATION_TARGET)
@@ -258,7 +265,7 @@ class LifeCycle:
         return evicted or status.settle_deactivated(workload, stamp=self._stamp())
 
     def _list_checks(self, workload: wire.Workload) -> status.Patch | None:
-        """The checks that it needs, in whatever state it is; what its ClusterQueue wants may change at any time."""
+        """List the checks that the workload needs, in any state: its ClusterQueue may change them at any time."""
         queue = self._blockers.cluster_queue(workload)
         if queue is None:
             return None
@@ -266,10 +273,10 @@ class LifeCycle:
         return status.sync_checks(workload, wanted, stamp=self._stamp())
 
     def _complete(self, workload: wire.Workload) -> status.Patch | None:
-        """Reserved, and its checks may be ready: keep Admitted in line.
+        """Keep condition Admitted in line with the reservation and its checks.
 
-        Who is admitted stays so when checks come.  A status that contradicts itself, as somebody's hand may leave it,
-        is no reservation.
+        An admitted workload stays admitted when checks are added.  A status that contradicts itself, as another client
+        may write it, is no reservation.
         """
         reserved = model.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
         if reserved is (workload.status.admission is None):
@@ -278,11 +285,13 @@ class LifeCycle:
             return status.unreserve(workload, reason=reason, message=message, stamp=stamp, requeued=None)
         admitted = model.condition_true(workload, names.CONDITION_ADMITTED)
         if reserved is admitted or (reserved and self._blockers.cluster_queue(workload) is None):
-            return None  # of a queue that is gone nobody can say which checks it wanted
+            return None  # the checks of a queue that is gone are not known
         return status.sync_admitted(workload, stamp=self._stamp(), waits_for_ready=self._rules.ready is not None)
 
     def _heed_checks(self, workload: wire.Workload) -> status.Patch | None:
-        """A check refuses it, or wants its quota to be given back before it is asked again."""
+        """Deactivate a workload that a check has refused; evict a workload that a check wants to be asked about
+        again.
+        """
         if not checks.must_answer(workload):
             return None
         rejected = checks.in_state(workload, names.CHECK_REJECTED)
@@ -298,7 +307,9 @@ class LifeCycle:
         return status.evict(workload, reason=names.REASON_ADMISSION_CHECK, message=message, stamp=self._stamp())
 
     def _leave(self, workload: wire.Workload) -> status.Patch | None:
-        """A queue is stopped or gone: reservations are taken back, admitted Workloads are evicted by HoldAndDrain."""
+        """Follow stops and deletions of queues: withdraw reservations, and evict admitted Workloads where the stop
+        drains.
+        """
         if not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             return None
         if model.condition_true(workload, names.CONDITION_ADMITTED):
@@ -314,7 +325,7 @@ class LifeCycle:
         )
 
     def _leave_late(self, workload: wire.Workload) -> status.Patch | None:
-        """Its pods are not ready in time: it goes back into its queue after a pause, or for good."""
+        """Evict a workload whose pods are not ready in time; it is queued again after a pause, or deactivated."""
         late = readiness.ready_by(workload, self._rules.ready) if self._rules.ready is not None else None
         now, stamp, backoff = self._clock.now(), self._stamp(), self._rules.backoff
         if late is None or late.due > now:
@@ -338,7 +349,7 @@ class LifeCycle:
         )
 
     def _end_of_time(self, workload: wire.Workload) -> status.Patch | None:
-        """It has run for as long as it may."""
+        """Deactivate a workload that has run for its maximum execution time."""
         ends = execution_time.ends_at(workload)
         if ends is None or ends > self._clock.now():
             return None
@@ -357,6 +368,6 @@ _BACK = {
 
 
 def _ordinal(number: int) -> str:
-    """1st, 2nd, 3rd, 4th ... 11th."""
+    """Return the English ordinal of a number: 1st, 2nd, 3rd, 4th ... 11th."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"

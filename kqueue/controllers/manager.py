@@ -1,4 +1,4 @@
-"""What the `setup` function of a controller gets: the state, watches, writers and reports of its process.
+"""The state, watches, writers and reports of a process that the `setup` function of each controller uses.
 
 Each controller module has one `setup(manager)` beside its reconciler.  It makes the reconciler, adds it to the manager,
 and subscribes to the watches whose events make the reconciler read a key.
@@ -96,13 +96,13 @@ class Manager(Protocol):
     queues: Queues
     second_pass: SecondPass
     fair_usage: FairUsage | None
-    """The recent usage of LocalQueues; None where it does not count."""
+    """The recent usage of LocalQueues; None: it does not affect the order."""
     switches: JobFeatures
     """Feature switches of job kinds."""
     turns: Turns
     """Order in which writes that only explain get their turn."""
     steps: WorkloadSteps
-    """What all owners do with their Workloads."""
+    """The steps for the Workload of any owner."""
     short_stop: ShortStop
     owned_jobs: OwnedJobs
     workload_writer: StatusWriter[wire.Workload]
@@ -124,20 +124,20 @@ class Manager(Protocol):
 
     @property
     def metrics(self) -> ControllerMetrics:
-        """What controllers report."""
+        """The metrics that controllers report."""
         ...
 
     @property
     def counter(self) -> PodCounter:
-        """What ungaters report."""
+        """Counts what ungaters release."""
         ...
 
     def shared(self, make: Callable[[Manager], T]) -> T:
-        """The one value of this process that `make` makes; `make` is called at the first use."""
+        """Return the one value of this process that `make` makes; `make` is called at the first use."""
         ...
 
     def recorder(self, controller: str) -> Recorder:
-        """Records events whose reporting controller has this name."""
+        """Return a recorder of events whose reporting controller has this name."""
         ...
 
     def controller(
@@ -157,19 +157,19 @@ class Manager(Protocol):
         ...
 
     def writer(self, resource: ResourceType, watch: Reflector[Any, Any], decode: type[Any]) -> StatusWriter[Any]:
-        """Writes objects of one kind, on top of what their watch has brought."""
+        """Return a writer of objects of one kind, on top of what their watch has brought."""
         ...
 
     def sweep(self) -> Sweep:
-        """When to check pods that stay gated."""
+        """Return how often pods that stay gated are checked."""
         ...
 
     def owner_context(self, framework: str) -> OwnerContext:
-        """What the reconcilers of one kind of owners work with; events are from the framework's reconciler."""
+        """Return the context of the reconcilers of one kind of owners; their events name the framework's reconciler."""
         ...
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
-        """Labels of a namespace; None when the watch has no namespace of that name."""
+        """Return the labels of a namespace; None: the watch has no namespace of that name."""
         ...
 
     def manages(self, namespace: str) -> bool:
@@ -181,7 +181,7 @@ class Manager(Protocol):
         ...
 
     def host_of(self, node: str) -> str | None:
-        """The hostname label of a node; None for a node that is unknown or has none."""
+        """Return the hostname label of a node; None: the node is unknown or has none."""
         ...
 
 

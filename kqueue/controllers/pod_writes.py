@@ -160,7 +160,10 @@ class PodWrites:
             self._short_stop.charge(pod.key, queue=_queue_of(pod))
 
     async def stop(self, pod: ManagedPod, *, reason: str, message: str, soon: bool = False) -> None:
-        """Write on the pod why it has to go, and delete it; `soon`: it runs without quota, and ends within seconds."""
+        """Write the reason of the stop to the pod's status, and delete the pod.
+
+        `soon`: the pod runs without quota and ends within seconds.
+        """
         namespace, name = split_key(pod.key)
         now = utc_text(self._clock.now())
         body = pods_kind.termination_target(pod.obj, reason=reason, message=message, now=now)

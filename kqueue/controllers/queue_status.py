@@ -1,7 +1,6 @@
-"""Status of ClusterQueues, LocalQueues and Cohorts, and the finalizer that keeps a queue alive while it is in use.
+"""Writes the status of ClusterQueues, LocalQueues and Cohorts, and the finalizer that protects a queue in use.
 
-Never on the critical path: counts are refreshed at a bounded rate, in the background, and what stands there already is
-not written again.
+It is never on the critical path: counts are written in the background at a bounded rate, and only where they differ.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from kqueue.state.queues import Queues
 Patch = dict[str, Any]
 
 _FLAVORS_MAX = 64
-"""What the schemas of the statuses allow; a ClusterQueue may have more, and its first ones are shown."""
+"""The most flavors that the status schemas allow.  Of a ClusterQueue with more flavors the first ones are written."""
 
 
 class ClusterQueueReconciler:
-    """One ClusterQueue: its finalizer, its condition Active, its counts."""
+    """Writes the finalizer, condition Active and the counts of one ClusterQueue."""
 
     def __init__(
         self,
@@ -46,13 +45,13 @@ class ClusterQueueReconciler:
         clock: Clock,
         fair_sharing: bool = False,
     ) -> None:
-        """`fair_sharing`: shares decide who goes first and who has to go, so they are shown."""
+        """`fair_sharing` is on where shares affect order and preemption; then the status has them."""
         self._cluster_queues, self._writer = cluster_queues, writer
         self._cache, self._queues, self._clock = cache, queues, clock
         self._fair_sharing = fair_sharing
 
     async def reconcile(self, key: str) -> Result:
-        """Bring finalizer and status in line."""
+        """Write finalizer and status where they differ."""
         if self._cluster_queues.get(key) is None:
             return Result()
         in_use = self._cache.held.held_in(key).reserving > 0
@@ -92,7 +91,7 @@ class ClusterQueueReconciler:
 
 
 class CohortReconciler:
-    """One Cohort: its share among its siblings, where fair sharing is on."""
+    """Writes the share of one Cohort, where fair sharing is on."""
 
     def __init__(
         self,
@@ -105,7 +104,7 @@ class CohortReconciler:
         self._cohorts, self._writer, self._cache, self._fair_sharing = cohorts, writer, cache, fair_sharing
 
     async def reconcile(self, key: str) -> Result:
-        """Bring the status in line."""
+        """Write the status where it differs."""
         if self._cohorts.get(key) is not None:
             await self._writer.write(key, self._status)
         return Result()
@@ -116,7 +115,7 @@ class CohortReconciler:
 
 
 class LocalQueueReconciler:
-    """One LocalQueue: its condition Active, its counts, and what it used lately."""
+    """Writes condition Active, the counts and the recent usage of one LocalQueue."""
 
     def __init__(
         self,
@@ -128,13 +127,13 @@ class LocalQueueReconciler:
         clock: Clock,
         fair_usage: FairUsage | None = None,
     ) -> None:
-        """`fair_usage`: None where the order by usage is off, and what was used is not remembered."""
+        """`fair_usage` None: the order by usage is off, and usage is not recorded."""
         self._local_queues, self._writer = local_queues, writer
         self._cache, self._queues, self._clock = cache, queues, clock
         self._fair_usage = fair_usage
 
     async def reconcile(self, key: str) -> Result:
-        """Bring the status in line."""
+        """Write the status where it differs."""
         obj = self._local_queues.get(key)
         if obj is None:
             return Result()
@@ -143,9 +142,9 @@ class LocalQueueReconciler:
         return Result(requeue_after=again)
 
     def _sample(self, key: str, obj: wire.LocalQueue) -> float | None:
-        """Bring what it used lately up to date, when that is due; seconds until it is again, None when never.
+        """Sample the recent usage where that is due; returns the seconds until the next sample, None: there is none.
 
-        While the queue is closed nothing is sampled.  What opens it makes it be looked at.
+        A closed queue is not sampled; the event that opens it enqueues it.
         """
         fair = self._fair_usage
         if fair is None or self._problem(obj)[0] != names.REASON_READY:
@@ -182,7 +181,10 @@ class LocalQueueReconciler:
         return {"status": changes} if changes else None
 
     def _usage_changes(self, key: str, obj: wire.LocalQueue) -> Patch:
-        """What it used lately, without those on the way in; that time has passed is not worth a write."""
+        """Return the change of the recent usage, without workloads on their way in.
+
+        Usage that has only decayed with time is not written.
+        """
         current = obj.status.fair_sharing
         if self._fair_usage is None:
             return {"fairSharing": None} if current is not None else {}
@@ -200,7 +202,7 @@ class LocalQueueReconciler:
         return {"fairSharing": {"weightedShare": 0, "admissionFairSharingStatus": usage}}
 
     def _nothing_of_each(self, obj: wire.LocalQueue) -> dict[str, str]:
-        """A `0` for each resource of its ClusterQueue; empty without one, and where nothing is remembered."""
+        """Return `0` for each resource of the ClusterQueue; empty without one, and where usage is not remembered."""
         queue = self._cache.quota.queue_object(obj.spec.cluster_queue or "")
         if queue is None or self._fair_usage is None or self._fair_usage.rules.half_life <= 0:
             return {}
@@ -223,7 +225,11 @@ class LocalQueueReconciler:
 
 
 def finalizer_patch(metadata: Any, *, in_use: bool) -> Patch | None:
-    """Add our finalizer to what lives; take it off what is being deleted and no longer in use; None: as it is."""
+    """Return the patch that adds our finalizer to an object, or removes it from a deleted object that is in use no
+    more.
+
+    None: the finalizer is as it should be.
+    """
     ours = names.RESOURCE_IN_USE_FINALIZER
     has = ours in metadata.finalizers
     if metadata.deletion_timestamp is None:
@@ -252,7 +258,7 @@ def _flavor_usage(obj: wire.ClusterQueue, node: QuotaNode | None, usage: Usage) 
 def _usage_of(
     queue: wire.ClusterQueue | None, usage: Usage, entry: Callable[[FlavorResource, int], Patch]
 ) -> list[Patch]:
-    """What is held of each flavor and resource of the ClusterQueue, in its order; empty without one."""
+    """Return the usage of each flavor and resource of the ClusterQueue, in its order; empty without one."""
     return [
         {
             "name": flavor.name,
@@ -271,7 +277,7 @@ def _total(column: FlavorResource, total: int) -> Patch:
 
 
 def _present(current: wire.ClusterQueueStatus | wire.LocalQueueStatus) -> Patch:
-    """What stands there; None for an empty list, which is to be absent."""
+    """Return the present values of the status; None for an empty list, which the status leaves out."""
     return {
         "pendingWorkloads": current.pending_workloads,
         "reservingWorkloads": current.reserving_workloads,
@@ -292,7 +298,7 @@ def _shown(flavor: wire.FlavorUsage | wire.LocalFlavorUsage) -> Patch:
 
 
 class _Counts:
-    """Brings queues and cohorts to their reconcilers when their counts may have changed, in a window."""
+    """Enqueues queues and cohorts whose counts may have changed, once per window."""
 
     def __init__(
         self, manager: Manager, *, cluster_queues: Controller, cohorts: Controller, local_queues: Controller
@@ -327,12 +333,12 @@ class _Counts:
             self.refresh(local, self._queues.cluster_queue_of(local), held_in)
 
     def _window(self) -> float:
-        """Seconds from a change of a queue's counts until they are written."""
+        """Return the seconds from a change of a queue's counts until they are written."""
         timings = self._manager.timings
         return timings.status_refresh_loaded if self._manager.is_loaded() else timings.status_refresh_window
 
     def _cohorts_above(self, cluster_queue: str) -> list[str]:
-        """The Cohorts whose share depends on the usage of a ClusterQueue; none while shares do not count."""
+        """Return the Cohorts whose share depends on the usage of a ClusterQueue; empty where shares do not count."""
         fair = self._manager.config.fair_sharing is not None
         node = self._cache.quota.node_of(cluster_queue) if fair else None
         above = [n.name for n in node.path_to_root() if n.is_cohort] if node is not None else []
@@ -379,6 +385,6 @@ def setup(manager: Manager) -> None:
 
 
 def _read_former_usage(manager: Manager) -> None:
-    """Begin with the usage of LocalQueues that the leader before has written."""
+    """Begin with the usage of LocalQueues that the previous leader has written."""
     if manager.fair_usage is not None:
         manager.fair_usage.begin(manager.watches.local_queues.store.values(), manager.clock.now())

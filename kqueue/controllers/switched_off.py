@@ -1,7 +1,7 @@
-"""Says which pods are held by gates and finalizers of integrations that are switched off; it lets go of none.
+"""Reports pods that gates and finalizers of switched-off integrations hold.  It releases none of them.
 
-Nobody watches such pods: they are listed when this process begins to lead, and again from time to time.  That they
-may run is for whoever switched the integration off to say: `kqueue uninstall --release --integration NAME`.
+No watch has such pods.  They are listed when this process begins to lead, and again from time to time.  The operator
+who switched the integration off decides whether they may run: `kqueue uninstall --release --integration NAME`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Page(Struct, frozen=True, kw_only=True):
 
 
 class SwitchedOff:
-    """Looks for pods that were queued themselves, where none are any more."""
+    """Lists pods that were queued themselves before, where no pods are queued now."""
 
     def __init__(
         self,
@@ -52,13 +52,16 @@ class SwitchedOff:
         interval: float,
         report: Callable[[Mapping[str, int]], None],
     ) -> None:
-        """`list_page` is a client's; `interval` seconds between two looks; `report` is told how many there are."""
+        """`list_page` is the method of a client; `interval` is the number of seconds between two lists.
+
+        `report` is called with the number of pods by reason.
+        """
         self._list_page, self._recorder, self._clock = list_page, recorder, clock
         self._interval, self._report = interval, report
         self._told: set[str] = set()
 
     async def run(self) -> None:
-        """Look until cancelled; then this process counts no more."""
+        """List the pods until cancelled; then report that there are none."""
         try:
             while True:
                 try:
@@ -70,10 +73,10 @@ class SwitchedOff:
             self._report({_REASON: 0})
 
     async def look(self) -> None:
-        """One look at all pods that carry our mark.
+        """List all pods with the label of managed pods once, and report those that are held.
 
         Raises:
-            ApiError: they cannot be listed.
+            ApiError: the list failed.
         """
         found: list[Leftover] = []
         params = {"limit": "500", "labelSelector": f"{names.MANAGED_LABEL}=true"}

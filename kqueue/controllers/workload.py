@@ -1,6 +1,7 @@
-"""Takes a Workload through its life: one reconcile looks at the world and takes the next step, whatever came before.
+"""Reconciles one Workload: each reconcile reads the current objects and takes the next step.
 
-What is decided is in `life_cycle`, what a waiting Workload is told in `explaining`; here it is written, and told.
+`life_cycle` decides the steps, and `explaining` the reasons of waiting Workloads.  This module writes them and records
+the events.
 """
 
 from __future__ import annotations
@@ -43,19 +44,19 @@ from kqueue.state.requeueing import RequeueBackoff
 _log = structlog.get_logger(__name__)
 
 _CALM = (names.REASON_DEACTIVATED, names.REASON_ADMISSION_GATED, names.REASON_PENDING_EVALUATION)
-"""Reasons to wait that somebody wanted, or that are over: no warnings."""
+"""Reasons of waits that a client requested, or that have ended: they make no warnings."""
 _TOLD = (names.CONDITION_EVICTED, names.CONDITION_ADMITTED, names.CONDITION_QUOTA_RESERVED, names.CONDITION_REQUEUED)
-"""Conditions whose changes are news; of several changes in one write the first is told."""
+"""Conditions whose changes make an event; of several changes in one write only the first does."""
 _WISHES = {
     names.REASON_ADMISSION_CHECK: names.EVENT_ADMISSION_CHECK_REJECTED,
     names.REASON_MAXIMUM_EXECUTION_TIME_EXCEEDED: names.EVENT_MAXIMUM_EXECUTION_TIME_EXCEEDED,
 }
-"""Why we want a Workload to be switched off, and the warning that tells it; the rest is told by the eviction."""
+"""Reasons for which kqueue deactivates a Workload, and the warning for each; the eviction reports all other reasons."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadContext:
-    """What the reconciler of Workloads works with; `namespace_labels` gives None for an unknown namespace."""
+    """The clients, state and watches of the reconciler; `namespace_labels` returns None for an unknown namespace."""
 
     workloads: Store[wire.Workload]
     local_queues: Store[wire.LocalQueue]
@@ -70,7 +71,7 @@ class WorkloadContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSettings:
-    """How Workloads are treated, read once from the configuration."""
+    """The rules for Workloads, read once from the configuration."""
 
     rules: LifeRules = field(default_factory=LifeRules)
     first_words: FirstWords = field(default_factory=FirstWords)
@@ -80,7 +81,7 @@ DEFAULT_SETTINGS = WorkloadSettings()
 
 
 class WorkloadReconciler:
-    """One Workload."""
+    """The reconciler of Workloads."""
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class WorkloadReconciler:
         self._life = LifeCycle(blockers=blockers, clock=context.clock, rules=settings.rules, pods_left=pods_left)
 
     async def reconcile(self, key: str) -> Result:
-        """Take the next step for one Workload; each reconcile ends at the first that writes."""
+        """Take the next step of one Workload; each reconcile ends at the first step that writes."""
         workload = self._writer.newest(key)
         if workload is None:
             return Result()
@@ -124,7 +125,7 @@ class WorkloadReconciler:
         self.explainer.look(key)
         for step in self._steps(workload):
             if step.look(workload) is None:
-                continue  # as a rule, so the writer is not asked
+                continue  # the usual case; the writer need not read the Workload
             written = await self._writer.write(key, step.look, subresource=step.subresource, lane=step.lane)
             if written is not None:
                 if step.warned is not None:
@@ -140,7 +141,7 @@ class WorkloadReconciler:
         yield from self._life.late_steps(workload)
 
     def _wake_after(self, key: str, workload: wire.Workload) -> float | None:
-        """Seconds until something is to be said or done although nothing happens; None: nothing is."""
+        """Return the seconds until a step or a reason is due without an event; None: nothing is due."""
         left = [self.explainer.until_told(workload), self.explainer.until_look(key)]
         at = self._life.next_time(workload)
         if at is not None:
@@ -148,7 +149,9 @@ class WorkloadReconciler:
         return min((seconds for seconds in left if seconds > 0), default=None)
 
     async def _put_back(self, key: str, lost: wire.WorkloadStatus) -> bool:
-        """Its pods run, and its status says otherwise: what it had is written again.  True when it was."""
+        """Restore the status of a workload that another client has changed while its pods run; returns whether it was
+        written.
+        """
         stamp = status.Stamp(self._clock.now())
         written = await self._writer.write(key, lambda workload: status.put_back(workload, lost, stamp=stamp))
         if written is None:
@@ -161,7 +164,9 @@ class WorkloadReconciler:
     # --- the end -------------------------------------------------------------------------------------------------
 
     async def _let_go(self, key: str) -> bool:
-        """Nobody owns it: it is finished, unless it is going anyway, and held no longer.  True when so written."""
+        """Finish a Workload whose owner is gone, unless it is being deleted, and remove its finalizer; returns whether
+        written.
+        """
         stamp = status.Stamp(self._clock.now())
 
         def finish(workload: wire.Workload) -> status.Patch | None:
@@ -178,7 +183,7 @@ class WorkloadReconciler:
         return finished is not None or released is not None
 
     async def _retain(self, key: str, workload: wire.Workload) -> Result:
-        """Delete a finished Workload when its time has come."""
+        """Delete a finished Workload after its retention time."""
         expires = self._life.expires(workload)
         if expires is None:
             return Result()
@@ -200,23 +205,25 @@ class WorkloadReconciler:
     # --- events --------------------------------------------------------------------------------------------------
 
     def _tell(self, before: wire.Workload, after: wire.Workload) -> None:
-        """Events and a log line for what a user should notice."""
+        """Record events and a log line for the change that matters to the user."""
         key = model.workload_key(after)
         wish = _changed(before, after, names.CONDITION_DEACTIVATION_TARGET)
         if wish is not None and wish.reason in _WISHES:
             self._event(after, _WISHES[wish.reason], wish.message, warning=True)
         until = requeueing.requeue_at(after)
-        if until is not None and before.status.conditions == after.status.conditions:  # a check asks for time
+        if (
+            until is not None and before.status.conditions == after.status.conditions
+        ):  # a check wants to be asked again later
             asked = checks.told(checks.in_state(after, names.CHECK_RETRY))
             message = f"To be tried again after {status.Stamp(until).text}, as admission checks ask for: {asked}"
             self._event(after, names.EVENT_ADMISSION_CHECK_RETRY, message)
         for kind in _TOLD:
             new = _changed(before, after, kind)
             if new is None or (kind == names.CONDITION_ADMITTED and new.reason == names.REASON_NO_RESERVATION):
-                continue  # why there is none is told instead
+                continue  # another condition gives the reason
             evicted = kind == names.CONDITION_EVICTED and new.status == "True"
             if evicted and before.status.admission is None:
-                continue  # it held nothing
+                continue  # the workload held nothing
             if kind == names.CONDITION_REQUEUED:
                 if new.status == "True":
                     self._event(after, names.EVENT_REQUEUED, new.message)
@@ -239,7 +246,7 @@ class WorkloadReconciler:
 
 
 def _wait_for_checks(workload: wire.Workload, told: Condition) -> str:
-    """How long it was reserved before it was admitted; empty for anything else that is told."""
+    """Return the message part on the time from reservation to admission; empty for all other changes."""
     reserved = model.since(workload, names.CONDITION_QUOTA_RESERVED)
     if told.reason != names.REASON_ADMITTED or told.last_transition_time is None or reserved is None:
         return ""
@@ -247,7 +254,7 @@ def _wait_for_checks(workload: wire.Workload, told: Condition) -> str:
 
 
 def _changed(before: wire.Workload, after: wire.Workload, kind: str) -> Condition | None:
-    """A condition whose status or reason is another one than before; None: it is as it was, or gone."""
+    """Return a condition whose status or reason has changed; None: it is unchanged or gone."""
     new, old = (model.condition(obj.status.conditions, kind) for obj in (after, before))
     if new is None or (old is not None and (old.status, old.reason) == (new.status, new.reason)):
         return None
@@ -255,7 +262,7 @@ def _changed(before: wire.Workload, after: wire.Workload, kind: str) -> Conditio
 
 
 def life_rules(config: Configuration, timings: Timings) -> LifeRules:
-    """Times and limits of a Workload's life."""
+    """Return the times and limits of Workloads from the configuration."""
     owners = owner_kinds_for(config.integrations)
     ready, kept = config.wait_for_pods_ready, config.object_retention_policies
     strategy = ready.requeuing_strategy if ready is not None else RequeuingStrategy()
@@ -274,7 +281,7 @@ def life_rules(config: Configuration, timings: Timings) -> LifeRules:
 
 
 def make_reconciler(manager: Manager) -> WorkloadReconciler:
-    """The reconciler of a process."""
+    """Return the reconciler of a process."""
     watches, config, timings = manager.watches, manager.config, manager.timings
     return WorkloadReconciler(
         WorkloadContext(
@@ -312,7 +319,7 @@ def setup(manager: Manager) -> None:
 
     def on_parked(keys: Collection[str]) -> None:
         for key in reconciler.explainer.pending_notifications.among(keys):
-            if not reconciler.explainer.until_turn(key):  # else its own turn brings it
+            if not reconciler.explainer.until_turn(key):  # else its turn enqueues it
                 workloads.enqueue(key)
 
     def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
@@ -321,7 +328,7 @@ def setup(manager: Manager) -> None:
             workloads.enqueue(model.workload_key(seen))
 
     def on_pod(old: PodView | None, new: PodView | None) -> None:
-        """The last pod of a Workload without an owner is gone: now its quota may be released."""
+        """Enqueue a Workload when its last pod has ended, because its quota may be released now."""
         if new is not None and new.stray_of and (old is None or not old.stray_of):
             _warn_of_stray(manager, new)
         held = old.workload if old is not None else ""

@@ -1,1 +1,1 @@
-"""One reconciler per kind.  Each keeps one kind true to what is wanted; no algorithm longer than a screen."""
+"""The reconcilers, one per kind of object, and the parts that they share."""

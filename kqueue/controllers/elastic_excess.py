@@ -22,11 +22,11 @@ _log = structlog.get_logger(__name__)
 
 _REMEMBERED = 10_000
 _SECOND_LOOK = 1.0
-"""Seconds between the first sight of excess pods and their stop."""
+"""Seconds between the first check that finds excess pods and their stop."""
 
 
 class ElasticExcess:
-    """Stops excess pods at the second look: watches may be behind.
+    """Stops excess pods that two checks have found, because watches may be behind.
 
     The Workloads are read before a pod is stopped, and events of pods that have ended have a second to arrive.
     """

@@ -185,12 +185,12 @@ _FIRST_PODS = 0.05
 def elastic_releases(
     client: Client, pods: Store[PodView], clock: Clock, *, timeout: float = 60.0
 ) -> PodReleases[ElasticPod]:
-    """Make the sender of patches for pods of elastic jobs; `timeout` is as in `PodReleases`."""
+    """Return the sender of patches for pods of elastic jobs; `timeout` is as in `PodReleases`."""
     return PodReleases(client=client, pods=pods, of=lambda view: view.elastic, clock=clock, timeout=timeout)
 
 
 def make_elastic_ungater(manager: Manager) -> ElasticUngater:
-    """The elastic ungater of a process.  Reconcilers of jobs read the slices that it knows."""
+    """Return the elastic ungater of a process.  Reconcilers of jobs read the slices that it knows."""
     client, clock, pods = manager.client, manager.clock, manager.watches.pods.store
     timeout = manager.timings.expectation_timeout
     stop = PodStop(client, manager.recorder(Reporter.GATES), manager.short_stop)
@@ -205,7 +205,7 @@ def make_elastic_ungater(manager: Manager) -> ElasticUngater:
 
 
 def setup(manager: Manager) -> None:
-    """Add the elastic ungater, whatever the feature gate says: pods that were gated before it was off are released."""
+    """Add the elastic ungater even where the feature gate is off: pods that were gated before must be released."""
     ungater = manager.shared(make_elastic_ungater)
     manager.on_lead.append(ungater.begin)
     controller = manager.controller("elastic_ungater", ungater.reconcile, workers=8)

@@ -78,7 +78,7 @@ class ForgedPods:
         try:
             return await self._look(key, claim)
         except AncestryError:
-            return Result()  # an owner is gone, and the pod goes with it
+            return Result()  # an owner is gone, and the API server deletes the pod
         except ForbiddenError as e:
             _log.warning("pod is not checked: its owners cannot be read", pod=key, error=str(e))
             return Result()

@@ -141,7 +141,7 @@ class JobSlices:
 
     async def _clear_away(self, job: JSON, strangers: Sequence[wire.Workload], mine: Iterable[wire.Workload]) -> bool:
         """Release finished Workloads, and delete those of an older job of the same name; returns whether there were
-        such.
+        any.
         """
         for workload in mine:
             if model.condition_true(workload, names.CONDITION_FINISHED):
@@ -195,9 +195,7 @@ class JobSlices:
         return Settled(runs)
 
     async def _grow(self, job: JSON, pod_sets: Sequence[JSON], older: wire.Workload) -> None:
-        """Make a Workload that replaces `older`; it has the pod templates of that Workload, not those of the started
-        job.
-        """
+        """Make a Workload that replaces `older`; it has the pod templates of `older`, not those of the started job."""
         now = await self._steps.read(older)
         if now is None:
             raise NotFoundError(f"Workload {model.workload_key(older)} is gone, it cannot be replaced")

@@ -113,7 +113,7 @@ class TopologyUngater:
         self._told: dict[str, tuple[str, set[str]]] = {}
         self._given_back: dict[str, _GivenBack] = {}
         self._is_kept = True
-        """Whether the API server keeps what is given back; one with a schema of others drops it."""
+        """Whether the API server keeps the returned places; a server with another system's schema drops them."""
         pods.add_index(GANG_INDEX, gang_of)
 
     def begin(self) -> None:
@@ -430,7 +430,7 @@ def gang_releases(client: Client, pods: Store[PodView], clock: Clock, *, timeout
 
 
 def make_ungater(manager: Manager) -> TopologyUngater:
-    """The ungater of a process."""
+    """Return the ungater of a process."""
     pods = manager.watches.pods.store
     return TopologyUngater(
         workloads=manager.workload_writer,

@@ -56,9 +56,9 @@ class Watches:
         self._client, self._clock, self._timings = client, clock, timings
         self._all: list[tuple[str, Reflector[Any, Any]]] = []
         self.jobs: dict[str, Reflector[RawObject, dict[str, Any]]] = {}
-        """By framework: objects that name a queue, or all objects."""
+        """Objects with a queue name, or all objects, by framework."""
         self.child_jobs: dict[str, Reflector[RawObject, dict[str, Any]]] = {}
-        """By the framework of their parents: Jobs that name no queue themselves."""
+        """Jobs without a queue name of their own, by the framework of their parents."""
         self.nodes = self.watch(kinds.NODES, wire_core.Node, model.node_facts)
         self.namespaces = self.watch(kinds.NAMESPACES, wire_core.Namespace)
         self.limit_ranges = self.watch(kinds.LIMIT_RANGES, wire_core.LimitRange)
@@ -113,7 +113,7 @@ class Watches:
         return self.watch(resource, RawObject, as_json, selector=selector, suffix=suffix)
 
     def watch_jobs(self, kinds_on: Sequence[JobKind], *, manages_all: bool) -> None:
-        """Add the watches of the job kinds that are on.  `manages_all`: jobs that name no queue are managed, too."""
+        """Add the watches of the job kinds that are on.  `manages_all`: jobs without a queue name are managed, too."""
         selector = queued(manages_all=manages_all)
         for kind in kinds_on:
             self.jobs[kind.framework] = self.watch_owners(resource_of(kind), selector=selector)
@@ -129,15 +129,15 @@ class Watches:
                 )
 
     def all(self) -> list[Reflector[Any, Any]]:
-        """All watches in the order in which they start."""
+        """Return all watches in the order in which they start."""
         return [watch for _, watch in self._all]
 
     def named(self) -> dict[str, Reflector[Any, Any]]:
-        """All watches by names that tell them apart."""
+        """Return all watches by unique names."""
         return dict(self._all)
 
     def jobs_by_kind(self) -> dict[GroupKind, list[Store[dict[str, Any]]]]:
-        """The stores of jobs by API group and kind."""
+        """Return the stores of jobs by API group and kind."""
         found: dict[GroupKind, list[Store[dict[str, Any]]]] = {}
         for watch in (*self.jobs.values(), *self.child_jobs.values()):
             found.setdefault((watch.resource.group, watch.resource.kind), []).append(watch.store)
@@ -145,5 +145,5 @@ class Watches:
 
 
 def queued(*, manages_all: bool) -> str:
-    """The label selector of owners that are managed; empty, which selects every object, where all owners are."""
+    """Return the label selector of managed owners; empty, which selects every object, where all owners are managed."""
     return "" if manages_all else names.QUEUE_NAME_LABEL

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from kqueue.config.section import Section, refuse
 from kqueue.errors import FieldError
+from kqueue.kube.requirement import labels_match
 
 
 class Requirement(Section):
@@ -29,18 +30,6 @@ class Requirement(Section):
             refuse(FieldError("values", f"{rule} with operator {self.operator}"))
         return self
 
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """True when `labels` meet the condition; NotIn is met by a missing label, as in Kubernetes."""
-        match self.operator:
-            case "In":
-                return labels.get(self.key) in self.values
-            case "NotIn":
-                return labels.get(self.key) not in self.values
-            case "Exists":
-                return self.key in labels
-            case "DoesNotExist":
-                return self.key not in labels
-
 
 class LabelSelector(Section):
     """All of `match_labels` and `match_expressions` must hold; an empty selector matches everything."""
@@ -52,6 +41,4 @@ class LabelSelector(Section):
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """True when an object with `labels` is selected."""
-        return all(labels.get(k) == v for k, v in self.match_labels.items()) and all(
-            r.matches(labels) for r in self.match_expressions
-        )
+        return labels_match(self.match_labels, self.match_expressions, labels)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kqueue.core.topology import HOSTNAME, NodeFacts, Taint
+from kqueue.kube.taints import REPELLING_EFFECTS
 from kqueue.model import GangPod, PodView
 from kqueue.runtime.store import Store
 
 HOST_INDEX = "host"
 PLACE_INDEX = "place"
-_REPELLING = ("NoSchedule", "NoExecute")
 
 
 def hosts_of_node(node: NodeFacts) -> list[str]:
@@ -40,7 +40,7 @@ def node_of(view: PodView) -> str:
 
 def repelling(node: NodeFacts) -> list[Taint]:
     """Return the taints that keep pods away from a node unless the pods tolerate them."""
-    return [taint for taint in node.taints if taint.effect in _REPELLING]
+    return [taint for taint in node.taints if taint.effect in REPELLING_EFFECTS]
 
 
 def stuck_on(pods: Iterable[GangPod], host: str) -> list[GangPod]:

@@ -10,8 +10,8 @@ from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.hosts import repelling
 from kqueue.core.topology import NodeFacts, Taint
-from kqueue.core.topology.matching import tolerates
 from kqueue.core.workload import PodSetAssignment
+from kqueue.kube.taints import tolerates
 
 
 class Tolerance(Enum):

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from kqueue.core.explain import Blocker, BlockerKind
 from kqueue.core.quota import FlavorResource, Usage
 from kqueue.core.topology import missing_level
-from kqueue.core.topology.matching import matches_labels, untolerated_taint
+from kqueue.core.topology.matching import matches_labels
 from kqueue.core.topology.request import PodSetRequest
 from kqueue.core.workload import Flavor, LastTried, PodSet, PodSetAssignment, QueueSpec, ResourceGroup, Snapshot
+from kqueue.kube.taints import untolerated_taint
 
 PODS = "pods"
 

@@ -11,11 +11,11 @@ from typing import NamedTuple
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.capacity import Capacity
-from kqueue.core.topology.node import Taint, Toleration
 from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, Profile
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.topology.tree import Tree
 from kqueue.core.value import value
+from kqueue.kube.taints import Taint, Toleration
 
 LastTried = Mapping[tuple[str, str], int]
 """(pod set, resource) -> index of the flavor at which the last scan ended; -1: it saw all of them."""

@@ -9,6 +9,7 @@ from typing import Any
 from kqueue.clock import Clock
 from kqueue.errors import NotFoundError
 from kqueue.kube.names import NOT_READY_TAINT, UNREACHABLE_TAINT, UNSCHEDULABLE_TAINT
+from kqueue.kube.taints import untolerated_taint
 from kqueue.sandbox.api import DAEMONSETS, PODS, Api, Object
 from kqueue.sandbox.controller_loop import ControllerLoop
 from kqueue.sandbox.job_status import changed_fields, is_ready
@@ -21,7 +22,7 @@ from kqueue.sandbox.json_object import (
     split_key,
     uid_of,
 )
-from kqueue.sandbox.matching import first_untolerated, named_node, selects
+from kqueue.sandbox.matching import named_node, selects, taints_of, tolerations_of
 from kqueue.sandbox.mirror import Mirror
 
 _GATHERING_SECONDS = 0.2  # of news about pods and nodes: a round looks at all nodes
@@ -98,11 +99,12 @@ class DaemonSetController:
     def _hosts(self, daemon_set: Object) -> dict[str, None]:
         """The nodes that should have a pod, in the order in which they came."""
         pod = new_pod(daemon_set, None)
+        tolerations = tolerations_of(pod)
         return {
             name: None
             for name, node in self._nodes.all().items()
             if selects(pod, name, node["metadata"].get("labels") or {})
-            and first_untolerated(pod["spec"]["tolerations"], (node.get("spec") or {}).get("taints") or []) is None
+            and untolerated_taint(taints_of(node), tolerations) is None
         }
 
     async def _create(self, daemon_set: Object, node: str) -> None:

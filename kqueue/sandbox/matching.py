@@ -6,13 +6,13 @@ All are plain functions of JSON.  What is malformed matches nothing, as the sche
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from kqueue.kube.requirement import holds
+from kqueue.kube.taints import Taint, Toleration
 from kqueue.sandbox.amount import amount
 from kqueue.sandbox.api import Object
-
-BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 
 
 def node_shape(pod: Object) -> str:
@@ -63,46 +63,33 @@ def _term_matches(term: Object, name: str, labels: Mapping[str, str]) -> bool:
 
 
 def _rule_matches(rule: Object, labels: Mapping[str, str]) -> bool:
-    operator, values = rule.get("operator"), rule.get("values") or []
-    found = labels.get(rule.get("key", ""))
-    if operator == "In":
-        return found in values
-    if operator == "NotIn":
-        return found not in values
-    if operator == "Exists":
-        return found is not None
-    if operator == "DoesNotExist":
-        return found is None
-    if operator in ("Gt", "Lt") and found is not None and len(values) == 1:
-        return _compares(operator, found, values[0])
-    return False
+    return holds(rule.get("operator") or "", rule.get("values") or (), labels.get(rule.get("key", "")))
 
 
-def _compares(operator: str, found: str, bound: str) -> bool:
-    try:
-        return int(found) > int(bound) if operator == "Gt" else int(found) < int(bound)
-    except ValueError:
-        return False
+def taint_of(taint: Object) -> Taint:
+    """A node's taint as a value."""
+    return Taint(taint.get("key") or "", taint.get("value") or "", taint.get("effect") or "")
 
 
-def tolerates(toleration: Object, taint: Object) -> bool:
-    """One toleration covers one taint."""
-    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
-        return False
-    key, operator = toleration.get("key") or "", toleration.get("operator") or "Equal"
-    if key and key != taint.get("key"):
-        return False
-    if operator == "Exists":
-        return True
-    return bool(key) and operator == "Equal" and (toleration.get("value") or "") == (taint.get("value") or "")
+def taints_of(node: Object) -> tuple[Taint, ...]:
+    """All taints of a node."""
+    return tuple(map(taint_of, (node.get("spec") or {}).get("taints") or ()))
 
 
-def first_untolerated(tolerations: Sequence[Object], taints: Iterable[Object]) -> Object | None:
-    """The first taint that keeps a new pod away; None when the pod may come."""
-    for taint in taints:
-        if taint.get("effect") in BLOCKING_EFFECTS and not any(tolerates(t, taint) for t in tolerations):
-            return taint
-    return None
+def toleration_of(toleration: Object) -> Toleration:
+    """A pod's toleration as a value.  The simulated cluster does not compare numbers: Gt and Lt tolerate nothing."""
+    operator = toleration.get("operator") or "Equal"
+    return Toleration(
+        toleration.get("key") or "",
+        operator if operator in ("Equal", "Exists") else "none",
+        toleration.get("value") or "",
+        toleration.get("effect") or "",
+    )
+
+
+def tolerations_of(pod: Object) -> tuple[Toleration, ...]:
+    """All tolerations of a pod."""
+    return tuple(map(toleration_of, pod["spec"].get("tolerations") or ()))
 
 
 def pod_requests(pod: Object) -> dict[str, int]:

@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from kqueue.kube.names import UNSCHEDULABLE_TAINT
+from kqueue.kube.taints import Taint, Toleration, untolerated_taint
 from kqueue.sandbox.amount import amount
 from kqueue.sandbox.api import Object
-from kqueue.sandbox.matching import first_untolerated, named_node, node_shape, pod_requests, selects
+from kqueue.sandbox.matching import named_node, node_shape, pod_requests, selects, taints_of, tolerations_of
 
 _REMEMBERED_SHAPES = 512
 _FEW = 32  # so few nodes are looked at one by one, without remembering
-_CORDON: Object = {"key": UNSCHEDULABLE_TAINT, "effect": "NoSchedule"}
+_CORDON = Taint(UNSCHEDULABLE_TAINT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class NoFit:
 class _Node:
     row: int
     labels: Mapping[str, str]
-    taints: list[Object]
+    taints: tuple[Taint, ...]
     cordoned: bool
     allocatable: dict[str, int]
 
@@ -174,7 +175,7 @@ class NodeTable:
         return min(groups, key=len) if groups else self._nodes
 
     def _checked(self, pod: Object, candidates: Collection[str]) -> _Eligible:
-        tolerations = pod["spec"].get("tolerations") or []
+        tolerations = tolerations_of(pod)
         rows: list[int] = []
         selected, causes = 0, dict[str, int]()
         for name in candidates:
@@ -248,17 +249,16 @@ def _read(node: Object) -> _Node:
     return _Node(
         row=-1,
         labels=dict(node["metadata"].get("labels") or {}),
-        taints=list(spec.get("taints") or []),
+        taints=taints_of(node),
         cordoned=bool(spec.get("unschedulable")),
         allocatable={name: amount(offered, name) for name, offered in (status.get("allocatable") or {}).items()},
     )
 
 
-def _turned_away(node: _Node, tolerations: list[Object]) -> str | None:
-    if node.cordoned and first_untolerated(tolerations, [_CORDON]) is not None:
+def _turned_away(node: _Node, tolerations: tuple[Toleration, ...]) -> str | None:
+    if node.cordoned and untolerated_taint((_CORDON,), tolerations) is not None:
         return "node(s) were unschedulable"
-    taint = first_untolerated(tolerations, node.taints)
+    taint = untolerated_taint(node.taints, tolerations)
     if taint is None:
         return None
-    value = taint.get("value") or ""
-    return f"node(s) had untolerated taint {{{taint.get('key')}: {value}}}"
+    return f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"

@@ -18,6 +18,7 @@ import structlog
 from kqueue.clock import Clock
 from kqueue.errors import AlreadyExistsError, ApiError, NotFoundError
 from kqueue.kube.names import CONDITION_READY, HOSTNAME_LABEL, NOT_READY_TAINT, UNREACHABLE_TAINT, UNSCHEDULABLE_TAINT
+from kqueue.kube.taints import tolerates
 from kqueue.sandbox.api import NODES, PODS, Api, Object
 from kqueue.sandbox.controller_loop import ControllerLoop
 from kqueue.sandbox.json_object import (
@@ -32,7 +33,7 @@ from kqueue.sandbox.json_object import (
     with_conditions,
 )
 from kqueue.sandbox.kubelet import is_alive
-from kqueue.sandbox.matching import tolerates
+from kqueue.sandbox.matching import taint_of, toleration_of
 from kqueue.sandbox.mirror import Mirror
 from kqueue.sandbox.names import FAIL_ANNOTATION
 from kqueue.sandbox.topology_spec import ClusterSpec, NodeBlueprint
@@ -351,7 +352,9 @@ def _wanted_taints(node: Object) -> list[Object]:
 
 def _tolerated_seconds(pod: Object, taint: Object) -> float | None:
     """How long the pod bears the taint: None for ever, 0 not at all."""
-    matching: Iterable[Object] = [t for t in pod["spec"].get("tolerations") or () if tolerates(t, taint)]
+    matching: Iterable[Object] = [
+        each for each in pod["spec"].get("tolerations") or () if tolerates(toleration_of(each), taint_of(taint))
+    ]
     limits = [t.get("tolerationSeconds") for t in matching]
     if not limits:
         return _UNASKED_TOLERATION_SECONDS if taint.get("key") in (NOT_READY_TAINT, UNREACHABLE_TAINT) else 0.0

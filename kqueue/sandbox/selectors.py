@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from kqueue.kube.requirement import LABEL_OPERATORS, Requirement, holds
 from kqueue.sandbox import failure, metadata
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.registry import Kind
@@ -20,37 +21,6 @@ _SPLIT = re.compile(r",(?![^(]*\))")
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
-    """One condition on one label: operator is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-    def holds(self, labels: Labels) -> bool:
-        """Whether labels meet it.  Absent labels meet NotIn."""
-        value = labels.get(self.key)
-        match self.operator:
-            case "In":
-                return value is not None and value in self.values
-            case "NotIn":
-                return value is None or value not in self.values
-            case "Exists":
-                return value is not None
-            case "DoesNotExist":
-                return value is None
-            case _:
-                return value is not None and self._compares(value)
-
-    def _compares(self, value: str) -> bool:
-        try:
-            left, right = int(value), int(self.values[0])
-        except ValueError:
-            return False
-        return left > right if self.operator == "Gt" else left < right
-
-
-@dataclass(frozen=True, slots=True)
 class LabelSelector:
     """All requirements must hold; none selects everything."""
 
@@ -59,16 +29,19 @@ class LabelSelector:
     def selects(self, labels: Labels | None) -> bool:
         """Whether labels meet all requirements."""
         present = labels or {}
-        return all(requirement.holds(present) for requirement in self.requirements)
+        return all(holds(each.operator, each.values, present.get(each.key)) for each in self.requirements)
 
 
 EVERYTHING = LabelSelector()
 
 
-def from_object(selector: Object | None) -> LabelSelector:
-    """The `matchLabels`/`matchExpressions` form; None or empty selects everything."""
-    found = [Requirement(key, "In", (value,)) for key, value in ((selector or {}).get("matchLabels") or {}).items()]
-    for each in (selector or {}).get("matchExpressions") or ():
+def from_object(selector: Object) -> LabelSelector:
+    """The `matchLabels`/`matchExpressions` form; an empty selector selects everything.
+
+    What an absent selector selects differs from field to field of the API, so each caller decides it.
+    """
+    found = [Requirement(key, "In", (value,)) for key, value in (selector.get("matchLabels") or {}).items()]
+    for each in selector.get("matchExpressions") or ():
         found.append(Requirement(each.get("key", ""), each.get("operator", ""), tuple(each.get("values") or ())))
     return LabelSelector(tuple(found))
 
@@ -79,7 +52,7 @@ def object_causes(selector: Object | None, path: str) -> list[failure.Cause]:
     for index, each in enumerate((selector or {}).get("matchExpressions") or ()):
         where = f"{path}.matchExpressions[{index}]"
         operator, values = each.get("operator", ""), each.get("values") or ()
-        if operator not in ("In", "NotIn", "Exists", "DoesNotExist"):
+        if operator not in LABEL_OPERATORS:
             found.append(failure.invalid(f"{where}.operator", operator, "not a valid selector operator"))
         elif operator in ("In", "NotIn") and not values:
             found.append(failure.required(f"{where}.values", "must be specified when `operator` is 'In' or 'NotIn'"))

@@ -166,7 +166,10 @@ def _blocking_budget(api: Objects, pod: Object) -> str | None:
     """The name of a disruption budget that needs this pod where it is."""
     namespace = pod["metadata"]["namespace"]
     for budget in api.every(BUDGETS, namespace):
-        selector = selectors.from_object(budget["spec"].get("selector"))
+        given = budget["spec"].get("selector")
+        if given is None:
+            continue  # an absent selector selects no pods, an empty one all
+        selector = selectors.from_object(given)
         if not selector.selects(pod["metadata"].get("labels")):
             continue
         pods = [p for p in api.every(PODS, namespace) if selector.selects(p["metadata"].get("labels"))]

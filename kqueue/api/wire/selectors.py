@@ -1,32 +1,13 @@
-"""Which labels a selector means."""
+"""The labels that a selector selects."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from kqueue.api.wire.meta import LabelSelector
+from kqueue.kube.requirement import labels_match
 
 
 def selector_matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """Whether labels match; None selects nothing, an empty selector everything."""
-    if selector is None:
-        return False
-    for key, value in selector.match_labels.items():
-        if labels.get(key) != value:
-            return False
-    for rule in selector.match_expressions:
-        has = labels.get(rule.key)
-        match rule.operator:
-            case "In":
-                holds = has is not None and has in rule.values
-            case "NotIn":
-                holds = has is None or has not in rule.values
-            case "Exists":
-                holds = has is not None
-            case "DoesNotExist":
-                holds = has is None
-            case _:
-                holds = False
-        if not holds:
-            return False
-    return True
+    """Whether `labels` match.  An absent selector (None) selects nothing, an empty selector everything."""
+    return selector is not None and labels_match(selector.match_labels, selector.match_expressions, labels)

@@ -1,6 +1,6 @@
 """Where pods go: trees of domains, free capacity, counting and placement.  Knows no Kubernetes object.
 
-node.py        nodes, taints, tolerations and node rules as values
+node.py        nodes and node rules as values
 tree.py        one flavor's domains: levels, leaves sorted by path (never changes)
 capacity.py    what is free on them: charge, release, trial, fork (changes in place)
 request.py     what a pod set asks for, resolved against the levels of a tree
@@ -28,9 +28,6 @@ from kqueue.core.topology.node import (
     NodeRules,
     NodeTerm,
     PodFacts,
-    Requirement,
-    Taint,
-    Toleration,
     WeightedTerm,
 )
 from kqueue.core.topology.placement import place, place_workload
@@ -57,6 +54,8 @@ from kqueue.core.topology.result import (
     usage_of,
 )
 from kqueue.core.topology.tree import Leaf, Membership, Tree, membership
+from kqueue.kube.requirement import Requirement
+from kqueue.kube.taints import Taint, Toleration
 
 __all__ = [
     "ANY_NODE",

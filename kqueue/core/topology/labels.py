@@ -1,22 +1,21 @@
 """Labels of many nodes, asked about all at once.
 
-What a requirement says of a label is worked out once per value that the label has, not once per node.  So thousands of
+This is the compiled form of `kqueue.kube.requirement.holds`: a requirement is evaluated once per value of its label,
+not once per node.  So thousands of
 requirements on many thousand nodes cost a few array operations each, and labels that no node has cost nothing.
 """
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kqueue.core.topology.node import NodeFacts, NodeTerm, Requirement
+from kqueue.core.topology.node import NodeFacts, NodeTerm
+from kqueue.kube.requirement import INTEGER, Requirement
 
-INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
-"""What `Gt` and `Lt` can compare."""
 _NAME_FIELD = "metadata.name"
 _SPARE_VALUES = 1024
 """So many values of nodes that are gone are not worth a new look at all nodes."""

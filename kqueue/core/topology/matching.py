@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from kqueue.core.topology.labels import INTEGER, LabelTable
-from kqueue.core.topology.node import NodeFacts, NodeRules, NodeTerm, Requirement, Taint, Toleration
+from kqueue.core.topology.labels import LabelTable
+from kqueue.core.topology.node import NodeFacts, NodeRules, NodeTerm
 from kqueue.core.topology.result import Exclusions, MisfitCode
+from kqueue.kube.requirement import INTEGER, Requirement, holds
+from kqueue.kube.taints import REPELLING_EFFECTS, Taint, Toleration, untolerated_taint
 
-_REPELLING = ("NoSchedule", "NoExecute")
 _MOST_DEMANDS = 1000
 """Pairs and expressions that one pod set may have: each is an operation on all nodes, of up to 0.1 ms."""
 _MOST_VALUES = 50_000
@@ -126,61 +127,10 @@ class NodeFilter:
 
 def _kinds_of(nodes: Sequence[NodeFacts], kinds: dict[tuple[Taint, ...], int]) -> NDArray[np.int64]:
     """Per node, the number of its set of repelling taints; new sets get the next number."""
-    repelling = (tuple([t for t in node.taints if t.effect in _REPELLING]) if node.taints else () for node in nodes)
+    repelling = (
+        tuple([t for t in node.taints if t.effect in REPELLING_EFFECTS]) if node.taints else () for node in nodes
+    )
     return np.fromiter((kinds.setdefault(taints, len(kinds)) for taints in repelling), np.int64, len(nodes))
-
-
-def untolerated_taint(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
-    """The first NoSchedule or NoExecute taint that nothing tolerates; None when the pod may come."""
-    for taint in taints:
-        if taint.effect in _REPELLING and not any(tolerates(toleration, taint) for toleration in tolerations):
-            return taint
-    return None
-
-
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether a pod with this toleration puts up with the taint.
-
-    Empty effect: every effect.  Empty key, with Exists only: every key.  Empty operator: Equal.  Gt and Lt compare
-    the taint's value with the toleration's, and hold only where both are decimal integers.
-    """
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key != taint.key and (toleration.key or toleration.operator != "Exists"):
-        return False
-    match toleration.operator or "Equal":
-        case "Exists":
-            return True
-        case "Equal":
-            return toleration.value == taint.value
-        case "Gt" | "Lt" as operator:
-            return _compare(operator, taint.value, toleration.value)
-        case _:
-            return False
-
-
-def _compare(operator: str, left: str, right: str) -> bool:
-    if not (INTEGER.fullmatch(left) and INTEGER.fullmatch(right)):
-        return False
-    return int(left) > int(right) if operator == "Gt" else int(left) < int(right)
-
-
-def _holds(requirement: Requirement, value: str | None) -> bool:
-    match requirement.operator:
-        case "In":
-            return value is not None and value in requirement.values
-        case "NotIn":
-            return value is None or value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt" as operator:
-            return (
-                value is not None and len(requirement.values) == 1 and _compare(operator, value, requirement.values[0])
-            )
-        case _:
-            return False
 
 
 def matches_labels(rules: NodeRules, labels: Mapping[str, str], *, only_keys: frozenset[str]) -> bool:
@@ -194,7 +144,7 @@ def matches_labels(rules: NodeRules, labels: Mapping[str, str], *, only_keys: fr
     if rules.required is None:
         return True
     terms = ([r for r in term.expressions if r.key in only_keys] for term in rules.required)
-    return any(all(_holds(r, labels.get(r.key)) for r in term) for term in terms)
+    return any(all(holds(r.operator, r.values, labels.get(r.key)) for r in term) for term in terms)
 
 
 def rules_problem(rules: NodeRules, *, is_hostname: bool, preferred: bool) -> tuple[MisfitCode, str] | None:

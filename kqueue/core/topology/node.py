@@ -7,43 +7,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from kqueue.kube.names import HOSTNAME_LABEL
+from kqueue.kube.requirement import Requirement
+from kqueue.kube.taints import Taint, Toleration
 
 HOSTNAME = HOSTNAME_LABEL
 """The level label whose topologies have one node per leaf."""
 
 PODS = "pods"
 """The resource that every pod takes one of."""
-
-
-@dataclass(frozen=True, slots=True)
-class Taint:
-    """A node's refusal of pods that do not tolerate it.  `effect`: NoSchedule, NoExecute or PreferNoSchedule."""
-
-    key: str
-    value: str = ""
-    effect: str = "NoSchedule"
-
-    def __str__(self) -> str:
-        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
-
-
-@dataclass(frozen=True, slots=True)
-class Toleration:
-    """What a pod puts up with.  Empty effect: every effect; empty key with Exists: every key; empty operator: Equal."""
-
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """One expression on a label or field: `operator` is In, NotIn, Exists, DoesNotExist, Gt or Lt."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

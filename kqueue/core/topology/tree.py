@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kqueue.core.topology.matching import Eligibility, NodeFilter
-from kqueue.core.topology.node import HOSTNAME, NodeFacts, NodeRules, Toleration
+from kqueue.core.topology.node import HOSTNAME, NodeFacts, NodeRules
 from kqueue.core.topology.result import Path
+from kqueue.kube.taints import Toleration
 
 Ints = NDArray[np.int64]
 

@@ -8,7 +8,8 @@ import pytest
 
 from kqueue.core.topology import Capacity, NodeFacts, NodeRules, NodeTerm, Requirement, Taint, Toleration, WeightedTerm
 from kqueue.core.topology.counting import pods_per_domain
-from kqueue.core.topology.matching import NodeFilter, matches_labels, rules_problem, tolerates, untolerated_taint
+from kqueue.core.topology.matching import NodeFilter, matches_labels, rules_problem
+from kqueue.kube.taints import tolerates, untolerated_taint
 from tests.unit.core.topology_cases import BLOCK, RACK, make_node, make_pod_set, make_tree
 
 BURNING = Taint("fire", "hot", "NoSchedule")

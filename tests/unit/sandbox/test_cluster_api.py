@@ -245,6 +245,8 @@ async def test_a_pod_is_bound_once_and_not_through_gates(api: ClusterApi) -> Non
         pytest.param({"minAvailable": "51%"}, False, id="percentages-round-up"),
         pytest.param({"maxUnavailable": 1}, True, id="one-may-be-missing"),
         pytest.param({"maxUnavailable": 0}, False, id="none-may-be-missing"),
+        pytest.param({"maxUnavailable": 0, "selector": {}}, False, id="an-empty-selector-selects-all-pods"),
+        pytest.param({"maxUnavailable": 0, "selector": None}, True, id="an-absent-selector-selects-no-pods"),
     ],
 )
 async def test_evictions_respect_disruption_budgets(api: ClusterApi, budget: dict[str, Any], evicted: bool) -> None:

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from kqueue.sandbox.matching import first_untolerated, named_node, node_shape, pod_requests, selects
+from kqueue.kube.taints import untolerated_taint
+from kqueue.sandbox.matching import named_node, node_shape, pod_requests, selects, taint_of, toleration_of
 from kqueue.sandbox.node_table import NodeTable, NoFit, PodFit
 from tests.unit.sandbox.simulated_world import make_pod
 
@@ -71,12 +72,18 @@ def test_selectors_and_affinity_choose_nodes(spec: dict[str, Any], want: bool) -
             False,
             id="other-effect",
         ),
+        pytest.param(
+            [{"key": "a", "operator": "Gt", "value": "1"}],
+            {"key": "a", "value": "2", "effect": "NoSchedule"},
+            False,
+            id="comparing-operators-tolerate-nothing",
+        ),
         pytest.param([{}], {"key": "a", "effect": "NoSchedule"}, False, id="empty-toleration-tolerates-nothing"),
     ],
 )
 def test_tolerations_cover_taints(tolerations: list[Any], taint: dict[str, str], want: bool) -> None:
     """Key, value and effect must fit; NoSchedule and NoExecute keep new pods away."""
-    assert (first_untolerated(tolerations, [taint]) is None) is want
+    assert (untolerated_taint([taint_of(taint)], [*map(toleration_of, tolerations)]) is None) is want
 
 
 def container(policy: str | None = None, **requests: str) -> dict[str, Any]:

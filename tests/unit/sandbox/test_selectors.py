@@ -47,7 +47,7 @@ def test_a_text_that_is_no_selector_is_400(text: str) -> None:
 @pytest.mark.parametrize(
     ("selector", "selected"),
     [
-        pytest.param(None, True, id="none"),
+        pytest.param({}, True, id="empty"),
         pytest.param({"matchLabels": {"app": "web"}}, True, id="labels"),
         pytest.param(
             {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["web"]}]}, False, id="not-in"
@@ -60,7 +60,7 @@ def test_a_text_that_is_no_selector_is_400(text: str) -> None:
         ),
     ],
 )
-def test_label_selectors_in_objects(selector: Object | None, selected: bool) -> None:
+def test_label_selectors_in_objects(selector: Object, selected: bool) -> None:
     """The form of specs."""
     assert selectors.from_object(selector).selects(LABELS) is selected
 

@@ -1,4 +1,4 @@
-"""How a group of pods is doing, and what is done to its pods: all of them, or none.
+"""Compute the state of a group of pods, and the members to start or stop.
 
 `kept` are the members that the group's Workload stands for (`pod_group.match`), in order.
 """
@@ -22,7 +22,7 @@ from kqueue.kube import names as kube_names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacementCondition:
-    """The condition WaitingForReplacementPods, as it is to be written."""
+    """The condition WaitingForReplacementPods to write."""
 
     status: bool
     reason: str
@@ -31,26 +31,26 @@ class ReplacementCondition:
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """Whom to start, each with its patch, and whom not, each with the reason as a sentence."""
+    """The members to start, each with its patch, and the refused members, each with the reason as a sentence."""
 
     patches: tuple[tuple[ManagedPod, Patch], ...] = ()
     held: tuple[tuple[ManagedPod, str], ...] = ()
 
 
 def is_suspended(kept: Sequence[ManagedPod]) -> bool:
-    """Some member is gated or terminated, so that there may be something to start."""
+    """Whether some member is gated or terminated, so that a start may be needed."""
     return any(member.gated or member.terminated for member in kept)
 
 
 def is_active(members: Sequence[ManagedPod], now: datetime, *, fast: bool) -> bool:
-    """Some member may still hold resources.  `fast`: those that are being deleted do not count."""
+    """Whether some member may still use resources.  `fast`: members that are being deleted do not count."""
     return any(member.active(now, fast=fast) for member in members)
 
 
 def finished(kept: Sequence[ManagedPod], workload: Mapping[str, object]) -> Finished | None:
-    """All have succeeded; or none is left that runs, and some member says that it is not to be tried again.
+    """Whether all members have succeeded; or no member runs, and one is marked as not retriable.
 
-    How many "all" are is what the Workload says: a member that joins later cannot change it.
+    The Workload determines the number of members: a later member cannot change it.
     """
     if not kept or is_serving(kept[0]):
         return None
@@ -83,7 +83,7 @@ def reclaimable(kept: Sequence[ManagedPod], workload: Mapping[str, object]) -> d
 
 
 def waiting(workload: Mapping[str, object], absent: int) -> ReplacementCondition | None:
-    """What the condition says of missing pods; None where it is to stay as it is.
+    """Return the condition for missing pods; None if it stays unchanged.
 
     It is not written until pods are missing for the first time.
     """
@@ -110,11 +110,11 @@ def waiting(workload: Mapping[str, object], absent: int) -> ReplacementCondition
 
 
 def starts(found: Match, workload: JSON, infos: Sequence[PodSetInfo], *, prebuilt: bool = False) -> Starts | Refused:
-    """Which gated members are started, of a group whose Workload is admitted.
+    """Return the gated members to start, of a group whose Workload is admitted.
 
-    The first time all members are started or none: if one cannot be, nobody is; if one is missing, nobody is, unless
-    the group asked to begin with fewer.  Afterwards each newcomer is started alone.  No role ever gets more pods than
-    its quota pays for, and nobody is started who asks for more than the role's template.
+    The first start is all or nothing: if one member cannot start or is missing, no member starts, unless the group
+    allows a start with fewer pods.  Afterwards each new member starts alone.  A role never gets more pods than its
+    quota covers, and a member that requests more than the role's template is not started.
 
     Returns:
         Refused where the admission contradicts what the pods themselves say: trying again would not help.
@@ -170,7 +170,7 @@ def _room(kept: Sequence[ManagedPod], by_role: Mapping[str, PodSetInfo], counts:
 
 
 def at_large(members: Sequence[ManagedPod]) -> tuple[ManagedPod, ...]:
-    """Members that run, or may at any moment, without their group's leave."""
+    """Return the members that run, or may run, without an admission of the group."""
     return tuple(member for member in members if member.at_large)
 
 

@@ -1,4 +1,4 @@
-"""core/v1 Pod as the webhooks see it where not every pod that could be queued has somebody who would start it."""
+"""The webhooks' adapter of core/v1 Pod if some pods have no reconciler that would start them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ONE_BY_ONE = "deployment"
 
 
 class ReviewedPod(PlainPod):
-    """Gates no pod that would stay gated.
+    """Gates only pods that a reconciler will start.
 
     Without `pod` among the frameworks plain pods are left alone: the integration is on for the sake of Deployments or
     StatefulSets only.  So are pods whose template asks for the gate on behalf of a kind that is off: nobody would say
@@ -29,7 +29,7 @@ class ReviewedPod(PlainPod):
         self._frameworks = frozenset(frameworks)
 
     def defaults(self, job: JSON, around: JobContext) -> Patch:
-        """Gates and role of a pod that somebody will start.
+        """Return gates and role of a pod that a reconciler will start.
 
         A parent that the pod's owners do not show is taken out: the pod is one of those without a parent.
         """
@@ -47,7 +47,7 @@ class ReviewedPod(PlainPod):
         return super().problems(new, old, around)
 
     def warnings(self, new: JSON, around: JobContext) -> list[str]:
-        """A pod that could be queued, and is not."""
+        """Warn about a pod that could be queued and is not."""
         if self._is_started(new):
             return super().warnings(new, around)
         parent = pod_view.suspending_parent(new)

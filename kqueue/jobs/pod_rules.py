@@ -58,7 +58,7 @@ def _gated(pod: JSON, around: JobContext) -> Patch:
 
 
 def problems(new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
-    """Every mistake in a pod.  One that is being deleted has none: nothing may hold its finalizers back."""
+    """Every mistake in a pod.  A pod that is being deleted has none, so that its finalizers can be removed."""
     if pod_view.is_deleting(new):
         return []
     return [
@@ -71,7 +71,7 @@ def problems(new: JSON, old: JSON | None, around: JobContext) -> list[FieldError
 
 
 def warnings(pod: JSON, around: JobContext) -> list[str]:
-    """What is allowed and probably not meant."""
+    """Return warnings about fields that are allowed and probably unintended."""
     found: list[str] = []
     if around.managed_ancestor and pod_view.is_managed(pod) and pod_view.suspending_parent(pod) is None:
         found.append(

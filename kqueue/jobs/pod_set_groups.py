@@ -1,4 +1,4 @@
-"""Pod sets of one job that want to be placed together: `podset-group-name` checked over all templates of the job."""
+"""Check `podset-group-name`, which places pod sets of one job together, over all templates of the job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUP_SIZE = 2
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """One template of a job: where it stands, what it says, and how many pods are made from it."""
+    """One template of a job, with its path and its number of pods."""
 
     path: str
     template: Mapping[str, Any]
@@ -26,9 +26,9 @@ class GroupMember:
 
 
 def problems(members: Sequence[GroupMember], job: Mapping[str, Any], switches: JobFeatures) -> Iterator[FieldError]:
-    """Groups that are no pair of a leader and its workers, or whose two sides ask for different places.
+    """Yield groups that are not a pair of leader and workers, or whose two pod sets have different topology requests.
 
-    What is wrong with one template alone is said by `topology_request.problems`.
+    `topology_request.problems` reports mistakes within one template.
     """
     if not switches.topology:
         return

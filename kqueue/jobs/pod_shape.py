@@ -1,4 +1,4 @@
-"""The shape of a pod: what makes two pods of a group play the same role, and what they cost.
+"""Compute the shape of a pod, which determines its role in a group, and its resources.
 
 The hash is byte-exact with the compatible system's, so that hand-written admissions can name the pod sets it makes.
 """
@@ -18,7 +18,7 @@ from kqueue.kube.quantity import canonical
 
 HASH_LENGTH = 8
 _SHORT = 32
-"""Characters of a quantity that is remembered: longer ones are nobody's habit."""
+"""Characters of a quantity that is remembered: longer ones are not expected."""
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
@@ -105,7 +105,7 @@ def shape_bytes(spec: Mapping[str, Any]) -> bytes:
 
 
 def shape(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of a pod's spec that count, sorted; what is absent stands as None."""
+    """Return the hashed parts of a pod's spec, sorted; absent parts are None."""
     found: dict[str, Any] = {
         "affinity": _struct(mapping(spec, "affinity"), _AFFINITY) if spec.get("affinity") is not None else None,
         "containers": _containers(spec, "containers"),
@@ -176,7 +176,7 @@ def canonical_quantity(written: object) -> str:
 
 @lru_cache(maxsize=4096)
 def _canonical_short(written: str) -> str:
-    """Pods of one cluster ask for the same few amounts."""
+    """Cached, because pods of one cluster request the same few amounts."""
     return _canonical(written)
 
 

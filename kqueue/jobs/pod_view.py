@@ -1,4 +1,4 @@
-"""What pods that are queued say of themselves: gated or not, of which group and role, how they ended."""
+"""Read the state of queued pods: gates, group, role, and end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kqueue.jobs.switches import JobFeatures
 TERMINAL = ("Succeeded", "Failed")
 _NO_TIME = datetime.fromtimestamp(0, UTC)
 _MAKERS = {"statefulset": ("apps", "StatefulSet"), "leaderworkerset.x-k8s.io/leaderworkerset": ("apps", "StatefulSet")}
-"""Parents that make groups of pods and say so by and by, and what controls these pods."""
+"""Parents that create groups of pods and label them after their creation, with the kind that controls these pods."""
 
 
 def gates_of(pod: Mapping[str, Any]) -> list[str]:
@@ -46,27 +46,27 @@ def is_gated(pod: Mapping[str, Any]) -> bool:
 
 
 def is_terminated(pod: Mapping[str, Any]) -> bool:
-    """Whether its containers have ended for good."""
+    """Whether its containers have ended and will not restart."""
     return text(pod, "status", "phase") in TERMINAL
 
 
 def is_suspended(pod: Mapping[str, Any]) -> bool:
-    """Whether nothing of it may run: gated, or terminated."""
+    """Whether no container may run: the pod is gated or terminated."""
     return is_gated(pod) or is_terminated(pod)
 
 
 def is_deleting(pod: Mapping[str, Any]) -> bool:
-    """Whether its deletion was asked for."""
+    """Whether its deletion was requested."""
     return bool(mapping(pod, "metadata").get("deletionTimestamp"))
 
 
 def is_managed(pod: Mapping[str, Any]) -> bool:
-    """Whether the label says that we manage it."""
+    """Whether the label marks it as managed by kqueue."""
     return labels_of(pod).get(names.MANAGED_LABEL) == "true"
 
 
 def has_finalizer(pod: Mapping[str, Any]) -> bool:
-    """Whether our finalizer holds it."""
+    """Whether it has kqueue's finalizer."""
     return names.MANAGED_POD_FINALIZER in sequence(pod, "metadata", "finalizers")
 
 
@@ -81,15 +81,15 @@ def group_name(pod: Mapping[str, Any], switches: JobFeatures) -> str:
 
 
 def stopped_by_us(pod: Mapping[str, Any]) -> bool:
-    """Whether we asked for its end, before its work was done."""
+    """Whether kqueue requested its deletion before it succeeded."""
     return is_deleting(pod) and condition_status(pod, names.CONDITION_POD_TERMINATION_TARGET) == "True"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ManagedPod:
-    """A pod as its reconcilers see it.  `obj` is the pod as JSON; the rest is what is asked of it most often.
+    """A pod with its most used properties.  `obj` is the pod as JSON.
 
-    Two views are never equal, so that a thousand of them are told apart without a look into each.
+    Views compare by identity, so that sets of a thousand views need no comparison of their fields.
     """
 
     obj: JSON
@@ -97,7 +97,7 @@ class ManagedPod:
     """namespace/name."""
     uid: str
     source: GangSource
-    """The form in which it says its group."""
+    """The source of its group."""
     group: str
     """namespace/name of its group; empty: it is queued alone."""
     role: str
@@ -106,9 +106,9 @@ class ManagedPod:
     gated: bool
     deleting: bool
     finalizer: bool
-    """Our finalizer holds it."""
+    """Whether it has kqueue's finalizer."""
     stopped: bool
-    """It is being deleted because we asked for that."""
+    """Whether it is being deleted at kqueue's request."""
     created: datetime
 
     @property
@@ -128,24 +128,24 @@ class ManagedPod:
 
     @property
     def terminated(self) -> bool:
-        """Its containers have ended for good."""
+        """Whether its containers have ended and will not restart."""
         return self.phase in TERMINAL
 
     @property
     def succeeded(self) -> bool:
-        """It has done its work.  One that ended well because we asked it to go has not."""
+        """Whether it has succeeded; a pod that ended well after kqueue's deletion request has not."""
         return self.phase == "Succeeded" and not self.stopped
 
     @property
     def runnable(self) -> bool:
-        """It runs, will run, or has done its work: it needs no replacement."""
+        """Whether it runs, will run, or has succeeded, and so needs no replacement."""
         if self.phase == "Failed" or (self.deleting and not text(self.spec, "nodeName")):
             return False
         return not (self.stopped and self.phase == "Succeeded")
 
     @property
     def at_large(self) -> bool:
-        """It may take up resources without anybody's leave: ungated, neither ended nor on its way."""
+        """Whether it may use resources without an admission: it is ungated, and neither ended nor being deleted."""
         return not self.gated and not self.terminated and not self.deleting
 
     def active(self, now: datetime, *, fast: bool) -> bool:
@@ -164,7 +164,7 @@ class ManagedPod:
 
     @property
     def last_active(self) -> datetime | None:
-        """When it ceased to be of use: its containers failed, or its deletion was asked for; None: not known."""
+        """Return the time at which its containers failed or its deletion was requested; None: not known."""
         times = [_time(text(self.obj, "metadata", "deletionTimestamp"))]
         for condition in objects(self.obj, "status", "conditions"):
             ended = condition.get("type") == "ContainersReady" and condition.get("status") == "False"
@@ -200,9 +200,9 @@ def _role_of(pod: JSON, source: GangSource) -> str:
 
 
 def waits_for_its_parent(pod: ManagedPod) -> bool:
-    """Whether its parent's controller has yet to say which group it belongs to.
+    """Whether its parent's controller has not yet labelled it with its group.
 
-    A pod that no object of such a kind controls waits for nobody, whatever it says.
+    A pod without a controller of such a kind does not wait, whatever its labels are.
     """
     makers = _MAKERS.get(suspending_parent(pod.obj) or "")
     if pod.group or makers is None:
@@ -213,7 +213,7 @@ def waits_for_its_parent(pod: ManagedPod) -> bool:
 
 
 def queue_of(pod: ManagedPod) -> str:
-    """LocalQueue that it asks for; empty: none."""
+    """Return the LocalQueue that it names; empty: none."""
     return pod.source.queue(pod.obj)
 
 

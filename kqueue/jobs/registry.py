@@ -1,4 +1,4 @@
-"""The kinds that a configuration switches on or declares."""
+"""Select the kinds that a configuration enables or declares."""
 
 from __future__ import annotations
 

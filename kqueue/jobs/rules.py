@@ -1,4 +1,4 @@
-"""Rules that all job kinds share: which labels and annotations they may carry, and how these may change."""
+"""Rules of all job kinds for labels and annotations, and for their changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GATE_MAX = 63
 
 
 def queue_name(job: Mapping[str, Any]) -> str:
-    """LocalQueue that the job asks for; empty when it asks for none."""
+    """Return the LocalQueue that the job names; empty when it names none."""
     return labels_of(job).get(names.QUEUE_NAME_LABEL, "")
 
 
@@ -35,7 +35,7 @@ def priority_class(job: Mapping[str, Any]) -> str:
 
 
 def prebuilt_name(job: Mapping[str, Any], switches: JobFeatures) -> str:
-    """Workload that the job wants to use instead of one made for it; empty when there is none."""
+    """Return the name of the job's prebuilt Workload; empty when it has none."""
     annotated = annotations_of(job).get(names.PREBUILT_WORKLOAD_NAME_ANNOTATION, "")
     labelled = labels_of(job).get(names.PREBUILT_WORKLOAD_NAME_LABEL, "")
     if switches.identifier_annotations:
@@ -44,24 +44,24 @@ def prebuilt_name(job: Mapping[str, Any], switches: JobFeatures) -> str:
 
 
 def maximum_execution_time(job: Mapping[str, Any]) -> int | None:
-    """Seconds that the job may spend admitted; None when it does not say, or not as a positive 32-bit number."""
+    """Return the maximum execution time in seconds; None without a positive 32-bit number."""
     seconds = int_of(labels_of(job).get(names.MAX_EXEC_TIME_SECONDS_LABEL, ""))
     return seconds if seconds is not None and seconds > 0 else None
 
 
 def placement_profile(job: Mapping[str, Any]) -> str:
-    """Placement profile that the job asks for, right or wrong; empty when it leaves that to its ClusterQueue."""
+    """Return the placement profile of the job, valid or not; empty: the profile of its ClusterQueue applies."""
     return annotations_of(job).get(names.PLACEMENT_PROFILE_ANNOTATION, "")
 
 
 def admission_gates(owner: Mapping[str, Any]) -> tuple[str, ...]:
-    """Gates that hold the owner's workload back, as written; empty when there are none."""
+    """Return the admission gates of the owner's workload, as written; empty when there are none."""
     written = annotations_of(owner).get(names.ADMISSION_GATED_BY_ANNOTATION, "")
     return tuple(gate.strip() for gate in written.split(",")) if written else ()
 
 
 def is_elastic(owner: Mapping[str, Any], switches: JobFeatures) -> bool:
-    """True when the owner asks for workload slices, and they are switched on."""
+    """Whether the owner uses workload slices, and the feature is enabled."""
     return switches.elastic_jobs and annotations_of(owner).get(names.ELASTIC_JOB_ANNOTATION) == "true"
 
 
@@ -116,7 +116,7 @@ def create_problems(
 def update_problems(
     new: Mapping[str, Any], old: Mapping[str, Any], around: JobContext, *, new_suspended: bool, old_suspended: bool
 ) -> Iterator[FieldError]:
-    """Changes that a job in its state does not allow."""
+    """Yield changes that the state of the job forbids."""
     yield from _queue_change(new, old, around, suspended=new_suspended)
     yield from priority_change(new, old, suspended=new_suspended)
     switches = around.switches

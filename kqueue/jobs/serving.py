@@ -1,4 +1,4 @@
-"""Rules that Deployments and StatefulSets share: they run for ever, and are queued through their pods.
+"""Rules that Deployments and StatefulSets share: they never finish, and are queued through their pods.
 
 "Suspended" is for them that no pod of theirs is ready.
 """
@@ -26,12 +26,12 @@ def serves(obj: Mapping[str, Any]) -> bool:
 
 
 def is_managed(obj: Mapping[str, Any], around: JobContext) -> bool:
-    """Whether its pods are to be queued.  In namespaces that are left out nobody would start what a gate holds."""
+    """Whether its pods are to be queued.  In excluded namespaces no reconciler would remove the gate."""
     return around.managed_namespace and rules.managed(obj, around)
 
 
 def labelled(obj: JSON, around: JobContext) -> JSON:
-    """The object with default labels; one that serves already gets none, for it could not have been given them."""
+    """Return the object with default labels; an object with ready pods gets none, because they cannot be added then."""
     if serves(obj) or not around.managed_namespace:
         return obj
     return apply_merge_patch(obj, rules.default_labels(obj, around))
@@ -77,7 +77,8 @@ def topology_problems(new: JSON, old: JSON | None, around: JobContext, *, count:
 
 
 def warnings(obj: JSON, around: JobContext, *, kind: str, without_effect: tuple[str, ...]) -> list[str]:
-    """Labels and annotations of the object that nobody reads, and what the template's topology makes of it."""
+    """Return warnings: labels and annotations of the object that no component reads, and those of the template's
+    topology."""
     found = [
         f"{key} has no effect on a {kind}" for key in without_effect if key in {**labels_of(obj), **annotations_of(obj)}
     ]

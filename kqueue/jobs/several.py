@@ -1,4 +1,4 @@
-"""Jobs of several pod templates: what is done to all of them at once, and what must hold between them."""
+"""Operations and rules for all pod templates of a job with several of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def started(what: str, templates: Sequence[Placed], infos: Sequence[PodSetInfo])
 
 
 def stopped(templates: Sequence[Placed], infos: Sequence[PodSetInfo]) -> list[JSON]:
-    """The templates as their users wrote them; as they are where `infos` are not as many."""
+    """Return the templates as their users wrote them; unchanged if the number of `infos` differs."""
     if len(infos) != len(templates):
         return [dict(template) for _, template in templates]
     return [restored(template, info) for (_, template), info in zip(templates, infos, strict=True)]

@@ -1,8 +1,8 @@
-"""Workload slices of an elastic job: which Workload it runs by, which one is to take over, and what to do about counts.
+"""Plan the workload slices of an elastic job: the current Workload, its replacement, and the next step.
 
-A job that grows while it runs gets a second Workload, which replaces the first when it is given its quota.  From what
-the job asks for and the Workloads that there are, `plan` says the next step.  Only names and counts of pod sets are
-looked at; whether the templates still say the same is for the caller to find out.
+A running job that grows gets a second Workload, which replaces the first when it gets its quota.  `plan` returns the
+next step for the job's counts and its existing Workloads.  It compares only names and counts of pod sets; the caller
+compares the templates.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ Counts = tuple[tuple[str, int], ...]
 
 
 class SliceStep(StrEnum):
-    """What is to be done about the job's counts."""
+    """The next step for the job's counts."""
 
     KEEP = "Keep"
-    """Nothing: the Workload says what the job says, or is on its way out."""
+    """Do nothing: the Workload matches the job, or is being removed."""
     CREATE = "Create"
-    """There is no Workload: make the first one."""
+    """Create the first Workload."""
     RESIZE = "Resize"
-    """Write the job's counts into `Plan.wants`; what it holds stays, but for what fewer pods need no more."""
+    """Write the job's counts into the slice `SlicePlan.wants`; its quota stays, except for removed pods."""
     GROW = "Grow"
-    """Make a Workload that is to replace `Plan.wants`."""
+    """Create a Workload that replaces the slice `SlicePlan.wants`."""
     WAIT = "Wait"
-    """Fewer pods are wanted than still run: their quota stays until they are gone."""
+    """Wait: more pods run than the job requests, and their quota stays until they are gone."""
     RESTART = "Restart"
-    """The pod sets are others: this is another job."""
+    """The pod sets have changed, so the Workload does not fit the job any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """What matters of one Workload of the job."""
+    """The planning data of one Workload of the job."""
 
     key: str
     """namespace/name."""
     uid: str
     created: str
-    """As the API says it: sorts by time."""
+    """Creation time as the API's text, which sorts by time."""
     counts: Counts
     reserved: bool = False
     evicted: bool = False
@@ -59,7 +59,7 @@ class Slice:
 
     @property
     def is_leaving(self) -> bool:
-        """Its pods are to end, or have."""
+        """Whether the slice is evicted or being deleted."""
         return self.evicted or self.deleting
 
 
@@ -71,7 +71,7 @@ class SlicePlan:
     runs: str | None = None
     """Key of the slice that the job runs by, or waits with; None: there is none."""
     wants: str | None = None
-    """Key of the slice that is to say what the job says: a replacement that waits, else `runs`."""
+    """Key of the slice that must match the job: a waiting replacement, else `runs`."""
     ends: Mapping[str, str] = field(default_factory=dict)
     """Slices that are to be finished, each with the reason.  No new one is made before they are."""
 
@@ -94,7 +94,7 @@ def origin_of(workload: JSON) -> str:
 
 
 def slice_of(workload: JSON) -> Slice:
-    """What matters of a Workload."""
+    """Return the planning data of a Workload."""
     metadata = mapping(workload, "metadata")
     return Slice(
         key=f"{text(metadata, 'namespace')}/{text(metadata, 'name')}",
@@ -111,7 +111,7 @@ def slice_of(workload: JSON) -> Slice:
 
 
 def plan(wanted: Counts, slices: Sequence[Slice], *, standing: Mapping[str, int]) -> SlicePlan:
-    """What to do for a job that asks for `wanted`.
+    """Return the plan for a job that requests `wanted`.
 
     Args:
         wanted: the job's pod sets.
@@ -153,7 +153,7 @@ def in_order(slices: Sequence[Slice]) -> list[Slice]:
 
 
 def _taken_over(alive: Sequence[Slice]) -> set[str]:
-    """Slices whose replacement has its quota: all their pods count for that one, whatever becomes of it.
+    """Return the slices whose replacement has its quota: all their pods count for the replacement from then on.
 
     `alive` is in order: who names a younger one, by hand, replaces nothing.
     """
@@ -162,9 +162,10 @@ def _taken_over(alive: Sequence[Slice]) -> set[str]:
 
 
 def _running(left: Sequence[Slice]) -> Slice:
-    """By which of them (the oldest first) the job runs: one that holds quota, and stays, before one that leaves.
+    """Return the slice by which the job runs (`left` is sorted, oldest first): the newest with quota, staying ones
+    first.
 
-    Where none holds any it is the newest; but one that was switched off speaks for the job.
+    If none has quota, return the newest deactivated slice, else the newest that is not being deleted, else the newest.
     """
     holding = [s for s in left if s.reserved]
     off = [s for s in left if not s.active]
@@ -176,7 +177,7 @@ def _running(left: Sequence[Slice]) -> Slice:
 
 
 def _waiting(left: Sequence[Slice], runs: Slice) -> Slice | None:
-    """The newest that waits to take over."""
+    """Return the newest slice that waits to replace `runs`; None: there is none."""
     if not runs.reserved:
         return None
     found = [s for s in left if not s.reserved and not s.deleting and s.replaces == runs.key]

@@ -19,7 +19,7 @@ _WITHOUT_EFFECT = (names.PREBUILT_WORKLOAD_NAME_ANNOTATION, names.MAX_EXEC_TIME_
 
 
 class StatefulSet:
-    """What the webhooks do with StatefulSets; `controllers.stateful_set` does the rest."""
+    """The webhooks' adapter of StatefulSets; `controllers.stateful_set` has the reconciler."""
 
     framework = FRAMEWORK
     gvk = GVK
@@ -28,13 +28,14 @@ class StatefulSet:
     held_by = ""
 
     def holds_back(self, job: JSON) -> bool:
-        """No field does: its pods are held one by one."""
+        """Return False: the gates of its pods hold them, no field does."""
         return False
 
     def defaults(self, job: JSON, around: JobContext) -> Patch:
-        """The template's pods are gated; which group and queue is theirs they learn when they are there.
+        """Return the patch that marks the template's pods to be gated; the reconciler sets group and queue of existing
+        pods.
 
-        The label is what our webhook is asked about pods by.
+        The label makes the API server send the pods to kqueue's webhook.
         """
         if not is_ours(job):
             return {}
@@ -58,7 +59,7 @@ class StatefulSet:
         return found
 
     def warnings(self, new: JSON, around: JobContext) -> list[str]:
-        """What has no effect on a StatefulSet."""
+        """Return a warning for each label and annotation without effect."""
         return serving.warnings(new, around, kind="StatefulSet", without_effect=_WITHOUT_EFFECT)
 
 
@@ -69,7 +70,7 @@ def is_ours(obj: Mapping[str, Any]) -> bool:
 
 
 def replicas(obj: Mapping[str, Any]) -> int:
-    """How many pods it is to have; 1 where it does not say."""
+    """Return the number of replicas; 1 by default."""
     written = whole(obj, "spec", "replicas")
     return 1 if written is None else written
 

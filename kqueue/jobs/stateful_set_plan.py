@@ -1,7 +1,7 @@
-"""What a StatefulSet's Workload and pods are to say, and what is done about it next: values, no writes.
+"""Compute the Workload of a StatefulSet, the labels of its pods, and the next step; this module writes nothing.
 
-The Workload is made before the pods, for as many as the StatefulSet is to have.  The pods join it as they appear; what
-they say of the group's size never exceeds the Workload, so that the group always matches it.
+The Workload is made before the pods, for as many as the StatefulSet is to have.  The pods join it as they appear; their
+group size never exceeds the Workload's, so that the group always matches.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ _OWNER_GVK = f"{GVK.api_version}, Kind={GVK.kind}"
 
 
 class Next(Enum):
-    """What is to be done with the Workload."""
+    """The next step for the Workload."""
 
     NOTHING = auto()
     CREATE = auto()
     ADOPT = auto()
-    """It was made by somebody else for this StatefulSet: say whose it is."""
+    """Another client created it for this StatefulSet: add the owner reference."""
     HOLD = auto()
-    """No pods are wanted and none is left: it is taken out of the queues, and its quota is free."""
+    """The StatefulSet has no replicas and no pods: put the Workload on hold and release its quota."""
     WAIT = auto()
     """As HOLD, once the pods are gone."""
     GIVE_BACK = auto()
-    """It holds quota for another number of pods, of which none has begun: it is decided on anew."""
+    """It has quota for another number of pods, and no pod has started: requeue it."""
     REWRITE = auto()
-    """It holds no quota and says something else than the StatefulSet."""
+    """It has no quota and does not match the StatefulSet: rewrite it."""
     RESUME = auto()
-    """Pods are wanted again: back into the queue."""
+    """The StatefulSet has replicas again: requeue the Workload."""
     MISFIT = auto()
-    """Pods run, and the Workload is for another number of them; nothing but scaling to 0 settles it."""
+    """Pods run, and the Workload has another number of pods; only scaling to 0 resolves this."""
     OVER = auto()
-    """It has come to its end, and the StatefulSet has not."""
+    """It is finished, and the StatefulSet is not."""
 
 
 def is_marked(stateful_set: JSON) -> bool:
-    """Whether the webhook has seen it, so that its pods are gated."""
+    """Whether the webhook has reviewed it, so that its pods are gated."""
     marks = annotations_of(mapping(stateful_set, "spec", "template"))
     return marks.get(names.POD_SUSPENDING_PARENT_ANNOTATION) == FRAMEWORK
 
@@ -118,7 +118,8 @@ def spec_of(stateful_set: JSON, priority: Priority, switches: JobFeatures) -> JS
 
 
 def owner_reference(stateful_set: JSON) -> JSON:
-    """A plain reference: the Workload goes with the StatefulSet and the last of its pods."""
+    """Return an owner reference that is no controller reference: the Workload is deleted with the StatefulSet and the
+    last of its pods."""
     metadata = mapping(stateful_set, "metadata")
     return {
         "apiVersion": GVK.api_version,
@@ -148,7 +149,7 @@ def _copied(stateful_set: JSON) -> dict[str, str]:
 
 
 def next_step(stateful_set: JSON, workload: JSON | None, switches: JobFeatures, *, runs: bool) -> Next:
-    """What is to be done with the Workload now; `runs`: some pod may hold resources."""
+    """Return the next step for the Workload; `runs`: whether some pod may use resources."""
     wanted = replicas(stateful_set)
     if workload is None:
         return Next.CREATE if wanted else Next.NOTHING
@@ -172,7 +173,7 @@ def next_step(stateful_set: JSON, workload: JSON | None, switches: JobFeatures, 
 
 
 def on_hold(workload: Mapping[str, Any]) -> bool:
-    """Whether it was taken out of the queues because no pods are wanted."""
+    """Whether it is on hold because the StatefulSet has no replicas."""
     return any(
         c.get("type") == names.CONDITION_QUOTA_RESERVED
         and c.get("status") == "False"
@@ -194,9 +195,9 @@ def _is_known(stateful_set: JSON, workload: JSON, switches: JobFeatures) -> bool
 
 
 def stamp(pod: ManagedPod, stateful_set: JSON, workload: JSON, switches: JobFeatures) -> Patch:
-    """What a live pod of it has to say to be of its group; empty where it says so, or is on its way out.
+    """Return the patch that adds a live pod to the group; empty if the pod is in it, or is being deleted.
 
-    Afterwards only another queue, and another number of pods, are handed on.
+    Afterwards only changes of the queue and of the number of pods are passed on.
     """
     if pod.deleting or pod.terminated or pod_view.suspending_parent(pod.obj) != FRAMEWORK:
         return {}

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFeatures:
-    """The feature gates that this room and the webhooks know, as read once at start.
+    """The feature gates that job adapters and webhooks use, read once at start.
 
     Each field names its gate; the defaults are those of the compatible version.
     """
@@ -25,13 +25,13 @@ class JobFeatures:
     partial_admission: bool = True
     """PartialAdmission: `minCount` is kept."""
     reclaimable_pods: bool = True
-    """ReclaimablePods: pods that have ended for good give their quota back before the whole job has ended."""
+    """ReclaimablePods: the quota of finished pods is released before the whole job has ended."""
     elastic_jobs: bool = True
     """ElasticJobsViaWorkloadSlices: the elastic-job annotation has a meaning."""
     elastic_topology: bool = False
     """ElasticJobsViaWorkloadSlicesWithTAS: elastic jobs may ask for an unconstrained topology."""
     admission_gated_by: bool = True
-    """AdmissionGatedBy: the annotation holds a workload back."""
+    """AdmissionGatedBy: the annotation gates the admission of a workload."""
     priority_boost: bool = False
     """PriorityBoost: the annotation shifts a workload's priority."""
     identifier_annotations: bool = True
@@ -81,5 +81,5 @@ GATES: Mapping[str, str] = MappingProxyType(
 
 
 def switches_from(enabled: Callable[[str], bool]) -> JobFeatures:
-    """The switches as the configuration's gates say; `enabled` tells of a gate whether it is on."""
+    """Return the features by the configuration's gates; `enabled` returns whether a gate is on."""
     return JobFeatures(**{switch: enabled(gate) for switch, gate in GATES.items()})

@@ -1,4 +1,4 @@
-"""Pod templates: an admission's additions merged in, and taken out again.
+"""Merge an admission's additions into pod templates, and remove them again.
 
 Merging is all or nothing: labels, annotations and node selectors may say the same thing twice, never two different
 things; tolerations and scheduling gates are united.  Names that kqueue writes for itself, and that this admission does
@@ -21,9 +21,9 @@ _RESERVED_ANNOTATIONS = _OVERRIDABLE | {
     names.TOPOLOGY_WORKLOAD_ALIAS_ANNOTATION,
     names.TOPOLOGY_PODSET_ALIAS_ANNOTATION,
 }
-"""By these kqueue finds the Workload of a pod; only a start may write them."""
+"""kqueue finds the Workload of a pod by these annotations and labels; only a start may write them."""
 _RESERVED_GATES = frozenset({names.ADMISSION_GATE, names.TOPOLOGY_GATE, names.ELASTIC_JOB_GATE})
-"""kqueue removes these only from pods that it waits for."""
+"""Gates that kqueue removes only from pods that it manages."""
 _ONLY_ON_PODS = frozenset(
     {
         names.MANAGED_LABEL,
@@ -66,7 +66,7 @@ def merged_infos(first: PodSetInfo, second: PodSetInfo) -> PodSetInfo | tuple[Co
 
 
 def conflicts_of(first: PodSetInfo, second: PodSetInfo, *, elastic: bool = False) -> Iterator[Conflict]:
-    """Keys for which the two want different values.
+    """Yield a conflict for each key with different values.
 
     `elastic`: the names of Workload and slice may be overwritten, because a new slice takes over running templates.
     """

@@ -1,4 +1,4 @@
-"""Fields of a pod spec that decide where its pod may run and that kqueue does not judge.  Pure.
+"""Find fields of a pod spec that restrict its nodes and that kqueue does not evaluate.  Pure.
 
 kube-scheduler judges these fields after the release.  Preferences are left out: they never keep a pod from running.
 Host ports, and rules between the pods of one workload, are judged (`kqueue.model.neighbours`).

@@ -1,4 +1,4 @@
-"""Objects that name a queue and are of a kind that this kqueue does not queue: they start without quota."""
+"""Find objects that name a queue and whose kind is not queued: they start without quota."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def names_of_loose(found: Iterable[JSON]) -> list[str]:
 
 
 def remedy(gvk: GroupVersionKind) -> str:
-    """What has the kind queued."""
+    """Return the setting that enables the kind."""
     framework = framework_of(gvk.group, gvk.kind) or gvk.kind
     if is_managed(framework):
         return f"add {framework} to configuration.integrations.frameworks of the chart's values"

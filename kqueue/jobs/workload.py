@@ -1,4 +1,4 @@
-"""The Workload of a job: its name, its whole text, and whether an existing one still says the same as the job."""
+"""Build the Workload of a job: its name and content; compare an existing Workload with the job."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def equivalent(
     suspended: bool = False,
     slim: bool = False,
 ) -> bool:
-    """True when the Workload says about the pods what the job says now.
+    """Whether the Workload's pod sets match the job.
 
     Compared in order: count, minimum count, containers, init containers and tolerations, by meaning (`1` is `1000m`,
     absent is empty).  Names, selectors, labels and annotations do not matter; tolerations not while it is admitted.
@@ -261,7 +261,7 @@ def _injected(pod_sets: Sequence[Mapping[str, Any]], infos: Sequence[PodSetInfo]
 def _of_all_that_is_left(
     pod_sets: Sequence[Mapping[str, Any]], infos: Sequence[PodSetInfo], workload: JSON
 ) -> list[PodSetInfo]:
-    """The infos with the full count where as many pods were admitted as had not ended before: nothing was left out."""
+    """Return the infos with the full count if all pods were admitted that had not ended before."""
     ended = {text(r, "name"): whole(r, "count") or 0 for r in objects(workload, "status", "reclaimablePods")}
     return [
         replace(info, count=full)
@@ -283,7 +283,7 @@ def _all_equal(
 
 
 def _shape(pod_set: Mapping[str, Any], *, tolerations: bool, slim: bool) -> tuple[object, ...]:
-    """What makes two pod sets the same, in a form that `==` compares by meaning."""
+    """Return the compared fields of a pod set, in a form that `==` compares semantically."""
     spec = mapping(pod_set, "template", "spec")
     count = whole(pod_set, "count")
     compared: list[tuple[Sequence[Mapping[str, Any]], type]]
@@ -298,7 +298,7 @@ def _shape(pod_set: Mapping[str, Any], *, tolerations: bool, slim: bool) -> tupl
 
 
 def _as_watched(part: Sequence[Mapping[str, Any]], kind: type) -> object:
-    """What a watch keeps of it.  A part that the watch cannot read stays as it is."""
+    """Return the fields that a watch keeps.  A part that the watch cannot read stays unchanged."""
     try:
         return msgspec.to_builtins(msgspec.convert(part, tuple[kind, ...], strict=False))  # type: ignore[valid-type]
     except msgspec.ValidationError:

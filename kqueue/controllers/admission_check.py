@@ -1,4 +1,4 @@
-"""One AdmissionCheck: its finalizer, and condition ControllerMissing while its controller has not set Active."""
+"""Reconciles AdmissionChecks: their finalizer, and condition ControllerMissing while no controller has set Active."""
 
 from __future__ import annotations
 

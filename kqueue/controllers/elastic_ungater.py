@@ -179,7 +179,7 @@ def _patch(workload: wire.Workload, pod: ElasticPod) -> Patch | None:
 
 
 _FIRST_PODS = 0.05
-"""Seconds in which pods of one job gather."""
+"""Seconds in which the pods of one job are collected."""
 
 
 def elastic_releases(

@@ -70,7 +70,7 @@ class Leftover:
     name: str
     uid: str
     version: str
-    """Its resourceVersion."""
+    """The resourceVersion that was read."""
     ours: tuple[str, ...]
     """The gates and finalizers of kqueue on it, or another short description."""
     integration: str = ""

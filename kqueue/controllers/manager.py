@@ -83,7 +83,7 @@ class Manager(Protocol):
     """One controller process, as its controllers use it."""
 
     client: Client
-    """Writes only while this process leads."""
+    """The client of the API server; it writes only while this process leads."""
     config: Configuration
     timings: Timings
     clock: Clock
@@ -98,9 +98,9 @@ class Manager(Protocol):
     fair_usage: FairUsage | None
     """The recent usage of LocalQueues; None: it does not affect the order."""
     switches: JobFeatures
-    """Feature switches of job kinds."""
+    """Feature gates of job kinds."""
     turns: Turns
-    """Order in which writes that only explain get their turn."""
+    """Gives turns to writes that only give a reason to users."""
     steps: WorkloadSteps
     """The steps for the Workload of any owner."""
     short_stop: ShortStop
@@ -111,13 +111,13 @@ class Manager(Protocol):
     background: list[Callable[[], Coroutine[Any, Any, None]]]
     """Tasks that run beside the controllers while this process leads."""
     on_configuration: list[Callable[[], Coroutine[Any, Any, None]]]
-    """Called in order after queues, cohorts, flavors, topologies, checks or namespaces changed: many changes at once
+    """Called in order after queues, cohorts, flavors, topologies, checks or namespaces changed; many changes at once
     are one call."""
     wake: Callable[[], None]
-    """Makes the scheduling loop begin a cycle."""
+    """Wakes the scheduling loop."""
     leads: Callable[[], bool]
     is_loaded: Callable[[], bool]
-    """Whether many decisions a second are being written."""
+    """Whether the process writes many decisions a second."""
     charge_pod: Callable[[str, str, Mapping[str, int] | None], None]
     """See `Intake.charge_pod`."""
     release_pod: Callable[[str], None]
@@ -186,4 +186,4 @@ class Manager(Protocol):
 
 
 Setup = Callable[[Manager], None]
-"""Adds one controller to a process."""
+"""A function that adds one controller to a process."""

@@ -328,7 +328,7 @@ def _fell(pod: GangPod) -> bool:
 
 
 def setup(manager: Manager) -> None:
-    """Add the reconciler of failed hosts, where failed hosts are replaced."""
+    """Add the reconciler of failed hosts, where the configuration has failed hosts replaced."""
     watches, config, window = manager.watches, manager.config, manager.timings.node_failure_pod_window
     if not config.enabled("TASFailedNodeReplacement"):
         return

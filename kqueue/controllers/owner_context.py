@@ -1,4 +1,6 @@
-"""What the reconcilers of all owners of Workloads share: jobs, single pods, groups of pods, and StatefulSets."""
+"""The values that the reconcilers of all owners of Workloads share: of jobs, single pods, pod groups and
+StatefulSets.
+"""
 
 from __future__ import annotations
 

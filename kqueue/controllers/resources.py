@@ -29,5 +29,5 @@ WORKLOAD_PRIORITY_CLASSES = _ours("workloadpriorityclasses", names.WORKLOAD_PRIO
 
 
 def resource_of(kind: ReviewedKind) -> ResourceType:
-    """Where objects of the kind are found."""
+    """Return the resource under which the API server has objects of the kind."""
     return ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)

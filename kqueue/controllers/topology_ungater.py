@@ -444,7 +444,7 @@ def make_ungater(manager: Manager) -> TopologyUngater:
 
 
 def setup(manager: Manager) -> None:
-    """Add the ungater.  Events of pods and Workloads make it read the Workload."""
+    """Add the ungater.  Events of pods and Workloads enqueue the Workload."""
     watches, ungater = manager.watches, make_ungater(manager)
     manager.steps.finished = ungater.finished
     manager.on_lead.append(ungater.begin)
@@ -457,7 +457,9 @@ def setup(manager: Manager) -> None:
             enqueue(workload)
 
     def workloads_of(old: PodView | None, new: PodView | None) -> list[str]:
-        """The Workload of a pod; all slices of an elastic job, because its pods do not name the newest one."""
+        """Return the Workload of a pod, or all slices of an elastic job, because its pods do not name the
+        newest slice.
+        """
         seen = (new.gang if new is not None else None) or (old.gang if old is not None else None)
         if seen is None:
             return []

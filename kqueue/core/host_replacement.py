@@ -37,20 +37,20 @@ class HostsNotReplaced:
 
     @property
     def may_pass(self) -> bool:
-        """All that stands in the way is that another of its hosts is out of use and not known to have failed (yet)."""
+        """Whether the only blocker is another host of the workload that is out of use, but not known to have failed."""
         return all(b.misfit is not None and b.misfit.code is MisfitCode.STALE_ASSIGNMENT for b in self.blockers)
 
     @property
     def message(self) -> str:
-        """All blockers as sentences."""
+        """Return all blockers as sentences."""
         return message(self.blockers)
 
 
 def replace_hosts(snapshot: Snapshot, damaged: Damaged) -> HostsReplaced | HostsNotReplaced:
-    """Find other hosts for the pods of failed ones, in the flavors that the workload has.  Nobody is preempted for it.
+    """Find other hosts for the pods of failed hosts, in the workload's flavors, without preemption.
 
-    What is found is charged to the snapshot.  What the failed hosts held stays charged: they are of no use.  Hosts on
-    which the workload failed repeatedly are avoided; where that leaves no place they do, and pods stay on them.
+    The new hosts are charged to the snapshot, and the failed hosts stay charged, because no pod can use them.  Hosts on
+    which the workload failed repeatedly are avoided, unless there is no other place.
     """
     found = _replace_hosts(snapshot, damaged, damaged.failed, avoided=damaged.avoided)
     if isinstance(found, HostsReplaced) or not damaged.avoided:
@@ -91,7 +91,7 @@ def _replace_hosts(
             continue
         capacity = view.capacity
         with capacity.trial():
-            capacity.charge(on_hosts)  # a flavor with failed hosts has hosts as leaves, as those before it
+            capacity.charge(on_hosts)  # flavors with failed hosts have hosts as leaves
             answer = repair(capacity, pod_sets, failed, profile=damaged.profile)
         if isinstance(answer, Misfit):
             blockers.append(topology_blocker(flavor, answer, unusable=view.unusable))
@@ -110,7 +110,7 @@ def _replace_hosts(
 def _held_by_flavor(
     damaged: Damaged, failed: frozenset[str], avoided: frozenset[str], snapshot: Snapshot
 ) -> dict[str, list[tuple[PodSetRequest, TopologyAssignment]]]:
-    """Pod sets and what they hold, by their topology flavor, for the flavors in which hosts failed."""
+    """Return pod sets with their assignments by topology flavor, for flavors in which hosts failed."""
     requests = {pod_set.name: pod_set.request.avoiding(avoided) for pod_set in damaged.pod_sets}
     out: dict[str, list[tuple[PodSetRequest, TopologyAssignment]]] = {}
     for held in damaged.admission.pod_sets:

@@ -1,9 +1,9 @@
-"""Quota that a ClusterQueue's next workloads will ask for, kept from borrowers of the same cycle.
+"""Quota that a ClusterQueue's next workloads will request, withheld from borrowers of the same cycle.
 
-A cycle tries one head of each ClusterQueue.  What is free of a queue's nominal quota could be lent to the heads of
-others, although workloads of its own wait behind its head: the next cycles would reclaim it, and evict what has just
-been admitted.  So while heads of a queue are being admitted, what the workloads behind them ask for is not lent.  A
-queue whose head is not admitted keeps nothing: what stands behind that head may never be tried.
+A cycle tries one head of each ClusterQueue.  The free nominal quota of a queue could be lent to the heads of other
+queues, although workloads of the queue wait behind its head: the next cycles would reclaim the quota, and evict the
+workloads that were just admitted.  So while heads of a queue are being admitted, the quota that the workloads behind
+them request is not lent.  A queue whose head is not admitted withholds nothing: workloads behind it may never be tried.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Lenders:
     snapshot: Snapshot
     next_head: NextHead
     _admitted: dict[str, tuple[str, Usage]] = field(default_factory=dict, init=False)
-    """By ClusterQueue: the head that was admitted, and its usage."""
+    """The admitted head and its usage, by ClusterQueue."""
     _kept: dict[str, Usage] = field(default_factory=dict, init=False)
-    """By ClusterQueue: what the workloads behind it ask for within nominal quota, once that was asked."""
+    """The requests of the workloads behind the head within nominal quota, by ClusterQueue; filled at the first use."""
 
     def admitted(self, head: Head, usage: Usage) -> None:
         """The head of a ClusterQueue was admitted, and borrows nothing."""
@@ -61,7 +61,7 @@ class Lenders:
                 yield lender, asked
 
     def _next_of(self, lender: str) -> Usage:
-        """What the next workloads ask for of the flavors that the head has got, as far as nominal quota goes."""
+        """Return the requests of the next workloads in the head's flavors, up to nominal quota."""
         key, usage = self._admitted[lender]
         node = self.snapshot.nodes[lender]
         left = {c: max(0, minus(node.quota(c).nominal, node.usage.get(c, 0))) for c in usage}

@@ -1,4 +1,4 @@
-"""LimitRanges of a namespace: what they add to a pod's requests, and which requests they forbid."""
+"""LimitRanges of a namespace: defaults that they add to a pod's requests, and requests that they forbid."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one LimitRange says of one type (a container, or a pod), or all of a namespace together."""
+    """The limits of one LimitRange, or of all of a namespace, for one type: container or pod."""
 
     default: Amounts = field(default_factory=dict)
     """Limits of those that name none."""
@@ -31,7 +31,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamespaceLimits:
-    """All that holds in a namespace."""
+    """The limits of a namespace."""
 
     container: Limits = field(default_factory=Limits)
     pod: Limits = field(default_factory=Limits)
@@ -41,7 +41,7 @@ NO_LIMITS = NamespaceLimits()
 
 
 def merged(limits: Iterable[Limits]) -> Limits:
-    """What holds when all of them do: the first default, the smallest maximum, the largest minimum."""
+    """Combine limits: the first default, the smallest maximum, the largest minimum."""
     default: dict[str, int] = {}
     default_request: dict[str, int] = {}
     most: dict[str, Bound] = {}
@@ -90,9 +90,9 @@ def _filled(asked: ContainerRequests, limits: Limits) -> ContainerRequests:
 
 
 def violations(pod: PodResources, limits: NamespaceLimits) -> Iterator[str]:
-    """One sentence for each request that no pod of the namespace may have; the pod has its defaults already.
+    """Yield one sentence for each request that the namespace forbids.  Pass a pod that has its defaults already.
 
-    A resource that only one side names is not compared.
+    A resource without a limit, or without a request, is not compared.
     """
     for what, containers in (("Container", pod.containers), ("Init container", pod.init_containers)):
         for position, container in enumerate(containers):

@@ -1,7 +1,7 @@
-"""Workloads that a message speaks of: named to readers of their namespace, counted for all others.
+"""Workloads in a message: named for readers of their namespace, counted for all other readers.
 
-Conditions, events and annotations are read by whoever may read the object on which they stand.  So names of workloads
-of other namespaces do not belong there: these are counted, and their ClusterQueue is named.
+Every user who may read an object reads its conditions, events and annotations.  So they must not contain names of
+workloads of other namespaces: these are counted, and their ClusterQueue is named.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Mention:
 
     @property
     def namespace(self) -> str:
-        """Where it lives."""
+        """The namespace of the workload."""
         return self.key.partition("/")[0]
 
 

@@ -1,10 +1,10 @@
-"""One head against the snapshot: which flavors, which domains, and who would have to go.
+"""Nominates one head on a snapshot: its flavors, its domains, and the workloads to preempt.
 
     as things are      flavors by quota, then domains by topology: it fits, or it does not
     as they will be    otherwise, with what others wait for already fulfilled: it fits then, or more has to go, or less
                        of it fits (partial admission), or nothing helps
 
-What is nominated is not charged: the cycle does that when the entry's turn comes.
+A nomination is not charged: the cycle charges it when it decides the entry.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from kqueue.isolation import isolated
 
 
 class NominationResult(StrEnum):
-    """What can be done for an entry."""
+    """The result for an entry."""
 
     FITS = "Fits"
-    """It fits now."""
+    """The entry fits now."""
     FITS_LATER = "FitsLater"
-    """It fits when workloads that are leaving already have left."""
+    """The entry fits after workloads that are leaving already have left."""
     PREEMPTS = "Preempts"
-    """It fits when its own targets have left, too."""
+    """The entry fits after its own targets have left, too."""
     WAITS = "Waits"
     """Other workloads hold the resources, and too few of them may be preempted for it."""
     NEVER = "Never"
@@ -52,7 +52,7 @@ FITS, FITS_LATER, PREEMPTS, WAITS, NEVER = NominationResult
 """By name, as `flavors.FIT` and its like."""
 _IN_VAIN = (WAITS, NEVER)
 _NOTHING: dict[Any, Any] = {}
-"""Where there is nothing yet; not to be changed."""
+"""A shared empty dictionary: do not change it."""
 
 
 Answers = dict[tuple[FlavorResource, int], tuple[Target, ...]]
@@ -73,21 +73,21 @@ class Entry:
     placement: Mapping[str, Placement] = field(default_factory=dict)
     targets: tuple[Target, ...] = ()
     place_requests: Mapping[str, Sequence[PodSetRequest]] = field(default_factory=dict)
-    """What is to be placed, by topology flavor."""
+    """The requests for domains, by topology flavor."""
     avoids: frozenset[str] = frozenset()
     """Hosts to keep away from, while it fits without them."""
 
     as_claimed: bool = False
-    """It takes what is kept for it, and nothing else."""
+    """Whether the entry takes exactly its claim."""
 
     asked: Answers = field(default_factory=dict)
-    """What was found when its flavors were chosen."""
+    """The answers about preemption from the choice of flavors."""
 
     hint: Hint | None = None
-    """Where a planner would place it."""
+    """The domains that a planner proposes."""
 
     holds_reservation: bool = field(default=False, init=False)
-    """Those that have quota already do not come here: they are mended."""
+    """Always False: workloads with a reservation are not nominated, their failed hosts are replaced."""
 
     @property
     def usage(self) -> Usage:
@@ -96,7 +96,7 @@ class Entry:
 
     @property
     def level(self) -> int:
-        """How far up the cohort tree it borrows."""
+        """Levels of the cohort tree through which the entry borrows; 0: no borrowing."""
         return self.assignment.level
 
     @property
@@ -105,7 +105,7 @@ class Entry:
         return self.result is PREEMPTS or self.result is FITS_LATER
 
     def claim(self) -> Claim:
-        """What is to be kept for it while its targets leave: all but what an older slice of it holds already."""
+        """Return the claim while its targets leave: the request without the holdings of an older slice."""
         return Claim(
             key=self.head.key,
             uid=self.head.uid,
@@ -119,14 +119,14 @@ class Entry:
 
 @value()
 class _Found:
-    """Where pod sets go, or why they cannot, by flavor.  Heads share it, so it is not to be changed."""
+    """The placement or misfit of pod sets, by flavor.  Heads share it: do not change it."""
 
     places: Mapping[str, Placement]
     misfits: Mapping[str, Misfit]
 
     @classmethod
     def of(cls, answers: Mapping[str, Placement | Misfit]) -> _Found:
-        """These answers, by what they are."""
+        """Sort answers into placements and misfits."""
         return cls(
             {flavor: answer for flavor, answer in answers.items() if isinstance(answer, Placement)},
             {flavor: answer for flavor, answer in answers.items() if isinstance(answer, Misfit)},
@@ -135,7 +135,7 @@ class _Found:
 
 @value()
 class _Answer:
-    """Where these pod sets would go while capacities are of these generations."""
+    """The result for pod sets, valid while the capacities have these generations."""
 
     requests: Mapping[str, Sequence[PodSetRequest]]
     """An answer is found by their identity, so they stay as long as it does."""
@@ -151,9 +151,9 @@ class Nominator:
     claims: Claims
     findings: Findings
     demands: Demands = field(default_factory=Demands)
-    """What follows from the form of workloads; may be kept from cycle to cycle."""
+    """Demands by the form of workloads; may be kept from cycle to cycle."""
     _answers: dict[tuple[object, ...], _Answer] = field(default_factory=dict, init=False, repr=False)
-    """Equal workloads often are the heads of many queues, and nobody is charged while heads are nominated."""
+    """Results of equal pod sets: many queues often have equal heads, and no charge is made during nomination."""
 
     def nominate(self, head: Head, profile: Profile, *, pinned: Pins | None = None) -> Entry:
         """The best that can be done for a head; `pinned` holds it to the flavors of an earlier nomination.
@@ -237,7 +237,7 @@ class Nominator:
         return found.misfits
 
     def _answer(self, entry: Entry, *, measure: bool) -> _Found:
-        """What was found for the same pod sets before, if the same is free; else what is found now."""
+        """Return the kept result for equal pod sets while their capacities are unchanged, else search."""
         requests = entry.place_requests
         if entry.avoids or entry.head.replaces is not None or entry.hint is not None:
             return _Found.of(self._ask(entry, empty=False, measure=measure))
@@ -272,7 +272,7 @@ class Nominator:
     # --- the whole workload --------------------------------------------------------------------------------------
 
     def _claimed(self, claim: Claim, head: Head, profile: Profile) -> Entry | None:
-        """The head as it was when room began to be made for it, if that comes to something."""
+        """Return the entry with the flavors and domains of its claim; None where the claim no longer fits."""
         whole = self._assigned(head, profile, flavors_to_keep(head))
         if whole.assignment.mode is FIT and not self._misplaced(whole):
             whole.result = FITS
@@ -306,7 +306,7 @@ class Nominator:
             return self._later(entry, pinned)
 
     def _later(self, entry: Entry, pinned: Pins | None) -> Entry:
-        """The entry as it stands when all that is under way has happened."""
+        """Return the entry as it will be when all claims are fulfilled."""
         if self.claims.leaving(besides=entry.head.uid):
             entry = self._assigned(entry.head, entry.profile, pinned)
             if entry.assignment.mode is FIT and not self._misplaced(entry):
@@ -364,7 +364,7 @@ class Nominator:
         return entry
 
     def _misplaced(self, entry: Entry) -> bool:
-        """Whether quota is there and domains are not: then those who stand on the hosts may have to go."""
+        """Whether the entry has quota, but no domains: then workloads on the hosts may be preempted."""
         if not entry.place_requests:
             return False
         misfits = self.place(entry, measure=True)
@@ -393,7 +393,7 @@ class Nominator:
             blockers=(*others, *found),
         )
 
-    # --- who would have to go --------------------------------------------------------------------------------------
+    # --- preemption --------------------------------------------------------------------------------------
 
     def _targets(self, entry: Entry) -> tuple[Target, ...]:
         if not entry.place_requests and not self.claims and len(entry.usage) == 1:
@@ -426,9 +426,9 @@ class Nominator:
         )
 
     def _oracle(self, head: Head, asked: Answers) -> flavors.Oracle:
-        """Whether preemption could free one column, and how far up the tree the workload would reach then.
+        """Return a function that says whether preemption could free one column, with the borrowing level afterwards.
 
-        Whom it would take is noted in `asked`.
+        The function notes the targets in `asked`.
         """
         preemptor: Preemptor | None = None  # most heads do not come to that
 
@@ -455,7 +455,7 @@ class Nominator:
     # --- a part of the workload --------------------------------------------------------------------------------------
 
     def _part(self, head: Head, profile: Profile, pinned: Pins | None) -> Entry | None:
-        """The largest part that fits or finds targets; None when there is none, or only the whole is of use."""
+        """Return the largest part that fits or finds targets; None when there is none, or partial admission is off."""
         if not [p for p in head.pod_sets if p.min_count is not None]:
             return None
         slack = [p.request.count - p.min_count if p.min_count is not None else 0 for p in head.pod_sets]
@@ -473,7 +473,7 @@ class Nominator:
 
 
 def _placed_columns(entry: Entry) -> set[FlavorResource]:
-    """All that pod sets with domains take: who stands on the hosts that they need holds some of it."""
+    """Return the columns of pod sets with domains: a workload on the needed hosts holds quota of one of them."""
     placed = {request.name for requests in entry.place_requests.values() for request in requests}
     return {
         FlavorResource(flavor, resource)

@@ -35,11 +35,11 @@ class Entry(Protocol):
 
     @property
     def level(self) -> int:
-        """How far up the cohort tree it borrows; 0: not at all."""
+        """Levels of the cohort tree through which the entry borrows; 0: no borrowing."""
 
     @property
     def holds_reservation(self) -> bool:
-        """It has quota, and comes for a second pass."""
+        """Whether the workload has quota already, and is in its second pass."""
 
     @property
     def is_preemptor(self) -> bool:
@@ -55,7 +55,7 @@ class OrderRules:
 
     preemptors_first: bool = False
     non_borrowing_first: bool = True
-    """In a tournament, who does not borrow what the workload requests comes before who does."""
+    """In a tournament, an entry that does not borrow the requested resources comes before an entry that does."""
     priority: bool = True
     """Higher priority first; without it age alone decides among otherwise equal ones."""
 
@@ -120,10 +120,10 @@ def _waits(entry: Entry, rules: OrderRules) -> bool:
 
 
 class _Rankings(Generic[E]):
-    """Who stands where: at every node a heap of what its children, or the queue itself, bring forward.
+    """A heap at every node, with the best entries of its children or of its queue.
 
-    The winner of a tree is the first of every heap on its path.  So when it leaves, each of them changes at its first
-    place only.
+    The winner of a tree is the first entry of every heap on its path.  So its removal changes only the first place of
+    each of these heaps.
     """
 
     def __init__(self, nodes: Mapping[str, QuotaNode], rules: OrderRules, under_way: Mapping[QuotaNode, Usage]) -> None:
@@ -150,7 +150,7 @@ class _Rankings(Generic[E]):
         heapify(self.of_trees)
 
     def replay(self, queue: QuotaNode) -> None:
-        """Take out the first entry, which is of this queue, and find the next one with what is used by now."""
+        """Remove the first entry, which belongs to this queue, and rank the rest with the present usage."""
         heappop(self._at[queue])
         for node in queue.path_to_root():
             ranking, above = self._at[node], self._above(node)
@@ -175,6 +175,6 @@ class _Rankings(Generic[E]):
         return (False, waits, is_borrower, share.is_endless, share.scaled, seniority), position, entry
 
     def _alone(self, entry: E) -> _Key:
-        """By what an entry is compared with those that it shares no cohort with, or even the queue."""
+        """Return the key that compares an entry with entries of other trees, and with entries of its own queue."""
         rules = self._rules
         return not entry.holds_reservation, _waits(entry, rules), False, False, 0, _seniority(entry.head, rules)

@@ -34,16 +34,16 @@ class PendingChanges:
         self._hosts: dict[str, _Hosts] = {}
 
     def add_quota(self, queue: str, usage: Mapping[FlavorResource, int], sign: int) -> None:
-        """A ClusterQueue holds so much more; what it has no room for, its cohort does.  Unknown queues are left out."""
+        """Add usage of a ClusterQueue; its cohort holds the part beyond local quota.  Unknown queues are skipped."""
         if queue in self._snapshot.nodes:
             _add(self._quota.setdefault(queue, {}), usage, sign)
 
     def add_node(self, node: QuotaNode, column: FlavorResource, amount: int) -> None:
-        """One node of the tree alone holds so much more."""
+        """Add usage of one node of the tree alone."""
         _add(self._nodes.setdefault(node, {}), {column: amount}, 1)
 
     def add_domains(self, flavor: str, usage: Iterable[DomainUsage], sign: int) -> None:
-        """So much becomes free on hosts of a flavor, in all flavors that stand on them."""
+        """Free these amounts on hosts of a flavor, in all flavors with the same hosts."""
         usage = tuple(usage)
         for hosts in self._of(flavor):
             for item in usage:
@@ -51,7 +51,7 @@ class PendingChanges:
                 hosts.add(item.values, {PODS: 1}, sign * item.count)
 
     def add_amounts(self, flavor: str, amounts: Mapping[Path, Mapping[str, int]], sign: int) -> None:
-        """So much becomes free in domains of a flavor, in all flavors that stand on its hosts."""
+        """Free these amounts in domains of a flavor, in all flavors with the same hosts."""
         for hosts in self._of(flavor):
             for values, free in amounts.items():
                 hosts.add(values, free, sign)
@@ -64,14 +64,14 @@ class PendingChanges:
             yield self._hosts[name]
 
     def shift_nodes(self, simulation: Simulation) -> None:
-        """What single nodes hold more or less."""
+        """Apply the changes of single nodes to a simulation."""
         for node, columns in self._nodes.items():
             for column, amount in columns.items():
                 if amount:
                     simulation.shift(node, column, amount)
 
     def charge_queues(self, simulation: Simulation) -> None:
-        """What ClusterQueues, and with them cohorts, hold more or less."""
+        """Apply the changes of ClusterQueues, and with them of cohorts, to a simulation."""
         for queue, columns in self._quota.items():
             less = {column: -amount for column, amount in columns.items() if amount < 0}
             more = {column: amount for column, amount in columns.items() if amount > 0}
@@ -81,7 +81,7 @@ class PendingChanges:
                 simulation.charge(queue, more)
 
     def free_hosts(self, simulation: Simulation) -> None:
-        """What becomes free on hosts, or is taken."""
+        """Apply the changes of hosts to a simulation."""
         for flavor, hosts in self._hosts.items():
             leaves, amounts = hosts.table()
             if amounts:
@@ -90,7 +90,7 @@ class PendingChanges:
     @staticmethod
     def apply(many: Sequence[PendingChanges], simulation: Simulation) -> None:
         """Make the changes of all of these in a simulation of their snapshot."""
-        for changes in many:  # first: what a queue takes of its cohort depends on what it holds
+        for changes in many:  # first, because the usage of a cohort depends on the holdings of its queues
             changes.shift_nodes(simulation)
         for changes in many:
             changes.charge_queues(simulation)
@@ -99,7 +99,7 @@ class PendingChanges:
 
 
 class _Hosts:
-    """What becomes free on the leaves of one tree."""
+    """The amounts that become free on the leaves of one tree."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -107,7 +107,7 @@ class _Hosts:
         self._table: tuple[Ints, dict[str, Ints]] | None = None
 
     def add(self, values: Path, amounts: Mapping[str, int], factor: int) -> None:
-        """So many times these amounts; nothing where the tree has no such domain."""
+        """Add amounts, times `factor`, to a leaf; nothing where the tree has no such domain."""
         leaf = self._tree.leaf_of(values)
         if leaf is None:
             return

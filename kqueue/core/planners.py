@@ -28,9 +28,9 @@ class Wish:
 
     Args:
         head: the workload.
-        requests: what is to be placed, by flavor.
-        profile: how it is to be placed.
-        usage: quota that it takes, by column.
+        requests: the pod sets to place, by flavor.
+        profile: the placement profile.
+        usage: the quota that the workload takes, by column.
     """
 
     head: Head
@@ -43,9 +43,9 @@ class Planner(Protocol):
     """Places workloads together."""
 
     def __call__(self, snapshot: Snapshot, wishes: Sequence[Wish]) -> Sequence[Hint | None]:
-        """One answer for each wish, in their order; None leaves a workload to be placed by itself.
+        """Return one answer for each wish, in their order; None: the workload is placed by itself.
 
-        The snapshot stays as it is.  Equal questions have equal answers.
+        A planner does not change the snapshot, and answers equal questions equally.
         """
         ...
 
@@ -64,7 +64,7 @@ def register(name: str, planner: Planner, *, alone: Placer = greedy) -> None:
 
 
 def ask(planner: Planner, snapshot: Snapshot, wishes: Sequence[Wish]) -> Sequence[Hint | None]:
-    """What a planner answers.  Raises ValueError when it does not have one answer for each wish."""
+    """Return the answers of a planner.  Raises ValueError unless there is one answer for each wish."""
     hints = planner(snapshot, wishes)
     if len(hints) != len(wishes):
         raise ValueError(f"the planner gave {len(hints)} answers for {len(wishes)} workloads")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kqueue.core.quantity import saturating_add
 
 Amounts = Mapping[str, int]
-"""By resource name; cpu in milli, everything else in base units."""
+"""Amounts by resource name; cpu in milli, everything else in base units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class ContainerRequests:
 
 @dataclass(frozen=True, slots=True)
 class PodResources:
-    """What the parts of a pod ask for.  `level` is the pod as a whole; None: it says nothing of its own."""
+    """The requests of the parts of a pod.  `level`: the requests of the pod as a whole; None: it has none."""
 
     containers: tuple[ContainerRequests, ...] = ()
     init_containers: tuple[ContainerRequests, ...] = ()
@@ -35,7 +35,7 @@ class PodResources:
     overhead: Amounts = field(default_factory=dict)
 
     def total(self) -> dict[str, int]:
-        """What one pod requests in all; see `pod_requests`."""
+        """Return the total requests of one pod; see `pod_requests`."""
         return pod_requests(self.containers, self.init_containers, pod_level=self.level, overhead=self.overhead)
 
 

@@ -1,7 +1,7 @@
 """The quota tree: ClusterQueues are leaves, Cohorts are inner nodes, and borrowing walks up the path.
 
 All amounts are integers per (flavor, resource), cpu in milli, everything else in base units.  `UNLIMITED` is a value:
-it swallows what is added to it and survives what is taken from it.
+it stays the same when amounts are added to it or taken from it.
 
     subtree quota    what a node and everything below it brings along: own nominal plus what children lend
     local quota      the part of it that a lending limit hides from the rest of the tree
@@ -23,7 +23,7 @@ NOTHING = -INT64_MAX - 1
 
 
 class FlavorResource(NamedTuple):
-    """One column of quota: a resource in a flavor.  A tuple, because it is hashed more often than anything else."""
+    """One column of quota: a resource in a flavor.  A tuple, because it is hashed very often."""
 
     flavor: str
     resource: str
@@ -38,7 +38,7 @@ Usage = dict[FlavorResource, int]
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a node may use of one column.  None as a limit: no limit."""
+    """The quota of a node in one column.  None as a limit: no limit."""
 
     nominal: int
     borrowing_limit: int | None = None
@@ -74,7 +74,7 @@ def minus(a: int, b: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cell:
-    """What the quotas alone say about one column at one node.  All copies of a tree share it."""
+    """Values of one column at one node that depend on quotas alone.  All copies of a tree share them."""
 
     up: Cell | None
     """The same column at the parent; None at the root."""
@@ -84,7 +84,7 @@ class Cell:
     ceiling: int | None
     """The most that may be used beyond the local quota; None: no borrowing limit."""
     potential: int
-    """What could be taken if nobody used anything."""
+    """The amount that the node could use while nothing else is used."""
     is_open: bool
     """Neither here nor above, short of the root, does a limit hide or withhold anything."""
 
@@ -102,7 +102,7 @@ class QuotaNode:
     children: list[QuotaNode] = field(default_factory=list)
     quotas: Mapping[FlavorResource, Quota] = field(default_factory=dict)
     weight: int = 1_000_000_000
-    """Of the fair share against its siblings, in billionths."""
+    """The weight of the fair share against siblings, in billionths."""
     subtree: Usage = field(default_factory=dict)
     usage: Usage = field(default_factory=dict)
     height: int = 0
@@ -110,9 +110,9 @@ class QuotaNode:
     cells: dict[FlavorResource, Cell] = field(default_factory=dict)
     """Columns that were asked for since the last rebuild."""
     lendable: dict[str, int] = field(default_factory=dict)
-    """Per resource, what children could get in all flavors; empty until somebody asks (`fair_share.lendable`)."""
+    """The most that children could get of a resource in all flavors; empty until `fair_share.lendable` fills it."""
     changes: list[int] = field(default_factory=lambda: [0])
-    """How often usage has changed: one number, shared by all nodes of the tree."""
+    """The number of changes of usage: one number, shared by all nodes of the tree."""
 
     def quota(self, column: FlavorResource) -> Quota:
         """The node's own quota; zero without limits where it mentions none."""
@@ -144,9 +144,9 @@ class QuotaNode:
 
 
 def rebuild(root: QuotaNode) -> None:
-    """Compute what every node of the tree derives from quotas, and every Cohort's `usage` from the ClusterQueues'.
+    """Compute the derived values of every node from quotas, and every Cohort's `usage` from that of the ClusterQueues.
 
-    What copies of the tree share with it stays as it was: they are not affected.
+    Copies of the tree keep the former values.
     """
     root.changes[0] += 1
     for child in root.children:
@@ -196,7 +196,7 @@ def _cell(node: QuotaNode, column: FlavorResource) -> Cell:
 
 
 def local_quota(node: QuotaNode, column: FlavorResource) -> int:
-    """The part of the node's subtree quota that nobody else can borrow."""
+    """Return the part of the node's subtree quota that no other node can borrow."""
     return _cell(node, column).local
 
 
@@ -206,20 +206,20 @@ def is_open(node: QuotaNode, column: FlavorResource) -> bool:
 
 
 def potential_available(node: QuotaNode, column: FlavorResource) -> int:
-    """What the node could take if nobody used anything."""
+    """Return the amount that the node could use while nothing else is used."""
     return _cell(node, column).potential
 
 
-# --- what is left ----------------------------------------------------------------------------------------------------
+# --- free amounts ----------------------------------------------------------------------------------------------------
 
 
 def local_available(node: QuotaNode, column: FlavorResource) -> int:
-    """What is left of the local quota, never negative."""
+    """Return the free amount of the local quota, never negative."""
     return max(0, minus(_cell(node, column).local, node.usage.get(column, 0)))
 
 
 def available(node: QuotaNode, column: FlavorResource) -> int:
-    """What the node can still take, borrowing included.  Negative when the tree is over-admitted."""
+    """Return the amount that the node can still use, borrowing included.  Negative when the tree is over-admitted."""
     cell = node.cells.get(column) or _cell(node, column)
     limited: list[tuple[int, Cell]] | None = None if cell.is_open else []
     while node.parent is not None:
@@ -240,20 +240,20 @@ def available(node: QuotaNode, column: FlavorResource) -> int:
 
 
 def borrowed(node: QuotaNode, column: FlavorResource) -> int:
-    """What a ClusterQueue uses beyond its nominal quota, never negative."""
+    """Return the usage of a ClusterQueue beyond its nominal quota, never negative."""
     return max(0, minus(node.usage.get(column, 0), node.quota(column).nominal))
 
 
 def has_room(node: QuotaNode, usage: Mapping[FlavorResource, int]) -> bool:
-    """Whether the node can still take so much of every column; who asks for nothing of one is never refused."""
+    """Whether the node can still use this much of every column.  A request of 0 always fits."""
     return not [column for column, amount in usage.items() if amount > 0 and amount > available(node, column)]
 
 
 class Reach(NamedTuple):
-    """How far up the tree an amount would reach.
+    """The level of the tree up to which an amount would be borrowed.
 
-    `height` is that of the lowest Cohort that holds it: 0 without borrowing, the root's when none does.
-    `may_reclaim`: what is missing is quota of its own, or of a Cohort below the root, that others have borrowed.
+    `height`: that of the lowest Cohort that holds the amount; 0 without borrowing, the root's when no Cohort holds it.
+    `may_reclaim`: other nodes have borrowed the missing quota from the node, or from a Cohort below the root.
     """
 
     height: int
@@ -323,9 +323,9 @@ def remove_usage(node: QuotaNode, column: FlavorResource, amount: int) -> None:
 
 
 def shift_usage(node: QuotaNode, column: FlavorResource, amount: int) -> None:
-    """Charge the node alone (negative: give back), whatever its local quota; nodes above and below keep what they have.
+    """Change the usage of the node alone by an amount, which may be negative; nodes above and below do not change.
 
-    Keeps something free at one level of the tree and not at others.  The same amount is to be given back the same way.
+    This reserves an amount at one level of the tree.  Undo it with the same amount and the other sign.
     """
     node.changes[0] += 1
     node.usage[column] = plus(node.usage.get(column, 0), amount)
@@ -338,9 +338,9 @@ def set_usage(node: QuotaNode, usage: Usage) -> None:
 
 
 def rising(usage: Mapping[FlavorResource, int], node: QuotaNode, ancestor: QuotaNode) -> Mapping[FlavorResource, int]:
-    """What charging `usage` to the node would add to an ancestor of it, or to itself; nothing is charged.
+    """Return what a charge of `usage` to the node would add to an ancestor, or to the node itself, without charging.
 
-    All columns of `usage` are there, with 0 where nothing would be added.
+    The result has all columns of `usage`, with 0 where nothing would be added.
     """
     for column, amount in usage.items():
         if amount < 0 or not (node.cells.get(column) or _cell(node, column)).is_open:

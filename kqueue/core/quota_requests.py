@@ -27,16 +27,16 @@ class Transformation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counting:
-    """How requests are counted toward quota.  Without rules each counts as it is."""
+    """Rules for the quota that requests cost.  Without rules each request counts as it is."""
 
     excluded_prefixes: tuple[str, ...] = ()
     transformations: Mapping[str, Transformation] = field(default_factory=dict)
-    """By input."""
+    """Transformations by the resource that they replace."""
 
     def counted(self, requests: Amounts) -> Amounts:
-        """What one pod with these requests costs; never below 0.
+        """Return the quota that one pod with these requests costs; never below 0.
 
-        What the rules generate is not an input of other rules.  Sums are exact, and rounded up at the end.
+        The output of a rule is no input of other rules.  Sums are exact, and rounded up at the end.
         """
         if self.excluded_prefixes:
             requests = {r: amount for r, amount in requests.items() if not r.startswith(self.excluded_prefixes)}

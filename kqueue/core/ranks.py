@@ -17,10 +17,10 @@ from kqueue.core.topology.result import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRules:
-    """How pods of one pod set are numbered.
+    """The numbering of pods of one pod set.
 
-    `index_label` None: not at all.  With `group_label` the pods are numbered per group, and there are `groups` of them.
-    Ranks run from 0 after `offset` is taken off, and an index must be below `limit`.
+    `index_label` None: pods have no ranks.  With `group_label` pods are numbered per group, and there are `groups`
+    groups.  Ranks begin at 0 after `offset` is subtracted, and an index must be below `limit`.
     """
 
     index_label: str | None
@@ -34,8 +34,7 @@ class RankRules:
 class Member:
     """One live pod of the pod set.
 
-    `selector` matters only for pods that were released already (not `gated`); `leaving` are those that were deleted
-    and are not gone yet.
+    `selector` matters only for released pods (not `gated`).  `leaving`: the pod was deleted and still exists.
     """
 
     key: str
@@ -76,7 +75,7 @@ class RankTrouble(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OrderLost:
-    """Ranks were not used; `message` names the pod that stands in the way."""
+    """Ranks were not used; `message` names the pod that prevents it."""
 
     trouble: RankTrouble
     message: str
@@ -84,19 +83,18 @@ class OrderLost:
 
 @dataclass(frozen=True, slots=True)
 class Releases:
-    """What to do for one pod set.  `order_lost` says why ranks were not used; None when they were, or none exist."""
+    """The releases of one pod set.  `order_lost`: why ranks were not used; None when they were, or pods have none."""
 
     pods: tuple[Release, ...]
     order_lost: OrderLost | None = None
 
 
 def left_over(assignment: TopologyAssignment, members: Sequence[Member], *, needed: int) -> TopologyAssignment | None:
-    """The places that no pod will take any more, now that only `needed` pods will ever run at once again; None while
-    that cannot be told.
+    """Return the domains that no pod will use any more, when at most `needed` pods will run at once from now on.
 
-    `members` are all that are alive.  It can be told when they are as many as will run, and each was released to a
-    place of the assignment and is not leaving: all other places are free then, and stay so if `releases` is told.
-    Where the pods stood that have ended does not matter.
+    None while that is unknown.  It is known when `members`, all living pods, are exactly `needed`, and each was
+    released to a domain of the assignment and is not being deleted.  All other domains are free then, and stay free
+    when the result is passed to `releases`.  The domains of pods that have ended do not matter.
     """
     if needed >= assignment.count:
         return TopologyAssignment(assignment.levels, ())
@@ -137,9 +135,9 @@ def releases(
 
 
 def _within(left: TopologyAssignment, members: Sequence[Member], ranked: list[Release]) -> list[Release] | OrderLost:
-    """The releases that have room now, unless one needs a place that was given back.
+    """Return the releases that have room now, unless one needs a domain that was given back.
 
-    Who is leaving may hold the place of another rank, whose pod waits until it is gone.
+    A pod that is being deleted may hold the domain of another rank, whose pod waits until it has ended.
     """
     room = Counter({domain.values: domain.count for domain in left.domains})
     room.subtract(_place_of(member, left) for member in members if not member.gated)
@@ -160,7 +158,7 @@ def _within(left: TopologyAssignment, members: Sequence[Member], ranked: list[Re
 def _by_rank(
     assignment: TopologyAssignment, members: Sequence[Member], rules: RankRules, *, count: int
 ) -> list[Release] | OrderLost:
-    """The releases, or what is wrong with the ranks."""
+    """Return the releases, or what is wrong with the ranks."""
     table = [domain.values for domain in assignment.domains for _ in range(domain.count)]
     taken: dict[int, str] = {}
     held: set[int] = set()

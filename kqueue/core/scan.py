@@ -20,14 +20,17 @@ _BEGINS_ANEW = frozenset({Outcome.DEFERRED, Outcome.GATED, Outcome.AFTER_LOWER_S
 """Outcomes after which the flavors in front have changed by themselves."""
 
 Place = frozenset[tuple[tuple[str, str], int]]
-"""Where a scan ended: pod set and resource, with the index of the flavor."""
+"""The end of a scan: pod set and resource, with the index of the flavor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRules:
-    """`keeps_progress`: the place is kept over updates of the workload that ask for the same, over the next cycle
-    whatever was given back, and for who lost in a cycle to another one.  `by_shape`: what a workload asks for can be
-    told to be the same.
+    """When the end of a scan is remembered.
+
+    Args:
+        keeps_progress: it is kept when the workload is updated without a change of its requests, when quota was
+            released before the next cycle, and when another workload took the resources.
+        by_shape: equal requests can be recognised by their shape.
     """
 
     keeps_progress: bool = True
@@ -39,13 +42,13 @@ DEFAULT_SCAN = ScanRules()
 
 @value(kw_only=True)
 class Attempt:
-    """What a try is made on.
+    """The state on which a try is made.
 
     Args:
         uid: of the workload.
         queue: its ClusterQueue.
         shape: equal while the workload asks for the same.
-        version: equal while nothing of it has changed that counts for a try.
+        version: equal while the workload has no change that matters for a try.
         generation: rises when a workload leaves its ClusterQueue, and when quota of its tree is changed.
         cycle: number of the cycle.
     """
@@ -60,7 +63,7 @@ class Attempt:
 
 @value()
 class ScanMemory:
-    """Where a scan ended, and on what it was made; `been` is where those before it ended that it goes on from."""
+    """The end of a scan, and the state of its try.  `been`: the ends of the scans that it continued."""
 
     attempt: Attempt
     last_tried: LastTried
@@ -84,9 +87,9 @@ class ScanMemory:
 def remembered(
     wait: Wait, attempt: Attempt, before: ScanMemory | None, rules: ScanRules = DEFAULT_SCAN
 ) -> ScanMemory | None:
-    """What is remembered after a try that ended so; None: nothing, the next one begins at the first flavor.
+    """Return the memory after a try; None: nothing, so the next scan begins at the first flavor.
 
-    `before` is what was remembered until then, if it was of use.
+    `before`: the memory that the try used; None: it used none.
     """
     if wait.outcome in _NOT_LOOKED:
         return before
@@ -107,7 +110,7 @@ def goes_round(wait: Wait, before: ScanMemory | None) -> bool:
 
 
 def _been(before: ScanMemory | None) -> frozenset[Place]:
-    """Where tries have ended since a scan began anew."""
+    """Return the ends of all scans since the last one that began at the first flavor."""
     if before is None or all(index == -1 for index in before.last_tried.values()):
         return frozenset()
     return before.been | {_place(before.last_tried)}

@@ -25,14 +25,14 @@ def no_next_head(_queue: str, _without: Collection[str]) -> None:
 
 @dataclass(slots=True)
 class ShareOrder:
-    """What a cycle knows of the queues whose preemptors wait, or were admitted in this cycle after they had waited."""
+    """The queues whose preemptors wait, or were admitted in this cycle after they had waited."""
 
     nodes: Mapping[str, QuotaNode]
     next_head: NextHead
     _claimed: dict[str, Claim] = field(default_factory=dict, init=False)
-    """By ClusterQueue: the claims that were fulfilled in this cycle."""
+    """The claims that were fulfilled in this cycle, by ClusterQueue."""
     _next: dict[tuple[str, str], Usage | None] = field(default_factory=dict, init=False)
-    """By ClusterQueue and preemptor: what the workload behind it asks for."""
+    """The requests of the workload behind a preemptor, by ClusterQueue and preemptor."""
 
     def fulfilled(self, claim: Claim) -> None:
         """The preemptor was admitted in this cycle."""
@@ -62,7 +62,7 @@ class ShareOrder:
         return None
 
     def _behind(self, claim: Claim) -> Usage | None:
-        """Quota that the workload behind a preemptor asks for, in the flavors of the preemptor; None: nobody waits."""
+        """Return the quota requests of the workload behind a preemptor, in the preemptor's flavors; None: none waits."""
         known = (claim.queue, claim.uid)
         if known not in self._next:
             head = self.next_head(claim.queue, (claim.key,))
@@ -89,7 +89,7 @@ def _in_flavors_of(claim: Claim, head: Head) -> Usage:
 
 
 def differences(nodes: Iterable[QuotaNode], before: Mapping[QuotaNode, Usage]) -> Mapping[QuotaNode, Usage]:
-    """By how much each of these nodes holds more than before, in the columns where it does not hold the same."""
+    """Return the changes of usage of these nodes, in the columns that changed."""
     return {node: changed for node in nodes if (changed := dict(_changed(node.usage, before[node])))}
 
 

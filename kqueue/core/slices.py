@@ -1,8 +1,8 @@
 """Workload slices: an elastic job that grows gets a new workload, which takes over what its older one holds.
 
-Both exist for a while, and only one of them counts.  The new one is measured as if the older one had left: it keeps its
-flavors, its running pods keep their places, and only what is new has to find room.  A try that comes to nothing
-changes nothing: the older slice goes on.
+Both exist for a while, and only one of them counts.  The planner measures the new slice as if the older one had left:
+it keeps the flavors and the domains of running pods, and only the additional pods need room.  A failed try changes
+nothing: the older slice goes on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kqueue.core.workload import Admitted, Head, PodSetAssignment, Replaced, Sna
 
 @dataclass(slots=True)
 class Removal:
-    """What happens to an older slice that is out of a snapshot: back, unless somebody else has its place."""
+    """An older slice that is out of a snapshot; it is put back unless another workload has its resources."""
 
     for_good: bool = False
 
@@ -58,9 +58,9 @@ def flavors_to_keep(head: Head) -> dict[str, Mapping[str, str]] | None:
 
 
 def places_to_keep(head: Head) -> dict[str, TopologyAssignment] | None:
-    """Where the pods of each pod set run already; None where nothing is taken over.
+    """Return the present domains of each pod set; None where no slice is replaced.
 
-    Pod sets that name a level are placed as a whole, because what is new must be in one domain with what is there.
+    Pod sets with a required level are placed as a whole, because new pods must be in one domain with the others.
     """
     if head.replaces is None:
         return None
@@ -76,7 +76,7 @@ def places_to_keep(head: Head) -> dict[str, TopologyAssignment] | None:
 
 
 def added_quota(head: Head, usage: Mapping[FlavorResource, int]) -> Usage:
-    """What the workload needs beyond what the older slice holds: all of it where it replaces none."""
+    """Return the usage beyond the holdings of the older slice; the whole usage where there is none."""
     held = head.replaces.admission.usage() if head.replaces is not None else {}
     return {column: max(0, amount - held.get(column, 0)) for column, amount in usage.items()}
 
@@ -100,7 +100,7 @@ def added_pods(head: Head, found: Placement) -> Sequence[DomainUsage]:
 
 
 def _hidden(older: Replaced, admitted: Mapping[str, Mapping[str, Admitted]]) -> Mapping[str, Mapping[str, Admitted]]:
-    """All but the older slice: nobody preempts what is not there."""
+    """Return the workloads without the older slice, so that it is not chosen for preemption."""
     of_queue = admitted.get(older.admission.queue, {})
     if older.key not in of_queue:
         return admitted

@@ -1,4 +1,4 @@
-"""Nodes that a flavor could have again: the state lists them, `why` asks what they would change."""
+"""Nodes that could return to a flavor: the state lists them, and `why` tries them as changes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from kqueue.core.value import value
 
 @value(kw_only=True)
 class Spare:
-    """A node with a flavor's labels that is no part of its tree now and could come back.
+    """A node with a flavor's labels that is left out of its tree now and could return.
 
     Args:
-        flavor: whose tree it would be part of.
+        flavor: the flavor of the tree.
         reason: `notReady` or `unschedulable`, the first that applies.
-        leaf: what it would be in the tree.
-        free, idle: what would be free on it, and what without workloads placed by topology.
+        leaf: its leaf in the tree.
+        free, idle: its free amounts, and its free amounts without workloads placed by topology.
     """
 
     node: str

@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(*, slots: bool = True, kw_only: bool = False) -> Callable[[type[T]], type[T]]:
-    """A frozen dataclass, as far as the type checker goes: nothing stands in the way at run time.
+    """Make a dataclass that is frozen for the type checker, but not at run time.
 
-    A field of a really frozen one takes three times as long to set, which was a tenth of an admission.
+    Setting a field of a frozen dataclass takes three times as long, which was a tenth of an admission.
     """
 
     def as_value(cls: type[T]) -> type[T]:
@@ -23,9 +23,9 @@ def value(*, slots: bool = True, kw_only: bool = False) -> Callable[[type[T]], t
 
 
 def made_anew(instance: Any) -> tuple[Any, ...]:
-    """For `__reduce__` of a dataclass that keeps its hash: a copy in another process works its own out.
+    """Return the value of `__reduce__` for a dataclass that keeps its hash: another process computes its own hash.
 
-    Hashes of texts differ from process to process.
+    Hashes of strings differ between processes.
     """
     given = {f.name: getattr(instance, f.name) for f in fields(instance) if f.init}
     return _made, (type(instance), given)

@@ -49,7 +49,7 @@ class ResourceGroup(NamedTuple):
 
 
 class Preempts(StrEnum):
-    """Whose workloads a ClusterQueue may preempt, by priority and age."""
+    """The workloads that a ClusterQueue may preempt, by priority and age."""
 
     NEVER = "Never"
     LOWER_PRIORITY = "LowerPriority"
@@ -72,9 +72,9 @@ class QueueSpec:
     fungible: bool = True
     """The three above count.  Else the flavor with the best mode is taken, and each scan begins at the first one."""
     preempts_own: Preempts = Preempts.NEVER
-    """withinClusterQueue"""
+    """The policy `withinClusterQueue`."""
     reclaims: Preempts = Preempts.NEVER
-    """reclaimWithinCohort.  With ANY, what it may take back need not be kept free for it."""
+    """The policy `reclaimWithinCohort`.  With ANY, quota that it may reclaim need not be reserved for it."""
     borrow_preempts: bool = False
     """borrowWithinCohort.policy is not Never"""
     borrow_preempts_up_to: int | None = None
@@ -99,8 +99,8 @@ class PodSet:
 
     `request` carries name, count, per-pod requests (cpu in milli), topology wish and node rules;
     `quota_requests` is what one pod costs in quota (differs where resources are transformed or excluded);
-    `asks_topology`: the user asked for a topology explicitly; `min_count`: so few pods are of use, too (None: all or
-    nothing).
+    `asks_topology`: the user requested a topology explicitly; `min_count`: the least number of pods for partial
+    admission (None: all or nothing).
     """
 
     request: PodSetRequest
@@ -118,9 +118,9 @@ class PodSet:
 class Head:
     """One workload about to be tried.
 
-    `algorithm` serves its constrained requests; None: what its queue has.  `problem` is what its user wrote that
-    nothing can be done with: it is not tried while there is one.  `replaces` is the slice of its elastic job that it
-    takes over from, in the same ClusterQueue; None: it starts by itself.
+    `algorithm` places its constrained requests; None: the algorithm of its queue.  `problem`: a mistake of its user;
+    the workload is not tried while it has one.  `replaces`: the slice of its elastic job that it replaces, in the same
+    ClusterQueue; None: it replaces none.
     """
 
     key: str
@@ -179,7 +179,7 @@ def _summed(pod_sets: Iterable[PodSetAssignment]) -> Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced:
-    """The older slice of an elastic job: what it holds, and per pod set what one pod requests."""
+    """The older slice of an elastic job: its holdings, and the requests of one pod of each pod set."""
 
     key: str
     admission: Admission
@@ -188,7 +188,7 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Admitted:
-    """A workload that holds a reservation, as far as preempting it goes; it may be on its way out already.
+    """A workload with a reservation, as preemption sees it; it may be leaving already.
 
     `timestamp` orders it among equals when it waits, `reserved_at` is when it got its reservation (None: not written
     yet, which counts as now), `admitted_at` since when it may run (None: it may not); `usage` is what it holds of
@@ -247,9 +247,9 @@ class Damaged:
 
 @dataclass(slots=True)
 class TopologyView:
-    """One flavor's domains and what is free in them, as a cycle sees it.  `capacity` is the cycle's own.
+    """The domains of one flavor with their free amounts, in a cycle.  `capacity` belongs to the cycle.
 
-    `unusable` are nodes of the flavor that are cordoned or not ready, by name: they are no part of the tree.
+    `unusable`: names of the flavor's nodes that are cordoned or not ready; they are not in the tree.
     """
 
     name: str

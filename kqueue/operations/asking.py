@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from kqueue.errors import ApiError, ForbiddenError, NotFoundError, NotServedError, ServerError
+from kqueue.kube.conditions import condition
 
 if TYPE_CHECKING:
     from kqueue.runtime.client import Client
@@ -79,7 +80,7 @@ async def _why_unavailable(client: Client, group: str, version: str) -> str:
         found = await client.get_json(services, f"{version}.{group}")
     except (ForbiddenError, NotFoundError, ServerError):
         return ""
-    for condition in found.get("status", {}).get("conditions") or ():
-        if condition.get("type") == "Available" and condition.get("status") != "True":
-            return f"{condition.get('reason', '')}: {condition.get('message', '')}"
-    return ""
+    available = condition(found, "Available")
+    if available is None or available.get("status") == "True":
+        return ""
+    return f"{available.get('reason', '')}: {available.get('message', '')}"

@@ -24,6 +24,7 @@ from aiohttp import web
 from yarl import URL
 
 from kqueue.errors import AlreadyExistsError, ApiError, ServerError
+from kqueue.kube.conditions import transition_time
 from kqueue.sandbox.access import ADMIN, User
 from kqueue.sandbox.admission import cause
 from kqueue.sandbox.api import MERGE_PATCH, Object, Resource
@@ -255,8 +256,7 @@ class Aggregator:
         held = ((obj or {}).get("status") or {}).get("conditions") or [{}]
         if obj is None or {key: held[0].get(key) for key in wanted} == wanted:
             return
-        changed = held[0].get("status") != status
-        since = self.api.now_text() if changed else held[0]["lastTransitionTime"]
+        since = transition_time(held[0], status, self.api.now_text())
         patch = {"status": {"conditions": [{**wanted, "lastTransitionTime": since}]}}
         with contextlib.suppress(ApiError):  # gone, or changed: the next look sees it
             await self.api.patch(API_SERVICES, served.name, patch, subresource="status", content_type=MERGE_PATCH)

@@ -10,15 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from kqueue.clock import Clock
 from kqueue.errors import AlreadyExistsError
+from kqueue.kube.conditions import with_conditions
 from kqueue.sandbox.api import REPLICA_SETS, Api, Object
-from kqueue.sandbox.json_object import (
-    controller_reference,
-    is_deleting,
-    key_of,
-    split_key,
-    stamp,
-    with_conditions,
-)
+from kqueue.sandbox.json_object import controller_reference, is_deleting, key_of, split_key, stamp
 from kqueue.sandbox.mirror import Mirror
 from kqueue.sandbox.owner_loop import OwnerLoop
 from kqueue.sandbox.replicas import controlled_by, template_hash

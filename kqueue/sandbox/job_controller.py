@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from kqueue.clock import Clock, utc_text
 from kqueue.errors import ApiError, NotFoundError
+from kqueue.kube.conditions import condition, is_true, with_conditions
 from kqueue.kube.names import (
     CONDITION_JOB_COMPLETE,
     CONDITION_JOB_FAILED,
@@ -48,18 +49,15 @@ from kqueue.sandbox.job_status import (
     wanted_outcome,
 )
 from kqueue.sandbox.json_object import (
-    condition,
     controller_of,
     controller_reference,
     is_deleting,
     is_terminal,
-    is_true,
     key_of,
     parsed_time,
     split_key,
     stamp,
     uid_of,
-    with_conditions,
 )
 from kqueue.sandbox.mirror import Mirror
 

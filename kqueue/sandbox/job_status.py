@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from kqueue.kube.conditions import is_true
 from kqueue.kube.names import JOB_COMPLETION_INDEX_LABEL
 from kqueue.sandbox.api import Object
-from kqueue.sandbox.json_object import annotation, is_deleting, is_terminal, is_true, parsed_time, uid_of
+from kqueue.sandbox.json_object import annotation, is_deleting, is_terminal, parsed_time, uid_of
 
 TRACKING_FINALIZER = "batch.kubernetes.io/job-tracking"
 DEFAULT_BACKOFF_LIMIT = 6

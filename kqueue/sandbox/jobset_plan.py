@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from kqueue.kube.conditions import condition, is_true, with_conditions
 from kqueue.kube.names import (
     CONDITION_JOB_COMPLETE,
     CONDITION_JOB_FAILED,
@@ -22,17 +23,7 @@ from kqueue.kube.names import (
 )
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.job_status import changed_fields
-from kqueue.sandbox.json_object import (
-    condition,
-    controller_of,
-    controller_reference,
-    is_deleting,
-    is_true,
-    parsed_time,
-    stamp,
-    uid_of,
-    with_conditions,
-)
+from kqueue.sandbox.json_object import controller_of, controller_reference, is_deleting, parsed_time, stamp, uid_of
 
 _PREFIX = "jobset.sigs.k8s.io/"
 REPLICATED_JOB_LABEL = f"{_PREFIX}replicatedjob-name"

@@ -1,8 +1,7 @@
-"""Reading and building the JSON of Kubernetes objects: keys, times, conditions, owners."""
+"""Reading and building the JSON of Kubernetes objects: keys, times, owners."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -57,34 +56,6 @@ def parsed_time(written: Any) -> datetime | None:
     except ValueError:
         return None
     return when if when.tzinfo else when.replace(tzinfo=UTC)
-
-
-def condition(obj: Object, kind: str) -> Object | None:
-    """The condition of that type in the object's status; None when it was never set."""
-    for entry in (obj.get("status") or {}).get("conditions") or ():
-        if entry.get("type") == kind:
-            return dict(entry)
-    return None
-
-
-def is_true(obj: Object, kind: str) -> bool:
-    """The condition of that type holds."""
-    found = condition(obj, kind)
-    return found is not None and found.get("status") == "True"
-
-
-def with_conditions(present: Iterable[Object], changes: Iterable[Object], now: str) -> list[Object]:
-    """`present` with the conditions of `changes` set.
-
-    A condition keeps its transition time while its status stays; one that is already as asked stays untouched.
-    """
-    result = {entry["type"]: dict(entry) for entry in present}
-    for change in changes:
-        old = result.get(change["type"])
-        same = old is not None and old.get("status") == change["status"]
-        moment = old["lastTransitionTime"] if old is not None and same and old.get("lastTransitionTime") else now
-        result[change["type"]] = {**(old or {}), **change, "lastTransitionTime": moment}
-    return list(result.values())
 
 
 def controller_of(obj: Object) -> Object | None:

@@ -18,12 +18,12 @@ import structlog
 
 from kqueue.clock import Clock
 from kqueue.errors import NotFoundError
+from kqueue.kube.conditions import condition, with_conditions
 from kqueue.kube.names import CONDITION_READY
 from kqueue.sandbox.api import PODS, Api, Object
 from kqueue.sandbox.controller_loop import ControllerLoop
 from kqueue.sandbox.json_object import (
     annotation,
-    condition,
     is_deleting,
     is_terminal,
     key_of,
@@ -31,7 +31,6 @@ from kqueue.sandbox.json_object import (
     split_key,
     stamp,
     uid_of,
-    with_conditions,
 )
 from kqueue.sandbox.mirror import Mirror
 from kqueue.sandbox.names import FAIL_ANNOTATION, RUN_SECONDS_ANNOTATION, STOP_SECONDS_ANNOTATION

@@ -17,21 +17,12 @@ import structlog
 
 from kqueue.clock import Clock
 from kqueue.errors import AlreadyExistsError, ApiError, NotFoundError
+from kqueue.kube.conditions import condition, with_conditions
 from kqueue.kube.names import CONDITION_READY, HOSTNAME_LABEL, NOT_READY_TAINT, UNREACHABLE_TAINT, UNSCHEDULABLE_TAINT
 from kqueue.kube.taints import tolerates
 from kqueue.sandbox.api import NODES, PODS, Api, Object
 from kqueue.sandbox.controller_loop import ControllerLoop
-from kqueue.sandbox.json_object import (
-    annotation,
-    condition,
-    is_deleting,
-    is_terminal,
-    key_of,
-    split_key,
-    stamp,
-    uid_of,
-    with_conditions,
-)
+from kqueue.sandbox.json_object import annotation, is_deleting, is_terminal, key_of, split_key, stamp, uid_of
 from kqueue.sandbox.kubelet import is_alive
 from kqueue.sandbox.matching import taint_of, toleration_of
 from kqueue.sandbox.mirror import Mirror

@@ -17,18 +17,10 @@ import structlog
 
 from kqueue.clock import Clock
 from kqueue.errors import ApiError, NotFoundError
+from kqueue.kube.conditions import condition, with_conditions
 from kqueue.kube.timetable import Timetable
 from kqueue.sandbox.api import PODS, Api, Object, Resource
-from kqueue.sandbox.json_object import (
-    condition,
-    is_deleting,
-    is_terminal,
-    key_of,
-    split_key,
-    stamp,
-    uid_of,
-    with_conditions,
-)
+from kqueue.sandbox.json_object import is_deleting, is_terminal, key_of, split_key, stamp, uid_of
 from kqueue.sandbox.mirror import Mirror
 from kqueue.sandbox.node_table import NodeTable, NoFit, PodFit
 

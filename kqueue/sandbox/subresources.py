@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kqueue.kube.conditions import is_true
+from kqueue.kube.names import CONDITION_READY
 from kqueue.sandbox import core_rules, decoding, failure, metadata, selectors
 from kqueue.sandbox.api import NAMESPACES, PODS, Object, Resource
 from kqueue.sandbox.crd import CRDS
@@ -157,11 +159,6 @@ def _is_idle(pod: Object) -> bool:
     return phase == "Pending" or phase in FINISHED or bool(pod["metadata"].get("deletionTimestamp"))
 
 
-def _is_ready(pod: Object) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-
-
 def _blocking_budget(api: Objects, pod: Object) -> str | None:
     """The name of a disruption budget that needs this pod where it is."""
     namespace = pod["metadata"]["namespace"]
@@ -173,8 +170,8 @@ def _blocking_budget(api: Objects, pod: Object) -> str | None:
         if not selector.selects(pod["metadata"].get("labels")):
             continue
         pods = [p for p in api.every(PODS, namespace) if selector.selects(p["metadata"].get("labels"))]
-        healthy = sum(map(_is_ready, pods))
-        if _is_ready(pod) and healthy - 1 < _healthy_wanted(budget["spec"], len(pods)):
+        healthy = sum(is_true(pod, CONDITION_READY) for pod in pods)
+        if is_true(pod, CONDITION_READY) and healthy - 1 < _healthy_wanted(budget["spec"], len(pods)):
             return str(budget["metadata"]["name"])
     return None
 

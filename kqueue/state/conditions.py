@@ -11,6 +11,7 @@ import msgspec
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
 from kqueue.clock import utc_text
+from kqueue.kube.conditions import transition_time
 
 Patch = dict[str, Any]
 
@@ -49,18 +50,17 @@ class Conditions:
 
     def set(self, kind: str, *, status: bool, reason: str, message: str) -> None:
         """Write one condition; its transition time moves only when the status does."""
-        old, since = self._after.get(kind), None
+        old = self._after.get(kind)
         value, message = "True" if status else "False", cut(message)
-        if old is not None and old["status"] == value:
-            if (old.get("reason", ""), old.get("message", "")) == (reason, message):
-                return
-            since = old.get("lastTransitionTime")
+        said = value, reason, message
+        if old is not None and (old["status"], old.get("reason", ""), old.get("message", "")) == said:
+            return
         self._after[kind] = {
             "type": kind,
             "status": value,
             "reason": reason,
             "message": message,
-            "lastTransitionTime": since or self._stamp.text,
+            "lastTransitionTime": transition_time(old, value, self._stamp.text),
             "observedGeneration": self._generation,
         }
 

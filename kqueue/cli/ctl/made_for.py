@@ -9,8 +9,9 @@ from kqueue.api import names
 from kqueue.cli.ctl.discovery import Discovery, parse_target
 from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, OURS, WORKLOAD, kind_called
 from kqueue.cli.ctl.objects import is_name
-from kqueue.cli.ctl.workload_view import holds, owners_of
+from kqueue.cli.ctl.workload_view import owners_of
 from kqueue.errors import ApiError, ConfigError, ForbiddenError, NotFoundError
+from kqueue.kube.conditions import is_true
 from kqueue.runtime.resources import ResourceType
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ async def workloads_of(session: Session, kind: str, name: str) -> list[JSON]:
     if not found:
         raise NotFoundError(f"{kind}/{name} has no Workload: {await _why_none(session, resource, obj)}", status=404)
     newest = sorted(found, key=lambda w: str(w["metadata"].get("creationTimestamp", "")), reverse=True)
-    return sorted(newest, key=lambda w: holds(w, names.CONDITION_FINISHED))
+    return sorted(newest, key=lambda w: is_true(w, names.CONDITION_FINISHED))
 
 
 async def _resource_of(session: Session, kind: str, name: str) -> ResourceType:

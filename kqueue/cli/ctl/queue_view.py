@@ -8,15 +8,15 @@ from typing import Any
 
 from kqueue.api import names
 from kqueue.cli.ctl.table import Table
-from kqueue.cli.ctl.workload_view import condition, holds
 from kqueue.cli.tables import age
+from kqueue.kube.conditions import condition, is_true
 
 Object = Mapping[str, Any]
 
 
 def is_active(cluster_queue: Object) -> str:
-    """`true` where its condition Active holds, else `false`."""
-    return "true" if holds(cluster_queue, names.CONDITION_ACTIVE) else "false"
+    """`true` where its condition Active is_true, else `false`."""
+    return "true" if is_true(cluster_queue, names.CONDITION_ACTIVE) else "false"
 
 
 def leads_to(local_queue: Object) -> str:

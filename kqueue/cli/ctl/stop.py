@@ -116,13 +116,13 @@ async def _open_workloads(session: Session, text: str) -> list[str]:
     """Names of the Workloads that are meant: of several those that have not finished, if there are any."""
     from kqueue.api import names
     from kqueue.cli.ctl.made_for import is_workload, workloads_of
-    from kqueue.cli.ctl.workload_view import holds
+    from kqueue.kube.conditions import is_true
 
     kind, slash, name = text.partition("/")
     if not slash or is_workload(kind):
         return [name if slash else text]
     found = await workloads_of(session, kind, name)
-    chosen = [w for w in found if not holds(w, names.CONDITION_FINISHED)] or found[:1]
+    chosen = [w for w in found if not is_true(w, names.CONDITION_FINISHED)] or found[:1]
     return [str(w["metadata"]["name"]) for w in chosen]
 
 

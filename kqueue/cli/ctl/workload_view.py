@@ -10,6 +10,7 @@ from typing import Any
 from kqueue.api import names
 from kqueue.cli.tables import age, duration
 from kqueue.clock import api_time
+from kqueue.kube.conditions import condition, is_true
 
 Object = Mapping[str, Any]
 
@@ -30,22 +31,11 @@ class Status(StrEnum):
 
 def status_of(workload: Object) -> Status:
     """The farthest that it has come."""
-    if holds(workload, names.CONDITION_FINISHED):
+    if is_true(workload, names.CONDITION_FINISHED):
         return Status.FINISHED
-    if holds(workload, names.CONDITION_ADMITTED):
+    if is_true(workload, names.CONDITION_ADMITTED):
         return Status.ADMITTED
-    return Status.QUOTA_RESERVED if holds(workload, names.CONDITION_QUOTA_RESERVED) else Status.PENDING
-
-
-def holds(obj: Object, kind: str) -> bool:
-    """Whether a condition is True."""
-    return (condition(obj, kind) or {}).get("status") == "True"
-
-
-def condition(obj: Object, kind: str) -> Object | None:
-    """A condition; None where the object has none of that type."""
-    conditions: Sequence[Object] = (obj.get("status") or {}).get("conditions") or ()
-    return next((each for each in conditions if each.get("type") == kind), None)
+    return Status.QUOTA_RESERVED if is_true(workload, names.CONDITION_QUOTA_RESERVED) else Status.PENDING
 
 
 def owners_of(obj: Object) -> Sequence[Object]:

@@ -31,6 +31,7 @@ from kqueue.controllers.resources import (
 from kqueue.core.quantity import parse_quantity
 from kqueue.errors import ApiError, ForbiddenError, InvalidError, KqueueError, NotFoundError
 from kqueue.kube import names as kube_names
+from kqueue.kube.conditions import condition
 from kqueue.operations.asking import ask, path
 from kqueue.operations.checkup.installation import JOBS
 from kqueue.operations.checkup.values import Status, Step, Verdict, failed, judged, many, ok, skipped, warning
@@ -169,9 +170,9 @@ class Canary:
             queue = await self._client.get_json(CLUSTER_QUEUES, name)
         except NotFoundError:
             return failed(f"ClusterQueue {name} does not exist", "create it, or correct the LocalQueue")
-        for condition in queue.get("status", {}).get("conditions") or ():
-            if condition["type"] == names.CONDITION_ACTIVE and condition["status"] != "True":
-                return failed(f"ClusterQueue {name} admits nothing: {condition['message']}", "correct that first")
+        active = condition(queue, names.CONDITION_ACTIVE)
+        if active is not None and active["status"] != "True":
+            return failed(f"ClusterQueue {name} admits nothing: {active['message']}", "correct that first")
         groups = queue["spec"].get("resourceGroups") or []
         covered = {resource for group in groups for resource in group["coveredResources"]}
         self._requests = dict(plan.requests) or {r: _TINY[r] for r in sorted(covered & _TINY.keys())}
@@ -306,8 +307,7 @@ class Canary:
         return await self._until(look, late)
 
     def _condition(self, kind: str) -> JSON:
-        conditions = self._seen.workload.get("status", {}).get("conditions") or ()
-        return next((c for c in conditions if c["type"] == kind), {})
+        return condition(self._seen.workload, kind) or {}
 
     async def _until_started(self) -> Verdict:
         async def look() -> Verdict | None:

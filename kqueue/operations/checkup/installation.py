@@ -16,6 +16,7 @@ from kqueue.controllers.resources import CLUSTER_QUEUES
 from kqueue.errors import ForbiddenError, InvalidError, NotFoundError, ServerError
 from kqueue.jobs.unmanaged import kinds_not_queued, names_of_loose, remedy
 from kqueue.kube import names as kube_names
+from kqueue.kube.conditions import is_true
 from kqueue.operations.asking import ask, path
 from kqueue.operations.checkup.hooks import has_rule, registered
 from kqueue.operations.checkup.values import Verdict, failed, many, ok, skipped, warning
@@ -287,8 +288,7 @@ def _is_ours(crd: JSON) -> bool:
 def _crd_problems(crd: JSON) -> Iterator[str]:
     if crd["metadata"].get("deletionTimestamp"):
         yield "it is being deleted"
-    conditions = crd.get("status", {}).get("conditions") or ()
-    if not any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
+    if not is_true(crd, "Established"):
         yield "it is not established"
     wanted = names.VERSION if crd["spec"]["group"] == names.GROUP else None
     served = [version["name"] for version in crd["spec"]["versions"] if version.get("served")]

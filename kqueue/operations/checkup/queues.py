@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -25,6 +25,8 @@ from kqueue.controllers.resources import (
     TOPOLOGIES,
     WORKLOADS,
 )
+from kqueue.kube.conditions import condition, is_true
+from kqueue.kube.names import CONDITION_READY
 from kqueue.model import PodView
 from kqueue.operations.checkup.flavors import being_deleted, room
 from kqueue.operations.checkup.values import Verdict, failed, many, ok, skipped, warning
@@ -164,7 +166,7 @@ class _Known:
         self._names: set[tuple[str, str]] = set()
         self._owners: set[str] = set()
         for workload in workloads:
-            if any(c["type"] == names.CONDITION_FINISHED and c["status"] == "True" for c in _conditions(workload)):
+            if is_true(workload, names.CONDITION_FINISHED):
                 continue
             metadata = workload["metadata"]
             self._names.add((metadata["namespace"], metadata["name"]))
@@ -186,15 +188,10 @@ class _Known:
 
 def _inactive(obj: JSON) -> tuple[str, bool]:
     """Why a ClusterQueue admits nothing (empty: it does), and whether somebody wants it so."""
-    for condition in _conditions(obj):
-        if condition["type"] == names.CONDITION_ACTIVE:
-            stopped = condition["reason"] == names.REASON_STOPPED
-            return ("" if condition["status"] == "True" else condition["message"]), stopped
-    return "no controller has looked at it yet", False
-
-
-def _conditions(obj: JSON) -> Iterator[Mapping[str, str]]:
-    yield from obj.get("status", {}).get("conditions") or ()
+    active = condition(obj, names.CONDITION_ACTIVE)
+    if active is None:
+        return "no controller has looked at it yet", False
+    return ("" if active["status"] == "True" else active["message"]), active["reason"] == names.REASON_STOPPED
 
 
 def _used_flavors(cluster_queues: Iterable[JSON]) -> set[str]:
@@ -207,7 +204,7 @@ def _used_flavors(cluster_queues: Iterable[JSON]) -> set[str]:
 
 
 def _is_usable(node: JSON) -> bool:
-    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in _conditions(node))
+    ready = is_true(node, CONDITION_READY)
     return ready and not node.get("spec", {}).get("unschedulable")
 
 

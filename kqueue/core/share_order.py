@@ -62,7 +62,7 @@ class ShareOrder:
         return None
 
     def _behind(self, claim: Claim) -> Usage | None:
-        """Return the quota requests of the workload behind a preemptor, in the preemptor's flavors; None: none waits."""
+        """Return the quota requests of the workload behind a preemptor, in its flavors; None: no workload."""
         known = (claim.queue, claim.uid)
         if known not in self._next:
             head = self.next_head(claim.queue, (claim.key,))

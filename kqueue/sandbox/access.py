@@ -15,7 +15,7 @@ from aiohttp import web
 from kqueue.errors import ForbiddenError
 from kqueue.sandbox import failure, selectors
 from kqueue.sandbox.api import Object, Resource
-from kqueue.sandbox.route import Route, flag
+from kqueue.sandbox.route import ResourcePath, flag
 
 if TYPE_CHECKING:
     from kqueue.sandbox.cluster_api import ClusterApi
@@ -85,7 +85,7 @@ def account(namespace: str, name: str) -> User:
     return User(f"{_ACCOUNT}{namespace}:{name}", groups)
 
 
-def attempt(request: web.BaseRequest, found: Route | None) -> Attempt:
+def attempt(request: web.BaseRequest, found: ResourcePath | None) -> Attempt:
     """What a request wants to do."""
     if found is None:
         return Attempt(verb=request.method.lower(), path=request.path)

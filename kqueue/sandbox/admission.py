@@ -20,7 +20,7 @@ from kqueue.sandbox import expression, failure, selectors
 from kqueue.sandbox.api import Object, Resource
 from kqueue.sandbox.metadata import new_uid
 from kqueue.sandbox.objects import Objects, WriteOptions
-from kqueue.sandbox.registry import Kind
+from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.store import copied
 
 GROUP = "admissionregistration.k8s.io"
@@ -66,13 +66,13 @@ class Hook:
         """Whether a call that fails is as if it had not been made."""
         return bool(self.spec["failurePolicy"] == "Ignore")
 
-    def has_rule(self, kind: Kind, operation: Operation, subresource: str) -> bool:
+    def has_rule(self, kind: ServedKind, operation: Operation, subresource: str) -> bool:
         """Whether one of its rules names the kind, the operation and the scope."""
         path = f"{kind.resource.plural}/{subresource}" if subresource else kind.resource.plural
         return any(_rule_holds(rule, kind, operation, path) for rule in self.spec.get("rules") or ())
 
 
-def _rule_holds(rule: Object, kind: Kind, operation: Operation, path: str) -> bool:
+def _rule_holds(rule: Object, kind: ServedKind, operation: Operation, path: str) -> bool:
     def lists(key: str, value: str) -> bool:
         return "*" in rule[key] or value in rule[key]
 
@@ -102,7 +102,7 @@ class Admission:
         """How a Service's address is found; by its Endpoints unless somebody puts another way here."""
         api.listen(self._on_change)
 
-    def _on_change(self, kind: Kind, _: object) -> None:
+    def _on_change(self, kind: ServedKind, _: object) -> None:
         if kind.resource in self._hooks:
             configurations = self._api.every(kind.resource)
             self._hooks[kind.resource] = [
@@ -119,7 +119,7 @@ class Admission:
 
     def calls(
         self,
-        kind: Kind,
+        kind: ServedKind,
         operation: Operation,
         subresource: str,
         new: Object | None,
@@ -135,7 +135,7 @@ class Admission:
             return None
         return Call(self, kind, operation, subresource, new, old, options, mutating, validating)
 
-    def namespace_labels(self, kind: Kind, obj: Object) -> dict[str, str] | None:
+    def namespace_labels(self, kind: ServedKind, obj: Object) -> dict[str, str] | None:
         """Labels of the object's namespace, for a namespace its own; None for objects that have none."""
         if kind.kind == "Namespace":
             return obj["metadata"].get("labels") or {}
@@ -263,7 +263,7 @@ class Call:
     """All webhooks of one write.  Selectors and conditions are looked at when each one's turn comes."""
 
     admission: Admission
-    kind: Kind
+    kind: ServedKind
     operation: Operation
     subresource: str
     new: Object | None

@@ -31,8 +31,8 @@ from kqueue.sandbox.api import MERGE_PATCH, Object, Resource
 
 if TYPE_CHECKING:
     from kqueue.sandbox.cluster_api import ClusterApi
-    from kqueue.sandbox.registry import Kind
-    from kqueue.sandbox.store import Change
+    from kqueue.sandbox.registry import ServedKind
+    from kqueue.sandbox.store import StoreChange
 
 GROUP = "apiregistration.k8s.io"
 API_SERVICES = Resource(GROUP, "v1", "apiservices")
@@ -196,7 +196,7 @@ class Aggregator:
 
     # --- looking after APIServices
 
-    def _on_change(self, kind: Kind, _: Change) -> None:
+    def _on_change(self, kind: ServedKind, _: StoreChange) -> None:
         if kind.resource in (API_SERVICES, SERVICES):
             if kind.resource == API_SERVICES:
                 self._take_in()

@@ -19,7 +19,7 @@ from kqueue.sandbox.api import Object
 from kqueue.sandbox.decoding import shape_of
 from kqueue.sandbox.failure import Cause
 from kqueue.sandbox.fieldset import SELF, FieldSet
-from kqueue.sandbox.registry import Kind
+from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.shape import ANY, Shape
 from kqueue.sandbox.store import copied
 
@@ -42,11 +42,11 @@ class Apply:
     subresource: str
     now_text: Callable[[], str]
 
-    def first_entry(self, kind: Kind) -> list[Object]:
+    def first_entry(self, kind: ServedKind) -> list[Object]:
         """managedFields of an object that this apply creates."""
         return [self._entry(kind, self._scope(kind, fieldset.of_object(shape_of(kind), self.wanted)), None)]
 
-    def onto(self, kind: Kind, old: Object) -> Object:
+    def onto(self, kind: ServedKind, old: Object) -> Object:
         """`old` with the manager's fields as wanted, those it no longer wants gone, and ownership written down.
 
         Raises:
@@ -93,7 +93,7 @@ class Apply:
             fieldset.minus(_clashing(shape, fields, entry["fieldsV1"], old, wanted), own) for entry in others
         )
 
-    def _scoped(self, kind: Kind) -> Object:
+    def _scoped(self, kind: ServedKind) -> Object:
         """What of `wanted` this endpoint may write."""
         wanted = dict(self.wanted)
         if self.subresource == "status":
@@ -102,21 +102,21 @@ class Apply:
             wanted.pop("status", None)
         return wanted
 
-    def _scope(self, kind: Kind, fields: FieldSet) -> FieldSet:
+    def _scope(self, kind: ServedKind, fields: FieldSet) -> FieldSet:
         return {name: inner for name, inner in fields.items() if not (kind.status and name == "f:status")}
 
     def _is_mine(self, entry: Object) -> bool:
         mine = (self.manager, "Apply", self.subresource)
         return (entry["manager"], entry["operation"], entry.get("subresource", "")) == mine
 
-    def _entry(self, kind: Kind, fields: FieldSet, present: Object | None) -> Object:
+    def _entry(self, kind: ServedKind, fields: FieldSet, present: Object | None) -> Object:
         if present is not None and present["fieldsV1"] == fields:
             return present
         return _entry(kind, self.manager, "Apply", self.subresource, fields, self.now_text())
 
 
 def track_update(
-    kind: Kind, new: Object, old: Object, manager: str, subresource: str, now_text: Callable[[], str]
+    kind: ServedKind, new: Object, old: Object, manager: str, subresource: str, now_text: Callable[[], str]
 ) -> None:
     """Give the fields that a plain write changed to its manager, in `new`; nothing if nobody tracks this object.
 
@@ -171,7 +171,7 @@ def _last_applied_text(wanted: Object) -> str:
     return msgspec.json.encode(whole, order="deterministic").decode() + "\n"
 
 
-def first_update(kind: Kind, new: Object, manager: str, now: str) -> list[Object]:
+def first_update(kind: ServedKind, new: Object, manager: str, now: str) -> list[Object]:
     """managedFields of an object that a plain write creates: none, unless kubectl applies it."""
     if manager != CLIENT_SIDE:
         return []
@@ -188,7 +188,7 @@ def same(new: Object, old: Object) -> bool:
     return new == old
 
 
-def _entry(kind: Kind, manager: str, operation: str, subresource: str, fields: FieldSet, now: str) -> Object:
+def _entry(kind: ServedKind, manager: str, operation: str, subresource: str, fields: FieldSet, now: str) -> Object:
     out: Object = {
         "manager": manager,
         "operation": operation,
@@ -202,7 +202,7 @@ def _entry(kind: Kind, manager: str, operation: str, subresource: str, fields: F
     return out
 
 
-def _entries(kind: Kind, old: Object, now_text: Callable[[], str]) -> list[Object]:
+def _entries(kind: ServedKind, old: Object, now_text: Callable[[], str]) -> list[Object]:
     """Copies of the object's entries, whose sets may be replaced."""
     present = old["metadata"].get("managedFields")
     if present:

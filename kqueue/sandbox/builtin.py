@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from kqueue.sandbox import columns, core_rules, crd_rules, event_rules, job_rules, pod_rules, scale, webhook_rules
 from kqueue.sandbox.api import Resource
-from kqueue.sandbox.registry import Kind
+from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.strategy import PLAIN, Strategy
-from kqueue.sandbox.table import NAME_AND_AGE, Column
+from kqueue.sandbox.table import NAME_AND_AGE, TableColumn
 
 APPS = "apps"
 RBAC = "rbac.authorization.k8s.io"
@@ -52,12 +52,12 @@ def _kind(
     status: bool = False,
     subresources: tuple[str, ...] = (),
     generation: bool = False,
-    shown: tuple[Column, ...] = NAME_AND_AGE,
+    shown: tuple[TableColumn, ...] = NAME_AND_AGE,
     strategy: Strategy = PLAIN,
     selectable: Mapping[str, tuple[str, ...]] | None = None,
     orphans: bool = False,
-) -> Kind:
-    return Kind(
+) -> ServedKind:
+    return ServedKind(
         resource=Resource(group, "v1", plural),
         kind=kind,
         namespaced=namespaced,
@@ -144,7 +144,7 @@ OTHERS = (
     _kind("storage.k8s.io", "StorageClass", "storageclasses", short="sc", namespaced=False,
           shown=columns.STORAGE_CLASSES),
 )  # fmt: skip
-NEW_EVENT = Kind(
+NEW_EVENT = ServedKind(
     resource=Resource("events.k8s.io", "v1", "events"),
     kind="Event",
     storage="/events",
@@ -156,4 +156,4 @@ NEW_EVENT = Kind(
     inward=core_rules.event_to_core,
     outward=core_rules.event_from_core,
 )
-BUILTIN_KINDS: tuple[Kind, ...] = (*CORE, *OTHERS, NEW_EVENT)
+BUILTIN_KINDS: tuple[ServedKind, ...] = (*CORE, *OTHERS, NEW_EVENT)

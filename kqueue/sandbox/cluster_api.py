@@ -21,8 +21,8 @@ from kqueue.sandbox.crd import CRDS
 from kqueue.sandbox.deletion import Deleted, Preconditions, Propagation
 from kqueue.sandbox.failure import Cause
 from kqueue.sandbox.objects import WriteOptions
-from kqueue.sandbox.registry import Kind, Registry
-from kqueue.sandbox.store import Change, Record, Store, Versions, copied
+from kqueue.sandbox.registry import KindRegistry, ServedKind
+from kqueue.sandbox.store import ObjectStore, StoreChange, StoredObject, Versions, copied
 
 ATTEMPTS = 8
 """How often a write without a version starts again when others write in between; names that generateName tries."""
@@ -42,17 +42,17 @@ class ClusterApi:
     ) -> None:
         self.clock: Clock = clock or SystemClock()
         self.chance = chance or random.Random()
-        self.registry = Registry(BUILTIN_KINDS)
+        self.registry = KindRegistry(BUILTIN_KINDS)
         self.versions = Versions()
         self.stopped = False
         self._log_length = log_length
-        self._stores: dict[str, Store] = {}
-        self._listeners: list[Callable[[Kind, Change], None]] = []
+        self._stores: dict[str, ObjectStore] = {}
+        self._listeners: list[Callable[[ServedKind, StoreChange], None]] = []
         self.admission = Admission(self)
         self.listen(self._on_definition)
         self._plant()
 
-    def _on_definition(self, kind: Kind, change: Change) -> None:
+    def _on_definition(self, kind: ServedKind, change: StoreChange) -> None:
         """Serve what a CustomResourceDefinition says, from its creation to its end."""
         if kind.resource != CRDS or change.record is None:
             return
@@ -89,19 +89,21 @@ class ClusterApi:
         kind = self.registry.find(resource)
         return [] if kind is None else [kind.shown(r.obj) for r in self.store(kind).records(namespace)]
 
-    def kind(self, resource: Resource) -> Kind:
+    def kind(self, resource: Resource) -> ServedKind:
         """The kind served at `resource`.  Raises NotFoundError."""
         kind = self.registry.find(resource)
         if kind is None:
             raise failure.unknown_path()
         return kind
 
-    def store(self, kind: Kind) -> Store:
+    def store(self, kind: ServedKind) -> ObjectStore:
         """Where the objects of `kind` are."""
         store = self._stores.get(kind.storage)
         if store is None:
             store = (
-                Store(self.versions) if self._log_length is None else Store(self.versions, log_length=self._log_length)
+                ObjectStore(self.versions)
+                if self._log_length is None
+                else ObjectStore(self.versions, log_length=self._log_length)
             )
             self._stores[kind.storage] = store
         return store
@@ -111,11 +113,11 @@ class ClusterApi:
         if (store := self._stores.pop(storage, None)) is not None:
             store.wake()
 
-    def listen(self, listener: Callable[[Kind, Change], None]) -> None:
+    def listen(self, listener: Callable[[ServedKind, StoreChange], None]) -> None:
         """Call `listener` after every stored change, at once and in order.  It must not write in the call."""
         self._listeners.append(listener)
 
-    def is_served(self, kind: Kind, store: Store) -> bool:
+    def is_served(self, kind: ServedKind, store: ObjectStore) -> bool:
         """Whether `store` is still where the objects of `kind` are."""
         return self._stores.get(kind.storage) is store
 
@@ -131,7 +133,7 @@ class ClusterApi:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def record(self, kind: Kind, name: str, namespace: str | None) -> Record:
+    def record(self, kind: ServedKind, name: str, namespace: str | None) -> StoredObject:
         """The stored record.  Raises NotFoundError."""
         found = self.store(kind).get((namespace or "") if kind.namespaced else "", name)
         if found is None:
@@ -198,7 +200,7 @@ class ClusterApi:
 
     async def create_owned(
         self,
-        kind: Kind,
+        kind: ServedKind,
         obj: Object,
         namespace: str | None,
         options: WriteOptions,
@@ -252,7 +254,7 @@ class ClusterApi:
         )
 
     async def update_owned(
-        self, kind: Kind, obj: Object, name: str, namespace: str | None, subresource: str, options: WriteOptions
+        self, kind: ServedKind, obj: Object, name: str, namespace: str | None, subresource: str, options: WriteOptions
     ) -> Object:
         """`update` of the object `name` with one that nobody else holds."""
         sent = self._decode(kind, obj, options)
@@ -293,7 +295,7 @@ class ClusterApi:
         return await self.rewrite(kind, name, namespace or "", make, subresource or "", options)
 
     async def _apply(
-        self, kind: Kind, name: str, namespace: str | None, wanted: Any, subresource: str, options: WriteOptions
+        self, kind: ServedKind, name: str, namespace: str | None, wanted: Any, subresource: str, options: WriteOptions
     ) -> Object:
         if not isinstance(wanted, dict):
             raise failure.bad_request("an apply patch must be an object")
@@ -323,13 +325,13 @@ class ClusterApi:
                 continue  # created meanwhile: apply onto it
         raise failure.conflict(kind.resource, name)
 
-    async def _apply_new(self, kind: Kind, request: applying.Apply, space: str, options: WriteOptions) -> Object:
+    async def _apply_new(self, kind: ServedKind, request: applying.Apply, space: str, options: WriteOptions) -> Object:
         managed = request.first_entry(kind)
         return await self.create_owned(kind, copied(request.wanted), space or None, options, managed=managed)
 
     async def rewrite(
         self,
-        kind: Kind,
+        kind: ServedKind,
         name: str,
         namespace: str,
         make: Callable[[Object], Object],
@@ -363,7 +365,7 @@ class ClusterApi:
                 return self._commit(kind, new, old, options)
         raise failure.conflict(kind.resource, name)
 
-    def _commit(self, kind: Kind, new: Object, old: Object, options: WriteOptions) -> Object:
+    def _commit(self, kind: ServedKind, new: Object, old: Object, options: WriteOptions) -> Object:
         if applying.same(new, old):
             return old
         if options.dry_run:
@@ -390,7 +392,7 @@ class ClusterApi:
 
     async def delete_owned(
         self,
-        kind: Kind,
+        kind: ServedKind,
         name: str,
         namespace: str,
         *,
@@ -415,7 +417,7 @@ class ClusterApi:
             return self._delete_now(kind, old, propagation, grace_period_seconds, options)
         raise failure.conflict(kind.resource, name)
 
-    async def delete_each(self, kind: Kind, record: Record, **how: Any) -> Deleted | None:
+    async def delete_each(self, kind: ServedKind, record: StoredObject, **how: Any) -> Deleted | None:
         """`delete_owned` of one of many; None when it is gone already."""
         try:
             return await self.delete_owned(kind, record.name, record.namespace, **how)
@@ -423,7 +425,7 @@ class ClusterApi:
             return None
 
     def _delete_now(
-        self, kind: Kind, old: Object, propagation: Propagation | None, grace: int | None, options: WriteOptions
+        self, kind: ServedKind, old: Object, propagation: Propagation | None, grace: int | None, options: WriteOptions
     ) -> Deleted:
         seconds = self._grace(kind, old, grace)
         if propagation is None and kind.orphans_by_default:
@@ -440,7 +442,7 @@ class ClusterApi:
             return Deleted(new, gone=False)
         return Deleted(kind.shown(self._put(kind, new).obj), gone=False)
 
-    def _grace(self, kind: Kind, old: Object, asked: int | None) -> int:
+    def _grace(self, kind: ServedKind, old: Object, asked: int | None) -> int:
         allowed = kind.strategy.grace_period(old)
         if allowed <= 0:
             return 0
@@ -448,7 +450,7 @@ class ClusterApi:
 
     # --- the steps --------------------------------------------------------------------------------------------------
 
-    def _decode(self, kind: Kind, obj: Object, options: WriteOptions) -> Object:
+    def _decode(self, kind: ServedKind, obj: Object, options: WriteOptions) -> Object:
         """Check the types of what a client sent, drop or refuse what the kind does not have, fill defaults."""
         metadata.settle_kind(kind, obj)
         decoding.check(kind, obj, options.validation, options.warnings)
@@ -457,12 +459,12 @@ class ClusterApi:
         kind.strategy.default(obj)
         return obj
 
-    async def _mutated(self, kind: Kind, call: Call, new: Object, options: WriteOptions) -> Object:
+    async def _mutated(self, kind: ServedKind, call: Call, new: Object, options: WriteOptions) -> Object:
         """`new` as the webhooks want it, decoded again if they changed anything."""
         after = await call.mutate(new)
         return new if after is new else self._decode(kind, after, options)
 
-    def _name(self, kind: Kind, new: Object, space: str) -> None:
+    def _name(self, kind: ServedKind, new: Object, space: str) -> None:
         meta = new["metadata"]
         if meta.get("name") or not meta.get("generateName"):
             return
@@ -472,7 +474,7 @@ class ClusterApi:
             if store.get(space, meta["name"]) is None:
                 return
 
-    def _check_namespace(self, kind: Kind, new: Object, space: str) -> None:
+    def _check_namespace(self, kind: ServedKind, new: Object, space: str) -> None:
         if not kind.namespaced:
             return
         namespace = self.find(NAMESPACES, space)
@@ -483,13 +485,13 @@ class ClusterApi:
             cause = Cause("NamespaceTerminating", "metadata.namespace", f"namespace {space} is being terminated")
             raise failure.forbidden(kind.resource, str(new["metadata"].get("name", "")), why, (cause,))
 
-    def _causes(self, kind: Kind, new: Object) -> builtins.list[Cause]:
+    def _causes(self, kind: ServedKind, new: Object) -> builtins.list[Cause]:
         found = metadata.causes(kind, new["metadata"])
         if kind.custom is not None:
             found += kind.custom.causes(new)
         return found + kind.strategy.validate(new)
 
-    def _update_causes(self, kind: Kind, new: Object, old: Object, subresource: str) -> builtins.list[Cause]:
+    def _update_causes(self, kind: ServedKind, new: Object, old: Object, subresource: str) -> builtins.list[Cause]:
         found = metadata.update_causes(new["metadata"], old["metadata"])
         if new["metadata"] != old["metadata"]:
             found += metadata.causes(kind, new["metadata"])
@@ -502,12 +504,12 @@ class ClusterApi:
         step = kind.strategy.validate_update(new, old)
         return found + step + [each for each in kind.strategy.validate(new) if each not in step]
 
-    def _reject(self, kind: Kind, new: Object, causes: builtins.list[Cause]) -> None:
+    def _reject(self, kind: ServedKind, new: Object, causes: builtins.list[Cause]) -> None:
         if causes:
             name = str(new["metadata"].get("name") or new["metadata"].get("generateName") or "")
             raise failure.invalid_object(kind.resource.group, kind.kind, name, causes)
 
-    def _check_lock(self, kind: Kind, new: Object, old: Object) -> None:
+    def _check_lock(self, kind: ServedKind, new: Object, old: Object) -> None:
         """Raises ConflictError when the write is bound to an object or a version that is not the present one."""
         sent, kept = new["metadata"], old["metadata"]
         if sent.get("uid") and sent["uid"] != kept["uid"]:
@@ -517,7 +519,7 @@ class ClusterApi:
         if version and version not in ("0", kept["resourceVersion"]):
             raise failure.conflict(kind.resource, kept["name"])
 
-    def _settled(self, kind: Kind, new: Object, old: Object, subresource: str) -> Object:
+    def _settled(self, kind: ServedKind, new: Object, old: Object, subresource: str) -> Object:
         """`new` with everything that this write must not change taken from `old`; generation counted."""
         meta, kept = new["metadata"], old["metadata"]
         metadata.carry_over(meta, kept)
@@ -538,26 +540,26 @@ class ClusterApi:
 
     # --- the only places that change a store ------------------------------------------------------------------------
 
-    def _put(self, kind: Kind, obj: Object) -> Record:
+    def _put(self, kind: ServedKind, obj: Object) -> StoredObject:
         stored = obj if kind.inward is None else kind.inward(obj)
         store = self.store(kind)
         record = store.put(stored)
         self._tell(kind, store.tail)
         return record
 
-    def _remove(self, kind: Kind, obj: Object) -> Record:
+    def _remove(self, kind: ServedKind, obj: Object) -> StoredObject:
         stored = obj if kind.inward is None else kind.inward(obj)
         store = self.store(kind)
         record = store.remove(stored)
         self._tell(kind, store.tail)
         return record
 
-    def _tell(self, kind: Kind, change: Change) -> None:
+    def _tell(self, kind: ServedKind, change: StoreChange) -> None:
         for listener in self._listeners:
             listener(kind, change)
 
 
-def _patcher(kind: Kind, wanted: Any, content_type: str) -> Callable[[Object], Object]:
+def _patcher(kind: ServedKind, wanted: Any, content_type: str) -> Callable[[Object], Object]:
     """What turns the present object into the patched one, as a fresh copy."""
     if content_type == STRATEGIC_PATCH and kind.custom is not None:
         raise failure.unsupported_media(
@@ -574,7 +576,7 @@ def _keep(new: Object, old: Object, key: str) -> None:
         new.pop(key, None)
 
 
-def _only_status(kind: Kind, new: Object, old: Object) -> Object:
+def _only_status(kind: ServedKind, new: Object, old: Object) -> Object:
     """The old object with the new status; labels and annotations of built-in kinds may ride along, as they do in
     the real server."""
     out = dict(old)
@@ -592,7 +594,7 @@ def _asked_for(obj: Object) -> Object:
     return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
 
 
-def _counted(kind: Kind, new: Object, old: Object) -> Object:
+def _counted(kind: ServedKind, new: Object, old: Object) -> Object:
     """`new` with its generation raised if it asks for something else than `old`."""
     if kind.generation and _asked_for(new) != _asked_for(old):
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1

@@ -13,8 +13,8 @@ from kqueue.sandbox.crd import CRDS
 from kqueue.sandbox.crd_rules import CLEANUP
 from kqueue.sandbox.deletion import FOREGROUND, ORPHAN, Propagation
 from kqueue.sandbox.objects import WriteOptions
-from kqueue.sandbox.registry import Kind
-from kqueue.sandbox.store import Change, copied
+from kqueue.sandbox.registry import ServedKind
+from kqueue.sandbox.store import StoreChange, copied
 
 Place = tuple[str, str, str]
 """Where an object is: storage, namespace, name."""
@@ -35,7 +35,7 @@ class Collector:
     def __init__(self, api: ClusterApi) -> None:
         self._api = api
         self._options = WriteOptions(manager="garbage-collector", user="system:garbage-collector")
-        self._kinds: dict[str, Kind] = {}
+        self._kinds: dict[str, ServedKind] = {}
         self._dependents: dict[str, set[Place]] = {}
         self._present: dict[str, Place] = {}
         self.loop = ControllerLoop("collector", self._reconcile, clock=api.clock)
@@ -54,7 +54,7 @@ class Collector:
         """Collect until cancelled."""
         await self.loop.run()
 
-    def _on_change(self, kind: Kind, change: Change) -> None:
+    def _on_change(self, kind: ServedKind, change: StoreChange) -> None:
         assert change.record is not None
         old = change.old.obj if change.old is not None else None
         if change.type == "DELETED":
@@ -62,7 +62,7 @@ class Collector:
         else:
             self._learn(kind, change.record.obj, old)
 
-    def _learn(self, kind: Kind, obj: Object, old: Object | None) -> None:
+    def _learn(self, kind: ServedKind, obj: Object, old: Object | None) -> None:
         meta = obj["metadata"]
         place = self._place(kind, meta)
         self._present[meta["uid"]] = place
@@ -78,7 +78,7 @@ class Collector:
         if meta.get("deletionTimestamp") and _is_held(kind, obj):
             self._look_at(place)
 
-    def _forget(self, kind: Kind, obj: Object, old: Object | None) -> None:
+    def _forget(self, kind: ServedKind, obj: Object, old: Object | None) -> None:
         meta = obj["metadata"]
         place = self._place(kind, meta)
         self._present.pop(meta["uid"], None)
@@ -93,7 +93,7 @@ class Collector:
         if kind.custom is not None:
             self._look_at_if_deleting((CRDS_STORAGE, "", f"{kind.resource.plural}.{kind.resource.group}"))
 
-    def _place(self, kind: Kind, meta: Object) -> Place:
+    def _place(self, kind: ServedKind, meta: Object) -> Place:
         self._kinds[kind.storage] = kind
         return kind.storage, meta.get("namespace", ""), meta["name"]
 
@@ -134,7 +134,7 @@ class Collector:
                 await self._delete_dependents_first(kind, obj)
         return None
 
-    async def _check_owners(self, kind: Kind, obj: Object) -> None:
+    async def _check_owners(self, kind: ServedKind, obj: Object) -> None:
         """Delete an object all of whose owners are gone; forget single ones that are."""
         owners = obj["metadata"]["ownerReferences"]
         alive = [owner for owner in owners if self._owner_is_there(owner, obj)]
@@ -149,7 +149,7 @@ class Collector:
             place is not None and place[2] == owner["name"] and place[1] in ("", obj["metadata"].get("namespace", ""))
         )
 
-    async def _orphan(self, kind: Kind, owner: Object) -> None:
+    async def _orphan(self, kind: ServedKind, owner: Object) -> None:
         """Let dependents go their own way, then the owner."""
         uid = owner["metadata"]["uid"]
         for place in sorted(self._dependents.get(uid, ())):
@@ -158,7 +158,7 @@ class Collector:
                 await self._rewrite(self._kinds[place[0]], dependent, lambda meta: _drop_owner(meta, uid))
         await self._drop_finalizer(kind, owner, ORPHAN)
 
-    async def _delete_dependents_first(self, kind: Kind, owner: Object) -> None:
+    async def _delete_dependents_first(self, kind: ServedKind, owner: Object) -> None:
         """Delete dependents; the owner goes when none is left that blocks it."""
         uid = owner["metadata"]["uid"]
         blocked = False
@@ -174,7 +174,7 @@ class Collector:
         if not blocked:
             await self._drop_finalizer(kind, owner, FOREGROUND)
 
-    async def _empty_namespace(self, kind: Kind, name: str) -> None:
+    async def _empty_namespace(self, kind: ServedKind, name: str) -> None:
         left = False
         seen: set[str] = set()
         for each in self._api.registry:
@@ -185,14 +185,14 @@ class Collector:
         if not left:
             await self._api.rewrite(kind, name, "", _without_kubernetes, "finalize", self._options)
 
-    async def _empty_kind(self, kind: Kind, definition: Object) -> None:
+    async def _empty_kind(self, kind: ServedKind, definition: Object) -> None:
         spec = definition["spec"]
         plural, group = spec["names"]["plural"], spec["group"]
         custom = next((k for k in self._api.registry if (k.resource.group, k.resource.plural) == (group, plural)), None)
         if custom is None or not await self._delete_all(custom, None):
             await self._drop_finalizer(kind, definition, CLEANUP)
 
-    async def _delete_all(self, kind: Kind, namespace: str | None) -> bool:
+    async def _delete_all(self, kind: ServedKind, namespace: str | None) -> bool:
         """Ask for the deletion of all objects; whether any is still there."""
         store = self._api.store(kind)
         for record in list(store.records(namespace)):
@@ -200,7 +200,7 @@ class Collector:
                 await self._delete(kind, kind.shown(record.obj))
         return any(True for _ in store.records(namespace))
 
-    async def _delete(self, kind: Kind, obj: Object, propagation: Propagation = "Background") -> None:
+    async def _delete(self, kind: ServedKind, obj: Object, propagation: Propagation = "Background") -> None:
         meta = obj["metadata"]
         if meta.get("deletionTimestamp"):
             return
@@ -209,13 +209,13 @@ class Collector:
                 kind, meta["name"], meta.get("namespace", ""), propagation=propagation, options=self._options
             )
 
-    async def _drop_finalizer(self, kind: Kind, obj: Object, finalizer: str) -> None:
+    async def _drop_finalizer(self, kind: ServedKind, obj: Object, finalizer: str) -> None:
         def drop(meta: Object) -> None:
             meta["finalizers"] = [each for each in meta.get("finalizers") or () if each != finalizer]
 
         await self._rewrite(kind, obj, drop)
 
-    async def _rewrite(self, kind: Kind, obj: Object, change: Changer) -> None:
+    async def _rewrite(self, kind: ServedKind, obj: Object, change: Changer) -> None:
         def make(old: Object) -> Object:
             new = copied(old)
             change(new["metadata"])
@@ -225,7 +225,7 @@ class Collector:
         await self._api.rewrite(kind, meta["name"], meta.get("namespace", ""), make, "", self._options)
 
 
-def _is_held(kind: Kind, obj: Object) -> bool:
+def _is_held(kind: ServedKind, obj: Object) -> bool:
     """Whether a deletion waits for this collector."""
     finalizers = obj["metadata"].get("finalizers") or ()
     return kind.resource == NAMESPACES or any(each in finalizers for each in (FOREGROUND, ORPHAN, CLEANUP))

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from kqueue.sandbox.api import Object
-from kqueue.sandbox.table import AGE, NAME, Column, Moment, age_text, duration_text
+from kqueue.sandbox.table import AGE, NAME, Moment, TableColumn, age_text, duration_text
 
 ROLE_LABEL = "node-role.kubernetes.io/"
 NONE = "<none>"
@@ -25,19 +25,19 @@ def at(*keys: str, missing: Any = NONE) -> Callable[[Object, Moment], Any]:
     return cell
 
 
-def text(name: str, *keys: str, missing: Any = NONE, priority: int = 0) -> Column:
+def text(name: str, *keys: str, missing: Any = NONE, priority: int = 0) -> TableColumn:
     """A column of text under these keys."""
-    return Column(name, at(*keys, missing=missing), priority=priority)
+    return TableColumn(name, at(*keys, missing=missing), priority=priority)
 
 
-def number(name: str, *keys: str, kind: str = "integer") -> Column:
+def number(name: str, *keys: str, kind: str = "integer") -> TableColumn:
     """A column of numbers under these keys, 0 when missing; some kinds call theirs strings."""
-    return Column(name, at(*keys, missing=0), type=kind)
+    return TableColumn(name, at(*keys, missing=0), type=kind)
 
 
-def count(name: str, key: str, kind: str = "string") -> Column:
+def count(name: str, key: str, kind: str = "string") -> TableColumn:
     """How many members there are under `key`."""
-    return Column(name, lambda obj, _: len(obj.get(key) or ()), type=kind)
+    return TableColumn(name, lambda obj, _: len(obj.get(key) or ()), type=kind)
 
 
 def _pod_ready(obj: Object, _: Moment) -> str:
@@ -243,54 +243,57 @@ def _used(limits: bool) -> Callable[[Object, Moment], str]:
     return cell
 
 
-def _event_columns(about: str, message: str, source: Callable[[Object, Moment], Any]) -> tuple[Column, ...]:
+def _event_columns(about: str, message: str, source: Callable[[Object, Moment], Any]) -> tuple[TableColumn, ...]:
     return (
-        Column("Last Seen", _event_age),
+        TableColumn("Last Seen", _event_age),
         text("Type", "type"),
         text("Reason", "reason"),
-        Column("Object", _event_object(about)),
-        Column("Source", source, priority=1),
+        TableColumn("Object", _event_object(about)),
+        TableColumn("Source", source, priority=1),
         text("Message", message),
-        Column("Name", at("metadata", "name"), format="name", priority=1),
+        TableColumn("Name", at("metadata", "name"), format="name", priority=1),
     )
 
 
 TEMPLATE = ("spec", "template", "spec")
-ON_PODS = (Column("Containers", _names(*TEMPLATE), priority=1), Column("Images", _images(*TEMPLATE), priority=1))
-SELECTED = (*ON_PODS, Column("Selector", _selector_at("spec", "selector"), priority=1))
-CREATED_AT = (NAME, Column("Created At", at("metadata", "creationTimestamp"), type="date"))
+ON_PODS = (
+    TableColumn("Containers", _names(*TEMPLATE), priority=1),
+    TableColumn("Images", _images(*TEMPLATE), priority=1),
+)
+SELECTED = (*ON_PODS, TableColumn("Selector", _selector_at("spec", "selector"), priority=1))
+CREATED_AT = (NAME, TableColumn("Created At", at("metadata", "creationTimestamp"), type="date"))
 NAMESPACES = (NAME, text("Status", "status", "phase"), AGE)
 NODES = (
     NAME,
-    Column("Status", _node_status),
-    Column("Roles", _node_roles),
+    TableColumn("Status", _node_status),
+    TableColumn("Roles", _node_roles),
     AGE,
     text("Version", "status", "nodeInfo", "kubeletVersion", missing=""),
-    Column("Internal-IP", _node_address("InternalIP"), priority=1),
-    Column("External-IP", _node_address("ExternalIP"), priority=1),
+    TableColumn("Internal-IP", _node_address("InternalIP"), priority=1),
+    TableColumn("External-IP", _node_address("ExternalIP"), priority=1),
     text("OS-Image", "status", "nodeInfo", "osImage", missing="<unknown>", priority=1),
     text("Kernel-Version", "status", "nodeInfo", "kernelVersion", missing="<unknown>", priority=1),
     text("Container-Runtime", "status", "nodeInfo", "containerRuntimeVersion", missing="<unknown>", priority=1),
 )
 PODS = (
     NAME,
-    Column("Ready", _pod_ready),
-    Column("Status", _pod_status),
-    Column("Restarts", _pod_restarts),
+    TableColumn("Ready", _pod_ready),
+    TableColumn("Status", _pod_status),
+    TableColumn("Restarts", _pod_restarts),
     AGE,
     text("IP", "status", "podIP", priority=1),
     text("Node", "spec", "nodeName", priority=1),
     text("Nominated Node", "status", "nominatedNodeName", priority=1),
-    Column("Readiness Gates", _readiness_gates, priority=1),
+    TableColumn("Readiness Gates", _readiness_gates, priority=1),
 )
 SERVICES = (
     NAME,
     text("Type", "spec", "type"),
     text("Cluster-IP", "spec", "clusterIP"),
     text("External-IP", "spec", "externalName"),
-    Column("Port(s)", _ports),
+    TableColumn("Port(s)", _ports),
     AGE,
-    Column("Selector", _labels_at("spec", "selector"), priority=1),
+    TableColumn("Selector", _labels_at("spec", "selector"), priority=1),
 )
 CONFIG_MAPS = (NAME, count("Data", "data"), AGE)
 SECRETS = (NAME, text("Type", "type"), count("Data", "data"), AGE)
@@ -298,7 +301,7 @@ EVENTS = _event_columns("involvedObject", "message", at("source", "component", m
 NEW_EVENTS = _event_columns("regarding", "note", at("reportingController", missing=""))
 DEPLOYMENTS = (
     NAME,
-    Column("Ready", _ratio("readyReplicas", "replicas")),
+    TableColumn("Ready", _ratio("readyReplicas", "replicas")),
     number("Up-to-date", "status", "updatedReplicas", kind="string"),
     number("Available", "status", "availableReplicas", kind="string"),
     AGE,
@@ -311,11 +314,11 @@ DAEMON_SETS = (
     number("Ready", "status", "numberReady"),
     number("Up-to-date", "status", "updatedNumberScheduled"),
     number("Available", "status", "numberAvailable"),
-    Column("Node Selector", _labels_at(*TEMPLATE, "nodeSelector")),
+    TableColumn("Node Selector", _labels_at(*TEMPLATE, "nodeSelector")),
     AGE,
     *SELECTED,
 )
-STATEFUL_SETS = (NAME, Column("Ready", _ratio("readyReplicas", "replicas")), AGE, *ON_PODS)
+STATEFUL_SETS = (NAME, TableColumn("Ready", _ratio("readyReplicas", "replicas")), AGE, *ON_PODS)
 REPLICA_SETS = (
     NAME,
     number("Desired", "spec", "replicas"),
@@ -326,9 +329,9 @@ REPLICA_SETS = (
 )
 JOBS = (
     NAME,
-    Column("Status", _job_status),
-    Column("Completions", _job_completions),
-    Column("Duration", _job_duration),
+    TableColumn("Status", _job_status),
+    TableColumn("Completions", _job_completions),
+    TableColumn("Duration", _job_duration),
     AGE,
     *SELECTED,
 )
@@ -336,48 +339,48 @@ CRON_JOBS = (
     NAME,
     text("Schedule", "spec", "schedule"),
     text("Timezone", "spec", "timeZone"),
-    Column("Suspend", _suspend, type="boolean"),
-    Column("Active", lambda obj, _: len((obj.get("status") or {}).get("active") or ()), type="integer"),
-    Column("Last Schedule", _last_schedule),
+    TableColumn("Suspend", _suspend, type="boolean"),
+    TableColumn("Active", lambda obj, _: len((obj.get("status") or {}).get("active") or ()), type="integer"),
+    TableColumn("Last Schedule", _last_schedule),
     AGE,
-    Column("Containers", _names("spec", "jobTemplate", *TEMPLATE), priority=1),
-    Column("Images", _images("spec", "jobTemplate", *TEMPLATE), priority=1),
-    Column("Selector", _selector_at("spec", "jobTemplate", "spec", "selector"), priority=1),
+    TableColumn("Containers", _names("spec", "jobTemplate", *TEMPLATE), priority=1),
+    TableColumn("Images", _images("spec", "jobTemplate", *TEMPLATE), priority=1),
+    TableColumn("Selector", _selector_at("spec", "jobTemplate", "spec", "selector"), priority=1),
 )
 LEASES = (NAME, text("Holder", "spec", "holderIdentity", missing=""), AGE)
 WEBHOOKS = (NAME, count("Webhooks", "webhooks", kind="integer"), AGE)
-API_SERVICES = (NAME, Column("Service", _served_by), Column("Available", _available), AGE)
+API_SERVICES = (NAME, TableColumn("Service", _served_by), TableColumn("Available", _available), AGE)
 CRDS = CREATED_AT
 ROLE_BINDINGS = (
     NAME,
-    Column("Role", _role),
+    TableColumn("Role", _role),
     AGE,
-    Column("Users", _subjects("User"), priority=1),
-    Column("Groups", _subjects("Group"), priority=1),
-    Column("ServiceAccounts", _subjects("ServiceAccount"), priority=1),
+    TableColumn("Users", _subjects("User"), priority=1),
+    TableColumn("Groups", _subjects("Group"), priority=1),
+    TableColumn("ServiceAccounts", _subjects("ServiceAccount"), priority=1),
 )
 PRIORITY_CLASSES = (
     NAME,
     number("Value", "value"),
-    Column("Global-Default", lambda obj, _: bool(obj.get("globalDefault")), type="boolean"),
+    TableColumn("Global-Default", lambda obj, _: bool(obj.get("globalDefault")), type="boolean"),
     AGE,
     text("PreemptionPolicy", "preemptionPolicy"),
 )
-RESOURCE_QUOTAS = (NAME, Column("Request", _used(limits=False)), Column("Limit", _used(limits=True)), AGE)
+RESOURCE_QUOTAS = (NAME, TableColumn("Request", _used(limits=False)), TableColumn("Limit", _used(limits=True)), AGE)
 DISRUPTION_BUDGETS = (
     NAME,
-    Column("Min Available", lambda obj, _: str((obj.get("spec") or {}).get("minAvailable", "N/A"))),
-    Column("Max Unavailable", lambda obj, _: str((obj.get("spec") or {}).get("maxUnavailable", "N/A"))),
+    TableColumn("Min Available", lambda obj, _: str((obj.get("spec") or {}).get("minAvailable", "N/A"))),
+    TableColumn("Max Unavailable", lambda obj, _: str((obj.get("spec") or {}).get("maxUnavailable", "N/A"))),
     number("Allowed Disruptions", "status", "disruptionsAllowed"),
     AGE,
 )
-NETWORK_POLICIES = (NAME, Column("Pod-Selector", _selector_at("spec", "podSelector")), AGE)
+NETWORK_POLICIES = (NAME, TableColumn("Pod-Selector", _selector_at("spec", "podSelector")), AGE)
 STORAGE_CLASSES = (
     NAME,
     text("Provisioner", "provisioner"),
     text("ReclaimPolicy", "reclaimPolicy", missing="Delete"),
     text("VolumeBindingMode", "volumeBindingMode", missing="Immediate"),
-    Column("AllowVolumeExpansion", lambda obj, _: str(bool(obj.get("allowVolumeExpansion"))).lower()),
+    TableColumn("AllowVolumeExpansion", lambda obj, _: str(bool(obj.get("allowVolumeExpansion"))).lower()),
     AGE,
 )
 RUNTIME_CLASSES = (NAME, text("Handler", "handler"), AGE)

@@ -8,26 +8,26 @@ from typing import Any
 from kqueue.sandbox import json_path, scale
 from kqueue.sandbox.api import Object, Resource
 from kqueue.sandbox.custom_schema import CustomSchema
-from kqueue.sandbox.registry import Kind
+from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.strategy import PLAIN, Strategy, Surroundings
-from kqueue.sandbox.table import AGE, NAME, Column, Moment, age_text
+from kqueue.sandbox.table import AGE, NAME, Moment, TableColumn, age_text
 
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 
 
-def kinds_of(definition: Object) -> list[Kind]:
+def kinds_of(definition: Object) -> list[ServedKind]:
     """All served versions of a definition, as kinds."""
     spec = definition["spec"]
     stored = next(version["name"] for version in spec["versions"] if version["storage"])
     return [_kind(spec, version, stored) for version in spec["versions"] if version["served"]]
 
 
-def _kind(spec: Object, version: Object, stored: str) -> Kind:
+def _kind(spec: Object, version: Object, stored: str) -> ServedKind:
     names, group = spec["names"], spec["group"]
     subresources = version.get("subresources") or {}
     schema = (version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"}
     same = version["name"] == stored
-    return Kind(
+    return ServedKind(
         resource=Resource(group, version["name"], names["plural"]),
         kind=names["kind"],
         namespaced=spec["scope"] == "Namespaced",
@@ -63,14 +63,14 @@ def _selectable(fields: list[Object]) -> dict[str, tuple[str, ...]]:
     return {path: tuple(path.split(".")) for path in paths}
 
 
-def _columns(described: list[Object]) -> tuple[Column, ...]:
+def _columns(described: list[Object]) -> tuple[TableColumn, ...]:
     """Name, then what the definition asks for; age alone when it asks for nothing."""
     if not described:
         return (NAME, AGE)
     return (NAME, *(_column(each) for each in described))
 
 
-def _column(described: Object) -> Column:
+def _column(described: Object) -> TableColumn:
     values = json_path.compiled(described["jsonPath"])
     is_date = described["type"] == "date"
 
@@ -82,7 +82,7 @@ def _column(described: Object) -> Column:
             return age_text(str(found[0]), moment.now)
         return _shown(found, described["type"])
 
-    return Column(
+    return TableColumn(
         described["name"],
         cell,
         type=described["type"],

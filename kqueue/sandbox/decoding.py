@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from kqueue.sandbox import failure, quantity
 from kqueue.sandbox.api import Object
-from kqueue.sandbox.registry import Kind
+from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.shape import ANY, Shape, builtin
 
 Validation = Literal["Ignore", "Warn", "Strict"]
@@ -52,7 +52,7 @@ class WrongTypeError(ValueError):
         super().__init__(f"{dotted(path)} must be {wanted}, found {failure.shown(found)}")
 
 
-def shape_of(kind: Kind) -> Shape:
+def shape_of(kind: ServedKind) -> Shape:
     """What the fields of a kind are."""
     if kind.custom is not None:
         shape: Shape = kind.custom.shape
@@ -61,7 +61,7 @@ def shape_of(kind: Kind) -> Shape:
     return ANY if message is None else builtin(message)
 
 
-def check(kind: Kind, obj: Object, validation: Validation, warnings: list[str]) -> None:
+def check(kind: ServedKind, obj: Object, validation: Validation, warnings: list[str]) -> None:
     """Leave in `obj`, which is changed in place, only what the kind has.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from kqueue.sandbox import failure, metadata, subresources
 from kqueue.sandbox.api import Object
-from kqueue.sandbox.registry import Kind
+from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.store import copied
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
@@ -36,7 +36,7 @@ class Deleted:
     gone: bool
 
 
-def may_go(kind: Kind, obj: Object) -> bool:
+def may_go(kind: ServedKind, obj: Object) -> bool:
     """Whether an object marked for deletion is held by nothing any more."""
     meta = obj["metadata"]
     if not meta.get("deletionTimestamp") or meta.get("finalizers") or meta.get("deletionGracePeriodSeconds"):
@@ -44,7 +44,7 @@ def may_go(kind: Kind, obj: Object) -> bool:
     return kind.strategy.ready_to_go(obj)
 
 
-def marked(kind: Kind, old: Object, propagation: Propagation | None, seconds: int, when: datetime) -> Object:
+def marked(kind: ServedKind, old: Object, propagation: Propagation | None, seconds: int, when: datetime) -> Object:
     """`old` marked for deletion in `seconds`; a second mark can only make it sooner."""
     new = copied(old)
     meta = new["metadata"]
@@ -68,7 +68,7 @@ def marked(kind: Kind, old: Object, propagation: Propagation | None, seconds: in
     return new
 
 
-def check_preconditions(kind: Kind, old: Object, wanted: Preconditions | None) -> None:
+def check_preconditions(kind: ServedKind, old: Object, wanted: Preconditions | None) -> None:
     """Raises ConflictError when something that must hold does not."""
     if wanted is None:
         return

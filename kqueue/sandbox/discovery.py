@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from kqueue.sandbox.api import Object
-from kqueue.sandbox.registry import VERBS, Kind, Registry
+from kqueue.sandbox.registry import VERBS, KindRegistry, ServedKind
 from kqueue.sandbox.reviews import REVIEWS
 
 VERSION: Object = {
@@ -51,7 +51,7 @@ class Others(Protocol):
         ...
 
 
-def _groups(registry: Registry, others: Others) -> dict[str, list[str]]:
+def _groups(registry: KindRegistry, others: Others) -> dict[str, list[str]]:
     """All groups, those of others last: a resource of the same name is looked for in the first group that has it."""
     groups = dict(registry.groups())
     for group, version, _, _ in REVIEWS:
@@ -60,13 +60,13 @@ def _groups(registry: Registry, others: Others) -> dict[str, list[str]]:
     return {**groups, **{name: versions for name, versions in others.groups().items() if name not in groups}}
 
 
-def group_list(registry: Registry, others: Others) -> Object:
+def group_list(registry: KindRegistry, others: Others) -> Object:
     """`/apis`."""
     groups = [_group(*each) for each in _groups(registry, others).items()]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
-def group(registry: Registry, name: str, others: Others) -> Object | None:
+def group(registry: KindRegistry, name: str, others: Others) -> Object | None:
     """`/apis/G`; None for an unknown group."""
     versions = _groups(registry, others).get(name)
     return None if versions is None else {"kind": "APIGroup", "apiVersion": "v1", **_group(name, versions)}
@@ -88,7 +88,7 @@ def by_maturity(versions: list[str]) -> list[str]:
     return sorted(versions, key=rank)
 
 
-def resource_list(registry: Registry, group_name: str, version: str) -> Object | None:
+def resource_list(registry: KindRegistry, group_name: str, version: str) -> Object | None:
     """`/apis/G/V` or `/api/v1`; None when nothing is served there."""
     resources: list[Object] = []
     for kind in registry.served(group_name, version):
@@ -110,7 +110,7 @@ def resource_list(registry: Registry, group_name: str, version: str) -> Object |
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": resources}
 
 
-def _resources(kind: Kind) -> list[Object]:
+def _resources(kind: ServedKind) -> list[Object]:
     plural = kind.resource.plural
     main: Object = {
         "name": plural,
@@ -126,11 +126,11 @@ def _resources(kind: Kind) -> list[Object]:
     return [main, *(_subresource(kind, name) for name in _subresources(kind))]
 
 
-def _subresources(kind: Kind) -> list[str]:
+def _subresources(kind: ServedKind) -> list[str]:
     return [*(("status",) if kind.status else ()), *kind.subresources]
 
 
-def _subresource(kind: Kind, name: str) -> Object:
+def _subresource(kind: ServedKind, name: str) -> Object:
     out: Object = {
         "name": f"{kind.resource.plural}/{name}",
         "singularName": "",
@@ -143,7 +143,7 @@ def _subresource(kind: Kind, name: str) -> Object:
     return out
 
 
-def aggregated(registry: Registry, others: Others, *, core: bool) -> Object:
+def aggregated(registry: KindRegistry, others: Others, *, core: bool) -> Object:
     """All kinds of the core group, or of all other groups, in one document."""
     groups = {"": ["v1"]} if core else _groups(registry, others)
     return {
@@ -160,7 +160,7 @@ def aggregated(registry: Registry, others: Others, *, core: bool) -> Object:
     }
 
 
-def _aggregated_version(registry: Registry, others: Others, group_name: str, version: str) -> Object:
+def _aggregated_version(registry: KindRegistry, others: Others, group_name: str, version: str) -> Object:
     listed = resource_list(registry, group_name, version) or others.resources(group_name, version)
     flat = (listed or {"resources": []})["resources"]
     found: dict[str, Object] = {}

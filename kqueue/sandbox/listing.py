@@ -12,18 +12,18 @@ import msgspec
 from kqueue.sandbox import failure
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.cluster_api import ClusterApi
-from kqueue.sandbox.registry import Kind
-from kqueue.sandbox.route import Selection, number
-from kqueue.sandbox.store import Record
+from kqueue.sandbox.registry import ServedKind
+from kqueue.sandbox.route import RequestSelection, number
+from kqueue.sandbox.store import StoredObject
 
 MATCHES = ("Exact", "NotOlderThan")
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """Some records, the version of the whole list, and how to go on ("" at the end)."""
 
-    records: list[Record]
+    records: list[StoredObject]
     version: int
     token: str
     remaining: int | None
@@ -38,7 +38,7 @@ class Page:
         return out
 
 
-def page(api: ClusterApi, kind: Kind, chosen: Selection, query: Mapping[str, str]) -> Page:
+def page(api: ClusterApi, kind: ServedKind, chosen: RequestSelection, query: Mapping[str, str]) -> ListPage:
     """The page that a query asks for.
 
     Raises:
@@ -60,10 +60,10 @@ def page(api: ClusterApi, kind: Kind, chosen: Selection, query: Mapping[str, str
     if not chosen.is_all:
         records = [record for record in records if chosen.selects(kind.shown(record.obj))]
     if not limit or len(records) <= limit:
-        return Page(records, version, "", None)
+        return ListPage(records, version, "", None)
     last = records[limit - 1]
     remaining = len(records) - limit if chosen.is_all else None
-    return Page(records[:limit], version, _to_token(version, last), remaining)
+    return ListPage(records[:limit], version, _to_token(version, last), remaining)
 
 
 def _check(query: Mapping[str, str]) -> None:
@@ -86,7 +86,9 @@ def _check(query: Mapping[str, str]) -> None:
         raise failure.invalid_object("meta.k8s.io", "ListOptions", "", found)
 
 
-def _fresh(api: ClusterApi, kind: Kind, chosen: Selection, query: Mapping[str, str]) -> tuple[int, list[Record]]:
+def _fresh(
+    api: ClusterApi, kind: ServedKind, chosen: RequestSelection, query: Mapping[str, str]
+) -> tuple[int, list[StoredObject]]:
     wanted = number(query, "resourceVersion")
     match = query.get("resourceVersionMatch", "")
     if wanted is not None and wanted > api.versions.current:
@@ -96,11 +98,11 @@ def _fresh(api: ClusterApi, kind: Kind, chosen: Selection, query: Mapping[str, s
     return api.versions.current, list(api.store(kind).records(chosen.namespace))
 
 
-def _at(api: ClusterApi, kind: Kind, version: int, chosen: Selection) -> list[Record]:
+def _at(api: ClusterApi, kind: ServedKind, version: int, chosen: RequestSelection) -> list[StoredObject]:
     return api.store(kind).at(version, chosen.namespace)
 
 
-def _to_token(version: int, last: Record) -> str:
+def _to_token(version: int, last: StoredObject) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode([version, last.namespace, last.name])).decode().rstrip("=")
 
 
@@ -115,12 +117,12 @@ def _from_token(token: str) -> tuple[int, tuple[str, str]]:
     return version, (namespace, name)
 
 
-def encoded(kind: Kind, record: Record) -> bytes:
+def encoded(kind: ServedKind, record: StoredObject) -> bytes:
     """A record as JSON in the kind's version; kept bytes when that is the stored one."""
     return record.encoded if kind.outward is None else msgspec.json.encode(kind.outward(record.obj))
 
 
-def joined(kind: Kind, found: Page) -> bytes:
+def joined(kind: ServedKind, found: ListPage) -> bytes:
     """A page as one JSON document."""
     head = msgspec.json.encode({"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": found.metadata()})
     return head[:-1] + b',"items":[' + b",".join(encoded(kind, record) for record in found.records) + b"]}"

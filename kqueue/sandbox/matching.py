@@ -71,6 +71,11 @@ def taint_of(taint: Object) -> Taint:
     return Taint(taint.get("key") or "", taint.get("value") or "", taint.get("effect") or "")
 
 
+def taint_json(taint: Taint) -> Object:
+    """A taint as it is written in a Node."""
+    return {"key": taint.key, "effect": taint.effect, **({"value": taint.value} if taint.value else {})}
+
+
 def taints_of(node: Object) -> tuple[Taint, ...]:
     """All taints of a node."""
     return tuple(map(taint_of, (node.get("spec") or {}).get("taints") or ()))

@@ -9,7 +9,7 @@ from random import Random
 from kqueue.sandbox import failure
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.failure import Cause
-from kqueue.sandbox.registry import Kind
+from kqueue.sandbox.registry import ServedKind
 
 SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 SUFFIX_LENGTH = 5
@@ -61,7 +61,7 @@ def generated_name(base: str, chance: Random) -> str:
     return base[:LONGEST_GENERATED_BASE] + "".join(chance.choices(SUFFIX_LETTERS, k=SUFFIX_LENGTH))
 
 
-def settle_kind(kind: Kind, obj: Object) -> None:
+def settle_kind(kind: ServedKind, obj: Object) -> None:
     """Fill apiVersion and kind.  Raises InvalidError when the object says that it is another kind."""
     for key, wanted in (("apiVersion", kind.api_version), ("kind", kind.kind)):
         found = obj.get(key) or wanted
@@ -85,7 +85,7 @@ def settle_name(metadata: Object, name: str) -> None:
     metadata["name"] = name
 
 
-def settle_namespace(kind: Kind, metadata: Object, namespace: str | None) -> str:
+def settle_namespace(kind: ServedKind, metadata: Object, namespace: str | None) -> str:
     """The object's namespace, written into `metadata`; "" for kinds that have none.  Raises InvalidError."""
     if not kind.namespaced:
         if metadata.pop("namespace", None) and namespace is None:
@@ -102,7 +102,7 @@ def settle_namespace(kind: Kind, metadata: Object, namespace: str | None) -> str
     return str(own)
 
 
-def begin(kind: Kind, metadata: Object, *, now: str, chance: Random) -> None:
+def begin(kind: ServedKind, metadata: Object, *, now: str, chance: Random) -> None:
     """Turn what a client sent into the metadata of an object that has just begun."""
     if metadata.get("resourceVersion"):
         raise failure.unforeseen("resourceVersion should not be set on objects to be created")
@@ -138,7 +138,7 @@ def is_label(text: str) -> bool:
     return len(text) <= 63 and _LABEL.fullmatch(text) is not None
 
 
-def name_problem(kind: Kind, name: str) -> str | None:
+def name_problem(kind: ServedKind, name: str) -> str | None:
     """What is wrong with a name, or None."""
     if kind.kind in ("Namespace", "Service"):
         return None if is_label(name) else LABEL_RULE
@@ -202,7 +202,7 @@ def annotation_causes(annotations: object, path: str) -> list[Cause]:
     return causes
 
 
-def causes(kind: Kind, metadata: Object) -> list[Cause]:
+def causes(kind: ServedKind, metadata: Object) -> list[Cause]:
     """All mistakes in the metadata of an object that is about to be stored."""
     found = []
     name = metadata.get("name")

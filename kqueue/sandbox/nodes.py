@@ -24,7 +24,7 @@ from kqueue.sandbox.api import NODES, PODS, Api, Object
 from kqueue.sandbox.controller_loop import ControllerLoop
 from kqueue.sandbox.json_object import annotation, is_deleting, is_terminal, key_of, split_key, stamp, uid_of
 from kqueue.sandbox.kubelet import is_alive
-from kqueue.sandbox.matching import taint_of, toleration_of
+from kqueue.sandbox.matching import taint_json, taint_of, toleration_of
 from kqueue.sandbox.mirror import Mirror
 from kqueue.sandbox.names import FAIL_ANNOTATION
 from kqueue.sandbox.topology_spec import ClusterSpec, NodeBlueprint
@@ -79,7 +79,7 @@ def new_node(blueprint: NodeBlueprint, *, number: int, now: str) -> Object:
         "metadata": {"name": blueprint.name, "labels": labels},
         "spec": {
             "providerID": f"simulated://{blueprint.name}",
-            **({"taints": [taint.to_json() for taint in blueprint.taints]} if blueprint.taints else {}),
+            **({"taints": [taint_json(taint) for taint in blueprint.taints]} if blueprint.taints else {}),
         },
         "status": {
             "capacity": dict(blueprint.allocatable),

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from kqueue.sandbox.api import Object, Resource
 from kqueue.sandbox.decoding import Validation
-from kqueue.sandbox.registry import Kind
-from kqueue.sandbox.store import Change, Record
+from kqueue.sandbox.registry import ServedKind
+from kqueue.sandbox.store import StoreChange, StoredObject
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,17 +43,17 @@ class Objects(Protocol):
         """All objects of a kind, or those of a namespace."""
         ...
 
-    def record(self, kind: Kind, name: str, namespace: str | None) -> Record:
+    def record(self, kind: ServedKind, name: str, namespace: str | None) -> StoredObject:
         """An object as it is stored.  Raises NotFoundError."""
         ...
 
-    def listen(self, listener: Callable[[Kind, Change], None]) -> None:
+    def listen(self, listener: Callable[[ServedKind, StoreChange], None]) -> None:
         """Call this after each change."""
         ...
 
     async def rewrite(
         self,
-        kind: Kind,
+        kind: ServedKind,
         name: str,
         namespace: str,
         make: Callable[[Object], Object],

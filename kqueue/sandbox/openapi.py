@@ -10,7 +10,7 @@ from typing import Any
 
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.decoding import METADATA, shape_of
-from kqueue.sandbox.registry import Kind, Registry
+from kqueue.sandbox.registry import KindRegistry, ServedKind
 from kqueue.sandbox.shape import Shape, builtin
 
 REF = "#/components/schemas/"
@@ -45,7 +45,7 @@ _API_VERSION_NOTE = "The version of this object's schema."
 _KIND_NOTE = "The kind of this object."
 
 
-def index(registry: Registry, others: dict[str, list[str]]) -> Object:
+def index(registry: KindRegistry, others: dict[str, list[str]]) -> Object:
     """`/openapi/v3`: where the document of each group and version is; `others` are served behind this server."""
     paths: Object = {}
     for group, versions in {**others, **registry.groups()}.items():
@@ -55,7 +55,7 @@ def index(registry: Registry, others: dict[str, list[str]]) -> Object:
     return {"paths": paths}
 
 
-def document(registry: Registry, group: str, version: str) -> Object | None:
+def document(registry: KindRegistry, group: str, version: str) -> Object | None:
     """The document of one group and version; None when nothing is served there."""
     kinds = registry.served(group, version)
     if not kinds:
@@ -74,18 +74,18 @@ def _full_name(message: str) -> str:
     return f"{PACKAGES.get(package, f'io.k8s.api.{package}.v1')}.{name}"
 
 
-def _kind_name(kind: Kind) -> str:
+def _kind_name(kind: ServedKind) -> str:
     if kind.custom is None:
         return _full_name(shape_of(kind).message)
     reverse = ".".join(reversed(kind.resource.group.split(".")))
     return f"{reverse}.{kind.resource.version}.{kind.kind}"
 
 
-def _identity(kind: Kind) -> Object:
+def _identity(kind: ServedKind) -> Object:
     return {"group": kind.resource.group, "version": kind.resource.version, "kind": kind.kind}
 
 
-def _add_kind(kind: Kind, schemas: dict[str, Object]) -> None:
+def _add_kind(kind: ServedKind, schemas: dict[str, Object]) -> None:
     _add_message(METADATA, builtin(METADATA), schemas)
     schema: Object
     if kind.custom is None:
@@ -136,7 +136,7 @@ def _schema(shape: Shape, schemas: dict[str, Object]) -> Object:
     return dict(_SCALARS[shape.type])
 
 
-def _paths(kind: Kind) -> Object:
+def _paths(kind: ServedKind) -> Object:
     resource = kind.resource
     root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
     if kind.namespaced:

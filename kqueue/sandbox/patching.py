@@ -10,7 +10,7 @@ from kqueue.errors import ApiError, InvalidError
 from kqueue.sandbox import failure
 from kqueue.sandbox.api import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Object
 from kqueue.sandbox.decoding import shape_of
-from kqueue.sandbox.registry import Kind
+from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.shape import ANY, Shape
 from kqueue.sandbox.store import copied
 
@@ -21,7 +21,7 @@ DIRECTIVE = "$patch"
 LONGEST_JSON_PATCH = 10_000
 
 
-def patched(old: Object, wanted: Any, content_type: str, kind: Kind) -> Object:
+def patched(old: Object, wanted: Any, content_type: str, kind: ServedKind) -> Object:
     """`old` after the patch; parts that it does not touch are shared with `old`.
 
     Raises:

@@ -8,13 +8,13 @@ from typing import Any
 
 from kqueue.sandbox.api import Object, Resource
 from kqueue.sandbox.strategy import PLAIN, Strategy
-from kqueue.sandbox.table import NAME_AND_AGE, Column
+from kqueue.sandbox.table import NAME_AND_AGE, TableColumn
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class ServedKind:
     """One kind in one version, as the server stores and serves it."""
 
     resource: Resource
@@ -33,7 +33,7 @@ class Kind:
     """Where the numbers of its `scale` subresource are (`scale.ScalePaths`); None when it has none."""
     generation: bool = False
     """Whether `metadata.generation` counts changes of what the user asks for."""
-    columns: tuple[Column, ...] = NAME_AND_AGE
+    columns: tuple[TableColumn, ...] = NAME_AND_AGE
     strategy: Strategy = PLAIN
     selectable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Field selectors besides name and namespace: the written path, and the keys that lead to the value."""
@@ -66,18 +66,18 @@ class Kind:
         return obj if self.outward is None else self.outward(obj)
 
 
-class Registry:
+class KindRegistry:
     """All kinds that are served now."""
 
-    def __init__(self, kinds: tuple[Kind, ...] = ()) -> None:
-        self._kinds: dict[Resource, Kind] = {}
+    def __init__(self, kinds: tuple[ServedKind, ...] = ()) -> None:
+        self._kinds: dict[Resource, ServedKind] = {}
         for kind in kinds:
             self.add(kind)
 
-    def __iter__(self) -> Iterator[Kind]:
+    def __iter__(self) -> Iterator[ServedKind]:
         return iter(list(self._kinds.values()))
 
-    def add(self, kind: Kind) -> None:
+    def add(self, kind: ServedKind) -> None:
         """Serve `kind`, in place of one with the same path."""
         self._kinds[kind.resource] = kind
 
@@ -85,7 +85,7 @@ class Registry:
         """Serve it no longer."""
         self._kinds.pop(resource, None)
 
-    def find(self, resource: Resource) -> Kind | None:
+    def find(self, resource: Resource) -> ServedKind | None:
         """The kind at this path, or None."""
         return self._kinds.get(resource)
 
@@ -98,6 +98,6 @@ class Registry:
                 versions.append(resource.version)
         return found
 
-    def served(self, group: str, version: str) -> list[Kind]:
+    def served(self, group: str, version: str) -> list[ServedKind]:
         """All kinds of one group and version."""
         return [k for k in self._kinds.values() if k.resource.group == group and k.resource.version == version]

@@ -10,14 +10,14 @@ from kqueue.sandbox import failure, selectors
 from kqueue.sandbox.api import Resource
 from kqueue.sandbox.decoding import Validation
 from kqueue.sandbox.objects import WriteOptions
-from kqueue.sandbox.registry import Kind
+from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.selectors import LabelSelector, Test
 
 VALIDATIONS = ("Ignore", "Warn", "Strict")
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ResourcePath:
     """The resource part of a path: `/apis/batch/v1/namespaces/a/jobs/b/status`.
 
     `namespace` and `name` are "" when the path has none.
@@ -29,7 +29,7 @@ class Route:
     subresource: str = ""
 
 
-def parse(path: str) -> Route | None:
+def parse(path: str) -> ResourcePath | None:
     """The route of a resource path; None when it is something else."""
     parts = path.strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
@@ -43,7 +43,7 @@ def parse(path: str) -> Route | None:
         namespace, rest = rest[1], rest[2:]
     if len(rest) > 3 or not all(rest):
         return None
-    return Route(
+    return ResourcePath(
         Resource(group, version, rest[0]),
         namespace,
         rest[1] if len(rest) > 1 else "",
@@ -67,7 +67,7 @@ def number(query: Mapping[str, str], name: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class RequestSelection:
     """Which objects of a kind a list or watch is about."""
 
     namespace: str | None
@@ -90,9 +90,9 @@ class Selection:
         return self.fields is None or self.fields(obj)
 
 
-def selection(route: Route, kind: Kind, query: Mapping[str, str]) -> Selection:
+def selection(route: ResourcePath, kind: ServedKind, query: Mapping[str, str]) -> RequestSelection:
     """The selectors of a query.  Raises InvalidError (400)."""
-    return Selection(
+    return RequestSelection(
         route.namespace or None if kind.namespaced else None,
         route.name,
         selectors.parse_labels(query.get("labelSelector", "")),

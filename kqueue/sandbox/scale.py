@@ -8,7 +8,7 @@ from typing import Any
 from kqueue.sandbox import columns, failure, patching
 from kqueue.sandbox.api import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Object, Resource
 from kqueue.sandbox.objects import Objects, WriteOptions
-from kqueue.sandbox.registry import Kind
+from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.store import copied
 
 NAME = "scale"
@@ -35,7 +35,7 @@ def of_definition(described: Object | None) -> ScalePaths | None:
     return ScalePaths(wanted, present, selector)
 
 
-def shown(kind: Kind, obj: Object) -> Object:
+def shown(kind: ServedKind, obj: Object) -> Object:
     """The Scale of an object."""
     paths, meta = _paths(kind), obj["metadata"]
     status: Object = {"replicas": _at(obj, paths.present) or 0}
@@ -51,14 +51,16 @@ def shown(kind: Kind, obj: Object) -> Object:
     }
 
 
-async def replace(api: Objects, kind: Kind, name: str, namespace: str, sent: Object, options: WriteOptions) -> Object:
+async def replace(
+    api: Objects, kind: ServedKind, name: str, namespace: str, sent: Object, options: WriteOptions
+) -> Object:
     """Write the number of `sent`, a Scale.  Raises InvalidError, ConflictError, NotFoundError."""
     new = await api.rewrite(kind, name, namespace, lambda old: _scaled(kind, old, sent), NAME, options)
     return shown(kind, new)
 
 
 async def patch(
-    api: Objects, kind: Kind, name: str, namespace: str, wanted: Any, content_type: str, options: WriteOptions
+    api: Objects, kind: ServedKind, name: str, namespace: str, wanted: Any, content_type: str, options: WriteOptions
 ) -> Object:
     """Patch the object's Scale.  Raises InvalidError, ConflictError, NotFoundError."""
     if content_type not in (MERGE_PATCH, STRATEGIC_PATCH, JSON_PATCH):
@@ -77,7 +79,7 @@ async def patch(
     return shown(kind, await api.rewrite(kind, name, namespace, make, NAME, options))
 
 
-def _scaled(kind: Kind, old: Object, sent: Object) -> Object:
+def _scaled(kind: ServedKind, old: Object, sent: Object) -> Object:
     """`old` with the number that a Scale asks for, under the Scale's resourceVersion."""
     replicas = (sent.get("spec") or {}).get("replicas", 0)
     meta = sent.get("metadata") or {}
@@ -99,7 +101,7 @@ def _scaled(kind: Kind, old: Object, sent: Object) -> Object:
     return new
 
 
-def _paths(kind: Kind) -> ScalePaths:
+def _paths(kind: ServedKind) -> ScalePaths:
     paths: ScalePaths = kind.scale
     return paths
 
@@ -110,7 +112,7 @@ def _at(obj: Any, path: tuple[str, ...]) -> Any:
     return obj
 
 
-def _selector(kind: Kind, obj: Object, paths: ScalePaths) -> str:
+def _selector(kind: ServedKind, obj: Object, paths: ScalePaths) -> str:
     if kind.custom is not None:
         return str(_at(obj, paths.selector) or "") if paths.selector else ""
     selector = (obj.get("spec") or {}).get("selector") or {}

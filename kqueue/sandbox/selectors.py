@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kqueue.kube.requirement import LABEL_OPERATORS, Requirement, holds
 from kqueue.sandbox import failure, metadata
 from kqueue.sandbox.api import Object
-from kqueue.sandbox.registry import Kind
+from kqueue.sandbox.registry import ServedKind
 
 Labels = Mapping[str, str]
 Test = Callable[[Object], bool]
@@ -98,7 +98,7 @@ def _requirement(part: str) -> Requirement:
     return found
 
 
-def parse_fields(text: str, kind: Kind) -> Test | None:
+def parse_fields(text: str, kind: ServedKind) -> Test | None:
     """The text form of a field selector (`a=b,c!=d`); None when it asks nothing.
 
     Raises:
@@ -115,7 +115,7 @@ def parse_fields(text: str, kind: Kind) -> Test | None:
     return lambda obj: all((_field(obj, keys) == value) is wanted for keys, value, wanted in tests)
 
 
-def _keys(field: str, kind: Kind) -> tuple[str, ...]:
+def _keys(field: str, kind: ServedKind) -> tuple[str, ...]:
     if field == "metadata.name" or (field == "metadata.namespace" and kind.namespaced):
         return tuple(field.split("."))
     keys = kind.selectable.get(field)

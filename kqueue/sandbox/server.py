@@ -36,9 +36,9 @@ from kqueue.sandbox.builtin import BUILTIN_KINDS
 from kqueue.sandbox.cluster_api import ClusterApi
 from kqueue.sandbox.deletion import Deleted, Preconditions
 from kqueue.sandbox.objects import WriteOptions
-from kqueue.sandbox.registry import Kind
-from kqueue.sandbox.route import Route
-from kqueue.sandbox.store import Record
+from kqueue.sandbox.registry import ServedKind
+from kqueue.sandbox.route import ResourcePath
+from kqueue.sandbox.store import StoredObject
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 READY_PATHS = ("/healthz", "/livez", "/readyz")
@@ -209,7 +209,7 @@ class ApiServer:
             raise failure.unknown_path()
         return _json(found)
 
-    async def _review(self, request: web.BaseRequest, found: Route, user: access.User) -> web.Response:
+    async def _review(self, request: web.BaseRequest, found: ResourcePath, user: access.User) -> web.Response:
         resource = found.resource
         kind = reviews.find(resource.group, resource.version, resource.plural)
         if kind is None:
@@ -223,7 +223,7 @@ class ApiServer:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    async def _get(self, request: web.BaseRequest, found: Route, kind: Kind) -> web.StreamResponse:
+    async def _get(self, request: web.BaseRequest, found: ResourcePath, kind: ServedKind) -> web.StreamResponse:
         subresources.refuse_stream(self.api, kind, found.name, found.namespace, found.subresource)
         if found.subresource not in ("", "status", scale.NAME):
             raise failure.wrong_method()
@@ -237,7 +237,7 @@ class ApiServer:
         version = record.obj["metadata"]["resourceVersion"]
         return _json(self._in_form(request, kind, [record], {"resourceVersion": version}, form, single=True))
 
-    async def _list(self, request: web.BaseRequest, found: Route, kind: Kind) -> web.StreamResponse:
+    async def _list(self, request: web.BaseRequest, found: ResourcePath, kind: ServedKind) -> web.StreamResponse:
         if route.flag(request.query, "watch"):
             return await self._watch(request, found, kind)
         chosen = route.selection(found, kind, request.query)
@@ -249,8 +249,8 @@ class ApiServer:
     def _in_form(
         self,
         request: web.BaseRequest,
-        kind: Kind,
-        records: Iterable[Record],
+        kind: ServedKind,
+        records: Iterable[StoredObject],
         metadata: Object,
         form: str,
         *,
@@ -266,7 +266,7 @@ class ApiServer:
         partial = [table.partial(obj) for obj in objects]
         return partial[0] if single else table.partial_list(partial, metadata)
 
-    async def _watch(self, request: web.BaseRequest, found: Route, kind: Kind) -> web.StreamResponse:
+    async def _watch(self, request: web.BaseRequest, found: ResourcePath, kind: ServedKind) -> web.StreamResponse:
         chosen = route.selection(found, kind, request.query)
         wanted = watching.request(kind, chosen, request.query, self._renderer(request, kind))
         response = web.StreamResponse(headers={"Content-Type": body.JSON, "Cache-Control": "no-cache, private"})
@@ -283,13 +283,13 @@ class ApiServer:
             await stream.aclose()
         return response
 
-    def _renderer(self, request: web.BaseRequest, kind: Kind) -> watching.Render:
+    def _renderer(self, request: web.BaseRequest, kind: ServedKind) -> watching.Render:
         form = _form(request)
         if form == "":
             return listing.encoded
         heads = True
 
-        def render(kind: Kind, record: Record) -> bytes:
+        def render(kind: ServedKind, record: StoredObject) -> bytes:
             nonlocal heads
             metadata = {"resourceVersion": record.obj["metadata"]["resourceVersion"]}
             out = self._in_form(request, kind, [record], metadata, form, single=True)
@@ -314,13 +314,15 @@ class ApiServer:
         user = self._user(request)
         return replace(options, user=user.name, groups=user.groups)
 
-    async def _create(self, request: web.BaseRequest, found: Route, kind: Kind) -> web.StreamResponse:
+    async def _create(self, request: web.BaseRequest, found: ResourcePath, kind: ServedKind) -> web.StreamResponse:
         options = self._options(request)
         obj = await self._object(request)
         new = await self.api.create_owned(kind, obj, found.namespace or None, options)
         return self._written(kind, new, options, status=201)
 
-    async def _create_below(self, request: web.BaseRequest, found: Route, kind: Kind) -> web.StreamResponse:
+    async def _create_below(
+        self, request: web.BaseRequest, found: ResourcePath, kind: ServedKind
+    ) -> web.StreamResponse:
         if not found.subresource:
             raise failure.wrong_method()
         subresources.refuse_stream(self.api, kind, found.name, found.namespace, found.subresource)
@@ -333,7 +335,7 @@ class ApiServer:
             self._tokens[answer["status"]["token"]] = access.account(found.namespace, found.name)
         return _json(answer, status=201, warnings=options.warnings)
 
-    async def _update(self, request: web.BaseRequest, found: Route, kind: Kind) -> web.StreamResponse:
+    async def _update(self, request: web.BaseRequest, found: ResourcePath, kind: ServedKind) -> web.StreamResponse:
         if found.subresource not in ("", "status", "finalize", scale.NAME):
             raise failure.wrong_method()
         options = self._options(request)
@@ -344,7 +346,7 @@ class ApiServer:
         new = await self.api.update_owned(kind, obj, found.name, found.namespace, found.subresource, options)
         return self._written(kind, new, options)
 
-    async def _patch(self, request: web.BaseRequest, found: Route, kind: Kind) -> web.StreamResponse:
+    async def _patch(self, request: web.BaseRequest, found: ResourcePath, kind: ServedKind) -> web.StreamResponse:
         if found.subresource not in ("", "status", scale.NAME):
             raise failure.wrong_method()
         options = self._options(request)
@@ -372,14 +374,14 @@ class ApiServer:
         )
         return self._written(kind, new, options, status=200 if existed else 201)
 
-    async def _delete(self, request: web.BaseRequest, found: Route, kind: Kind) -> web.StreamResponse:
+    async def _delete(self, request: web.BaseRequest, found: ResourcePath, kind: ServedKind) -> web.StreamResponse:
         if found.subresource:
             raise failure.wrong_method()
         wanted, options = await self._delete_options(request)
         done = await self.api.delete_owned(kind, found.name, found.namespace, options=options, **wanted)
         return self._deleted(kind, done, options)
 
-    async def _delete_all(self, request: web.BaseRequest, found: Route, kind: Kind) -> web.StreamResponse:
+    async def _delete_all(self, request: web.BaseRequest, found: ResourcePath, kind: ServedKind) -> web.StreamResponse:
         chosen = route.selection(found, kind, request.query)
         wanted, options = await self._delete_options(request)
         page = listing.page(self.api, kind, chosen, {})
@@ -419,13 +421,13 @@ class ApiServer:
         wanted = {"propagation": propagation, "grace_period_seconds": grace, "preconditions": preconditions}
         return wanted, options
 
-    def _written(self, kind: Kind, new: Object, options: WriteOptions, *, status: int = 200) -> web.Response:
+    def _written(self, kind: ServedKind, new: Object, options: WriteOptions, *, status: int = 200) -> web.Response:
         metadata = new["metadata"]
         record = self.api.store(kind).get(metadata.get("namespace", ""), metadata["name"])
         encoded = record.encoded if record is not None and record.obj is new else _encode(new)
         return web.Response(body=encoded, status=status, content_type=body.JSON, headers=_warnings(options.warnings))
 
-    def _deleted(self, kind: Kind, done: Deleted, options: WriteOptions) -> web.Response:
+    def _deleted(self, kind: ServedKind, done: Deleted, options: WriteOptions) -> web.Response:
         metadata = done.obj["metadata"]
         if not done.gone or kind.returns_deleted:
             return _json(done.obj, warnings=options.warnings)
@@ -443,7 +445,7 @@ class ApiServer:
 
 
 _OPTIONS = {"PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
-Method = Callable[[ApiServer, web.BaseRequest, Route, Kind], Awaitable[web.StreamResponse]]
+Method = Callable[[ApiServer, web.BaseRequest, ResourcePath, ServedKind], Awaitable[web.StreamResponse]]
 _METHODS: dict[tuple[str, bool], Method] = {
     ("GET", False): ApiServer._list,  # noqa: SLF001 -- the class's own table
     ("GET", True): ApiServer._get,  # noqa: SLF001
@@ -456,7 +458,7 @@ _METHODS: dict[tuple[str, bool], Method] = {
 }
 
 
-def _has_subresource(kind: Kind, name: str) -> bool:
+def _has_subresource(kind: ServedKind, name: str) -> bool:
     return (name == "status" and kind.status) or name in kind.subresources
 
 

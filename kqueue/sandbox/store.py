@@ -56,7 +56,7 @@ class Versions:
         return self.current
 
 
-class Record:
+class StoredObject:
     """One stored object at one version, with its encoded bytes.  Never changes."""
 
     __slots__ = ("_encoded", "name", "namespace", "obj", "version")
@@ -77,7 +77,7 @@ class Record:
         return self._encoded
 
 
-class Change:
+class StoreChange:
     """One entry of the log, linked to the one after it.
 
     `record` is the object after the change, or, when it was deleted, its last state under the version of the deletion;
@@ -86,9 +86,11 @@ class Change:
 
     __slots__ = ("_line", "next", "number", "old", "record", "type", "version")
 
-    def __init__(self, type_: EventType, number: int, version: int, record: Record | None, old: Record | None) -> None:
+    def __init__(
+        self, type_: EventType, number: int, version: int, record: StoredObject | None, old: StoredObject | None
+    ) -> None:
         self.type, self.number, self.version, self.record, self.old = type_, number, version, record, old
-        self.next: Change | None = None
+        self.next: StoreChange | None = None
         self._line: bytes | None = None
 
     @property
@@ -104,47 +106,47 @@ def event_line(type_: str, encoded: bytes) -> bytes:
     return b'{"type":"%b","object":%b}\n' % (type_.encode(), encoded)
 
 
-class Store:
+class ObjectStore:
     """All objects of one kind by namespace and name (namespace "" for kinds that have none)."""
 
     def __init__(self, versions: Versions, *, log_length: int = LOG_LENGTH) -> None:
         self._versions = versions
-        self._spaces: dict[str, dict[str, Record]] = {}
+        self._spaces: dict[str, dict[str, StoredObject]] = {}
         self._unsorted: set[str] = set()
-        self._log: deque[Change] = deque()
+        self._log: deque[StoreChange] = deque()
         self._log_length = log_length
         # Version of the newest change that the log no longer holds.  What came before this store it cannot tell: the
         # kind was not served yet, or an earlier definition of it has gone with its objects, which a watcher must learn.
         self._forgotten = versions.current
         self._waiting: list[asyncio.Future[None]] = []
-        self.tail = Change("BOOKMARK", 0, versions.current, None, None)
+        self.tail = StoreChange("BOOKMARK", 0, versions.current, None, None)
         """The last change; a cursor for whoever wants only what comes now."""
 
     def __len__(self) -> int:
         return sum(map(len, self._spaces.values()))
 
-    def get(self, namespace: str, name: str) -> Record | None:
+    def get(self, namespace: str, name: str) -> StoredObject | None:
         """The present object, or None."""
         space = self._spaces.get(namespace)
         return space.get(name) if space is not None else None
 
-    def records(self, namespace: str | None = None) -> Iterator[Record]:
+    def records(self, namespace: str | None = None) -> Iterator[StoredObject]:
         """Present objects, of one namespace or of all (None), by namespace and then name."""
         spaces = sorted(self._spaces) if namespace is None else [namespace]
         for space in spaces:
             yield from self._sorted(space).values()
 
-    def _sorted(self, namespace: str) -> dict[str, Record]:
+    def _sorted(self, namespace: str) -> dict[str, StoredObject]:
         space = self._spaces.get(namespace, {})
         if namespace in self._unsorted:
             self._unsorted.discard(namespace)
             space = self._spaces[namespace] = dict(sorted(space.items()))
         return space
 
-    def put(self, obj: Object) -> Record:
+    def put(self, obj: Object) -> StoredObject:
         """Store `obj` under a new version, which is written into it."""
         version = self._stamp(obj)
-        record = Record(obj, version)
+        record = StoredObject(obj, version)
         space = self._spaces.setdefault(record.namespace, {})
         old = space.get(record.name)
         if old is None and space:
@@ -153,10 +155,10 @@ class Store:
         self._append("ADDED" if old is None else "MODIFIED", version, record, old)
         return record
 
-    def remove(self, last: Object) -> Record:
+    def remove(self, last: Object) -> StoredObject:
         """Take the object of `last`'s name away; `last` is what watchers are told, under a new version."""
         version = self._stamp(last)
-        record = Record(last, version)
+        record = StoredObject(last, version)
         space = self._spaces[record.namespace]
         old = space.pop(record.name)
         if not space:
@@ -170,8 +172,8 @@ class Store:
         obj["metadata"]["resourceVersion"] = str(version)
         return version
 
-    def _append(self, type_: EventType, version: int, record: Record, old: Record | None) -> None:
-        change = Change(type_, self.tail.number + 1, version, record, old)
+    def _append(self, type_: EventType, version: int, record: StoredObject, old: StoredObject | None) -> None:
+        change = StoreChange(type_, self.tail.number + 1, version, record, old)
         self.tail.next = change
         self.tail = change
         self._log.append(change)
@@ -197,7 +199,7 @@ class Store:
         if future in self._waiting:
             self._waiting.remove(future)
 
-    def behind(self, cursor: Change) -> int:
+    def behind(self, cursor: StoreChange) -> int:
         """How many changes came after `cursor`."""
         return self.tail.number - cursor.number
 
@@ -206,7 +208,7 @@ class Store:
         """How far behind a cursor may fall."""
         return self._log_length
 
-    def cursor_at(self, version: int) -> Change:
+    def cursor_at(self, version: int) -> StoreChange:
         """The cursor from which all changes after `version` follow.
 
         Raises:
@@ -218,18 +220,18 @@ class Store:
         if index == len(self._log):
             return self.tail
         first = self._log[index]
-        before = Change("BOOKMARK", first.number - 1, version, None, None)
+        before = StoreChange("BOOKMARK", first.number - 1, version, None, None)
         before.next = first
         return before
 
-    def at(self, version: int, namespace: str | None = None) -> list[Record]:
+    def at(self, version: int, namespace: str | None = None) -> list[StoredObject]:
         """The objects as they stood at `version`, in the order of `records`.
 
         Raises:
             GoneError: as in `cursor_at`.
         """
         self._check_kept(version)
-        past: dict[tuple[str, str], Record | None] = {}
+        past: dict[tuple[str, str], StoredObject | None] = {}
         for change in reversed(self._log):
             if change.version <= version:
                 break

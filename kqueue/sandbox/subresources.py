@@ -10,7 +10,7 @@ from kqueue.sandbox.crd import CRDS
 from kqueue.sandbox.crd_rules import CLEANUP
 from kqueue.sandbox.objects import Objects, WriteOptions
 from kqueue.sandbox.pod_rules import FINISHED, PRIORITY_CLASSES
-from kqueue.sandbox.registry import Kind
+from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.shape import builtin
 from kqueue.sandbox.store import copied
 from kqueue.sandbox.strategy import Surroundings
@@ -56,7 +56,7 @@ def _meta(name: str, around: Surroundings) -> Object:
     return {"name": name, "uid": metadata.new_uid(around.chance), "creationTimestamp": around.now_text()}
 
 
-def check_deletable(kind: Kind, obj: Object) -> None:
+def check_deletable(kind: ServedKind, obj: Object) -> None:
     """Raises ForbiddenError for what a cluster cannot be without."""
     name = obj["metadata"]["name"]
     if kind.resource == NAMESPACES and name in PROTECTED_NAMESPACES:
@@ -65,7 +65,7 @@ def check_deletable(kind: Kind, obj: Object) -> None:
         raise failure.forbidden(PRIORITY_CLASSES, name, "this is a system priority class and cannot be deleted")
 
 
-def on_marked(kind: Kind, obj: Object) -> None:
+def on_marked(kind: ServedKind, obj: Object) -> None:
     """What the mark for deletion changes besides metadata."""
     if kind.resource == NAMESPACES:
         obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
@@ -74,7 +74,13 @@ def on_marked(kind: Kind, obj: Object) -> None:
 
 
 async def create(
-    api: Objects, kind: Kind, name: str, namespace: str | None, subresource: str, body: Object, options: WriteOptions
+    api: Objects,
+    kind: ServedKind,
+    name: str,
+    namespace: str | None,
+    subresource: str,
+    body: Object,
+    options: WriteOptions,
 ) -> Object:
     """POST to a subresource.  Raises NotFoundError for one that is not there."""
     if subresource not in kind.subresources:
@@ -91,14 +97,16 @@ async def create(
             raise failure.wrong_method()
 
 
-def refuse_stream(api: Objects, kind: Kind, name: str, namespace: str, subresource: str) -> None:
+def refuse_stream(api: Objects, kind: ServedKind, name: str, namespace: str, subresource: str) -> None:
     """Raises InvalidError for what needs a process in a pod, and NotFoundError when there is not even a pod."""
     if subresource in STREAMS:
         api.record(kind, name, namespace)
         raise failure.bad_request(f"pods of the sandbox run nothing, so there {STREAMS[subresource]}")
 
 
-async def _bind(api: Objects, kind: Kind, name: str, namespace: str, binding: Object, options: WriteOptions) -> Object:
+async def _bind(
+    api: Objects, kind: ServedKind, name: str, namespace: str, binding: Object, options: WriteOptions
+) -> Object:
     _decoded("core.Binding", binding)
     node = (binding.get("target") or {}).get("name")
     if not node:
@@ -132,7 +140,7 @@ def _mark_scheduled(pod: Object, now: str) -> None:
 
 
 async def _evict(
-    api: Objects, kind: Kind, name: str, namespace: str, eviction: Object, options: WriteOptions
+    api: Objects, kind: ServedKind, name: str, namespace: str, eviction: Object, options: WriteOptions
 ) -> Object:
     _decoded("policy.Eviction", eviction)
     pod = api.record(kind, name, namespace).obj

@@ -21,7 +21,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """One column: its head, and how to read a cell from an object."""
 
     name: str
@@ -58,12 +58,12 @@ def age(obj: Object, moment: Moment) -> str:
     return age_text(obj["metadata"].get("creationTimestamp"), moment.now)
 
 
-NAME = Column("Name", _name, format="name", description="Name must be unique within a namespace.")
-AGE = Column("Age", age, description="Time since the object was created.")
+NAME = TableColumn("Name", _name, format="name", description="Name must be unique within a namespace.")
+AGE = TableColumn("Age", age, description="Time since the object was created.")
 NAME_AND_AGE = (NAME, AGE)
 
 
-def definitions(columns: tuple[Column, ...]) -> list[Object]:
+def definitions(columns: tuple[TableColumn, ...]) -> list[Object]:
     """The heads."""
     return [
         {
@@ -77,7 +77,7 @@ def definitions(columns: tuple[Column, ...]) -> list[Object]:
     ]
 
 
-def row(columns: tuple[Column, ...], obj: Object, moment: Moment, include: str) -> Object:
+def row(columns: tuple[TableColumn, ...], obj: Object, moment: Moment, include: str) -> Object:
     """One row; `include` is `Metadata`, `Object` or `None`: what of the object rides along."""
     out: Object = {"cells": [column.cell(obj, moment) for column in columns]}
     if include == "Object":
@@ -102,7 +102,7 @@ def partial_list(items: list[Object], metadata: Object) -> Object:
     }
 
 
-def table(columns: tuple[Column, ...], rows: list[Object], *, metadata: Object, heads: bool = True) -> Object:
+def table(columns: tuple[TableColumn, ...], rows: list[Object], *, metadata: Object, heads: bool = True) -> Object:
     """A whole Table."""
     return {
         "kind": "Table",

@@ -34,6 +34,7 @@ import yaml
 from kqueue.documents import first_document
 from kqueue.errors import ConfigError
 from kqueue.kube.names import HOSTNAME_LABEL
+from kqueue.kube.taints import Taint
 from kqueue.sandbox.amount import amount
 
 BLOCK_LABEL = "cloud.provider.com/topology-block"
@@ -52,19 +53,6 @@ _LABEL_KEY = re.compile(r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9
 _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,30}[a-z0-9])?")
 _FORM = "write blocks x racks x hosts as in 4x8x16, or the path of a YAML file"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taint:
-    """One taint of a pool's nodes."""
-
-    key: str
-    effect: str
-    value: str = ""
-
-    def to_json(self) -> dict[str, str]:
-        """As it stands in a Node."""
-        return {"key": self.key, "effect": self.effect, **({"value": self.value} if self.value else {})}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

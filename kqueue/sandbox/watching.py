@@ -14,9 +14,9 @@ from kqueue.errors import ApiError
 from kqueue.sandbox import failure, listing
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.cluster_api import ClusterApi
-from kqueue.sandbox.registry import Kind
-from kqueue.sandbox.route import Selection, flag, number
-from kqueue.sandbox.store import Change, Record, Store, event_line
+from kqueue.sandbox.registry import ServedKind
+from kqueue.sandbox.route import RequestSelection, flag, number
+from kqueue.sandbox.store import ObjectStore, StoreChange, StoredObject, event_line
 
 BOOKMARK_SECONDS = 60.0
 LONGEST_SECONDS = 3600
@@ -24,7 +24,7 @@ PORTION = 500
 """Objects of the initial state that are written at once, before others get a turn."""
 END_OF_INITIAL_EVENTS = "k8s.io/initial-events-end"
 
-Render = Callable[[Kind, Record], bytes]
+Render = Callable[[ServedKind, StoredObject], bytes]
 """How an object looks inside an event: plain JSON, or a Table's row."""
 
 
@@ -32,8 +32,8 @@ Render = Callable[[Kind, Record], bytes]
 class WatchRequest:
     """What a watch asks for, checked."""
 
-    kind: Kind
-    chosen: Selection
+    kind: ServedKind
+    chosen: RequestSelection
     version: int | None
     """Changes after this one; None: the present objects first, or nothing, as `initial` says."""
     initial: bool
@@ -54,7 +54,7 @@ class WatchRequest:
         )
 
 
-def request(kind: Kind, chosen: Selection, query: Mapping[str, str], render: Render) -> WatchRequest:
+def request(kind: ServedKind, chosen: RequestSelection, query: Mapping[str, str], render: Render) -> WatchRequest:
     """The watch that a query asks for.  Raises InvalidError (400 or 422)."""
     version = number(query, "resourceVersion")
     seconds = number(query, "timeoutSeconds")
@@ -124,12 +124,12 @@ async def stream(api: ClusterApi, wanted: WatchRequest, stopping: Callable[[], b
                 await alarm
 
 
-def _reached(api: ClusterApi, cursor: Change) -> int:
+def _reached(api: ClusterApi, cursor: StoreChange) -> int:
     """Up to which version a watcher at `cursor` has seen everything: changes may have come while he took the last."""
     return api.versions.current if cursor.next is None else cursor.version
 
 
-async def _next(store: Store) -> None:
+async def _next(store: ObjectStore) -> None:
     future = store.changed()
     try:
         await future
@@ -137,7 +137,7 @@ async def _next(store: Store) -> None:
         store.forget_waiting(future)
 
 
-async def _initial(api: ClusterApi, store: Store, wanted: WatchRequest) -> AsyncGenerator[bytes]:
+async def _initial(api: ClusterApi, store: ObjectStore, wanted: WatchRequest) -> AsyncGenerator[bytes]:
     version = api.versions.current
     records = list(store.records(wanted.chosen.namespace))
     for first in range(0, len(records), PORTION):
@@ -152,7 +152,7 @@ async def _initial(api: ClusterApi, store: Store, wanted: WatchRequest) -> Async
         yield bookmark(wanted.kind, version, initial_end=True)
 
 
-def _since(wanted: WatchRequest, cursor: Change) -> tuple[list[bytes], Change]:
+def _since(wanted: WatchRequest, cursor: StoreChange) -> tuple[list[bytes], StoreChange]:
     """Lines for the changes after `cursor`, a portion at most, and the cursor after them."""
     lines: list[bytes] = []
     plain = wanted.is_plain
@@ -167,7 +167,7 @@ def _since(wanted: WatchRequest, cursor: Change) -> tuple[list[bytes], Change]:
     return lines, cursor
 
 
-def _line(wanted: WatchRequest, change: Change) -> bytes | None:
+def _line(wanted: WatchRequest, change: StoreChange) -> bytes | None:
     """The event that a watcher with selectors sees; None when the change is not about its objects.
 
     An object that comes into the selection was ADDED, one that leaves it DELETED.
@@ -186,10 +186,10 @@ def _line(wanted: WatchRequest, change: Change) -> bytes | None:
         return event_line("DELETED", wanted.render(kind, record))
     assert change.old is not None
     last = {**change.old.obj, "metadata": {**change.old.obj["metadata"], "resourceVersion": str(change.version)}}
-    return event_line("DELETED", wanted.render(kind, Record(last, change.version)))
+    return event_line("DELETED", wanted.render(kind, StoredObject(last, change.version)))
 
 
-def bookmark(kind: Kind, version: int, *, initial_end: bool = False) -> bytes:
+def bookmark(kind: ServedKind, version: int, *, initial_end: bool = False) -> bytes:
     """An event that says: you have seen everything up to `version`."""
     metadata: Object = {"resourceVersion": str(version), "creationTimestamp": None}
     if initial_end:

@@ -20,8 +20,8 @@ from kqueue.runtime.loop import run
 from kqueue.sandbox.api import NAMESPACES, NODES, PODS, Object
 from kqueue.sandbox.cluster import Sandbox
 from kqueue.sandbox.nodes import new_node
-from kqueue.sandbox.registry import Kind
-from kqueue.sandbox.store import Change
+from kqueue.sandbox.registry import ServedKind
+from kqueue.sandbox.store import StoreChange
 from kqueue.sandbox.topology_spec import parse_topology
 from tests.bench._planted import NOW, Planted, condition, ours, serve
 
@@ -238,7 +238,7 @@ class ScaleWorld(Planted):
 
     # --- kubelets and jobs
 
-    def _look(self, kind: Kind, change: Change) -> None:
+    def _look(self, kind: ServedKind, change: StoreChange) -> None:
         """Note what a change of a Workload means for its pods; nothing may be written in this call."""
         if kind.kind != "Workload" or change.record is None:
             return

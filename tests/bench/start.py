@@ -40,7 +40,7 @@ from kqueue.runtime.loop import run
 from kqueue.sandbox.api import NAMESPACES, NODES, PODS, Object
 from kqueue.sandbox.cluster import Sandbox, SandboxOptions
 from kqueue.sandbox.nodes import new_node
-from kqueue.sandbox.store import Change
+from kqueue.sandbox.store import StoreChange
 from kqueue.sandbox.topology_spec import DEFAULT_ALLOCATABLE, parse_topology
 from tests.bench._meter import cpu_seconds, peak_mib
 from tests.bench._planted import NOW, Planted, condition, ours, serve
@@ -83,7 +83,7 @@ class World(Planted):
             self._workload(f"waits-{number}", number, pods=16 * GPUS, status=status)
         self.api.listen(self._look)
 
-    def _look(self, _kind: object, change: Change) -> None:
+    def _look(self, _kind: object, change: StoreChange) -> None:
         obj = change.record.obj if change.record is not None and change.old is not None else {}
         if self.first is not None or obj.get("kind") != "Workload" or not obj["metadata"]["name"].startswith("waits-"):
             return

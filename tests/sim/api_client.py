@@ -25,8 +25,8 @@ from kqueue.sandbox import discovery, failure, listing, route, watching
 from kqueue.sandbox.cluster_api import ClusterApi
 from kqueue.sandbox.deletion import Preconditions
 from kqueue.sandbox.objects import WriteOptions
-from kqueue.sandbox.registry import Kind
-from kqueue.sandbox.route import Route
+from kqueue.sandbox.registry import ServedKind
+from kqueue.sandbox.route import ResourcePath
 
 PARTITION_SECONDS = 30.0
 """How long a request on a cut line takes to fail."""
@@ -167,7 +167,7 @@ class Server:
         wanted = watching.request(kind, chosen, call.params, listing.encoded)
         return watching.stream(self.api, wanted, lambda: self.api.stopped)
 
-    def _target(self, call: Call) -> tuple[Route, Kind]:
+    def _target(self, call: Call) -> tuple[ResourcePath, ServedKind]:
         found = route.parse(call.path)
         if found is None:
             raise failure.unknown_path()
@@ -195,7 +195,7 @@ class Server:
             case _:
                 return 200, await self._delete(found, kind, sent, options)
 
-    async def _patch(self, call: Call, found: Route, kind: Kind, sent: Any, options: WriteOptions) -> Any:
+    async def _patch(self, call: Call, found: ResourcePath, kind: ServedKind, sent: Any, options: WriteOptions) -> Any:
         return await self.api.patch(
             kind.resource,
             found.name,
@@ -206,7 +206,7 @@ class Server:
             options=options,
         )
 
-    async def _delete(self, found: Route, kind: Kind, sent: Any, options: WriteOptions) -> bytes:
+    async def _delete(self, found: ResourcePath, kind: ServedKind, sent: Any, options: WriteOptions) -> bytes:
         asked = sent.get("preconditions") or {}
         done = await self.api.delete_owned(
             kind,

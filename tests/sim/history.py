@@ -17,8 +17,8 @@ from kqueue.clock import Clock
 from kqueue.core.topology import decode
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.cluster_api import ClusterApi
-from kqueue.sandbox.registry import Kind
-from kqueue.sandbox.store import Change
+from kqueue.sandbox.registry import ServedKind
+from kqueue.sandbox.store import StoreChange
 
 _UNTOLD = frozenset({"events", "leases", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"})
 """Kinds that carry the name or the certificate of the process that wrote them, which no two runs share."""
@@ -150,7 +150,7 @@ class History:
         """Equal for two histories in which every object had the same bytes in the same order."""
         return self._digest.hexdigest()
 
-    def _take(self, kind: Kind, change: Change) -> None:
+    def _take(self, kind: ServedKind, change: StoreChange) -> None:
         plural = kind.resource.plural
         if plural in _UNTOLD or change.record is None:
             return

@@ -4,18 +4,18 @@ import pytest
 
 from kqueue.errors import GoneError
 from kqueue.sandbox.api import Object
-from kqueue.sandbox.store import Change, Store, Versions, copied
+from kqueue.sandbox.store import ObjectStore, StoreChange, Versions, copied
 
 
 def obj(name: str, namespace: str = "a", **data: str) -> Object:
     return {"metadata": {"name": name, "namespace": namespace}, "data": data}
 
 
-def names(store: Store, version: int) -> list[str]:
+def names(store: ObjectStore, version: int) -> list[str]:
     return [record.name for record in store.at(version)]
 
 
-def after(cursor: Change) -> list[tuple[str, str]]:
+def after(cursor: StoreChange) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     while cursor.next is not None:
         cursor = cursor.next
@@ -27,7 +27,7 @@ def after(cursor: Change) -> list[tuple[str, str]]:
 def test_every_change_has_a_version_of_its_own_across_stores() -> None:
     """One counter serves all stores, and each object carries the version of its last change."""
     versions = Versions()
-    pods, jobs = Store(versions), Store(versions)
+    pods, jobs = ObjectStore(versions), ObjectStore(versions)
 
     seen = [pods.put(obj("p")).version, jobs.put(obj("j")).version, pods.put(obj("p")).version]
 
@@ -39,7 +39,7 @@ def test_every_change_has_a_version_of_its_own_across_stores() -> None:
 
 def test_records_come_by_namespace_and_name() -> None:
     """The order is that of keys, however objects came."""
-    store = Store(Versions())
+    store = ObjectStore(Versions())
     for name, namespace in (("z", "b"), ("b", "a"), ("a", "b"), ("a", "a")):
         store.put(obj(name, namespace))
 
@@ -49,7 +49,7 @@ def test_records_come_by_namespace_and_name() -> None:
 
 def test_a_cursor_sees_what_came_after_it() -> None:
     """Additions, changes and deletions follow a cursor in order, each once."""
-    store = Store(Versions())
+    store = ObjectStore(Versions())
     store.put(obj("old"))
     cursor = store.tail
 
@@ -63,7 +63,7 @@ def test_a_cursor_sees_what_came_after_it() -> None:
 def test_a_version_finds_its_cursor() -> None:
     """A watcher that comes back with a version gets exactly the changes after it, even if the version is not ours."""
     versions = Versions()
-    store, other = Store(versions), Store(versions)
+    store, other = ObjectStore(versions), ObjectStore(versions)
     first = store.put(obj("a")).version
     between = other.put(obj("x")).version
     store.put(obj("b"))
@@ -75,7 +75,7 @@ def test_a_version_finds_its_cursor() -> None:
 
 def test_the_past_can_be_listed() -> None:
     """At an old version there are the objects of then: later ones are not, deleted ones still are."""
-    store = Store(Versions())
+    store = ObjectStore(Versions())
     store.put(obj("a", x="1"))
     version = store.put(obj("b")).version
     store.put(obj("a", x="2"))
@@ -89,7 +89,7 @@ def test_the_past_can_be_listed() -> None:
 @pytest.mark.parametrize("ask", ["cursor_at", "at"])
 def test_what_the_log_forgot_is_gone(ask: str) -> None:
     """A version from before the log, or from the future of another server, is answered 410."""
-    store = Store(Versions(), log_length=2)
+    store = ObjectStore(Versions(), log_length=2)
     first = store.put(obj("a")).version
     for name in "bcd":
         store.put(obj(name))
@@ -102,7 +102,7 @@ def test_what_the_log_forgot_is_gone(ask: str) -> None:
 
 async def test_whoever_waits_is_woken_by_the_next_change() -> None:
     """A future of `changed` is done once something happened."""
-    store = Store(Versions())
+    store = ObjectStore(Versions())
     future = store.changed()
 
     store.put(obj("a"))
@@ -112,7 +112,7 @@ async def test_whoever_waits_is_woken_by_the_next_change() -> None:
 
 def test_a_record_is_encoded_once() -> None:
     """The bytes of an object are made at first use and kept."""
-    store = Store(Versions())
+    store = ObjectStore(Versions())
     record = store.put(obj("a"))
 
     assert record.encoded is record.encoded
@@ -122,11 +122,11 @@ def test_a_record_is_encoded_once() -> None:
 def test_a_store_does_not_claim_to_know_what_was_before_it() -> None:
     """Objects of an earlier store of the kind are gone; who resumes from then must list again to learn it."""
     versions = Versions()
-    Store(versions).put(obj("p"))
+    ObjectStore(versions).put(obj("p"))
     before = versions.current
-    Store(versions).put(obj("other"))
+    ObjectStore(versions).put(obj("other"))
 
-    late = Store(versions)
+    late = ObjectStore(versions)
 
     with pytest.raises(GoneError, match="too old"):
         late.cursor_at(before)

@@ -6,6 +6,7 @@ import pytest
 
 from kqueue.errors import ConfigError
 from kqueue.sandbox.amount import amount
+from kqueue.sandbox.matching import taint_json
 from kqueue.sandbox.topology_spec import BLOCK_LABEL, POOL_LABEL, RACK_LABEL, parse_topology
 
 TWO_POOLS = """
@@ -63,7 +64,7 @@ def test_a_file_gives_pools_their_own_labels_taints_and_sizes(tmp_path: Path) ->
     assert gpu.labels["gpu"] == "h100"
     assert gpu.labels["example.com/row"] == "gpu-z1-r1"
     assert gpu.allocatable == {"cpu": "8", "memory": "2Ti", "nvidia.com/gpu": "4"}
-    assert [taint.to_json() for taint in gpu.taints] == [
+    assert [taint_json(taint) for taint in gpu.taints] == [
         {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
     ]
     assert cpu.allocatable == {"cpu": "8", "memory": "1Ti"}

@@ -12,7 +12,7 @@ from kqueue.clock import FakeClock
 from kqueue.sandbox import listing, route, watching
 from kqueue.sandbox.api import NODES
 from kqueue.sandbox.cluster_api import ClusterApi
-from kqueue.sandbox.route import Route
+from kqueue.sandbox.route import ResourcePath
 
 BOOKMARKS = {"allowWatchBookmarks": "true"}
 
@@ -21,7 +21,7 @@ def watch(api: ClusterApi, **query: str) -> AsyncGenerator[bytes]:
     """A watch of nodes from now on."""
     kind = api.kind(NODES)
     params = {"resourceVersion": str(api.versions.current), **query}
-    wanted = watching.request(kind, route.selection(Route(NODES), kind, params), params, listing.encoded)
+    wanted = watching.request(kind, route.selection(ResourcePath(NODES), kind, params), params, listing.encoded)
     return watching.stream(api, wanted, lambda: api.stopped)
 
 

@@ -70,9 +70,9 @@ class Blocker:
     `asked` and `free` are amounts of `resource` (cpu in milli); `misfit` is the placement's own account of what is
     missing where (topology blockers only), on an empty cluster with `never`; `never` is True when not even an empty
     cluster, or the whole cohort, could hold it; `holders` counts the workloads of lower priority that hold it in the
-    same queue, None where nobody looked; `used` is what the queue itself uses of its own `nominal` quota, None where
-    nobody looked; `unusable` are nodes of the flavor that are cordoned or not ready; `workloads` are other workloads
-    that the sentence speaks of; `detail` is what has no number, and never the name of a workload.
+    same queue, None where they were not counted; `used` is what the queue itself uses of its own `nominal` quota, None
+    where that is unknown; `unusable` are nodes of the flavor that are cordoned or not ready; `workloads` are other
+    workloads in the sentence; `detail` is what has no number, and never the name of a workload.
     """
 
     kind: BlockerKind

@@ -13,7 +13,7 @@ from kqueue.model.conditions import NO_TIME, condition
 
 
 def priority(obj: wire.Workload, order: QueueOrder | None = None) -> int:
-    """What it weighs against others, when it waits and when somebody has to go."""
+    """Return the priority that orders a workload in its queue and among preemption candidates."""
     own = obj.spec.priority or 0
     return own + boost(obj, order) if order is not None and order.boosts else own
 
@@ -51,7 +51,7 @@ _NEXT = timedelta(milliseconds=1)
 
 
 def closed_gates(obj: wire.Workload) -> tuple[str, ...]:
-    """Its preemption gates that nobody has opened: while there are any it is to preempt nobody."""
+    """Return the closed preemption gates: while a workload has one, it must not preempt."""
     if not obj.spec.preemption_gates:
         return ()
     opened = {gate.name for gate in obj.status.preemption_gates if gate.position == "Open"}

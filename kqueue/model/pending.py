@@ -73,4 +73,4 @@ class Verdict(NamedTuple):
 
 
 NO_VERDICT = Verdict("", "")
-"""The try has said nothing that others could be told."""
+"""The try has no result that equal workloads could share."""

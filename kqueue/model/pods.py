@@ -139,7 +139,7 @@ class PodView:
     """
     custom_owner: CustomOwner | None = None
     """The Deployment or object of a custom kind that the pod names as its controller.  None: it names no such
-    controller, no node runs it, or it was told to end.
+    controller, no node runs it, or it is being deleted.
     """
 
     leaving: bool = False
@@ -164,7 +164,7 @@ _shapes: dict[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]] = {}
 _forms: dict[tuple[Any, ...], tuple[tuple[str, int], ...]] = {}
 """Requests of pods by what their containers say."""
 _FORMS_MAX = 10_000
-"""More forms than any cluster has; somebody who makes them all different gets no memory of ours."""
+"""More forms than any cluster has; further forms are not kept, so that a tenant cannot fill the memory."""
 
 
 def pod_view(pod: wire_core.Pod) -> PodView:

@@ -98,7 +98,7 @@ def head(
 ) -> Head:
     """A pending workload as the planner tries it.
 
-    `key`: its namespace/name, if somebody has that already.  `pod_sets`: what it asks for, if that has been read
+    `key`: its namespace/name, if the caller has it already.  `pod_sets`: what it asks for, if that has been read
     already.  `refused`: why its requests may not be.
     `topology_only`: all flavors of its queue have a topology, so pod sets without a request are placed too.
     `replaces`: the slice named by `replaced_key`, if it holds anything in the same queue.

@@ -26,7 +26,7 @@ def is_ownerless_group(obj: wire.Workload) -> bool:
 def is_admitted(obj: wire.Workload) -> bool:
     """Whether it may run: admitted, and it holds what it was admitted with.
 
-    The conditions alone do not say so: anybody who may write the status can write any of them.
+    The conditions alone do not show it: every user with the right to write the status can write any condition.
     """
     return (
         obj.status.admission is not None

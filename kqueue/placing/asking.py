@@ -24,11 +24,11 @@ from kqueue.placing.parts import assignment, node_affinity, quantities, tolerati
 from kqueue.placing.values import AskedPodSet, OutputOptions, Places, Switches
 
 _PROFILES = ("BestFit", "LeastFreeCapacity", "balanced", "optimal")
-"""Those of kqueue; others come with installed packages."""
+"""Profiles of kqueue; installed packages add others."""
 _UNCONSTRAINED_PROFILES = ("LeastFreeCapacity", "BestFit")
 _MOST_LAYERS = 3
 _SEARCH_LIMIT = 1_000_000
-"""Steps of a search for which nobody else waits."""
+"""Most steps of a search: no other work waits for it here."""
 _POD_SET = (
     "name",
     "count",

@@ -41,7 +41,7 @@ class Problems:
         self.found.append(Problem(path, text))
 
     def remark(self, path: str, text: str) -> None:
-        """Note what is valid, but does not do what whoever wrote it will expect."""
+        """Note a valid input whose effect the author probably does not expect."""
         self.remarks.append(Problem(path, text))
 
     def fields(self, value: Any, path: str, known: Collection[str]) -> Fields:

@@ -137,7 +137,7 @@ def _placed(case: Case) -> Iterator[Problem]:
 
 
 def _group_mismatch(group: Sequence[AskedPodSet]) -> Problem | None:
-    """What keeps pod sets from being a group, told of the later one."""
+    """Return why pod sets cannot be a group, at the path of the later one; None when they can."""
     if len(group) == 1:
         return None
     first, second = group[:2]
@@ -164,7 +164,7 @@ def _group_mismatch(group: Sequence[AskedPodSet]) -> Problem | None:
 
 
 def _searched(case: Case, group: Sequence[AskedPodSet], tree: Callable[[], Tree]) -> Iterator[Problem]:
-    """Remarks on those for whom places are searched; nobody asks what has all its places from before."""
+    """Yield remarks on pod sets whose domains are searched; pod sets that keep all their domains get none."""
     workers, leader = roles(group)
     pods = workers.request.count
     previous = previous_of(case, group)

@@ -17,7 +17,7 @@ from kqueue.placing.solving import solve
 
 PLACED, NOT_PLACED, INVALID = 0, 1, 2
 MOST_LINES = 20
-"""Remarks that are told before the rest is only counted."""
+"""Remarks that are printed; the rest is counted."""
 _LONGEST_LINE = 600
 _NUMBER = re.compile(r"/[0-9]+(?=/|$)")
 
@@ -97,7 +97,7 @@ def _invalid(document: Any, problems: Sequence[Problem]) -> Answer:
 
 
 def _fair_share(found: Sequence[Problem]) -> list[Problem]:
-    """As many remarks as are told, in their order: the first of each kind of place come before the second of any."""
+    """Return the remarks to print, in their order: one of each kind of path before a second one of any kind."""
     if len(found) <= MOST_LINES:
         return list(found)
     seen: dict[str, int] = {}

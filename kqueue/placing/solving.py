@@ -115,7 +115,7 @@ class Solution:
 
 
 def _unwatched(step: Step) -> None:
-    """Nobody looks."""
+    """Ignore a step."""
 
 
 def solve(case: Case, *, watch: Callable[[Step], None] = _unwatched) -> Solution:

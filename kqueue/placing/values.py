@@ -25,7 +25,7 @@ class Cluster:
 
     Args:
         topology: its name, used in failures alone.
-        flavor: its name, told to people alone.
+        flavor: its name, for texts that people read.
         levels: node label keys, widest first.
         foreign: per node, what pods take that are not placed by topology; `pods` included.
         usage: what workloads placed by topology take, of this flavor and (where they count) of others.
@@ -118,7 +118,7 @@ class Case:
 
     Args:
         members: which nodes are leaves of the topology, and which are left out.
-        noted: what whoever reads the document saw in it that is valid, but hardly meant so.
+        noted: valid inputs that the author probably did not intend.
     """
 
     name: str

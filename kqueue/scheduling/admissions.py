@@ -136,7 +136,7 @@ class Admissions:
             _log.info("admission was not written, the workload is queued again", workload=key, error=str(error))
             self._push_again(key, attempt.tried)
         elif isinstance(error, Exception):
-            self._broke(key, error)  # it has left its queue, and nobody else would bring it back
+            self._broke(key, error)  # the workload has left its queue, and no event would bring it back
         else:
             self._push_again(key, 0)
 

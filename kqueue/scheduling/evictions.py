@@ -90,7 +90,7 @@ class Evictions:
         await asyncio.gather(*(work() for _ in range(min(_AT_ONCE, len(left)))))
 
     def _settle(self, round_: _Round, error: BaseException | None) -> None:
-        """The round has ended: each victim that was not told to leave is as before."""
+        """End the round: a victim whose eviction was not written stays as before."""
         if isinstance(error, Exception):
             _log.error("preemptions were not written on a bug", victims=sorted(round_.open), exc_info=error)
         for target in round_.open.values():

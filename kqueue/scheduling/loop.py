@@ -199,7 +199,7 @@ class SchedulingLoop:
     async def drain(self, limit: float | None = None) -> None:
         """Wait until every write under way has ended, so many seconds at most; then cut them off.
 
-        What is to be told later waits for the next run.
+        Reasons that are still to be written wait for the next run.
         """
         self._waits.pause()
         self._trouble.pause()

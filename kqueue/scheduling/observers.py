@@ -38,7 +38,7 @@ class EvictionObserver(Protocol):
     def preempted(
         self, workload: wire.Workload, *, target: Target, queue: str, preemptor: wire.Workload, message: str
     ) -> None:
-        """A victim was told to leave, and the write is done; `workload` is as written, `queue` the preemptor's."""
+        """The eviction of a victim was written; `workload` is as written, `queue` the preemptor's."""
         ...
 
     def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[Mention]) -> None:
@@ -50,12 +50,12 @@ class TroubleObserver(Protocol):
     """Makes metrics and events of it.  Calls must return at once and must not raise."""
 
     def quarantined(self, workload: wire.Workload, *, queue: str, message: str) -> None:
-        """A workload was told that it is left alone; `queue` is the ClusterQueue that it waited in, if any."""
+        """The quarantine of a workload was written; `queue` is the ClusterQueue in which it waited, if any."""
         ...
 
 
 class WaitObserver(Protocol):
-    """Who wants to know what workloads were told.  Calls must return at once and must not raise."""
+    """Observes the reasons that were written.  Calls must return at once and must not raise."""
 
     def waits(self, workload: wire.Workload, *, reason: str, message: str) -> None:
         """A try ended without admission, and what the workload says about it has changed."""

@@ -1,4 +1,4 @@
-"""Workloads that were not admitted go back into their queues, and are told why they wait."""
+"""Puts workloads that were not admitted back into their queues, with the reason for waiting."""
 
 from __future__ import annotations
 

@@ -27,5 +27,5 @@ class Stopwatch:
         self.enter(self._phase)
 
     def go_on(self) -> None:
-        """What was since the interruption is nobody's."""
+        """Continue the phase; the time since the interruption counts for no phase."""
         self._since = self._now()

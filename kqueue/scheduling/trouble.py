@@ -24,7 +24,7 @@ from kqueue.state.quarantine import SET_ASIDE, Quarantined
 _log = structlog.get_logger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
-"""Seconds before what could not be told is told again; doubles."""
+"""Seconds before a report that could not be written is written again; doubles."""
 
 
 class Trouble:
@@ -81,13 +81,13 @@ class Trouble:
                 self._tell(held.key)
 
     def resume(self) -> None:
-        """Go on after a pause, or begin: whoever came into quarantine meanwhile is told."""
+        """Begin, or go on after a pause: report workloads that came into quarantine meanwhile."""
         self._told.clear()
         self._arrivals = 0
         self.tell()
 
     def pause(self) -> None:
-        """Tell nobody any more what could not be told so far."""
+        """Stop writing reports that could not be written so far."""
         self._timetable.clear()
         self._pauses.clear()
 

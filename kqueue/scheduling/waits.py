@@ -1,7 +1,7 @@
-"""Why workloads wait, told beside the loop: each hears the newest reason only, and so many are told at a time.
+"""Writes the reasons why workloads wait, beside the loop: only the newest reason of each, a limited number at a time.
 
-A reason is told at once.  Where another cause has the same reason, the workload is told some seconds later what the
-cause is then.  Where only figures of the cause have changed nothing is written: `kqueue explain` gives those of now.
+A reason is written at once.  Another cause with the same reason is written some seconds later, as it is then.  When
+only figures of the cause have changed, nothing is written: `kqueue explain` has the present figures.
 
 While decisions are being written, reasons are written at a bounded rate: the API server's time goes to decisions
 first, and most workloads are admitted before their turn comes.  The visibility API and `kqueue explain`
@@ -59,7 +59,7 @@ class Why:
 
 
 class News(Enum):
-    """What the outcome of a try is to a workload that may have been told something before."""
+    """How the outcome of a try differs from the reason that the workload has."""
 
     NOTHING = auto()
     DETAILS = auto()
@@ -98,7 +98,7 @@ class _Word(NamedTuple):
     """It is written only where this stands; None: whatever stands there."""
 
     def followed_by(self, why: Why, told: _Told | None) -> _Word:
-        """What is to be written after a further try, which was made where this was told."""
+        """Return what to write after a further try; `told`: the reason that the workload had at that try."""
         same = self.why.reason == why.reason and self.instead_of == told
         return _Word(why, self.instead_of if same else None)
 
@@ -129,7 +129,7 @@ class Waits:
         """By workload; those that are being written, too."""
         self._line: deque[str] = deque()
         self._details: dict[str, _Word] = {}
-        """Those whose time has not come; nobody is here and among the untold."""
+        """Reasons that are not due yet; no workload is here and in `_untold`."""
         self._timetable = Timetable(clock, self._tell_details)
         self._turns = turns
         self._hurry = asyncio.Event()
@@ -138,9 +138,9 @@ class Waits:
         """What pod sets ask for, by their identity: workloads of one form share theirs."""
 
     def tell(self, key: str, obj: wire.Workload, why: Why, *, briefly: bool = False) -> None:
-        """Let a workload say why it waits, unless it does, or is admitted before its turn comes.
+        """Write why a workload waits, unless it has the reason already or is admitted before its turn.
 
-        `briefly`: the reason counts, and whoever says it already is not told this message.
+        `briefly`: only a new reason is written; a new message with the same reason is not.
         """
         ahead = self._untold.get(key)
         if ahead is not None:
@@ -157,12 +157,12 @@ class Waits:
             self._forget_details(key)
 
     def pause(self) -> None:
-        """Let nobody be told of details any more; what they are is kept."""
+        """Stop writing details, and keep them."""
         self._timetable.clear()
         self._hurry.set()
 
     def resume(self) -> None:
-        """Go on after a pause: who has said nothing else meanwhile is told."""
+        """Go on after a pause: write the details of workloads whose reason has not changed meanwhile."""
         self._hurry.clear()
         for key in self._details:
             self._timetable.add(key, self._details_after)
@@ -254,7 +254,7 @@ class Waits:
         if self._is_held(key):
             return None  # admitted since: an old reason must not go over it
         if word.instead_of is not None and _told(obj) != word.instead_of:
-            return None  # somebody knows better since
+            return None  # a newer reason was written meanwhile
         return status.wait(
             obj,
             reason=word.why.reason,

@@ -1,6 +1,5 @@
 """Read-only views of the controller for people, served behind the API server's aggregation layer.
 
-Here: the server, who may ask, and the views: pending workloads, explanations, summaries.  Never: decisions, or writes
-to the cluster, but for the APIServices that lead here (`registration.py`).  Every replica serves, also one that does
-not lead.
+This room has the server, the rights of its users, and the views: pending workloads, explanations, summaries.  It makes
+no decisions, and writes nothing but the APIServices that lead to it (`registration.py`).  Every replica serves.
 """

@@ -11,7 +11,7 @@ JSON = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One question of a user who was let in for it."""
+    """One question of a user whose right to ask it was checked."""
 
     namespace: str
     """Empty for what has no namespace."""

@@ -64,7 +64,7 @@ class Found:
 
     @property
     def action(self) -> Action:
-        """What whoever asks wants to do."""
+        """The action for which the user needs a right."""
         resource = self.resource
         return Action(
             verb=resource.verb,
@@ -171,7 +171,7 @@ class Catalog:
         }
 
     def _openapi_2(self) -> JSON:
-        """Kinds are told by name; what stands in them is told by the documentation."""
+        """Return an OpenAPI document with the names of kinds; the documentation describes their fields."""
         answers = {"200": {"description": "OK", "schema": {"type": "object"}}}
         return {
             "swagger": "2.0",

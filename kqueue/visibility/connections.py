@@ -21,7 +21,7 @@ from kqueue.visibility.front_proxy import FrontProxy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits(connections.Bounds):
-    """What one server bears; times in seconds.  A user of many groups has a header for each; nobody needs a body."""
+    """Limits of one server; times in seconds.  A user of many groups has a header for each; no request has a body."""
 
     requests: int = 64
     """At once, of all users."""

@@ -1,4 +1,4 @@
-"""Workloads with pods in one domain: by name for users who may read them, else counted."""
+"""Workloads with pods in one domain: named where the user may read them, else counted."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _AT_ONCE = 100
 
 
 async def holders(cache: Cache, flavor: str, tree: Tree, domain: Path, asked: Asked, pace: Pace) -> JSON:
-    """Those with most pods first, and `others`: how many there are besides, of namespaces that the user may not read,
-    or beyond the most that are named.
+    """Return workloads, those with most pods first, and `others`: the number of workloads that are not named, because
+    the user may not read their namespace or the list is full.
     """
     found: list[tuple[int, Holding]] = []
     for number, holding in enumerate(cache.held.holdings()):

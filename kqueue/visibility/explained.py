@@ -1,4 +1,4 @@
-"""An explanation as JSON: other workloads are named only to users who may read them."""
+"""Writes an explanation as JSON.  Other workloads are named only for users with the right to read them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SOMEBODY = "a workload of another namespace"
 
 
 class Audience:
-    """Who asks: whose Workloads they may read."""
+    """The user of an explanation: the namespaces whose Workloads the user may read."""
 
     def __init__(self, readable: Collection[str]) -> None:
         """`readable` are namespaces."""
@@ -58,11 +58,11 @@ class Audience:
         return {**known, "leaving": True} if workload.evicted else known
 
     def brief(self, blockers: Sequence[Blocker]) -> str:
-        """The root cause as a sentence, which names nobody who may not be named."""
+        """Return the root cause as a sentence, without names that the user may not read."""
         return brief(blockers, self._readable.__contains__)
 
     def text(self, blocker: Blocker) -> str:
-        """A blocker as a sentence, which names nobody who may not be named."""
+        """Return a blocker as a sentence, without names that the user may not read."""
         return sentence(blocker, self._readable.__contains__)
 
 

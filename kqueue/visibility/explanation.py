@@ -1,7 +1,8 @@
-"""Why is it waiting?  And where it runs, by whom it was evicted, how it ended: all that is known of one Workload.
+"""Explains one Workload: why it waits, where it runs, why it was evicted, how it ended.
 
-What a pending one waits for is worked out when somebody asks, on a snapshot of that moment, in pieces of some
-milliseconds between which others run.  The search for what would let it start ends at a time limit, and says so.
+The reasons of a pending Workload are computed for each question, on a snapshot of the moment, in pieces of some
+milliseconds with turns of the event loop between them.  The search for changes that would start it has a time limit;
+the answer says when it was reached.
 """
 
 from __future__ import annotations
@@ -210,7 +211,7 @@ class WorkloadExplainer:
         return {**seen, "notes": notes} if notes else seen
 
     async def _stand_in_line(self, obj: wire.Workload, why: _Why, pace: Pace) -> Pending | None:
-        """Its place in its line, told in `why`; what the queues know of it, None when it is in no line."""
+        """Write the Workload's position into `why`.  Return its entry in the queues; None when it is in no queue."""
         key = model.workload_key(obj)
         home = self._queues.home(key)
         if home is None:
@@ -240,7 +241,7 @@ class WorkloadExplainer:
             "ofInLocalQueue": in_local,
             "order": by,
         }
-        if self._leads():  # elsewhere nobody is tried, so nobody is set aside
+        if self._leads():  # a follower tries no workload, so it parks none
             to_be_tried = self._is_to_be_tried(home, key)
             why.position["line"] = "to be tried" if to_be_tried else "set aside until something changes"
         if strict and before:
@@ -550,7 +551,7 @@ def _where(running: JSON) -> str:
 
 
 async def _audience(asked: Asked, waits: _Why | None) -> Audience:
-    """Whom the user may read of all who could be named; their own namespace they may, or they would not be here."""
+    """Return which of the workloads in the answer the user may read.  The Workload's own namespace is among them."""
     readable = {asked.namespace}
     if waits is not None:
         found = waits.search.found if waits.search is not None else []

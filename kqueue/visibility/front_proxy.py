@@ -1,7 +1,7 @@
-"""Whom the API server's aggregation layer speaks for, and when it is believed.
+"""Finds the user for whom the API server's aggregation layer sends a request.
 
-The aggregation layer proves itself by a TLS client certificate and names the user in headers.  Which authority must
-have signed that certificate, for which names, and what the headers are called stands in a ConfigMap of the API server.
+The aggregation layer proves its identity by a TLS client certificate and names the user in headers.  A ConfigMap of
+the API server has the authority of that certificate, its allowed names, and the names of the headers.
 Pure: the ConfigMap, certificate and headers in; a user out.
 
 Source: Kubernetes, "Configure the Aggregation Layer".
@@ -38,7 +38,7 @@ class Headers(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
-    """Who asks."""
+    """The user of a request."""
 
     name: str
     uid: str = ""
@@ -49,10 +49,10 @@ class User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontProxy:
-    """Whom to believe, and where it writes for whom it speaks."""
+    """A front proxy that is trusted, and the headers in which it names users."""
 
     authorities: str
-    """Those of whom one must have signed its certificate, PEM."""
+    """PEM certificates of authorities; one of them must have signed the proxy's certificate."""
     names: frozenset[str] = frozenset()
     """Common names that its certificate may have; empty: any."""
     user_headers: tuple[str, ...] = ()
@@ -62,10 +62,10 @@ class FrontProxy:
 
 
 def front_proxy_of(data: Mapping[str, str]) -> FrontProxy | None:
-    """What the ConfigMap's data say; None where the API server has no aggregation layer.
+    """Read the ConfigMap's data; None where the API server has no aggregation layer.
 
     Raises:
-        ConfigError: they cannot be read; then nobody may be believed.
+        ConfigError: the data cannot be read; then no front proxy may be trusted.
     """
     authorities = data.get("requestheader-client-ca-file", "")
     if not authorities.strip():
@@ -98,7 +98,7 @@ def proves(certificate: Mapping[str, Any], proxy: FrontProxy, now: datetime) -> 
 
 
 def spoken_for(headers: Headers, proxy: FrontProxy) -> User | None:
-    """The user whom a front proxy that has proved itself speaks for; None when it names nobody."""
+    """Return the user whom a trusted front proxy names; None when it names no user."""
     name = _first(headers, proxy.user_headers)
     if not name:
         return None
@@ -112,7 +112,7 @@ def spoken_for(headers: Headers, proxy: FrontProxy) -> User | None:
 
 
 def with_authenticated(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
-    """The groups of one who was recognised: rights on discovery are given to all of them."""
+    """Return the groups with that of authenticated users, which has the rights on discovery."""
     if name == _ANONYMOUS or AUTHENTICATED in groups or UNAUTHENTICATED in groups:
         return groups
     return (*groups, AUTHENTICATED)

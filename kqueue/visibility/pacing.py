@@ -1,4 +1,4 @@
-"""Long answers in short stretches: whoever else has work on the event loop gets a turn in between."""
+"""Computes long answers in short pieces, with turns of the event loop between them."""
 
 from __future__ import annotations
 

@@ -29,10 +29,10 @@ def whole(params: Mapping[str, str], name: str, *, default: int, most: int) -> i
 
 
 def only(params: Mapping[str, str], *known: str) -> None:
-    """Refuse parameters that nobody reads: a slip of the finger would otherwise be answered with something else.
+    """Refuse unknown parameters: a misspelled parameter would otherwise be ignored.
 
     Raises:
-        ConfigError: there is one.
+        ConfigError: a parameter is unknown.
     """
     for name in params:
         if name not in known and name not in _EVERYWHERE:

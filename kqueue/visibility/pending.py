@@ -1,8 +1,8 @@
 """Waiting workloads of a queue in their order: the `pendingworkloads` of ClusterQueues and LocalQueues.
 
-The order is that of the heap, over all that wait: those who are to be tried, those set aside, and the one that is being
-tried.  A long line is put in order in steps, between which others run, and what was found is used for a moment by
-everybody who asks: so asking costs no more the more often it is done.
+The order is that of the heap, over all waiting workloads: active, parked, and the one that is being tried.  A long list
+is sorted in steps, with turns of the event loop between them, and the result is shared for a moment by all questions:
+frequent questions do not cost more.
 
 Source: the compatible system's visibility API, as documented and as it answers.
 """
@@ -78,9 +78,9 @@ class PendingWorkloads:
         return self._summary(line.places[window])
 
     async def of_local_queue(self, asked: Asked) -> JSON:
-        """Those of the LocalQueue that wait; offset and limit cut their own order.
+        """Return the waiting workloads of a LocalQueue; offset and limit count within the LocalQueue.
 
-        Places in the ClusterQueue count all namespaces.  Without its ClusterQueue nobody waits.
+        Positions in the ClusterQueue count all namespaces.  Without its ClusterQueue no workload waits.
         """
         window = _window(asked.params)
         key = object_key(asked.namespace, asked.name)

@@ -2,8 +2,8 @@
 
     GET namespaces/NS/queuequotas[?localQueue=NAME][&limit=N]
 
-The question needs rights in the namespace alone, so the answer names nothing of other namespaces: what others hold and
-wait for in the ClusterQueue is told as sums.  Waiting workloads are named where the user may read the Workloads of the
+The question needs rights in the namespace alone, so the answer has no names of other namespaces: their usage and
+requests in the ClusterQueue are part of sums.  Waiting workloads are named where the user may read the Workloads of the
 namespace, at most `limit` of each LocalQueue.
 
 Amounts are texts as Kubernetes writes them.  `reserved` and `used` are what workloads of the LocalQueue hold; the other

@@ -1,13 +1,13 @@
-"""All queues at a glance: quota, use, borrowing, who waits and for how long, and why a queue admits nothing.
+"""Summaries of all queues: quota, usage, borrowing, waiting workloads and times, and why a queue is inactive.
 
     GET queuesummaries[?clusterQueue=NAME][&namespace=NS][&limit=N]
 
-Items are ClusterQueues by name.  `cohorts` tell the tree above them, `localQueues` the doors to them: those of every
-namespace where the user may read Workloads everywhere, else those of `namespace`, where they may there.
+Items are ClusterQueues by name.  `cohorts` has the tree above them, `localQueues` the queues that lead to them: of
+every namespace where the user may read Workloads everywhere, else of `namespace`, where the user may read them there.
 
 Amounts are texts as Kubernetes writes them.  `used` and `reserved` are what admitted workloads, and all with a
 reservation, hold; `borrowed` is the part of the reservation above the nominal quota, and `available` what one more
-workload could get now, borrowing included, before anybody is preempted.
+workload could get now, borrowing included, without preemption.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class QueueSummaries:
         clock: Clock,
         fair_sharing: bool = False,
     ) -> None:
-        """`fair_sharing`: shares decide who goes first, so they are told."""
+        """`fair_sharing`: shares decide the order of workloads, so the answer has them."""
         self._cache, self._queues, self._clock = cache, queues, clock
         self._local_queues, self._fair_sharing = local_queues, fair_sharing
 
@@ -116,7 +116,7 @@ class QueueSummaries:
         return summary | self._share(node)
 
     async def _longest_wait(self, name: str, now: datetime, pace: Pace) -> tuple[int, str] | None:
-        """Seconds, and whose: the oldest that still waits; None when nobody does."""
+        """Return the seconds and the name of the workload that has waited longest; None when no workload waits."""
         oldest: tuple[datetime, str] | None = None
         for number, item in enumerate(self._queues.waiting(name)):
             if number % _FEW == 0:

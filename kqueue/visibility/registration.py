@@ -1,8 +1,8 @@
-"""The APIServices at the API server, kept as they should be.
+"""Keeps the APIServices at the API server correct.
 
-In a cluster somebody applies them, as a chart does, and they stay theirs: only `caBundle` is written, and only where
-they lead to our service.  Outside of a cluster, where the API server reaches us by a host name, Service and APIServices
-are made here; they say so in a label, and what is ours is ours as a whole.  Any number of replicas may do it at once.
+In a cluster the chart or an administrator applies them: kqueue writes only `caBundle`, and only where they lead to its
+Service.  Outside of a cluster, where the API server reaches kqueue by a host name, kqueue creates Service and
+APIServices with a label, and writes labelled objects as a whole.  Several replicas may write at once.
 """
 
 from __future__ import annotations
@@ -65,17 +65,17 @@ class Registration:
     def __init__(
         self, client: Client, group_versions: Iterable[tuple[str, str]], *, namespace: str, reached: Reached | None
     ) -> None:
-        """`namespace` is that of our service.  `reached` None: somebody else makes Service and APIServices."""
+        """`namespace`: of the Service.  `reached` None: kqueue does not create Service and APIServices."""
         self._client, self._group_versions = client, tuple(group_versions)
         self._namespace, self._reached = namespace, reached
 
     async def bring(self, authorities: bytes) -> list[str]:
-        """Make them say what they should; returns what had to be written.
+        """Correct the objects.  Return the names of those that were written.
 
         `authorities` is PEM, in any order: it is written sorted, so that replicas agree.
 
         Raises:
-            ApiError: the API server refused, or somebody else keeps on writing.
+            ApiError: the API server refused, or another writer wrote at every attempt.
         """
         bundle = base64.b64encode(b"".join(sorted(split_authorities(authorities)))).decode()
         written: list[str] = []
@@ -93,7 +93,7 @@ class Registration:
         return written
 
     async def withdraw(self) -> None:
-        """Take away what was made here: an API that nobody answers keeps the API server from ending any namespace.
+        """Delete the created objects: without a server for an API the API server cannot delete any namespace.
 
         Raises:
             ApiError: the API server refused.
@@ -106,7 +106,7 @@ class Registration:
 
     async def _unmade(self, resource: ResourceType, name: str, reached: Reached) -> None:
         namespace = self._namespace if resource.namespaced else None
-        with contextlib.suppress(NotFoundError, ConflictError):  # gone, or somebody else's by now
+        with contextlib.suppress(NotFoundError, ConflictError):  # deleted, or written by another author meanwhile
             found = await self._client.get_json(resource, name, namespace)
             metadata, port = found["metadata"], found["spec"].get("service", {}).get("port", reached.port)
             if (metadata.get("labels") or {}).get(MANAGED_BY) == OURSELVES and port == reached.port:
@@ -163,14 +163,14 @@ class Registration:
             },
         }
 
-    # --- somebody else's
+    # --- objects of other authors
 
     async def _injected(self, name: str, bundle: str) -> list[str]:
         for attempt in range(_ATTEMPTS):
             try:
                 return await self._inject(name, bundle)
             except (ConflictError, InvalidError, ServerError):
-                # Somebody was faster.  A failed test of a JSON patch is answered as invalid by one, as 500 by others.
+                # Another writer was faster.  API servers answer a failed test of a JSON patch as invalid, or with 500.
                 if attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
@@ -179,7 +179,7 @@ class Registration:
         try:
             found = await self._client.get_json(API_SERVICES, name)
         except NotFoundError:
-            return []  # nobody wants it
+            return []  # the chart does not install it
         spec = found.get("spec") or {}
         service = spec.get("service") or {}
         leads_here = (service.get("namespace"), service.get("name")) == (self._namespace, SERVICE)

@@ -1,4 +1,4 @@
-"""Answers of somebody else, kept for some seconds: so many at most, and the same question at once is asked once."""
+"""Keeps answers of the API server for some seconds, up to a limit; equal questions at once are one request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ V = TypeVar("V")
 
 
 class Remembered(Generic[K, V]):
-    """A failure is told to all who wait for it, and is not kept."""
+    """Kept answers by question.  All waiting callers get a failure, and it is not kept."""
 
     def __init__(self, clock: Clock, *, seconds: Callable[[V], float], most: int) -> None:
         """`seconds`: how long an answer counts.  Beyond `most` the one that was kept first is dropped."""
@@ -49,6 +49,6 @@ class Remembered(Generic[K, V]):
 
 
 def _looked_at(task: asyncio.Task[V]) -> None:
-    """Nobody may be left to hear of a failure."""
+    """Retrieve the error of a task that no caller waits for any more."""
     if not task.cancelled():
         task.exception()

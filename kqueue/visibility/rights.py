@@ -32,7 +32,7 @@ NAMESPACES_OF_A_QUESTION = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """What somebody wants to do: with a resource, or, when `path` is given, with a path that is none."""
+    """An action on a resource, or, with `path`, on a path that is no resource."""
 
     verb: str
     path: str = ""
@@ -61,7 +61,7 @@ class Decision:
 
 
 class Rights:
-    """Asks the API server, and fails closed: without its answer nobody is recognised and nothing is allowed."""
+    """Rights of users, by the API server.  Without its answer no user is recognised and nothing is allowed."""
 
     def __init__(self, client: Client, *, clock: Clock) -> None:
         self._client = client
@@ -72,11 +72,11 @@ class Rights:
         self._reviewing = 0
 
     async def who_has(self, token: str) -> User | None:
-        """Whose bearer token this is; None when it is nobody's.
+        """Return the user of a bearer token; None for an unknown token.
 
         Raises:
-            TooManyRequestsError: too many unknown tokens are being looked at.
-            ApiError: the API server did not say.
+            TooManyRequestsError: too many unknown tokens are being checked.
+            ApiError: the API server did not answer.
         """
         if not token or not token.isascii() or len(token) > _LONGEST_TOKEN:
             return None
@@ -104,7 +104,7 @@ class Rights:
         return await self._decisions.get((user, action), lambda: self._ask(user, action))
 
     async def may_read_workloads(self, user: User, namespace: str) -> bool:
-        """Whether they may read the Workloads of a namespace.  Where nobody says so, they may not."""
+        """Whether a user may read the Workloads of a namespace; False without an answer of the API server."""
         action = Action(
             verb="get", group=names.GROUP, version=names.VERSION, resource="workloads", namespace=namespace
         )  # fmt: skip
@@ -122,10 +122,10 @@ class Rights:
 
 
 class Reading:
-    """Whose Workloads one user may read, for one question: asked about so many namespaces at most.
+    """The namespaces whose Workloads one user may read, for one question, with a limit of requests.
 
-    Who may read them all is asked about once.  Of namespaces beyond the limit they may not: a question that touches
-    thousands must not become thousands of others.
+    A user who may read all Workloads costs one request.  Namespaces beyond the limit count as forbidden: a question
+    about thousands of namespaces must not cause thousands of requests.
     """
 
     def __init__(self, rights: Rights, user: User, *, most: int = NAMESPACES_OF_A_QUESTION) -> None:

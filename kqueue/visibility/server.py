@@ -1,7 +1,7 @@
-"""The server that the API server's aggregation layer leads to: who asks, may they, and what is the answer.
+"""The server behind the API server's aggregation layer: it identifies the user, checks the right, and answers.
 
-It reads and never writes, so every replica serves it.  Whatever is asked costs a bounded number of places, bytes and
-seconds; long answers are worked out and written in steps, between which everything else goes on.
+It never writes, so every replica serves it.  Each request costs a bounded number of connections, bytes and seconds;
+long answers are computed and written in steps, with turns of the event loop between them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kqueue.visibility.rights import Action, Reading, Rights
 _PROBES = frozenset({"/healthz", "/livez", "/readyz"})
 _LONGEST_PATH, _LONGEST_QUERY = 1024, 2048
 _GONE = 499
-"""In figures only: nobody was there to be answered."""
+"""Status in metrics for a client that closed the connection before the answer."""
 _SOON = 1
 """Seconds after which it is worth asking again."""
 
@@ -46,8 +46,8 @@ class VisibilityServer:
         limits: Limits | None = None,
         on_answer: Callable[[int, float], None] = lambda _status, _seconds: None,
     ) -> None:
-        """`on_answer` is told the status and the seconds of each request but probes, 499 where whoever asked was gone
-        before the end; it must return at once.
+        """`on_answer` gets status and seconds of each request except probes; status 499 where the client had closed the
+        connection.  It must return at once.
         """
         self._on_answer = on_answer
         self._catalog, self._rights, self._warm, self._clock = catalog, rights, warm, clock
@@ -62,7 +62,7 @@ class VisibilityServer:
         return self._connections.port
 
     def listen(self, host: str, port: int) -> None:
-        """Take the address; nobody is answered yet.
+        """Bind the address, without answering yet.
 
         Raises:
             ConfigError: the address cannot be used.
@@ -163,9 +163,9 @@ class VisibilityServer:
     # --- who asks, and may they
 
     async def _who(self, request: web.BaseRequest, connection: Connection) -> User:
-        """Whom the front proxy speaks for; without it, whose token is sent.
+        """Return the user whom the front proxy names; without a front proxy, the user of the token.
 
-        Headers that name a user count for nothing unless the connection proves that it is the front proxy's.
+        Headers that name a user are ignored unless the connection has the front proxy's certificate.
         """
         certificate, trust = connection.certificate, self._connections.trust
         if certificate and (trust is None or connection.trust.proxy != trust.proxy):

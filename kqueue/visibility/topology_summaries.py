@@ -1,11 +1,12 @@
-"""Topologies at a glance: per flavor the tree of domains with what is free in each, and which nodes are left out.
+"""Summaries of topologies: per flavor the tree of domains with free amounts, and the nodes that are left out.
 
     GET topologysummaries[?flavor=F][&level=L][&domain=A,B][&limit=N]
     GET topologysummaries/{topology}[?...]
 
 A list goes to the widest level, a single Topology to the lowest one above the hosts, unless `level` says otherwise: by
-its label, the last word of that, or its number from 1.  `domain` is the path of one domain: only what is below it is
-told, and who holds it.  Where a level has more domains than `limit`, a wider one is told, and `cut` says so.
+its label, the last word of that, or its number from 1.  `domain` is the path of one domain: the answer has only the
+domains below it, and the workloads in it.  Where a level has more domains than `limit`, the answer has a wider level,
+and `cut` says so.
 
 Of each domain, per resource: `total` is what its nodes offer, `foreign` what pods outside of topologies take, `held`
 what workloads hold there, `free` what is left.  `free` counts leaves that are overdrawn as 0, so that it is what can
@@ -42,14 +43,14 @@ from kqueue.visibility.params import only, whole
 
 KIND, LIST_KIND = "TopologySummary", "TopologySummaryList"
 FEW_DOMAINS, MOST_DOMAINS = 200, 2000
-"""Domains of one flavor, and left-out nodes, that are told unless `limit` says otherwise; and at most."""
+"""Most domains of one flavor, and most left-out nodes, without `limit`; and the largest `limit`."""
 _LEAVES_AT_ONCE = 500
 _WORDS = ("notReady", "unschedulable", "missingLevel", "duplicateHostname")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wish:
-    """What is to be told of a flavor."""
+    """What the answer has of a flavor."""
 
     level: str
     """Empty: the usual one."""
@@ -187,7 +188,7 @@ def _is_device(resource: str) -> bool:
     return "/" in resource
 
 
-# --- what of the tree is told ------------------------------------------------------------------------------------
+# --- the part of the tree in the answer ----------------------------------------------------------------------------
 
 
 def _meant(tree: Tree, values: Path) -> Path:
@@ -221,7 +222,7 @@ def _leaves_below(tree: Tree, domain: Path) -> range:
 
 
 def _depth(tree: Tree, span: range, wish: _Wish) -> tuple[int, str]:
-    """The lowest level that is told, and what was cut for the sake of the limit (empty: nothing)."""
+    """Return the lowest level in the answer, and what the limit has cut off (empty: nothing)."""
     usual = 0 if wish.widest else max(0, tree.lowest - 1)
     usual = min(tree.lowest, max(usual, len(wish.domain)))
     wanted = _level(tree.levels, wish.level) if wish.level else usual
@@ -321,7 +322,7 @@ class _Sums:
         return cls(_summed(amounts.nodes, starts), _summed(amounts.idle, starts), columns)
 
     def entry(self, domain: int, path: Path, lost: int) -> JSON:
-        """One domain as it is told; resources that it does not have at all are left out."""
+        """Return one domain for the answer; resources that it does not have are left out."""
         return {
             "path": list(path),
             "nodes": self.nodes[domain],

@@ -74,7 +74,7 @@ def _yields(workload: Admitted, policy: Preempts, preemptor: Preemptor) -> bool:
 
 
 def all_are_above(snapshot: Snapshot, queue: str, policy: Preempts, seeker: Seeker, findings: Findings) -> bool:
-    """Whether nobody in a queue yields, told without a look at each of them."""
+    """Whether no workload of a queue may be preempted, without a check of each of them."""
     if policy is _NEVER:
         return True
     admitted = snapshot.admitted.get(queue)

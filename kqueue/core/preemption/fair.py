@@ -1,4 +1,4 @@
-"""Targets by fair shares: who has borrowed most, for their weight, gives first, and only as far as that is fairer.
+"""Targets by fair shares: the queue that borrows most for its weight loses first, while that makes shares fairer.
 
 Queues are chosen from the root down, by the share of each branch, and what is removed changes the shares.  Where two
 queues lie in different branches it is the branches that are compared, with the preemptor counted in its own.

@@ -21,7 +21,7 @@ def nothing() -> int:
 
 
 def nobody(_: Admitted) -> bool:
-    """Of nobody it is known."""
+    """Return False for every workload."""
     return False
 
 
@@ -116,7 +116,7 @@ class Fit:
         return self._answer
 
     def _still_there(self, hosts: Hosts) -> bool:
-        """Whether the domains that were found last are free: nobody who has come back holds any."""
+        """Whether the domains of the last search are free: no returned workload holds any."""
         if self._found_at < 0 or any(hosts.disturbs(admitted) for admitted in self._simulation.back):
             return False
         self._simulation.back.clear()

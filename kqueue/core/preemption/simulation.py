@@ -34,7 +34,7 @@ class Simulation:
         self.released = 0
         """Domains that were given back so far."""
         self.back: set[Admitted] = set()
-        """Whose hosts are taken again since somebody emptied this set."""
+        """Workloads that returned to their hosts since this set was emptied."""
         self._matters = matters
         self._with_domains = with_domains
         self._undo = undo
@@ -64,9 +64,9 @@ class Simulation:
                     self.moves += 1
 
     def dismiss(self, admitted: Admitted) -> None:
-        """Let a workload leave that was told to: its hosts come back in all flavors that stand on them.
+        """Remove an evicted workload, and free its hosts in all flavors with the same hosts.
 
-        Of one in a tree that the snapshot does not have, only the hosts.
+        Of a workload in a tree that the snapshot does not have, only the hosts are freed.
         """
         if admitted.queue in self.snapshot.nodes:
             self.uncharge(admitted.queue, admitted.usage)

@@ -61,10 +61,10 @@ class Seeker(Protocol):
 
 @value(kw_only=True)
 class Preemptor:
-    """The workload that room is sought for.
+    """The workload that preempts.
 
-    `usage` is all it asks for, without zeros; `needs` are the columns that somebody must give quota back in, or that
-    hold the hosts that somebody must leave.
+    `usage`: its requests, without zeros.  `needs`: the columns in which quota must be released, and columns of
+    workloads on hosts that must be freed.
     """
 
     uid: str

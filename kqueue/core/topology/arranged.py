@@ -1,4 +1,4 @@
-"""Hints: where the pods of a workload could go, as somebody else found out."""
+"""Hints: domains that a planner proposes for the pods of a workload."""
 
 from __future__ import annotations
 

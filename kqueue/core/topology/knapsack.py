@@ -498,7 +498,7 @@ class _Sum:
         return found
 
     def _cheap(self, found: _Options, level: int, child: int) -> _Options:
-        """Those that may still become cheaper than `below`, with the children after this one."""
+        """Return the options that may still become cheaper than `below` with the children after this one."""
         assert self._costs is not None
         assert self._below is not None
         leaves = self._problem.tree.leaves_of(level, child)

@@ -73,7 +73,7 @@ class _Values:
 
 
 class LabelTable:
-    """The labels and names of some nodes, in their order.  A label is read when somebody first asks about it."""
+    """The labels and names of some nodes, in their order.  A label is read at its first use."""
 
     def __init__(self, nodes: Callable[[], Sequence[NodeFacts]], size: int) -> None:
         """`nodes` lists the nodes, `size` of them; it is called when needed."""

@@ -104,7 +104,7 @@ def place_workload(
     Flavors are tried in name order.  Those with hostname topologies stand on the same hosts, so a later one sees what
     an earlier one took.  A failing flavor does not stop the others.
     """
-    if len(requests) == 1:  # nobody takes hosts from anybody
+    if len(requests) == 1:  # a single pod set has no competitor for hosts
         ((flavor, pod_sets),) = requests.items()
         space = capacities[flavor]
         found = place(

@@ -263,8 +263,8 @@ def _of_several(
 def _of_ragged(
     resolved: Resolved, layers: Sequence[SliceLayer], kept: Mapping[Path, int], missing: int, within: Path | None
 ) -> list[_Part]:
-    """As for several hosts, when one slice is smaller than the others and nobody knows which: the group that lacks most
-    comes last, and gets what there is.
+    """Return parts as for several hosts, when one unknown slice is smaller than the others: the group that lacks most
+    comes last, and gets the remaining pods.
 
     That leaves one such slice at most, because only the pods that this one never had can be missing in the end.  A
     group is filled with all groups within it before the next one: else the smaller slice would get pods of another one.

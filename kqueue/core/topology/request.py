@@ -251,7 +251,7 @@ def _without(resolved: Resolved, *algorithms: Algorithm) -> str:
 
 @lru_cache(maxsize=4096)
 def _resolve(request: TopologyRequest, count: int, levels: tuple[str, ...], profile: Profile) -> Resolved | Misfit:
-    """`resolve`, with nobody's name in a Misfit: workloads come in few forms."""
+    """`resolve` without the name of the pod set in a Misfit, so that results are shared between equal requests."""
     index = {label: i for i, label in enumerate(levels)}
     lowest = len(levels) - 1
     slice_size = request.slices[0].size if request.slices else 1

@@ -1,15 +1,16 @@
 """Why a workload waits, in full, and what would let it start.
 
-    world      what is asked about: a snapshot, all who hold anything, nodes that are left out
-    holders    who holds what in a domain or a column of quota
-    blockers   all that stands in the way: each pod set, flavor, column and level, not only what a cycle stops at
+    world      the state of a question: a snapshot, all workloads with reservations, nodes that are left out
+    holders    the workloads in a domain, or in a column of quota
+    blockers   all blockers: each pod set, flavor, column and level, not only the first one that ends a cycle's try
     trials     the planner on a changed copy of the snapshot
-    changes    what could be different, and what that would cost whom
-    places     the domains in which it could stand if others left, or nodes came back
+    changes    possible changes, and their costs
+    places     the domains that would have room if workloads left or nodes returned
     sets       lines of candidates, and the sets that are found in them
-    search     which of these changes would let the workload start: each is verified by the planner
+    search     the changes that would start the workload: the planner verifies each
 
-Searches are generators that stop between pieces of some milliseconds: whoever runs them gives others a turn, or stops.
+Searches are generators that yield between pieces of some milliseconds: their caller gives the event loop a turn, or
+stops.
 """
 
 from kqueue.core.spares import Spare

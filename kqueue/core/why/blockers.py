@@ -39,9 +39,9 @@ class ColumnLook:
     Args:
         asked: by all pods of the pod sets.
         free: what the queue could still take, borrowing included; never negative.
-        most: what it could take if nobody used anything.
+        most: what it could use while nothing else is used.
         nominal, used: of the queue itself.
-        held: who holds the rest, where it is short.
+        held: the workloads that hold the rest, where it is short.
     """
 
     column: FlavorResource

@@ -103,8 +103,8 @@ class WhatIf:
 
     @property
     def cost(self) -> tuple[int, ...]:
-        """The smaller, the cheaper: first what nobody loses anything by, then what the workload itself gives up, then
-        what others give up, then what an administrator has to grant.
+        """Return the cost; smaller is cheaper: first changes without a loss, then losses of the workload itself, then
+        losses of others, then grants of an administrator.
         """
         return _cost(self.change)
 
@@ -193,7 +193,7 @@ def _listed(names: Sequence[str], noun: str, verb: str, verb_of_one: str | None 
 
 
 def facts(change: Change) -> dict[str, Any]:
-    """The change for programs, without the workloads that end: who may be named depends on who asks."""
+    """Return the change for programs, without the workloads that end: their names depend on the user's rights."""
     match change:
         case NodesReturn(nodes=nodes):
             return {"kind": "NodesReturn", "nodes": [{"name": node, "now": reason} for node, reason in nodes]}

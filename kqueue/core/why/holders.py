@@ -32,13 +32,13 @@ class Holder:
 
 @value(kw_only=True)
 class Held:
-    """Who holds what somebody else needs.
+    """The holders of a resource that a workload lacks.
 
     Args:
-        resource: what is short.
-        first: those who hold most of it, at most `SHOWN`.
-        others: how many more workloads hold some of it.
-        foreign: what pods hold that are not placed by topology; None where nobody looked.
+        resource: the resource.
+        first: the workloads that hold most of it, at most `SHOWN`.
+        others: the number of further workloads that hold some of it.
+        foreign: the amount of pods that are not placed by topology; None where it was not summed.
     """
 
     resource: str
@@ -55,7 +55,7 @@ class Held:
 
 
 class Occupancy:
-    """Who stands on which leaf of one flavor.  Empty until `steps` are through."""
+    """The workloads on each leaf of one flavor.  Empty until `steps` have ended."""
 
     def __init__(self, flavor: str, view: TopologyView) -> None:
         self._flavor, self._view = flavor, view
@@ -78,7 +78,7 @@ class Occupancy:
                 yield
 
     def holders(self, leaves: slice, resource: str) -> list[Holder]:
-        """Who holds some of a resource on these leaves."""
+        """Return the holders of a resource on these leaves."""
         amounts: dict[Admitted, list[int]] = {}
         on = self._on
         for leaf in range(leaves.start, leaves.stop):
@@ -99,7 +99,7 @@ class Occupancy:
 
 
 def column_holders(world: World, queue: str, column: FlavorResource) -> list[Holder]:
-    """Who holds quota of a column in the tree that a ClusterQueue is in."""
+    """Return the holders of a column's quota in the tree of a ClusterQueue."""
     node = world.snapshot.nodes[queue]
     return [
         Holder(workload=workload, amount=amount)

@@ -1,8 +1,8 @@
-"""Which changes would let a workload start.
+"""Finds the changes that would let a workload start.
 
-Candidates are sifted by what quota and domains say, which is cheap; who is left is decided by the planner, and only
-what it admits is found.  Each kind of change is a piece of work of its own, the cheapest kinds first.  The work is
-bounded: so many candidates of a kind are looked at, and whoever runs the search may stop it between pieces.
+A cheap check of quota and domains removes candidates; the planner decides the others, and only a change with which it
+admits the workload is a result.  Each kind of change is a separate piece of work, the cheapest kinds first.  The work
+is bounded: each kind has a limit of candidates, and the caller may stop the search between pieces.
 """
 
 from __future__ import annotations
@@ -355,7 +355,7 @@ class Search:
             yield from self._sets_of_ends(lines)
 
     def _can_ever_fit(self) -> bool:
-        """Whether any flavor could hold it if nobody else were there."""
+        """Whether any flavor could hold the workload in an empty cluster."""
         by_pod_sets: dict[tuple[str, ...], bool] = {}
         for one in self._look.flavors:
             could = one.problem is None and not one.never and all(c.asked <= c.most for c in one.columns)
@@ -367,7 +367,7 @@ class Search:
             return self._trials.might_fit(self._head)
 
     def _lines(self) -> Generator[None, None, list[Line]]:
-        """Who might have to end: of each domain that could be roomy enough those in it, and those who hold quota."""
+        """Return the candidates to end: workloads in each domain that could have room, and workloads with the quota."""
         quota_line = Line([], [], 1)
         for column, lacking in self._short_columns():
             found = column_holders(self._world, self._head.queue, column)
@@ -396,9 +396,9 @@ class Search:
         return list(short.items())
 
     def _standing(self, one: FlavorLook) -> Iterator[Line]:
-        """Who stands in each of the domains that would be roomy enough, the nearest ones: who takes most there first.
+        """Yield the workloads of each nearest domain that would have room, those with most usage there first.
 
-        What ends frees at most what it holds there, so whoever holds less than is lacking is not enough alone.
+        A workload frees at most its own usage, so a workload that uses less than is lacking is not enough alone.
         """
         snapshot = self._trials.scratch
         view, occupancy = snapshot.topologies[one.flavor], self._look.occupancy.get(one.flavor)

@@ -114,7 +114,7 @@ class Trials:
             yield
 
     def might_fit(self, head: Head, snapshot: Snapshot | None = None) -> bool:
-        """Whether quota and domains for all of it are there, nobody being preempted for it.
+        """Whether quota and domains for the whole workload are free, without preemption.
 
         `snapshot`: in place of `scratch`, for one with other domains.
         """

@@ -128,5 +128,5 @@ def _without(admitted: _Admitted, ended: Iterable[Admitted]) -> _Admitted:
         if of_queue is None:
             of_queue = left[workload.queue] = dict(admitted.get(workload.queue) or {})
         of_queue.pop(workload.key, None)
-    layers = (left, admitted)  # only the first is ever written to, and nobody does
+    layers = (left, admitted)  # only the first layer could be written to, and no code writes to it
     return ChainMap(*cast("tuple[MutableMapping[str, Mapping[str, Admitted]], ...]", layers))

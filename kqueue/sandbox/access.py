@@ -14,7 +14,7 @@ from aiohttp import web
 
 from kqueue.errors import ForbiddenError
 from kqueue.sandbox import failure, selectors
-from kqueue.sandbox.api import Object, Resource
+from kqueue.sandbox.api import GroupVersionResource, Object
 from kqueue.sandbox.route import ResourcePath, flag
 
 if TYPE_CHECKING:
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 RBAC = "rbac.authorization.k8s.io"
 MASTERS, AUTHENTICATED = "system:masters", "system:authenticated"
-CLUSTER_ROLES, CLUSTER_BINDINGS = Resource(RBAC, "v1", "clusterroles"), Resource(RBAC, "v1", "clusterrolebindings")
-ROLES, BINDINGS = Resource(RBAC, "v1", "roles"), Resource(RBAC, "v1", "rolebindings")
+CLUSTER_ROLES, CLUSTER_BINDINGS = (
+    GroupVersionResource(RBAC, "v1", "clusterroles"),
+    GroupVersionResource(RBAC, "v1", "clusterrolebindings"),
+)
+ROLES, BINDINGS = GroupVersionResource(RBAC, "v1", "roles"), GroupVersionResource(RBAC, "v1", "rolebindings")
 _LOOKED_AT = ("/api", "/apis", "/healthz", "/livez", "/openapi", "/readyz", "/version")
 _ACCOUNT = "system:serviceaccount:"
 _VERBS = {
@@ -38,7 +41,7 @@ _VERBS = {
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class RequestUser:
     """Somebody, as a SubjectAccessReview names them."""
 
     name: str
@@ -56,11 +59,11 @@ class User:
         return out
 
 
-ADMIN = User("system:admin", (MASTERS, AUTHENTICATED))
+ADMIN = RequestUser("system:admin", (MASTERS, AUTHENTICATED))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class AccessAttempt:
     """What somebody wants to do; `path` is given for what is no resource."""
 
     verb: str
@@ -72,25 +75,25 @@ class Attempt:
     path: str = ""
 
 
-def attempt_of(spec: Object) -> Attempt:
+def attempt_of(spec: Object) -> AccessAttempt:
     """From the `spec` of an access review."""
     asked = spec.get("resourceAttributes") or spec.get("nonResourceAttributes") or {}
     known = ("verb", "group", "resource", "subresource", "namespace", "name", "path")
-    return Attempt(**{"verb": "", **{key: str(asked[key]) for key in known if asked.get(key)}})
+    return AccessAttempt(**{"verb": "", **{key: str(asked[key]) for key in known if asked.get(key)}})
 
 
-def account(namespace: str, name: str) -> User:
+def account(namespace: str, name: str) -> RequestUser:
     """A ServiceAccount as a user."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
-    return User(f"{_ACCOUNT}{namespace}:{name}", groups)
+    return RequestUser(f"{_ACCOUNT}{namespace}:{name}", groups)
 
 
-def attempt(request: web.BaseRequest, found: ResourcePath | None) -> Attempt:
+def attempt(request: web.BaseRequest, found: ResourcePath | None) -> AccessAttempt:
     """What a request wants to do."""
     if found is None:
-        return Attempt(verb=request.method.lower(), path=request.path)
+        return AccessAttempt(verb=request.method.lower(), path=request.path)
     verb = _VERBS.get((request.method, bool(found.name)), request.method.lower())
-    return Attempt(
+    return AccessAttempt(
         verb="watch" if verb in ("get", "list") and flag(request.query, "watch") else verb,
         group=found.resource.group,
         resource=found.resource.plural,
@@ -100,7 +103,7 @@ def attempt(request: web.BaseRequest, found: ResourcePath | None) -> Attempt:
     )
 
 
-def impersonated(request: web.BaseRequest) -> User | None:
+def impersonated(request: web.BaseRequest) -> RequestUser | None:
     """As whom the administrator asks; None: as themselves.
 
     Raises:
@@ -115,7 +118,7 @@ def impersonated(request: web.BaseRequest) -> User | None:
         return None
     if name.startswith(_ACCOUNT) and name.count(":") == 3 and not groups:
         return account(*name.split(":")[2:])
-    return User(
+    return RequestUser(
         name,
         tuple(dict.fromkeys([*groups, AUTHENTICATED])),
         headers.get("Impersonate-Uid", ""),
@@ -123,18 +126,18 @@ def impersonated(request: web.BaseRequest) -> User | None:
     )
 
 
-def refusal(user: User, attempt: Attempt) -> ForbiddenError:
+def refusal(user: RequestUser, attempt: AccessAttempt) -> ForbiddenError:
     """403 as the API server words it."""
     if attempt.path:
-        resource, what = Resource("", "", ""), f'path "{attempt.path}"'
+        resource, what = GroupVersionResource("", "", ""), f'path "{attempt.path}"'
         return failure.forbidden(resource, "", f'User "{user.name}" cannot {attempt.verb} {what}')
     plural = f"{attempt.resource}/{attempt.subresource}" if attempt.subresource else attempt.resource
     where = f'in the namespace "{attempt.namespace}"' if attempt.namespace else "at the cluster scope"
     why = f'User "{user.name}" cannot {attempt.verb} resource "{plural}" in API group "{attempt.group}" {where}'
-    return failure.forbidden(Resource(attempt.group, "", attempt.resource), attempt.name, why)
+    return failure.forbidden(GroupVersionResource(attempt.group, "", attempt.resource), attempt.name, why)
 
 
-def allows(api: ClusterApi, user: User, attempt: Attempt) -> bool:
+def allows(api: ClusterApi, user: RequestUser, attempt: AccessAttempt) -> bool:
     """Whether a role that is bound to the user, or to a group of theirs, allows it."""
     if MASTERS in user.groups:
         return True
@@ -147,7 +150,7 @@ def _is_looked_at(path: str) -> bool:
     return any(path == each or path.startswith(f"{each}/") for each in _LOOKED_AT)
 
 
-def _rules(api: ClusterApi, user: User, namespace: str) -> Iterator[Object]:
+def _rules(api: ClusterApi, user: RequestUser, namespace: str) -> Iterator[Object]:
     for binding in api.every(CLUSTER_BINDINGS):
         if _binds(binding, user):
             yield from _rules_of(api, binding, "")
@@ -156,7 +159,7 @@ def _rules(api: ClusterApi, user: User, namespace: str) -> Iterator[Object]:
             yield from _rules_of(api, binding, namespace)
 
 
-def _binds(binding: Object, user: User) -> bool:
+def _binds(binding: Object, user: RequestUser) -> bool:
     for subject in binding.get("subjects") or ():
         name = subject.get("name", "")
         match subject.get("kind"):
@@ -184,7 +187,7 @@ def _rules_of(api: ClusterApi, binding: Object, namespace: str) -> Iterator[Obje
                 yield from other.get("rules") or ()
 
 
-def _covers(rule: Object, attempt: Attempt) -> bool:
+def _covers(rule: Object, attempt: AccessAttempt) -> bool:
     if not _lists(rule, "verbs", (attempt.verb, "*")):
         return False
     if attempt.path:

@@ -17,18 +17,18 @@ import jsonpatch
 
 from kqueue.errors import ApiError
 from kqueue.sandbox import expression, failure, selectors
-from kqueue.sandbox.api import Object, Resource
+from kqueue.sandbox.api import GroupVersionResource, Object
 from kqueue.sandbox.metadata import new_uid
 from kqueue.sandbox.objects import Objects, WriteOptions
 from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.store import copied
 
 GROUP = "admissionregistration.k8s.io"
-MUTATING = Resource(GROUP, "v1", "mutatingwebhookconfigurations")
-VALIDATING = Resource(GROUP, "v1", "validatingwebhookconfigurations")
-SERVICES = Resource("", "v1", "services")
-ENDPOINTS = Resource("", "v1", "endpoints")
-NAMESPACES = Resource("", "v1", "namespaces")
+MUTATING = GroupVersionResource(GROUP, "v1", "mutatingwebhookconfigurations")
+VALIDATING = GroupVersionResource(GROUP, "v1", "validatingwebhookconfigurations")
+SERVICES = GroupVersionResource("", "v1", "services")
+ENDPOINTS = GroupVersionResource("", "v1", "endpoints")
+NAMESPACES = GroupVersionResource("", "v1", "namespaces")
 LARGEST_ANSWER = 8 * 1024 * 1024
 
 Address = tuple[str, int]
@@ -54,8 +54,8 @@ class Hook:
 
     name: str
     spec: Object
-    namespaces: selectors.LabelSelector
-    objects: selectors.LabelSelector
+    namespaces: selectors.LabelRequirements
+    objects: selectors.LabelRequirements
     conditions: tuple[Callable[[expression.Scope], bool], ...]
     tls: ssl.SSLContext
     url: str
@@ -87,7 +87,7 @@ def _rule_holds(rule: Object, kind: ServedKind, operation: Operation, path: str)
     )
 
 
-class Admission:
+class AdmissionWebhooks:
     """All webhooks that are registered now.
 
     Args:
@@ -96,7 +96,7 @@ class Admission:
 
     def __init__(self, api: Objects) -> None:
         self._api = api
-        self._hooks: dict[Resource, list[Hook]] = {MUTATING: [], VALIDATING: []}
+        self._hooks: dict[GroupVersionResource, list[Hook]] = {MUTATING: [], VALIDATING: []}
         self._session: aiohttp.ClientSession | None = None
         self.resolve: Resolver = self._from_endpoints
         """How a Service's address is found; by its Endpoints unless somebody puts another way here."""
@@ -125,7 +125,7 @@ class Admission:
         new: Object | None,
         old: Object | None,
         options: WriteOptions,
-    ) -> Call | None:
+    ) -> AdmissionCall | None:
         """The webhooks that have a rule for this write; None when there is none, which is the usual case."""
         if kind.resource.group == GROUP:
             return None  # nobody shall lock everybody out
@@ -133,7 +133,7 @@ class Admission:
         validating = [h for h in self._hooks[VALIDATING] if h.has_rule(kind, operation, subresource)]
         if not mutating and not validating:
             return None
-        return Call(self, kind, operation, subresource, new, old, options, mutating, validating)
+        return AdmissionCall(self, kind, operation, subresource, new, old, options, mutating, validating)
 
     def namespace_labels(self, kind: ServedKind, obj: Object) -> dict[str, str] | None:
         """Labels of the object's namespace, for a namespace its own; None for objects that have none."""
@@ -259,10 +259,10 @@ def _response(text: bytes, uid: str) -> Object:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class AdmissionCall:
     """All webhooks of one write.  Selectors and conditions are looked at when each one's turn comes."""
 
-    admission: Admission
+    admission: AdmissionWebhooks
     kind: ServedKind
     operation: Operation
     subresource: str

@@ -25,9 +25,9 @@ from yarl import URL
 
 from kqueue.errors import AlreadyExistsError, ApiError, ServerError
 from kqueue.kube.conditions import transition_time
-from kqueue.sandbox.access import ADMIN, User
+from kqueue.sandbox.access import ADMIN, RequestUser
 from kqueue.sandbox.admission import cause
-from kqueue.sandbox.api import MERGE_PATCH, Object, Resource
+from kqueue.sandbox.api import MERGE_PATCH, GroupVersionResource, Object
 
 if TYPE_CHECKING:
     from kqueue.sandbox.cluster_api import ClusterApi
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from kqueue.sandbox.store import StoreChange
 
 GROUP = "apiregistration.k8s.io"
-API_SERVICES = Resource(GROUP, "v1", "apiservices")
-SERVICES = Resource("", "v1", "services")
-CONFIG_MAPS = Resource("", "v1", "configmaps")
+API_SERVICES = GroupVersionResource(GROUP, "v1", "apiservices")
+SERVICES = GroupVersionResource("", "v1", "services")
+CONFIG_MAPS = GroupVersionResource("", "v1", "configmaps")
 CONFIG_MAP = "extension-apiserver-authentication"
 CLIENT = "sandbox-front-proxy"
 """Common name of the certificate under which requests are passed on."""
@@ -127,7 +127,7 @@ class Aggregator:
 
     # --- one request
 
-    async def passed_on(self, request: web.BaseRequest, user: User) -> web.StreamResponse:
+    async def passed_on(self, request: web.BaseRequest, user: RequestUser) -> web.StreamResponse:
         """The answer of whoever serves the path.
 
         Raises:
@@ -159,7 +159,7 @@ class Aggregator:
         served: _Served,
         method: str,
         path: str,
-        user: User,
+        user: RequestUser,
         headers: list[tuple[str, str]],
         body: bytes | None,
         seconds: float,
@@ -262,7 +262,7 @@ class Aggregator:
             await self.api.patch(API_SERVICES, served.name, patch, subresource="status", content_type=MERGE_PATCH)
 
 
-def _named(user: User) -> Iterator[tuple[str, str]]:
+def _named(user: RequestUser) -> Iterator[tuple[str, str]]:
     yield "X-Remote-User", user.name
     if user.uid:
         yield "X-Remote-Uid", user.uid

@@ -22,53 +22,53 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
-    """One kind as the API server serves it: `Resource("", "v1", "pods")`."""
+class GroupVersionResource:
+    """One kind as the API server serves it: `GroupVersionResource("", "v1", "pods")`."""
 
     group: str
     version: str
     plural: str
 
 
-PODS = Resource("", "v1", "pods")
-NODES = Resource("", "v1", "nodes")
-NAMESPACES = Resource("", "v1", "namespaces")
-CORE_EVENTS = Resource("", "v1", "events")
-EVENTS = Resource("events.k8s.io", "v1", "events")
-JOBS = Resource("batch", "v1", "jobs")
-JOB_SETS = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets")
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-DAEMONSETS = Resource("apps", "v1", "daemonsets")
-DEPLOYMENTS = Resource("apps", "v1", "deployments")
-REPLICA_SETS = Resource("apps", "v1", "replicasets")
-STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
-CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions")
+PODS = GroupVersionResource("", "v1", "pods")
+NODES = GroupVersionResource("", "v1", "nodes")
+NAMESPACES = GroupVersionResource("", "v1", "namespaces")
+CORE_EVENTS = GroupVersionResource("", "v1", "events")
+EVENTS = GroupVersionResource("events.k8s.io", "v1", "events")
+JOBS = GroupVersionResource("batch", "v1", "jobs")
+JOB_SETS = GroupVersionResource("jobset.x-k8s.io", "v1alpha2", "jobsets")
+CRDS = GroupVersionResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+DAEMONSETS = GroupVersionResource("apps", "v1", "daemonsets")
+DEPLOYMENTS = GroupVersionResource("apps", "v1", "deployments")
+REPLICA_SETS = GroupVersionResource("apps", "v1", "replicasets")
+STATEFUL_SETS = GroupVersionResource("apps", "v1", "statefulsets")
+CONTROLLER_REVISIONS = GroupVersionResource("apps", "v1", "controllerrevisions")
 
 
 class Api(Protocol):
     """The API server's verbs, in process.  Failures are raised as the `ApiError` tree of `kqueue.errors`."""
 
-    def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> Object:
+    def get(self, resource: GroupVersionResource, name: str, *, namespace: str | None = None) -> Object:
         """The stored object.  Raises NotFoundError."""
         ...
 
     def list(
-        self, resource: Resource, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
+        self, resource: GroupVersionResource, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
     ) -> list[Object]:
         """All objects, or those of a namespace, or those that carry all of `labels`; in key order."""
         ...
 
-    async def create(self, resource: Resource, obj: Object, *, namespace: str | None = None) -> Object:
+    async def create(self, resource: GroupVersionResource, obj: Object, *, namespace: str | None = None) -> Object:
         """Admission, defaulting, validation, then store.  Raises AlreadyExistsError, InvalidError, ForbiddenError."""
         ...
 
-    async def update(self, resource: Resource, obj: Object, *, subresource: str | None = None) -> Object:
+    async def update(self, resource: GroupVersionResource, obj: Object, *, subresource: str | None = None) -> Object:
         """Replace, under the optimistic lock of `obj`'s resourceVersion.  Raises ConflictError, NotFoundError, ..."""
         ...
 
     async def patch(
         self,
-        resource: Resource,
+        resource: GroupVersionResource,
         name: str,
         patch: Any,
         *,
@@ -81,7 +81,7 @@ class Api(Protocol):
 
     async def delete(
         self,
-        resource: Resource,
+        resource: GroupVersionResource,
         name: str,
         *,
         namespace: str | None = None,
@@ -91,6 +91,6 @@ class Api(Protocol):
         """Delete, or mark for deletion while finalizers or a grace period hold it."""
         ...
 
-    def watch(self, resource: Resource) -> AsyncIterator[tuple[EventType, Object]]:
+    def watch(self, resource: GroupVersionResource) -> AsyncIterator[tuple[EventType, Object]]:
         """All present objects as ADDED, then every change in order.  Never skips; ends when the server stops."""
         ...

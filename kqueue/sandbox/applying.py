@@ -20,7 +20,7 @@ from kqueue.sandbox.decoding import shape_of
 from kqueue.sandbox.failure import Cause
 from kqueue.sandbox.fieldset import SELF, FieldSet
 from kqueue.sandbox.registry import ServedKind
-from kqueue.sandbox.shape import ANY, Shape
+from kqueue.sandbox.shape import ANY, FieldShape
 from kqueue.sandbox.store import copied
 
 BEFORE = "before-first-apply"
@@ -83,7 +83,7 @@ class Apply:
             new["metadata"]["annotations"][LAST_APPLIED] = _last_applied_text(self.wanted)
         return new
 
-    def _is_own(self, shape: Shape, fields: FieldSet, others: list[Object], old: Object, wanted: Object) -> bool:
+    def _is_own(self, shape: FieldShape, fields: FieldSet, others: list[Object], old: Object, wanted: Object) -> bool:
         """Whether all that clashes is kubectl's from the time when it applied without the server, and untouched."""
         if self.manager != SERVER_SIDE or (last := _last_applied(old)) is None:
             return False
@@ -236,11 +236,11 @@ def _conflict(clashes: dict[str, list[str]]) -> ConflictError:
     return failure.apply_conflict(text, causes)
 
 
-def _by_name(shape: Shape, value: Any) -> dict[str, tuple[Any, Shape]]:
+def _by_name(shape: FieldShape, value: Any) -> dict[str, tuple[Any, FieldShape]]:
     return {name: (item, inner) for name, item, inner in fieldset.members(shape, value)}
 
 
-def _clashes(shape: Shape, fields: FieldSet, owned: FieldSet, live: Any, wanted: Any, path: str) -> list[str]:
+def _clashes(shape: FieldShape, fields: FieldSet, owned: FieldSet, live: Any, wanted: Any, path: str) -> list[str]:
     """Paths of fields that both sets hold and whose values differ."""
     found: list[str] = []
     here, there = _by_name(shape, wanted), _by_name(shape, live)
@@ -257,7 +257,7 @@ def _clashes(shape: Shape, fields: FieldSet, owned: FieldSet, live: Any, wanted:
     return found
 
 
-def _clashing(shape: Shape, fields: FieldSet, owned: FieldSet, live: Any, wanted: Any) -> FieldSet:
+def _clashing(shape: FieldShape, fields: FieldSet, owned: FieldSet, live: Any, wanted: Any) -> FieldSet:
     """The fields of `_clashes` as a set."""
     found: FieldSet = {}
     here, there = _by_name(shape, wanted), _by_name(shape, live)
@@ -281,7 +281,7 @@ def _dotted(name: str) -> str:
     )
 
 
-def _overlaid(shape: Shape, old: Any, wanted: Any) -> Any:
+def _overlaid(shape: FieldShape, old: Any, wanted: Any) -> Any:
     """`wanted` laid over `old`: objects merge, keyed lists merge by key, the rest is replaced."""
     if shape.apply.atomic or old is None:
         return copied(wanted)
@@ -299,7 +299,7 @@ def _overlaid(shape: Shape, old: Any, wanted: Any) -> Any:
     return copied(wanted)
 
 
-def _overlaid_items(shape: Shape, old: list[Any], wanted: list[Any]) -> list[Any]:
+def _overlaid_items(shape: FieldShape, old: list[Any], wanted: list[Any]) -> list[Any]:
     places = {fieldset.item_name(shape.apply.keys, item): i for i, item in enumerate(old) if type(item) is dict}
     for item in wanted:
         place = places.get(fieldset.item_name(shape.apply.keys, item))
@@ -310,7 +310,7 @@ def _overlaid_items(shape: Shape, old: list[Any], wanted: list[Any]) -> list[Any
     return old
 
 
-def _pruned(shape: Shape, value: Any, dropped: FieldSet, others: FieldSet, wanted: FieldSet) -> Any:
+def _pruned(shape: FieldShape, value: Any, dropped: FieldSet, others: FieldSet, wanted: FieldSet) -> Any:
     """`value` without the fields in `dropped` that nobody else owns."""
     if type(value) is dict:
         for name, inner in dropped.items():
@@ -337,7 +337,7 @@ def _pruned(shape: Shape, value: Any, dropped: FieldSet, others: FieldSet, wante
     return value
 
 
-def _differences(shape: Shape, old: Object, new: Object) -> tuple[FieldSet, FieldSet]:
+def _differences(shape: FieldShape, old: Object, new: Object) -> tuple[FieldSet, FieldSet]:
     """Fields that were added or changed, and fields that went."""
     before, after = _ownable(old), _ownable(new)
     return _changed(shape, before, after), _gone(shape, before, after)
@@ -349,7 +349,7 @@ def _ownable(obj: Object) -> Object:
     return out
 
 
-def _changed(shape: Shape, old: Any, new: Any) -> FieldSet:
+def _changed(shape: FieldShape, old: Any, new: Any) -> FieldSet:
     before = _by_name(shape, old)
     found: FieldSet = {}
     for name, (value, inner) in _by_name(shape, new).items():
@@ -363,7 +363,7 @@ def _changed(shape: Shape, old: Any, new: Any) -> FieldSet:
     return found
 
 
-def _gone(shape: Shape, old: Any, new: Any) -> FieldSet:
+def _gone(shape: FieldShape, old: Any, new: Any) -> FieldSet:
     after = _by_name(shape, new)
     found: FieldSet = {}
     for name, (value, inner) in _by_name(shape, old).items():

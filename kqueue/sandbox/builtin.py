@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kqueue.sandbox import columns, core_rules, crd_rules, event_rules, job_rules, pod_rules, scale, webhook_rules
-from kqueue.sandbox.api import Resource
+from kqueue.sandbox.api import GroupVersionResource
 from kqueue.sandbox.registry import ServedKind
-from kqueue.sandbox.strategy import PLAIN, Strategy
+from kqueue.sandbox.strategy import PLAIN, WriteStrategy
 from kqueue.sandbox.table import NAME_AND_AGE, TableColumn
 
 APPS = "apps"
@@ -53,12 +53,12 @@ def _kind(
     subresources: tuple[str, ...] = (),
     generation: bool = False,
     shown: tuple[TableColumn, ...] = NAME_AND_AGE,
-    strategy: Strategy = PLAIN,
+    strategy: WriteStrategy = PLAIN,
     selectable: Mapping[str, tuple[str, ...]] | None = None,
     orphans: bool = False,
 ) -> ServedKind:
     return ServedKind(
-        resource=Resource(group, "v1", plural),
+        resource=GroupVersionResource(group, "v1", plural),
         kind=kind,
         namespaced=namespaced,
         storage=f"{group}/{plural}",
@@ -145,7 +145,7 @@ OTHERS = (
           shown=columns.STORAGE_CLASSES),
 )  # fmt: skip
 NEW_EVENT = ServedKind(
-    resource=Resource("events.k8s.io", "v1", "events"),
+    resource=GroupVersionResource("events.k8s.io", "v1", "events"),
     kind="Event",
     storage="/events",
     singular="event",

@@ -22,7 +22,7 @@ from kqueue.sandbox.collector import Collector
 from kqueue.sandbox.kubelet import KubeletOptions
 from kqueue.sandbox.nodes import NodeOptions
 from kqueue.sandbox.server import ApiServer
-from kqueue.sandbox.simulation import Simulation, SimulationOptions
+from kqueue.sandbox.simulation import ClusterSimulation, SimulationOptions
 from kqueue.sandbox.topology_spec import ClusterSpec
 
 PARTS: Final = simulation.PARTS | {"collector", "server"}
@@ -63,7 +63,7 @@ class Sandbox:
         self.api = ClusterApi(clock or SystemClock())
         self._server = ApiServer(self.api, options.host, options.port)
         self._collector = Collector(self.api)
-        self._simulation = Simulation(
+        self._simulation = ClusterSimulation(
             self.api,
             clock=self.api.clock,
             options=SimulationOptions(

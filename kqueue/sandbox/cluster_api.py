@@ -13,9 +13,17 @@ from typing import Any
 
 from kqueue.clock import Clock, SystemClock
 from kqueue.errors import NotFoundError
-from kqueue.sandbox import applying, crd, decoding, deletion, failure, metadata, patching, subresources
-from kqueue.sandbox.admission import Admission, Call, Operation
-from kqueue.sandbox.api import APPLY_PATCH, MERGE_PATCH, NAMESPACES, STRATEGIC_PATCH, EventType, Object, Resource
+from kqueue.sandbox import applying, crd, decoding, deletion, failure, metadata, patching, subresources, updating
+from kqueue.sandbox.admission import AdmissionCall, AdmissionWebhooks, Operation
+from kqueue.sandbox.api import (
+    APPLY_PATCH,
+    MERGE_PATCH,
+    NAMESPACES,
+    STRATEGIC_PATCH,
+    EventType,
+    GroupVersionResource,
+    Object,
+)
 from kqueue.sandbox.builtin import BUILTIN_KINDS
 from kqueue.sandbox.crd import CRDS
 from kqueue.sandbox.deletion import Deleted, Preconditions, Propagation
@@ -48,7 +56,7 @@ class ClusterApi:
         self._log_length = log_length
         self._stores: dict[str, ObjectStore] = {}
         self._listeners: list[Callable[[ServedKind, StoreChange], None]] = []
-        self.admission = Admission(self)
+        self.admission = AdmissionWebhooks(self)
         self.listen(self._on_definition)
         self._plant()
 
@@ -78,18 +86,18 @@ class ClusterApi:
         """The present second, as objects carry it."""
         return metadata.timestamp(self.clock.now())
 
-    def find(self, resource: Resource, name: str, namespace: str = "") -> Object | None:
+    def find(self, resource: GroupVersionResource, name: str, namespace: str = "") -> Object | None:
         """A stored object, or None."""
         kind = self.registry.find(resource)
         record = None if kind is None else self.store(kind).get(namespace, name)
         return None if record is None or kind is None else kind.shown(record.obj)
 
-    def every(self, resource: Resource, namespace: str | None = None) -> list[Object]:
+    def every(self, resource: GroupVersionResource, namespace: str | None = None) -> list[Object]:
         """All objects of a kind, empty when the kind is not served."""
         kind = self.registry.find(resource)
         return [] if kind is None else [kind.shown(r.obj) for r in self.store(kind).records(namespace)]
 
-    def kind(self, resource: Resource) -> ServedKind:
+    def kind(self, resource: GroupVersionResource) -> ServedKind:
         """The kind served at `resource`.  Raises NotFoundError."""
         kind = self.registry.find(resource)
         if kind is None:
@@ -140,13 +148,13 @@ class ClusterApi:
             raise failure.not_found(kind.resource, name)
         return found
 
-    def get(self, resource: Resource, name: str, *, namespace: str | None = None) -> Object:
+    def get(self, resource: GroupVersionResource, name: str, *, namespace: str | None = None) -> Object:
         """The stored object.  Raises NotFoundError."""
         kind = self.kind(resource)
         return kind.shown(self.record(kind, name, namespace).obj)
 
     def list(
-        self, resource: Resource, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
+        self, resource: GroupVersionResource, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
     ) -> list[Object]:
         """All objects, or those of a namespace, or those that carry all of `labels`; in key order."""
         kind = self.kind(resource)
@@ -158,7 +166,7 @@ class ClusterApi:
             if not wanted or wanted <= (record.obj["metadata"].get("labels") or {}).items()
         ]
 
-    async def watch(self, resource: Resource) -> AsyncIterator[tuple[EventType, Object]]:
+    async def watch(self, resource: GroupVersionResource) -> AsyncIterator[tuple[EventType, Object]]:
         """All present objects as ADDED, then every change in order.  Never skips; ends when the server stops."""
         kind = self.kind(resource)
         store = self.store(kind)
@@ -181,11 +189,16 @@ class ClusterApi:
     # --- writing ----------------------------------------------------------------------------------------------------
 
     async def create(
-        self, resource: Resource, obj: Object, *, namespace: str | None = None, options: WriteOptions | None = None
+        self,
+        resource: GroupVersionResource,
+        obj: Object,
+        *,
+        namespace: str | None = None,
+        options: WriteOptions | None = None,
     ) -> Object:
         """Admission, defaulting, validation, then store.
 
-        A resource such as `Resource("", "v1", "pods/binding")` creates through the subresource of that name.
+        For instance, `GroupVersionResource("", "v1", "pods/binding")` creates through that subresource.
 
         Raises:
             AlreadyExistsError, InvalidError, ForbiddenError, and NotFoundError for an unknown kind or namespace.
@@ -193,7 +206,7 @@ class ClusterApi:
         options = options or WriteOptions()
         if "/" in resource.plural:
             plural, _, name = resource.plural.partition("/")
-            main = self.kind(Resource(resource.group, resource.version, plural))
+            main = self.kind(GroupVersionResource(resource.group, resource.version, plural))
             target = str((obj.get("metadata") or {}).get("name", ""))
             return await subresources.create(self, main, target, namespace, name, copied(obj), options)
         return await self.create_owned(self.kind(resource), copied(obj), namespace, options)
@@ -235,7 +248,7 @@ class ClusterApi:
 
     async def update(
         self,
-        resource: Resource,
+        resource: GroupVersionResource,
         obj: Object,
         *,
         subresource: str | None = None,
@@ -267,7 +280,7 @@ class ClusterApi:
 
     async def patch(
         self,
-        resource: Resource,
+        resource: GroupVersionResource,
         name: str,
         patch: Any,
         *,
@@ -352,12 +365,12 @@ class ClusterApi:
             new = make(old)
             metadata.settle_name(new["metadata"], name)
             self._check_lock(kind, new, old)
-            new = self._settled(kind, new, old, subresource)
+            new = updating.settled(kind, new, old, subresource)
             if not applied:
                 applying.track_update(kind, new, old, options.manager, subresource, self.now_text)
             call = self.admission.calls(kind, Operation.UPDATE, subresource, new, old, options)
             if call is not None:
-                new = self._settled(kind, await self._mutated(kind, call, new, options), old, subresource)
+                new = updating.settled(kind, await self._mutated(kind, call, new, options), old, subresource)
             self._reject(kind, new, self._update_causes(kind, new, old, subresource))
             if call is not None:
                 await call.validate(new)
@@ -376,7 +389,7 @@ class ClusterApi:
 
     async def delete(
         self,
-        resource: Resource,
+        resource: GroupVersionResource,
         name: str,
         *,
         namespace: str | None = None,
@@ -459,7 +472,7 @@ class ClusterApi:
         kind.strategy.default(obj)
         return obj
 
-    async def _mutated(self, kind: ServedKind, call: Call, new: Object, options: WriteOptions) -> Object:
+    async def _mutated(self, kind: ServedKind, call: AdmissionCall, new: Object, options: WriteOptions) -> Object:
         """`new` as the webhooks want it, decoded again if they changed anything."""
         after = await call.mutate(new)
         return new if after is new else self._decode(kind, after, options)
@@ -519,25 +532,6 @@ class ClusterApi:
         if version and version not in ("0", kept["resourceVersion"]):
             raise failure.conflict(kind.resource, kept["name"])
 
-    def _settled(self, kind: ServedKind, new: Object, old: Object, subresource: str) -> Object:
-        """`new` with everything that this write must not change taken from `old`; generation counted."""
-        meta, kept = new["metadata"], old["metadata"]
-        metadata.carry_over(meta, kept)
-        meta["resourceVersion"] = kept["resourceVersion"]
-        if not kind.namespaced:
-            meta.pop("namespace", None)
-        if subresource == "status":
-            return _only_status(kind, new, old)
-        if subresource == "finalize":
-            return {**old, "metadata": {**kept}, "spec": new.get("spec") or {}}
-        if subresource == "binding":
-            return new  # it names a node, and asks for nothing new
-        if kind.status:
-            _keep(new, old, "status")
-        kind.strategy.admit_update(new)
-        kind.strategy.prepare_update(new, old)
-        return _counted(kind, new, old)
-
     # --- the only places that change a store ------------------------------------------------------------------------
 
     def _put(self, kind: ServedKind, obj: Object) -> StoredObject:
@@ -567,35 +561,3 @@ def _patcher(kind: ServedKind, wanted: Any, content_type: str) -> Callable[[Obje
             "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
         )
     return lambda old: copied(patching.patched(old, wanted, content_type, kind))
-
-
-def _keep(new: Object, old: Object, key: str) -> None:
-    if key in old:
-        new[key] = old[key]
-    else:
-        new.pop(key, None)
-
-
-def _only_status(kind: ServedKind, new: Object, old: Object) -> Object:
-    """The old object with the new status; labels and annotations of built-in kinds may ride along, as they do in
-    the real server."""
-    out = dict(old)
-    meta = dict(old["metadata"])
-    if kind.custom is None:
-        for key in ("labels", "annotations", "finalizers"):
-            _keep(meta, new["metadata"], key)
-    _keep(meta, new["metadata"], "managedFields")
-    out["metadata"] = meta
-    _keep(out, new, "status")
-    return out
-
-
-def _asked_for(obj: Object) -> Object:
-    return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
-
-
-def _counted(kind: ServedKind, new: Object, old: Object) -> Object:
-    """`new` with its generation raised if it asks for something else than `old`."""
-    if kind.generation and _asked_for(new) != _asked_for(old):
-        new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-    return new

@@ -10,7 +10,7 @@ from kqueue.sandbox import failure, pod_rules
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.failure import Cause
 from kqueue.sandbox.metadata import label_value_problem, qualified_name_problem
-from kqueue.sandbox.strategy import Strategy, Surroundings
+from kqueue.sandbox.strategy import ClusterView, WriteStrategy
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
 KUBERNETES = "kubernetes"
@@ -23,7 +23,7 @@ def default_namespace(namespace: Object) -> None:
         namespace["metadata"].setdefault("labels", {})[NAMESPACE_NAME_LABEL] = name
 
 
-def begin_namespace(namespace: Object, _: Surroundings) -> None:
+def begin_namespace(namespace: Object, _: ClusterView) -> None:
     """A namespace is held until its contents are gone."""
     default_namespace(namespace)
     spec = namespace.setdefault("spec", {})
@@ -134,7 +134,7 @@ def default_stateful_set(obj: Object) -> None:
         retention.setdefault(key, "Retain")
 
 
-def begin_deployment(obj: Object, _: Surroundings) -> None:
+def begin_deployment(obj: Object, _: ClusterView) -> None:
     """Nothing has been done yet."""
     obj["status"] = {}
 
@@ -231,20 +231,20 @@ def _renamed(obj: Object, api_version: str, names: dict[str, str]) -> Object:
     return out
 
 
-NAMESPACE = Strategy(
+NAMESPACE = WriteStrategy(
     default=default_namespace,
     prepare_create=begin_namespace,
     prepare_update=keep_namespace_finalizers,
     ready_to_go=namespace_ready_to_go,
 )
-NODE = Strategy(default=default_node, validate=node_causes)
-PRIORITY_CLASS = Strategy(
+NODE = WriteStrategy(default=default_node, validate=node_causes)
+PRIORITY_CLASS = WriteStrategy(
     default=default_priority_class, validate=priority_class_causes, validate_update=priority_class_step
 )
-WORKLOAD = Strategy(default=default_workload, validate=workload_causes, validate_update=selector_step)
+WORKLOAD = WriteStrategy(default=default_workload, validate=workload_causes, validate_update=selector_step)
 DEPLOYMENT = replace(WORKLOAD, default=default_deployment, prepare_create=begin_deployment)
 STATEFUL_SET = replace(WORKLOAD, default=default_stateful_set, prepare_create=begin_deployment)
-DAEMON_SET = Strategy(default=default_daemon_set, validate=workload_causes, validate_update=selector_step)
-CONFIG_MAP = Strategy(validate_update=immutable_step)
-SECRET = Strategy(default=merge_string_data, validate_update=immutable_step)
-SERVICE = Strategy(default=default_service)
+DAEMON_SET = WriteStrategy(default=default_daemon_set, validate=workload_causes, validate_update=selector_step)
+CONFIG_MAP = WriteStrategy(validate_update=immutable_step)
+SECRET = WriteStrategy(default=merge_string_data, validate_update=immutable_step)
+SERVICE = WriteStrategy(default=default_service)

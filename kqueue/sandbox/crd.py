@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from kqueue.sandbox import json_path, scale
-from kqueue.sandbox.api import Object, Resource
+from kqueue.sandbox.api import GroupVersionResource, Object
 from kqueue.sandbox.custom_schema import CustomSchema
 from kqueue.sandbox.registry import ServedKind
-from kqueue.sandbox.strategy import PLAIN, Strategy, Surroundings
+from kqueue.sandbox.strategy import PLAIN, ClusterView, WriteStrategy
 from kqueue.sandbox.table import AGE, NAME, Moment, TableColumn, age_text
 
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+CRDS = GroupVersionResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 
 
 def kinds_of(definition: Object) -> list[ServedKind]:
@@ -28,7 +28,7 @@ def _kind(spec: Object, version: Object, stored: str) -> ServedKind:
     schema = (version.get("schema") or {}).get("openAPIV3Schema") or {"type": "object"}
     same = version["name"] == stored
     return ServedKind(
-        resource=Resource(group, version["name"], names["plural"]),
+        resource=GroupVersionResource(group, version["name"], names["plural"]),
         kind=names["kind"],
         namespaced=spec["scope"] == "Namespaced",
         storage=f"{group}/{names['plural']}",
@@ -40,7 +40,7 @@ def _kind(spec: Object, version: Object, stored: str) -> ServedKind:
         scale=scale.of_definition(subresources.get("scale")),
         generation=True,
         columns=_columns(version.get("additionalPrinterColumns") or []),
-        strategy=Strategy(prepare_create=_drop_status) if "status" in subresources else PLAIN,
+        strategy=WriteStrategy(prepare_create=_drop_status) if "status" in subresources else PLAIN,
         selectable=_selectable(version.get("selectableFields") or []),
         custom=CustomSchema(schema),
         unconditional_update=False,
@@ -49,7 +49,7 @@ def _kind(spec: Object, version: Object, stored: str) -> ServedKind:
     )
 
 
-def _drop_status(obj: Object, _: Surroundings) -> None:
+def _drop_status(obj: Object, _: ClusterView) -> None:
     obj.pop("status", None)
 
 

@@ -9,7 +9,7 @@ from kqueue.sandbox import failure, json_path
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.failure import Cause
 from kqueue.sandbox.metadata import is_label, is_subdomain
-from kqueue.sandbox.strategy import Strategy, Surroundings
+from kqueue.sandbox.strategy import ClusterView, WriteStrategy
 
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 COLUMN_TYPES = ["boolean", "date", "integer", "number", "string"]
@@ -26,7 +26,7 @@ def default(definition: Object) -> None:
     spec.setdefault("conversion", {}).setdefault("strategy", "None")
 
 
-def prepare_create(definition: Object, around: Surroundings) -> None:
+def prepare_create(definition: Object, around: ClusterView) -> None:
     """Served at once: names accepted, established."""
     now = around.now_text()
     definition["status"] = {
@@ -148,4 +148,4 @@ def _schema_causes(schema: Any, path: str, *, root: bool = False) -> list[Cause]
     return found
 
 
-CRD = Strategy(default=default, prepare_create=prepare_create, prepare_update=prepare_update, validate=causes)
+CRD = WriteStrategy(default=default, prepare_create=prepare_create, prepare_update=prepare_update, validate=causes)

@@ -15,7 +15,7 @@ from kqueue.sandbox import failure, fieldset
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.decoding import METADATA, Path, dotted
 from kqueue.sandbox.failure import Cause
-from kqueue.sandbox.shape import ANY, ApplyRules, Shape, builtin
+from kqueue.sandbox.shape import ANY, ApplyRules, FieldShape, builtin
 from kqueue.sandbox.store import copied
 
 Schema = dict[str, Any]
@@ -67,26 +67,26 @@ class CustomSchema:
         return found + _required(self.schema, obj, ())
 
 
-def _root_shape(schema: Schema) -> Shape:
+def _root_shape(schema: Schema) -> FieldShape:
     shape = _shape(schema)
     fields = dict(shape.fields or {})
     fields["metadata"] = builtin(METADATA)
-    return Shape("object", fields=fields, open_=True)
+    return FieldShape("object", fields=fields, open_=True)
 
 
-def _shape(schema: Schema) -> Shape:
+def _shape(schema: Schema) -> FieldShape:
     match schema.get("type"):
         case "object":
             apply = ApplyRules(atomic=schema.get(MAP_TYPE) == "atomic")
             if isinstance(extra := schema.get("additionalProperties"), dict):
-                return Shape("map", element=_shape(extra), apply=apply)
+                return FieldShape("map", element=_shape(extra), apply=apply)
             fields = {name: _shape(inner) for name, inner in (schema.get("properties") or {}).items()}
-            return Shape("object", fields=fields, apply=apply, open_=bool(schema.get(PRESERVE)))
+            return FieldShape("object", fields=fields, apply=apply, open_=bool(schema.get(PRESERVE)))
         case "array":
             kind = schema.get(LIST_TYPE, "atomic")
             keys = tuple(schema.get(LIST_KEYS) or ()) if kind == "map" else ()
             apply = ApplyRules(keys=keys, is_set=kind == "set")
-            return Shape("list", element=_shape(schema.get("items") or {}), apply=apply)
+            return FieldShape("list", element=_shape(schema.get("items") or {}), apply=apply)
         case _:
             return ANY
 

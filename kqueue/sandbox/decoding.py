@@ -9,7 +9,7 @@ from typing import Any, Literal
 from kqueue.sandbox import failure, quantity
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.registry import ServedKind
-from kqueue.sandbox.shape import ANY, Shape, builtin
+from kqueue.sandbox.shape import ANY, FieldShape, builtin
 
 Validation = Literal["Ignore", "Warn", "Strict"]
 """What to do about fields that the kind does not have."""
@@ -52,10 +52,10 @@ class WrongTypeError(ValueError):
         super().__init__(f"{dotted(path)} must be {wanted}, found {failure.shown(found)}")
 
 
-def shape_of(kind: ServedKind) -> Shape:
+def shape_of(kind: ServedKind) -> FieldShape:
     """What the fields of a kind are."""
     if kind.custom is not None:
-        shape: Shape = kind.custom.shape
+        shape: FieldShape = kind.custom.shape
         return shape
     message = MESSAGES.get((kind.resource.group, kind.kind))
     return ANY if message is None else builtin(message)
@@ -84,7 +84,7 @@ def check(kind: ServedKind, obj: Object, validation: Validation, warnings: list[
         warnings.extend(text for path in unknown if (text := f'unknown field "{path}"') not in warnings)
 
 
-def walk(shape: Shape, value: Any, path: Path, unknown: list[str]) -> Any:
+def walk(shape: FieldShape, value: Any, path: Path, unknown: list[str]) -> Any:
     """`value` as its kind writes it; containers are changed in place, unknown fields leave and are noted.
 
     Raises:
@@ -110,7 +110,7 @@ def walk(shape: Shape, value: Any, path: Path, unknown: list[str]) -> Any:
     raise WrongTypeError(path, _WORDS[shape.type], value)
 
 
-def _object(shape: Shape, value: Object, path: Path, unknown: list[str]) -> Object:
+def _object(shape: FieldShape, value: Object, path: Path, unknown: list[str]) -> Object:
     fields = shape.fields
     if fields is None:
         return value
@@ -137,7 +137,7 @@ def _object(shape: Shape, value: Object, path: Path, unknown: list[str]) -> Obje
     return value
 
 
-def _map(shape: Shape, value: Object, path: Path, unknown: list[str]) -> Object:
+def _map(shape: FieldShape, value: Object, path: Path, unknown: list[str]) -> Object:
     element = shape.element
     assert element is not None
     if element.type == "string":
@@ -150,7 +150,7 @@ def _map(shape: Shape, value: Object, path: Path, unknown: list[str]) -> Object:
     return value
 
 
-def _list(shape: Shape, value: list[Any], path: Path, unknown: list[str]) -> list[Any]:
+def _list(shape: FieldShape, value: list[Any], path: Path, unknown: list[str]) -> list[Any]:
     element = shape.element
     assert element is not None
     for index, item in enumerate(value):

@@ -9,7 +9,7 @@ from kqueue.sandbox import failure
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.failure import Cause
 from kqueue.sandbox.metadata import qualified_name_problem
-from kqueue.sandbox.strategy import Strategy
+from kqueue.sandbox.strategy import WriteStrategy
 
 _TYPES = ("Normal", "Warning")
 _LONGEST_WORD, _LONGEST_MESSAGE = 128, 1024
@@ -74,5 +74,5 @@ def _word_causes(value: str, field: str) -> list[Cause]:
     return []
 
 
-EVENT = Strategy(validate=core_causes)
-NEW_EVENT = Strategy(validate=new_causes, validate_create=new_create_causes)
+EVENT = WriteStrategy(validate=core_causes)
+NEW_EVENT = WriteStrategy(validate=new_causes, validate_create=new_create_causes)

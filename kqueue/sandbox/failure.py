@@ -22,7 +22,7 @@ from kqueue.errors import (
     TooManyRequestsError,
     UnauthorizedError,
 )
-from kqueue.sandbox.api import Object, Resource
+from kqueue.sandbox.api import GroupVersionResource, Object
 
 LONGEST_SHOWN = 300
 STALE = "the object has been modified; please apply your changes to the latest version and try again"
@@ -143,16 +143,16 @@ class BudgetError(Detailed, TooManyRequestsError):
     """An eviction that has to wait."""
 
 
-def qualified(resource: Resource) -> str:
+def qualified(resource: GroupVersionResource) -> str:
     """`pods`, `jobs.batch`."""
     return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
 
 
-def _details(resource: Resource, name: str, causes: tuple[Cause, ...] = ()) -> Details:
+def _details(resource: GroupVersionResource, name: str, causes: tuple[Cause, ...] = ()) -> Details:
     return Details(name=name, group=resource.group, kind=resource.plural, causes=causes)
 
 
-def not_found(resource: Resource, name: str) -> NotFoundError:
+def not_found(resource: GroupVersionResource, name: str) -> NotFoundError:
     """404 for one object."""
     error = ObjectMissingError(f'{qualified(resource)} "{name}" not found', status=404, reason="NotFound")
     error.details = _details(resource, name)
@@ -168,14 +168,16 @@ def unknown_path() -> UnknownPathError:
     return UnknownPathError("the server could not find the requested resource", status=404, reason="NotFound")
 
 
-def already_exists(resource: Resource, name: str) -> AlreadyExistsError:
+def already_exists(resource: GroupVersionResource, name: str) -> AlreadyExistsError:
     """409 for a create."""
     error = ObjectExistsError(f'{qualified(resource)} "{name}" already exists', status=409, reason="AlreadyExists")
     error.details = _details(resource, name)
     return error
 
 
-def conflict(resource: Resource, name: str, why: str = STALE, causes: tuple[Cause, ...] = ()) -> ConflictError:
+def conflict(
+    resource: GroupVersionResource, name: str, why: str = STALE, causes: tuple[Cause, ...] = ()
+) -> ConflictError:
     """409 for an update, a patch or a precondition."""
     message = f'Operation cannot be fulfilled on {qualified(resource)} "{name}": {why}'
     error = ObjectConflictError(message, status=409, reason="Conflict")
@@ -211,7 +213,7 @@ class UndecodableError(InvalidError):
     problem: str = ""
 
 
-def undecodable(resource: Resource, kind: str, problem: str) -> UndecodableError:
+def undecodable(resource: GroupVersionResource, kind: str, problem: str) -> UndecodableError:
     """400: a field is of another type, or not one of the kind's."""
     text = f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {problem}'
     error = UndecodableError(text, status=400, reason="BadRequest")
@@ -241,7 +243,7 @@ def wrong_method(detail: str = "the server does not allow this method on the req
     return InvalidError(detail, status=405, reason="MethodNotAllowed")
 
 
-def forbidden(resource: Resource, name: str, why: str, causes: tuple[Cause, ...] = ()) -> ForbiddenError:
+def forbidden(resource: GroupVersionResource, name: str, why: str, causes: tuple[Cause, ...] = ()) -> ForbiddenError:
     """403 by a rule of the server."""
     error = ObjectForbiddenError(f'{qualified(resource)} "{name}" is forbidden: {why}', status=403, reason="Forbidden")
     error.details = _details(resource, name, causes)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from kqueue.sandbox.shape import ANY, Shape
+from kqueue.sandbox.shape import ANY, FieldShape
 
 FieldSet = dict[str, Any]
 """Nested: a name to the set below it.  An empty set below a name means that the field as a whole is meant."""
@@ -20,7 +20,7 @@ SERVER_METADATA = frozenset(
 )  # fmt: skip
 
 
-def of_object(shape: Shape, obj: dict[str, Any]) -> FieldSet:
+def of_object(shape: FieldShape, obj: dict[str, Any]) -> FieldSet:
     """All fields of a whole object that somebody can own."""
     out: FieldSet = {}
     for key, value in obj.items():
@@ -35,7 +35,7 @@ def of_object(shape: Shape, obj: dict[str, Any]) -> FieldSet:
     return out
 
 
-def of_value(shape: Shape, value: Any) -> FieldSet:
+def of_value(shape: FieldShape, value: Any) -> FieldSet:
     """The fields inside a value; empty when it is owned as a whole."""
     return {
         name: ({SELF: {}} if name[0] == "k" else {}) | of_value(inner, item)
@@ -43,7 +43,7 @@ def of_value(shape: Shape, value: Any) -> FieldSet:
     }
 
 
-def members(shape: Shape, value: Any) -> Iterator[tuple[str, Any, Shape]]:
+def members(shape: FieldShape, value: Any) -> Iterator[tuple[str, Any, FieldShape]]:
     """The separately owned members of a value: name, value, shape.  None for what is owned as a whole."""
     if shape.apply.atomic:
         return

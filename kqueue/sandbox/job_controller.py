@@ -30,9 +30,9 @@ from kqueue.sandbox.api import CORE_EVENTS, JOBS, PODS, Api, Object
 from kqueue.sandbox.controller_loop import ControllerLoop
 from kqueue.sandbox.job_status import (
     TRACKING_FINALIZER,
-    JobSpec,
-    Outcome,
-    Tally,
+    JobOutcome,
+    JobSettings,
+    JobTally,
     changed_fields,
     completion_index,
     deadline_left,
@@ -190,7 +190,7 @@ class JobController:
 
     async def _run_job(self, job: Object) -> float | None:
         """One round: count what ended, make or remove pods, write the status, let counted pods go."""
-        spec, pods = JobSpec.of(job), self._present(job)
+        spec, pods = JobSettings.of(job), self._present(job)
         counts = tally(job, pods, spec)
         backoff = self._backoff.setdefault(uid_of(job), _Backoff())
         backoff.note(counts.news, self._clock.monotonic())
@@ -245,7 +245,7 @@ class JobController:
         }
         await self._api.create(CORE_EVENTS, event, namespace=metadata["namespace"])
 
-    async def _adjust(self, job: Object, spec: JobSpec, counts: Tally, pods: Sequence[Object]) -> None:
+    async def _adjust(self, job: Object, spec: JobSettings, counts: JobTally, pods: Sequence[Object]) -> None:
         """Make or remove pods until as many are active as should be."""
         active = [pod for pod in pods if is_active(pod)]
         wanted = wanted_active(counts, spec, active=len(active))
@@ -313,7 +313,7 @@ class JobController:
                 if isinstance(result, BaseException):
                     raise result
 
-    async def _write_status(self, job: Object, spec: JobSpec, counts: Tally, outcome: Outcome | None) -> None:
+    async def _write_status(self, job: Object, spec: JobSettings, counts: JobTally, outcome: JobOutcome | None) -> None:
         wanted = self._wanted_status(job, spec, counts, outcome)
         changes = changed_fields(job.get("status") or {}, wanted)
         if not changes:
@@ -323,7 +323,9 @@ class JobController:
         patch = {"metadata": lock, "status": changes}
         self._jobs.remember(await self._api.patch(JOBS, name, patch, namespace=namespace, subresource="status"))
 
-    def _wanted_status(self, job: Object, spec: JobSpec, counts: Tally, outcome: Outcome | None) -> dict[str, Any]:
+    def _wanted_status(
+        self, job: Object, spec: JobSettings, counts: JobTally, outcome: JobOutcome | None
+    ) -> dict[str, Any]:
         status, now = job.get("status") or {}, stamp(self._clock.now())
         pods = self._present(job)
         active = [pod for pod in pods if is_active(pod)]
@@ -353,7 +355,7 @@ class JobController:
         """Free what may still be held by an ended Job; delete it when its time is over."""
         self._backoff.pop(uid_of(job), None)
         await self._each([pod for pod in self._present(job) if is_tracked(pod)], self._untrack)
-        ttl = JobSpec.of(job).ttl_seconds
+        ttl = JobSettings.of(job).ttl_seconds
         if ttl is None:
             return None
         end = condition(job, CONDITION_JOB_COMPLETE) or condition(job, CONDITION_JOB_FAILED) or {}
@@ -422,7 +424,7 @@ def _with_index(container: Object) -> Object:
     return {**container, "env": [*environment, entry]}
 
 
-def _suspension(job: Object, spec: JobSpec) -> list[Object]:
+def _suspension(job: Object, spec: JobSettings) -> list[Object]:
     """The change of the Suspended condition; a Job that was never suspended has none."""
     present = condition(job, CONDITION_JOB_SUSPENDED)
     if spec.suspended:
@@ -435,6 +437,6 @@ def _suspension(job: Object, spec: JobSpec) -> list[Object]:
     return [{"type": CONDITION_JOB_SUSPENDED, "status": status, "reason": reason, "message": message}]
 
 
-def _ending(outcome: Outcome, *, ended: bool) -> list[Object]:
+def _ending(outcome: JobOutcome, *, ended: bool) -> list[Object]:
     kinds = [outcome.interim, outcome.final] if ended else [outcome.interim]
     return [{"type": kind, "status": "True", "reason": outcome.reason, "message": outcome.message} for kind in kinds]

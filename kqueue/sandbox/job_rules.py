@@ -10,7 +10,7 @@ from kqueue.sandbox import failure, pod_rules
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.failure import Cause
 from kqueue.sandbox.store import copied
-from kqueue.sandbox.strategy import Strategy, Surroundings
+from kqueue.sandbox.strategy import ClusterView, WriteStrategy
 
 BACKOFF_LIMIT = 6
 NO_LIMIT = 2**31 - 1
@@ -42,7 +42,7 @@ def default_spec(spec: Object) -> None:
     spec.setdefault("podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
 
 
-def prepare_create(job: Object, _: Surroundings) -> None:
+def prepare_create(job: Object, _: ClusterView) -> None:
     """The selector and the labels by which a Job finds its pods; an empty status."""
     spec, meta = job["spec"], job["metadata"]
     job["status"] = {}
@@ -227,5 +227,5 @@ def cron_causes(cron: Object) -> list[Cause]:
     return found + pod_rules.template_causes(template, "spec.jobTemplate.spec.template")
 
 
-JOB = Strategy(default=default, prepare_create=prepare_create, validate=causes, validate_update=update_causes)
-CRON_JOB = Strategy(default=default_cron, validate=cron_causes)
+JOB = WriteStrategy(default=default, prepare_create=prepare_create, validate=causes, validate_update=update_causes)
+CRON_JOB = WriteStrategy(default=default_cron, validate=cron_causes)

@@ -24,7 +24,7 @@ _NO_LIMIT = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobSpec:
+class JobSettings:
     """The fields of a Job's spec that the controller acts on, with their defaults.
 
     `completions` None: any success ends the Job once no pod is active.  Seconds are None where nothing is limited.
@@ -40,7 +40,7 @@ class JobSpec:
     only_replace_failed: bool
 
     @classmethod
-    def of(cls, job: Object) -> JobSpec:
+    def of(cls, job: Object) -> JobSettings:
         """Read from the Job."""
         spec = job["spec"]
         parallelism, completions = spec.get("parallelism"), spec.get("completions")
@@ -61,7 +61,7 @@ class JobSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class JobTally:
     """What is counted of a Job's ended pods.
 
     `succeeded` and `failed` are final counts (of an Indexed Job `succeeded` is the number of `completed` indexes);
@@ -89,7 +89,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """How a Job ends: the reason and message of its conditions."""
 
     success: bool
@@ -107,7 +107,7 @@ class Outcome:
         return "Complete" if self.success else "Failed"
 
 
-def tally(job: Object, pods: Iterable[Object], spec: JobSpec) -> Tally:
+def tally(job: Object, pods: Iterable[Object], spec: JobSettings) -> JobTally:
     """Count the Job's ended pods on top of what its status says already."""
     status = job.get("status") or {}
     listed = status.get("uncountedTerminatedPods") or {}
@@ -134,7 +134,7 @@ def tally(job: Object, pods: Iterable[Object], spec: JobSpec) -> Tally:
             continue
         countable.append(pod)
         news.append(pod)
-    return Tally(
+    return JobTally(
         succeeded=len(completed) if spec.indexed else counted_succeeded,
         failed=counted_failed,
         uncounted_succeeded=tuple(succeeded),
@@ -155,7 +155,7 @@ def has_succeeded(pod: Object) -> bool:
     return (pod.get("status") or {}).get("phase") == "Succeeded"
 
 
-def has_failed(pod: Object, spec: JobSpec) -> bool:
+def has_failed(pod: Object, spec: JobSettings) -> bool:
     """The pod failed, or is on its way out and the Job does not wait for the end of such pods."""
     if (pod.get("status") or {}).get("phase") == "Failed":
         return True
@@ -187,7 +187,7 @@ def completion_index(pod: Object) -> int | None:
     return int(written) if written is not None and written.isascii() and written.isdigit() else None
 
 
-def present_outcome(job: Object) -> Outcome | None:
+def present_outcome(job: Object) -> JobOutcome | None:
     """The end that the Job's conditions already say; None while it is open."""
     for entry in (job.get("status") or {}).get("conditions") or ():
         if entry.get("status") == "True" and entry.get("type") in (
@@ -197,24 +197,24 @@ def present_outcome(job: Object) -> Outcome | None:
             "Complete",
         ):
             success = entry["type"] in ("SuccessCriteriaMet", "Complete")
-            return Outcome(success, str(entry.get("reason") or ""), str(entry.get("message") or ""))
+            return JobOutcome(success, str(entry.get("reason") or ""), str(entry.get("message") or ""))
     return None
 
 
-def wanted_outcome(counts: Tally, spec: JobSpec, *, active: int, deadline_passed: bool) -> Outcome | None:
+def wanted_outcome(counts: JobTally, spec: JobSettings, *, active: int, deadline_passed: bool) -> JobOutcome | None:
     """The end that the Job has come to; None while it goes on."""
     if counts.all_failed > spec.backoff_limit:
-        return Outcome(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+        return JobOutcome(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
     if deadline_passed:
-        return Outcome(False, "DeadlineExceeded", "Job was active longer than specified deadline")
+        return JobOutcome(False, "DeadlineExceeded", "Job was active longer than specified deadline")
     if spec.completions is None:
         complete = counts.all_succeeded > 0 and active == 0
     else:
         complete = counts.all_succeeded >= spec.completions
-    return Outcome(True, "CompletionsReached", "Reached expected number of succeeded pods") if complete else None
+    return JobOutcome(True, "CompletionsReached", "Reached expected number of succeeded pods") if complete else None
 
 
-def wanted_active(counts: Tally, spec: JobSpec, *, active: int) -> int:
+def wanted_active(counts: JobTally, spec: JobSettings, *, active: int) -> int:
     """How many pods should be active now."""
     if spec.suspended:
         return 0
@@ -223,7 +223,7 @@ def wanted_active(counts: Tally, spec: JobSpec, *, active: int) -> int:
     return max(0, min(spec.parallelism, spec.completions - counts.all_succeeded))
 
 
-def deadline_left(job: Object, spec: JobSpec, now: datetime) -> timedelta | None:
+def deadline_left(job: Object, spec: JobSettings, now: datetime) -> timedelta | None:
     """Time until the Job's deadline, negative when it has passed; None while no deadline runs."""
     started = parsed_time((job.get("status") or {}).get("startTime"))
     if spec.deadline_seconds is None or started is None or spec.suspended:
@@ -231,7 +231,7 @@ def deadline_left(job: Object, spec: JobSpec, now: datetime) -> timedelta | None
     return started + timedelta(seconds=spec.deadline_seconds) - now
 
 
-def missing_indexes(counts: Tally, spec: JobSpec, occupied: Iterable[int | None], wanted: int) -> list[int]:
+def missing_indexes(counts: JobTally, spec: JobSettings, occupied: Iterable[int | None], wanted: int) -> list[int]:
     """The `wanted` lowest indexes that neither completed nor are `occupied` by a pod; fewer when there are no more."""
     taken, found = {*counts.completed, *occupied}, list[int]()
     for index in range(spec.completions or 0):
@@ -242,7 +242,7 @@ def missing_indexes(counts: Tally, spec: JobSpec, occupied: Iterable[int | None]
     return found
 
 
-def surplus(active: Sequence[Object], spec: JobSpec, count: int) -> list[Object]:
+def surplus(active: Sequence[Object], spec: JobSettings, count: int) -> list[Object]:
     """The `count` pods to give up first: out of range, then without a node, not running, not ready, high index, new."""
 
     def worth(pod: Object) -> tuple[bool, bool, bool, bool, int]:

@@ -10,13 +10,13 @@ from typing import Protocol
 from kqueue.clock import Clock
 from kqueue.errors import AlreadyExistsError, NotFoundError
 from kqueue.sandbox.api import JOB_SETS, JOBS, Api, Object
-from kqueue.sandbox.jobset_plan import Plan, child_of, plan
+from kqueue.sandbox.jobset_plan import JobSetPlan, child_of, plan
 from kqueue.sandbox.json_object import key_of, split_key, uid_of
 from kqueue.sandbox.mirror import Mirror
 from kqueue.sandbox.owner_loop import OwnerLoop
 
 
-class Writes(Protocol):
+class JobSetWrites(Protocol):
     """What carries out a plan; one that finds its object gone or there already has nothing to do."""
 
     async def delete_job(self, job: Object) -> None:
@@ -40,7 +40,7 @@ class Writes(Protocol):
         ...
 
 
-async def carry_out(found: Plan, job_set: Object, writes: Writes) -> None:
+async def carry_out(found: JobSetPlan, job_set: Object, writes: JobSetWrites) -> None:
     """Make the writes of a plan, the status last: it speaks of what was done."""
     for job in found.delete:
         await writes.delete_job(job)

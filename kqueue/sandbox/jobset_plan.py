@@ -40,7 +40,7 @@ _RESUMED_PARTS = ("nodeSelector", "tolerations", "schedulingGates")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class JobSetPlan:
     """Writes in the order in which they are to be made; all of them may be repeated."""
 
     delete: tuple[Object, ...] = ()
@@ -65,10 +65,10 @@ def child_of(job: Object) -> str | None:
     return str(owner["uid"]) if owner is not None and owner.get("kind") == "JobSet" else None
 
 
-def plan(job_set: Object, children: Sequence[Object], now: datetime) -> Plan:
+def plan(job_set: Object, children: Sequence[Object], now: datetime) -> JobSetPlan:
     """The next writes for `job_set`.  `children` are all Jobs that it controls, also those that are being deleted."""
     if is_deleting(job_set) or (job_set["spec"].get("managedBy") or JOBSET_CONTROLLER) != JOBSET_CONTROLLER:
-        return Plan()
+        return JobSetPlan()
     return _Round(job_set, children, now).plan()
 
 
@@ -86,23 +86,23 @@ class _Round:
         self.jobs = [job for job in present if _attempt(job) >= self.restarts]
         self.suspended = bool(self.spec.get("suspend"))
 
-    def plan(self) -> Plan:
+    def plan(self) -> JobSetPlan:
         if self._has(COMPLETED) or self._has(FAILED):
             return self._after_the_end()
         counted = self._status(self._counts())
         failed = [job for job in self.jobs if is_true(job, CONDITION_JOB_FAILED)]
         if failed:
-            return Plan(status=self._status({**self._counts(), **self._on_failure(failed)}))
+            return JobSetPlan(status=self._status({**self._counts(), **self._on_failure(failed)}))
         if self._succeeded():
-            return Plan(
+            return JobSetPlan(
                 status=self._status(
                     {**self._counts(), **self._end(COMPLETED, "AllJobsCompleted", "completed successfully")}
                 )
             )
         if self.old:
-            return Plan(delete=tuple(self.old), status=counted)
+            return JobSetPlan(delete=tuple(self.old), status=counted)
         unstart, replace = self._adjusted()
-        return Plan(
+        return JobSetPlan(
             unstart=unstart,
             replace=replace,
             create=tuple(self._missing()),
@@ -153,7 +153,7 @@ class _Round:
 
     # --- ends
 
-    def _after_the_end(self) -> Plan:
+    def _after_the_end(self) -> JobSetPlan:
         """Stop what still runs, and go when the time has come."""
         running = tuple(job for job in self.jobs if not _has_ended(job))
         ttl = self.spec.get("ttlSecondsAfterFinished")
@@ -163,7 +163,7 @@ class _Round:
             ended = parsed_time(end.get("lastTransitionTime")) or self.now
             left = float(ttl) - (self.now - ended).total_seconds()
         expired = left is not None and left <= 0
-        return Plan(
+        return JobSetPlan(
             delete=running,
             status=self._status(self._counts()),
             expired=expired,

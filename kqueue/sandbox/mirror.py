@@ -11,7 +11,7 @@ import structlog
 from kqueue.clock import Clock
 from kqueue.errors import ApiError
 from kqueue.isolation import isolated_logged
-from kqueue.sandbox.api import Api, EventType, Object, Resource
+from kqueue.sandbox.api import Api, EventType, GroupVersionResource, Object
 from kqueue.sandbox.json_object import key_of, uid_of, version_of
 
 Handler = Callable[[Object | None, Object | None], None]
@@ -30,7 +30,7 @@ class Mirror:
     ignored: the object may be gone meanwhile.
     """
 
-    def __init__(self, api: Api, resource: Resource, clock: Clock) -> None:
+    def __init__(self, api: Api, resource: GroupVersionResource, clock: Clock) -> None:
         self.resource = resource
         self.synced = asyncio.Event()
         self.changes = 0

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from kqueue.sandbox.api import Object, Resource
+from kqueue.sandbox.api import GroupVersionResource, Object
 from kqueue.sandbox.decoding import Validation
 from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.store import StoreChange, StoredObject
@@ -35,11 +35,11 @@ class Objects(Protocol):
         """The time as the API has it."""
         ...
 
-    def find(self, resource: Resource, name: str, namespace: str = "") -> Object | None:
+    def find(self, resource: GroupVersionResource, name: str, namespace: str = "") -> Object | None:
         """An object; None: there is none."""
         ...
 
-    def every(self, resource: Resource, namespace: str | None = None) -> list[Object]:
+    def every(self, resource: GroupVersionResource, namespace: str | None = None) -> list[Object]:
         """All objects of a kind, or those of a namespace."""
         ...
 

@@ -11,7 +11,7 @@ from typing import Any
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.decoding import METADATA, shape_of
 from kqueue.sandbox.registry import KindRegistry, ServedKind
-from kqueue.sandbox.shape import Shape, builtin
+from kqueue.sandbox.shape import FieldShape, builtin
 
 REF = "#/components/schemas/"
 PATCH_TYPES = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
@@ -104,7 +104,7 @@ def _add_kind(kind: ServedKind, schemas: dict[str, Object]) -> None:
     schema["x-kubernetes-group-version-kind"] = [_identity(kind)]
 
 
-def _add_message(message: str, shape: Shape, schemas: dict[str, Object]) -> None:
+def _add_message(message: str, shape: FieldShape, schemas: dict[str, Object]) -> None:
     name = _full_name(message)
     if name in schemas:
         return
@@ -114,7 +114,7 @@ def _add_message(message: str, shape: Shape, schemas: dict[str, Object]) -> None
     schema["properties"] = {key: _schema(field, schemas) for key, field in (shape.fields or {}).items()}
 
 
-def _schema(shape: Shape, schemas: dict[str, Object]) -> Object:
+def _schema(shape: FieldShape, schemas: dict[str, Object]) -> Object:
     if shape.type == "object":
         _add_message(shape.message, shape, schemas)
         return {"allOf": [{"$ref": REF + _full_name(shape.message)}], "default": {}}

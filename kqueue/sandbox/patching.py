@@ -11,7 +11,7 @@ from kqueue.sandbox import failure
 from kqueue.sandbox.api import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Object
 from kqueue.sandbox.decoding import shape_of
 from kqueue.sandbox.registry import ServedKind
-from kqueue.sandbox.shape import ANY, Shape
+from kqueue.sandbox.shape import ANY, FieldShape
 from kqueue.sandbox.store import copied
 
 ORDER = "$setElementOrder/"
@@ -80,7 +80,7 @@ def _unprocessable(message: str) -> ApiError:
     return InvalidError(message, status=422, reason="Invalid")
 
 
-def strategic(old: Any, wanted: Object, shape: Shape) -> Any:
+def strategic(old: Any, wanted: Object, shape: FieldShape) -> Any:
     """A strategic merge patch: lists with a merge key merge by it, `$`-directives are obeyed."""
     directive = wanted.get(DIRECTIVE)
     if directive == "replace":
@@ -115,7 +115,7 @@ def strategic(old: Any, wanted: Object, shape: Shape) -> Any:
     return out
 
 
-def _merged_list(old: list[Any], wanted: list[Any], shape: Shape) -> list[Any]:
+def _merged_list(old: list[Any], wanted: list[Any], shape: FieldShape) -> list[Any]:
     key = shape.patch.merge_key
     if not key:
         return old + [item for item in wanted if item not in old]

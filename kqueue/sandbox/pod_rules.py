@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kqueue.sandbox import failure, quantity
-from kqueue.sandbox.api import Object, Resource
+from kqueue.sandbox.api import GroupVersionResource, Object
 from kqueue.sandbox.failure import Cause
 from kqueue.sandbox.metadata import (
     LABEL_RULE,
@@ -20,10 +20,10 @@ from kqueue.sandbox.metadata import (
     qualified_name_problem,
 )
 from kqueue.sandbox.store import copied
-from kqueue.sandbox.strategy import Strategy, Surroundings
+from kqueue.sandbox.strategy import ClusterView, WriteStrategy
 
-PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses")
-RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses")
+PRIORITY_CLASSES = GroupVersionResource("scheduling.k8s.io", "v1", "priorityclasses")
+RUNTIME_CLASSES = GroupVersionResource("node.k8s.io", "v1", "runtimeclasses")
 TOLERATION_SECONDS = 300
 GRACE_SECONDS = 30
 FINISHED = ("Succeeded", "Failed")
@@ -113,7 +113,7 @@ def default_template(template: Object) -> None:
     default_spec(template.setdefault("spec", {}))
 
 
-def admit(pod: Object, around: Surroundings) -> None:
+def admit(pod: Object, around: ClusterView) -> None:
     """What the server's own admission sets: account, priority, overhead, tolerations."""
     spec = pod["spec"]
     spec.setdefault("serviceAccountName", "default")
@@ -136,7 +136,7 @@ def tolerate_failing_nodes(pod: Object) -> None:
             )
 
 
-def _admit_priority(pod: Object, around: Surroundings) -> None:
+def _admit_priority(pod: Object, around: ClusterView) -> None:
     spec = pod["spec"]
     name = spec.get("priorityClassName")
     chosen: Object | None = None
@@ -144,7 +144,7 @@ def _admit_priority(pod: Object, around: Surroundings) -> None:
         chosen = around.find(PRIORITY_CLASSES, name)
         if chosen is None:
             why = f"no PriorityClass with name {name} was found"
-            raise failure.forbidden(Resource("", "v1", "pods"), pod["metadata"].get("name", ""), why)
+            raise failure.forbidden(GroupVersionResource("", "v1", "pods"), pod["metadata"].get("name", ""), why)
     else:
         classes = [c for c in around.every(PRIORITY_CLASSES) if c.get("globalDefault")]
         if classes:
@@ -157,19 +157,19 @@ def _admit_priority(pod: Object, around: Surroundings) -> None:
             f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
             f"priority admission controller computed {value} from the given PriorityClass name"
         )
-        raise failure.forbidden(Resource("", "v1", "pods"), pod["metadata"].get("name", ""), why)
+        raise failure.forbidden(GroupVersionResource("", "v1", "pods"), pod["metadata"].get("name", ""), why)
     spec["priority"] = value
     spec.setdefault("preemptionPolicy", policy)
 
 
-def _admit_runtime_class(pod: Object, around: Surroundings) -> None:
+def _admit_runtime_class(pod: Object, around: ClusterView) -> None:
     name = pod["spec"].get("runtimeClassName")
     if not name:
         return
     runtime = around.find(RUNTIME_CLASSES, name)
     if runtime is None:
         why = f'pod rejected: RuntimeClass "{name}" not found'
-        raise failure.forbidden(Resource("", "v1", "pods"), pod["metadata"].get("name", ""), why)
+        raise failure.forbidden(GroupVersionResource("", "v1", "pods"), pod["metadata"].get("name", ""), why)
     if fixed := (runtime.get("overhead") or {}).get("podFixed"):
         pod["spec"]["overhead"] = dict(fixed)
     scheduling = runtime.get("scheduling") or {}
@@ -181,9 +181,9 @@ def _admit_runtime_class(pod: Object, around: Surroundings) -> None:
             present.append(dict(toleration))
 
 
-def _admit_limits(pod: Object, around: Surroundings) -> None:
+def _admit_limits(pod: Object, around: ClusterView) -> None:
     """Defaults that a LimitRange of the namespace gives to containers."""
-    ranges = around.every(Resource("", "v1", "limitranges"), pod["metadata"].get("namespace", ""))
+    ranges = around.every(GroupVersionResource("", "v1", "limitranges"), pod["metadata"].get("namespace", ""))
     items = [item for each in ranges for item in each["spec"].get("limits") or () if item.get("type") == "Container"]
     for item in items:
         for container in containers_of(pod["spec"]):
@@ -192,7 +192,7 @@ def _admit_limits(pod: Object, around: Surroundings) -> None:
                     container["resources"].setdefault(ours, {}).setdefault(name, amount)
 
 
-def prepare_create(pod: Object, _: Surroundings) -> None:
+def prepare_create(pod: Object, _: ClusterView) -> None:
     """The first status of a pod; gated ones say so."""
     status: Object = {"phase": "Pending", "qosClass": quality(pod["spec"])}
     if pod["spec"].get("schedulingGates"):
@@ -511,7 +511,7 @@ def grace_period(pod: Object) -> int:
     return int(pod["spec"].get("terminationGracePeriodSeconds", GRACE_SECONDS))
 
 
-POD = Strategy(
+POD = WriteStrategy(
     default=default,
     admit=admit,
     admit_update=tolerate_failing_nodes,

@@ -17,7 +17,7 @@ import msgspec
 from kqueue.sandbox import failure
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.decoding import MESSAGES
-from kqueue.sandbox.shape import Shape, wire_fields
+from kqueue.sandbox.shape import FieldShape, wire_fields
 
 MAGIC = b"k8s\x00"
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -133,7 +133,7 @@ def _message(name: str, data: bytes, depth: int) -> Object:
     return {key: value for key, value in out.items() if value is not None and value != ""}
 
 
-def _entry(shape: Shape, data: bytes, depth: int) -> tuple[str, Any]:
+def _entry(shape: FieldShape, data: bytes, depth: int) -> tuple[str, Any]:
     key, value = "", None
     for number, found in _fields(data):
         if number == 1:
@@ -143,7 +143,7 @@ def _entry(shape: Shape, data: bytes, depth: int) -> tuple[str, Any]:
     return key, "" if value is None and shape.type in ("string", "bytes") else value
 
 
-def _value(shape: Shape, value: int | bytes, depth: int) -> Any:
+def _value(shape: FieldShape, value: int | bytes, depth: int) -> Any:
     match shape.type:
         case "string":
             return _as_bytes(value).decode()

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kqueue.sandbox.api import Object, Resource
-from kqueue.sandbox.strategy import PLAIN, Strategy
+from kqueue.sandbox.api import GroupVersionResource, Object
+from kqueue.sandbox.strategy import PLAIN, WriteStrategy
 from kqueue.sandbox.table import NAME_AND_AGE, TableColumn
 
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -17,7 +17,7 @@ VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update
 class ServedKind:
     """One kind in one version, as the server stores and serves it."""
 
-    resource: Resource
+    resource: GroupVersionResource
     kind: str
     namespaced: bool = True
     storage: str
@@ -34,7 +34,7 @@ class ServedKind:
     generation: bool = False
     """Whether `metadata.generation` counts changes of what the user asks for."""
     columns: tuple[TableColumn, ...] = NAME_AND_AGE
-    strategy: Strategy = PLAIN
+    strategy: WriteStrategy = PLAIN
     selectable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Field selectors besides name and namespace: the written path, and the keys that lead to the value."""
     custom: Any = None
@@ -70,7 +70,7 @@ class KindRegistry:
     """All kinds that are served now."""
 
     def __init__(self, kinds: tuple[ServedKind, ...] = ()) -> None:
-        self._kinds: dict[Resource, ServedKind] = {}
+        self._kinds: dict[GroupVersionResource, ServedKind] = {}
         for kind in kinds:
             self.add(kind)
 
@@ -81,11 +81,11 @@ class KindRegistry:
         """Serve `kind`, in place of one with the same path."""
         self._kinds[kind.resource] = kind
 
-    def remove(self, resource: Resource) -> None:
+    def remove(self, resource: GroupVersionResource) -> None:
         """Serve it no longer."""
         self._kinds.pop(resource, None)
 
-    def find(self, resource: Resource) -> ServedKind | None:
+    def find(self, resource: GroupVersionResource) -> ServedKind | None:
         """The kind at this path, or None."""
         return self._kinds.get(resource)
 

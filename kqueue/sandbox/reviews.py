@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kqueue.sandbox import access, failure
-from kqueue.sandbox.access import ADMIN, Attempt, User
+from kqueue.sandbox.access import ADMIN, AccessAttempt, RequestUser
 from kqueue.sandbox.api import Object
 
 AUTHENTICATION = "authentication.k8s.io"
@@ -30,10 +30,10 @@ def answer(
     group: str,
     kind: str,
     asked: Object,
-    user: User,
+    user: RequestUser,
     *,
-    tokens: Mapping[str, User],
-    allows: Callable[[User, Attempt], bool],
+    tokens: Mapping[str, RequestUser],
+    allows: Callable[[RequestUser, AccessAttempt], bool],
 ) -> Object:
     """The review with its status filled in; `user` asks, `tokens` are those that are known.
 
@@ -62,6 +62,6 @@ def answer(
     return {"metadata": {}, "spec": {}, **asked, "apiVersion": f"{group}/v1", "kind": kind, "status": status}
 
 
-def _subject(spec: Object) -> User:
+def _subject(spec: Object) -> RequestUser:
     name = str(spec.get("user") or "")
-    return ADMIN if name == ADMIN.name else User(name, tuple(map(str, spec.get("groups") or ())))
+    return ADMIN if name == ADMIN.name else RequestUser(name, tuple(map(str, spec.get("groups") or ())))

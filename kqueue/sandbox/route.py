@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import cast
 
 from kqueue.sandbox import failure, selectors
-from kqueue.sandbox.api import Resource
+from kqueue.sandbox.api import GroupVersionResource
 from kqueue.sandbox.decoding import Validation
 from kqueue.sandbox.objects import WriteOptions
 from kqueue.sandbox.registry import ServedKind
-from kqueue.sandbox.selectors import LabelSelector, Test
+from kqueue.sandbox.selectors import LabelRequirements, Test
 
 VALIDATIONS = ("Ignore", "Warn", "Strict")
 
@@ -23,7 +23,7 @@ class ResourcePath:
     `namespace` and `name` are "" when the path has none.
     """
 
-    resource: Resource
+    resource: GroupVersionResource
     namespace: str = ""
     name: str = ""
     subresource: str = ""
@@ -44,7 +44,7 @@ def parse(path: str) -> ResourcePath | None:
     if len(rest) > 3 or not all(rest):
         return None
     return ResourcePath(
-        Resource(group, version, rest[0]),
+        GroupVersionResource(group, version, rest[0]),
         namespace,
         rest[1] if len(rest) > 1 else "",
         rest[2] if len(rest) > 2 else "",
@@ -72,7 +72,7 @@ class RequestSelection:
 
     namespace: str | None
     name: str
-    labels: LabelSelector
+    labels: LabelRequirements
     fields: Test | None
 
     @property

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from kqueue.sandbox import columns, failure, patching
-from kqueue.sandbox.api import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Object, Resource
+from kqueue.sandbox.api import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, GroupVersionResource, Object
 from kqueue.sandbox.objects import Objects, WriteOptions
 from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.store import copied
 
 NAME = "scale"
-SCALES = Resource("autoscaling", "v1", "scales")
+SCALES = GroupVersionResource("autoscaling", "v1", "scales")
 
 
 @dataclass(frozen=True, slots=True)

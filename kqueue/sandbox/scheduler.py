@@ -19,12 +19,12 @@ from kqueue.clock import Clock
 from kqueue.errors import ApiError, NotFoundError
 from kqueue.kube.conditions import condition, with_conditions
 from kqueue.kube.timetable import Timetable
-from kqueue.sandbox.api import PODS, Api, Object, Resource
+from kqueue.sandbox.api import PODS, Api, GroupVersionResource, Object
 from kqueue.sandbox.json_object import is_deleting, is_terminal, key_of, split_key, stamp, uid_of
 from kqueue.sandbox.mirror import Mirror
 from kqueue.sandbox.node_table import NodeTable, NoFit, PodFit
 
-BINDINGS = Resource("", "v1", "pods/binding")
+BINDINGS = GroupVersionResource("", "v1", "pods/binding")
 SCHEDULER_NAME = "default-scheduler"
 _WRITES = 32  # at once; with admission webhooks on pods a write takes a round trip
 _TURN = 100  # pods looked at between two turns of the event loop

@@ -21,7 +21,7 @@ _SPLIT = re.compile(r",(?![^(]*\))")
 
 
 @dataclass(frozen=True, slots=True)
-class LabelSelector:
+class LabelRequirements:
     """All requirements must hold; none selects everything."""
 
     requirements: tuple[Requirement, ...] = ()
@@ -32,10 +32,10 @@ class LabelSelector:
         return all(holds(each.operator, each.values, present.get(each.key)) for each in self.requirements)
 
 
-EVERYTHING = LabelSelector()
+EVERYTHING = LabelRequirements()
 
 
-def from_object(selector: Object) -> LabelSelector:
+def from_object(selector: Object) -> LabelRequirements:
     """The `matchLabels`/`matchExpressions` form; an empty selector selects everything.
 
     What an absent selector selects differs from field to field of the API, so each caller decides it.
@@ -43,7 +43,7 @@ def from_object(selector: Object) -> LabelSelector:
     found = [Requirement(key, "In", (value,)) for key, value in (selector.get("matchLabels") or {}).items()]
     for each in selector.get("matchExpressions") or ():
         found.append(Requirement(each.get("key", ""), each.get("operator", ""), tuple(each.get("values") or ())))
-    return LabelSelector(tuple(found))
+    return LabelRequirements(tuple(found))
 
 
 def object_causes(selector: Object | None, path: str) -> list[failure.Cause]:
@@ -67,7 +67,7 @@ def object_causes(selector: Object | None, path: str) -> list[failure.Cause]:
     return found
 
 
-def parse_labels(text: str) -> LabelSelector:
+def parse_labels(text: str) -> LabelRequirements:
     """The text form: `a=b,c!=d,e in (f,g),!h,i`.
 
     Raises:
@@ -75,7 +75,7 @@ def parse_labels(text: str) -> LabelSelector:
     """
     if not text.strip():
         return EVERYTHING
-    return LabelSelector(tuple(_requirement(part) for part in _SPLIT.split(text)))
+    return LabelRequirements(tuple(_requirement(part) for part in _SPLIT.split(text)))
 
 
 def _requirement(part: str) -> Requirement:

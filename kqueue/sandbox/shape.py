@@ -65,7 +65,7 @@ _ATOMIC = ApplyRules(atomic=True)
 _REPLACED = PatchRules()
 
 
-class Shape:
+class FieldShape:
     """The type of one field, or of one whole object.
 
     `fields` are the members of an object, `element` is the type of a map's values or of a list's items.  `apply` is for
@@ -78,8 +78,8 @@ class Shape:
         self,
         type_: Type,
         *,
-        fields: dict[str, Shape] | None = None,
-        element: Shape | None = None,
+        fields: dict[str, FieldShape] | None = None,
+        element: FieldShape | None = None,
         apply: ApplyRules = _BY_MEMBER,
         patch: PatchRules = _REPLACED,
         open_: bool = False,
@@ -88,14 +88,14 @@ class Shape:
         self.type, self.fields, self.element = type_, fields, element
         self.apply, self.patch, self.open, self.message = apply, patch, open_, message
 
-    def child(self, name: str) -> Shape | None:
+    def child(self, name: str) -> FieldShape | None:
         """The shape of a member; None when it is not known."""
         if self.type == "object":
             return self.fields.get(name) if self.fields is not None else None
         return self.element if self.type == "map" else None
 
 
-ANY = Shape("any", open_=True)
+ANY = FieldShape("any", open_=True)
 
 
 class WireField:
@@ -103,7 +103,7 @@ class WireField:
 
     __slots__ = ("inline", "name", "shape")
 
-    def __init__(self, name: str, shape: Shape, inline: bool) -> None:
+    def __init__(self, name: str, shape: FieldShape, inline: bool) -> None:
         self.name, self.shape, self.inline = name, shape, inline
 
 
@@ -116,18 +116,18 @@ class _Table:
             if not line.startswith("#"):
                 name, _, rest = line.partition(" ")
                 self._lines[name] = rest
-        self._shapes: dict[str, Shape] = {}
+        self._shapes: dict[str, FieldShape] = {}
         self._wires: dict[str, dict[int, WireField]] = {}
 
     def __contains__(self, message: str) -> bool:
         return message in self._lines
 
-    def shape(self, message: str) -> Shape:
+    def shape(self, message: str) -> FieldShape:
         found = self._shapes.get(message)
         if found is None:
-            fields: dict[str, Shape] = {}
+            fields: dict[str, FieldShape] = {}
             apply = _ATOMIC if self._lines[message].startswith("!") else _BY_MEMBER
-            found = self._shapes[message] = Shape("object", fields=fields, apply=apply, message=message)
+            found = self._shapes[message] = FieldShape("object", fields=fields, apply=apply, message=message)
             for wire in self.wire(message).values():
                 if wire.inline:
                     fields.update(wire.shape.fields or {})
@@ -151,21 +151,21 @@ class _Table:
             kind, *flags = rest.split(":")
             yield int(number), WireField(name, self._field(kind, flags), "inline" in flags)
 
-    def _field(self, kind: str, flags: list[str]) -> Shape:
+    def _field(self, kind: str, flags: list[str]) -> FieldShape:
         apply, patch = _apply_rules(flags), _patch_rules(flags)
         if kind.startswith("[]"):
-            return Shape("list", element=self._plain(kind[2:]), apply=apply, patch=patch)
+            return FieldShape("list", element=self._plain(kind[2:]), apply=apply, patch=patch)
         if kind.startswith("{}"):
-            return Shape("map", element=self._plain(kind[2:]), apply=apply, patch=patch)
+            return FieldShape("map", element=self._plain(kind[2:]), apply=apply, patch=patch)
         plain = self._plain(kind)
         if "atomic" not in flags and "retain" not in flags:
             return plain
         apply = replace(apply, atomic=apply.atomic or plain.apply.atomic)
-        return Shape(plain.type, fields=plain.fields, message=plain.message, apply=apply, patch=patch)
+        return FieldShape(plain.type, fields=plain.fields, message=plain.message, apply=apply, patch=patch)
 
-    def _plain(self, kind: str) -> Shape:
+    def _plain(self, kind: str) -> FieldShape:
         scalar = _SCALARS.get(kind)
-        return Shape(scalar) if scalar is not None else self.shape(kind)
+        return FieldShape(scalar) if scalar is not None else self.shape(kind)
 
 
 def _apply_rules(flags: Sequence[str]) -> ApplyRules:
@@ -183,16 +183,16 @@ def _table() -> _Table:
     return _Table(resources.files("kqueue.sandbox").joinpath("builtin_types.txt").read_text())
 
 
-def builtin(message: str) -> Shape:
+def builtin(message: str) -> FieldShape:
     """The shape of a built-in message such as `core.Pod`."""
     return _with_type(message)
 
 
 @cache
-def _with_type(message: str) -> Shape:
+def _with_type(message: str) -> FieldShape:
     shape = _table().shape(message)
-    fields = {"apiVersion": Shape("string"), "kind": Shape("string"), **(shape.fields or {})}
-    return Shape("object", fields=fields, message=message)
+    fields = {"apiVersion": FieldShape("string"), "kind": FieldShape("string"), **(shape.fields or {})}
+    return FieldShape("object", fields=fields, message=message)
 
 
 def wire_fields(message: str) -> dict[int, WireField]:

@@ -63,7 +63,7 @@ class SimulationOptions:
             raise ConfigError(f"parts: {', '.join(unknown)} is unknown; choose from {', '.join(sorted(PARTS))}")
 
 
-class Simulation:
+class ClusterSimulation:
     """The cluster's own controllers, on any API server that speaks `Api`, in any time that `clock` tells."""
 
     def __init__(self, api: Api, *, clock: Clock, options: SimulationOptions) -> None:

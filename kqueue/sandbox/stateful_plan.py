@@ -17,7 +17,7 @@ REVISION_LABEL = "controller-revision-hash"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StatefulSetPlan:
     """What is done now; more follows when that has had its effect."""
 
     create: tuple[int, ...] = ()
@@ -25,7 +25,7 @@ class Plan:
     delete: tuple[Object, ...] = ()
 
 
-def plan(stateful_set: Object, pods: Mapping[int, Object], update: str) -> Plan:
+def plan(stateful_set: Object, pods: Mapping[int, Object], update: str) -> StatefulSetPlan:
     """The next step.  `pods` by ordinal; `update` is the revision of the template as it is now."""
     spec = stateful_set["spec"]
     in_order = spec.get("podManagementPolicy", "OrderedReady") == "OrderedReady"
@@ -39,14 +39,14 @@ def plan(stateful_set: Object, pods: Mapping[int, Object], update: str) -> Plan:
         elif is_terminal(pod) and not is_deleting(pod):
             delete.append(pod)
         if in_order and (pod is None or not _serves(pod)):
-            return Plan(tuple(create), tuple(delete))
+            return StatefulSetPlan(tuple(create), tuple(delete))
     condemned = [pods[ordinal] for ordinal in sorted(pods, reverse=True) if ordinal not in wanted]
     if condemned and in_order:
-        return Plan(delete=_next_to_go(condemned))
+        return StatefulSetPlan(delete=_next_to_go(condemned))
     delete += [pod for pod in condemned if not is_deleting(pod)]
     if create or delete:
-        return Plan(tuple(create), tuple(delete))
-    return Plan(delete=_outdated(stateful_set, pods, wanted, update))
+        return StatefulSetPlan(tuple(create), tuple(delete))
+    return StatefulSetPlan(delete=_outdated(stateful_set, pods, wanted, update))
 
 
 def ordinals(stateful_set: Object) -> range:

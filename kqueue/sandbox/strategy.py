@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from kqueue.sandbox.api import Object, Resource
+from kqueue.sandbox.api import GroupVersionResource, Object
 from kqueue.sandbox.failure import Cause
 
 
-class Surroundings(Protocol):
+class ClusterView(Protocol):
     """What a kind's rules may ask of the cluster around the object."""
 
     @property
@@ -23,11 +23,11 @@ class Surroundings(Protocol):
         """The present second as RFC 3339 text."""
         ...
 
-    def find(self, resource: Resource, name: str, namespace: str = "") -> Object | None:
+    def find(self, resource: GroupVersionResource, name: str, namespace: str = "") -> Object | None:
         """A stored object, or None."""
         ...
 
-    def every(self, resource: Resource, namespace: str | None = None) -> Sequence[Object]:
+    def every(self, resource: GroupVersionResource, namespace: str | None = None) -> Sequence[Object]:
         """All stored objects of a kind, or those of one namespace."""
         ...
 
@@ -42,7 +42,7 @@ def no_causes(*_: object) -> list[Cause]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Strategy:
+class WriteStrategy:
     """The steps of a write that depend on the kind.  All change the new object in place; rules return mistakes.
 
     A write runs: `default`, `admit`, admission webhooks, `prepare_create` or `prepare_update`, the rules.
@@ -50,11 +50,11 @@ class Strategy:
 
     default: Callable[[Object], None] = nothing
     """Fill what the user left out; runs again after webhooks have changed the object."""
-    admit: Callable[[Object, Surroundings], None] = nothing
+    admit: Callable[[Object, ClusterView], None] = nothing
     """What the server's own admission sets on new objects from others (a pod's priority); may raise ApiError."""
     admit_update: Callable[[Object], None] = nothing
     """What the server's own admission sets again whenever the main resource is written."""
-    prepare_create: Callable[[Object, Surroundings], None] = nothing
+    prepare_create: Callable[[Object, ClusterView], None] = nothing
     """Set what only the server may set: the first status, a job's selector."""
     prepare_update: Callable[[Object, Object], None] = nothing
     """Given new and old: keep what the main resource must not change, besides status."""
@@ -72,5 +72,5 @@ class Strategy:
     """Whether an object marked for deletion, with no finalizer left, may go."""
 
 
-PLAIN = Strategy()
+PLAIN = WriteStrategy()
 """A kind that does nothing of its own."""

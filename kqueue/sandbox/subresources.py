@@ -5,7 +5,7 @@ from __future__ import annotations
 from kqueue.kube.conditions import is_true
 from kqueue.kube.names import CONDITION_READY
 from kqueue.sandbox import core_rules, decoding, failure, metadata, selectors
-from kqueue.sandbox.api import NAMESPACES, PODS, Object, Resource
+from kqueue.sandbox.api import NAMESPACES, PODS, GroupVersionResource, Object
 from kqueue.sandbox.crd import CRDS
 from kqueue.sandbox.crd_rules import CLEANUP
 from kqueue.sandbox.objects import Objects, WriteOptions
@@ -13,11 +13,11 @@ from kqueue.sandbox.pod_rules import FINISHED, PRIORITY_CLASSES
 from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.shape import builtin
 from kqueue.sandbox.store import copied
-from kqueue.sandbox.strategy import Surroundings
+from kqueue.sandbox.strategy import ClusterView
 
 PROTECTED_NAMESPACES = frozenset(("default", "kube-system", "kube-public"))
 SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
+BUDGETS = GroupVersionResource("policy", "v1", "poddisruptionbudgets")
 TOKEN_SECONDS = 3600
 STREAMS = {
     "log": "are no logs",
@@ -27,14 +27,14 @@ STREAMS = {
 }
 
 
-def born_namespace(name: str, around: Surroundings) -> Object:
+def born_namespace(name: str, around: ClusterView) -> Object:
     """One of the namespaces that a new cluster has."""
     namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": _meta(name, around)}
     core_rules.begin_namespace(namespace, around)
     return namespace
 
 
-def born_objects(around: Surroundings) -> list[tuple[Resource, Object]]:
+def born_objects(around: ClusterView) -> list[tuple[GroupVersionResource, Object]]:
     """What else a new cluster has."""
     return [
         (
@@ -52,7 +52,7 @@ def born_objects(around: Surroundings) -> list[tuple[Resource, Object]]:
     ]
 
 
-def _meta(name: str, around: Surroundings) -> Object:
+def _meta(name: str, around: ClusterView) -> Object:
     return {"name": name, "uid": metadata.new_uid(around.chance), "creationTimestamp": around.now_text()}
 
 

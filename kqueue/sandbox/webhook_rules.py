@@ -10,7 +10,7 @@ from kqueue.sandbox import expression, failure, selectors
 from kqueue.sandbox.api import Object
 from kqueue.sandbox.failure import Cause
 from kqueue.sandbox.metadata import is_subdomain
-from kqueue.sandbox.strategy import Strategy
+from kqueue.sandbox.strategy import WriteStrategy
 
 TIMEOUT_SECONDS = 10
 HTTPS_PORT = 443
@@ -132,5 +132,5 @@ def _rule_causes(rule: Object, path: str) -> list[Cause]:
     return found
 
 
-MUTATING = Strategy(default=default_mutating, validate=causes)
-VALIDATING = Strategy(default=default_validating, validate=causes)
+MUTATING = WriteStrategy(default=default_mutating, validate=causes)
+VALIDATING = WriteStrategy(default=default_validating, validate=causes)

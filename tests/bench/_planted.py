@@ -12,16 +12,16 @@ from typing import Any
 
 from kqueue.api.crd_files import crd_folder
 from kqueue.runtime.loop import tune_collector
-from kqueue.sandbox.api import Object, Resource
+from kqueue.sandbox.api import GroupVersionResource, Object
 from kqueue.sandbox.cluster import Sandbox, SandboxOptions
 
 NOW = "2026-01-01T00:00:00Z"
 GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
 
 
-def ours(plural: str) -> Resource:
+def ours(plural: str) -> GroupVersionResource:
     """A kind of kqueue's."""
-    return Resource(GROUP, VERSION, plural)
+    return GroupVersionResource(GROUP, VERSION, plural)
 
 
 def condition(kind: str, *, holds: bool = True, reason: str = "") -> Object:
@@ -37,7 +37,7 @@ class Planted:
         self.api = sandbox.api
         self._uids = 0
 
-    def put(self, resource: Resource, name: str, obj: Object, namespace: str = "", **meta: Any) -> None:
+    def put(self, resource: GroupVersionResource, name: str, obj: Object, namespace: str = "", **meta: Any) -> None:
         """Store `obj` under a name; `meta` are further fields of its metadata."""
         self._uids += 1
         uid = f"00000000-0000-4000-8000-{self._uids:012d}"

@@ -14,7 +14,7 @@ from typing import Any
 from kqueue.api import names
 from kqueue.errors import AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError
 from kqueue.sandbox import names as sandbox_names
-from kqueue.sandbox.api import DEPLOYMENTS, JOB_SETS, JOBS, PODS, STATEFUL_SETS, Object, Resource
+from kqueue.sandbox.api import DEPLOYMENTS, JOB_SETS, JOBS, PODS, STATEFUL_SETS, GroupVersionResource, Object
 from tests.sim import kinds_invariants
 from tests.sim.actor import Actor, BrokenWorldError
 from tests.sim.invariants import is_over
@@ -58,7 +58,7 @@ class KindsActor(Actor):
 
     # --- what there is
 
-    def _resource_of(self, name: str) -> Resource:
+    def _resource_of(self, name: str) -> GroupVersionResource:
         return next(
             (kind for kind in (JOB_SETS, DEPLOYMENTS, STATEFUL_SETS, PODS) if self.world.find(kind, name)), JOBS
         )
@@ -112,7 +112,7 @@ class KindsActor(Actor):
 
     # --- what users do
 
-    async def _create(self, resource: Resource, name: str, obj: Object) -> None:
+    async def _create(self, resource: GroupVersionResource, name: str, obj: Object) -> None:
         try:
             await self.world.api.create(resource, obj, namespace=NAMESPACE)
         except (ForbiddenError, InvalidError) as e:

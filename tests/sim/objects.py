@@ -9,7 +9,7 @@ from typing import Any
 from kqueue.api import names
 from kqueue.kube import names as kube_names
 from kqueue.sandbox import names as sandbox_names
-from kqueue.sandbox.api import Object, Resource
+from kqueue.sandbox.api import GroupVersionResource, Object
 from kqueue.sandbox.topology_spec import BLOCK_LABEL, POOL_LABEL, RACK_LABEL
 
 GPU = "nvidia.com/gpu"
@@ -20,9 +20,9 @@ VERSION = f"{names.GROUP}/{names.VERSION}"
 LEVELS = (BLOCK_LABEL, RACK_LABEL, kube_names.HOSTNAME_LABEL)
 
 
-def ours_of(plural: str) -> Resource:
+def ours_of(plural: str) -> GroupVersionResource:
     """A kind of our own group."""
-    return Resource(names.GROUP, names.VERSION, plural)
+    return GroupVersionResource(names.GROUP, names.VERSION, plural)
 
 
 WORKLOADS, TOPOLOGIES, FLAVORS = ours_of("workloads"), ours_of("topologies"), ours_of("resourceflavors")
@@ -62,7 +62,7 @@ def cluster_queue(
     return made
 
 
-def queue_objects() -> list[tuple[Resource, Object]]:
+def queue_objects() -> list[tuple[GroupVersionResource, Object]]:
     """Tenants `left` and `right` (strict), who lend to each other, `solo`, who chooses `even` or `few` domains, `twice`,
     who has the same hosts through two flavors, and, without a topology, `plain`.
     """

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kqueue.config.policy import FairSharing, WaitForPodsReady
-from kqueue.sandbox.api import Object, Resource
+from kqueue.sandbox.api import GroupVersionResource, Object
 from kqueue.sandbox.topology_spec import POOL_LABEL, Pool
 from tests.sim.objects import (
     CLUSTER_QUEUES,
@@ -42,7 +42,7 @@ def pool(name: str, counts: tuple[int, int, int], *, gpus: int = 0, cpus: int = 
 class Tenancy:
     """What a world is made of beside what is done to it."""
 
-    objects: tuple[tuple[Resource, Object], ...]
+    objects: tuple[tuple[GroupVersionResource, Object], ...]
     """In the order in which they may be created."""
     pools: tuple[Pool, ...]
     placed: frozenset[str]
@@ -54,7 +54,7 @@ class Tenancy:
     stop_seconds: float = 0.0
     """How long a pod takes to end that is told to."""
 
-    def specs(self, resource: Resource) -> dict[str, Object]:
+    def specs(self, resource: GroupVersionResource) -> dict[str, Object]:
         """The specs of one kind, by name."""
         return {obj["metadata"]["name"]: obj["spec"] for kind, obj in self.objects if kind == resource}
 
@@ -97,7 +97,7 @@ def rivals(seed: int | str) -> Tenancy:
         for n in range(chance.randint(2, 4))
     ]
     doors = [(f"{q['metadata']['name']}-{door}", q["metadata"]["name"]) for q in queues for door in ("a", "b")]
-    objects: list[tuple[Resource, Object]] = [
+    objects: list[tuple[GroupVersionResource, Object]] = [
         *(
             (TOPOLOGIES, ours("Topology", name, spec={"levels": [{"nodeLabel": level} for level in levels]}))
             for name, levels in topologies

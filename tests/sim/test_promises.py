@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kqueue.manager.explaining import make_explainer
-from kqueue.sandbox.api import JOBS, NODES, Object, Resource
+from kqueue.sandbox.api import JOBS, NODES, GroupVersionResource, Object
 from kqueue.sandbox.topology_spec import BLOCK_LABEL, RACK_LABEL
 from kqueue.visibility.asked import Asked
 from tests.sim.objects import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACE, WORKLOADS, job
@@ -27,7 +27,7 @@ _QUEUES = ("solo", "even", "few", "left", "right", "twice")
 _BY_HAND = ("FewerPods", "NodesReturn")
 """Changes that users and administrators make with tools of their own, wholly or in part."""
 _NODE = re.compile(r"gpu-b\d-r\d-h\d")
-_KINDS: dict[str, Resource] = {
+_KINDS: dict[str, GroupVersionResource] = {
     "clusterqueue": CLUSTER_QUEUES,
     "localqueue": LOCAL_QUEUES,
     "workload": WORKLOADS,

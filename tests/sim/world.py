@@ -27,8 +27,8 @@ from kqueue.manager.operator import Operator
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.certificates import make_bundle
 from kqueue.sandbox import Sandbox, SandboxOptions
-from kqueue.sandbox.admission import MUTATING, VALIDATING, Admission, Hook
-from kqueue.sandbox.api import JOBS, PODS, Object, Resource
+from kqueue.sandbox.admission import MUTATING, VALIDATING, AdmissionWebhooks, Hook
+from kqueue.sandbox.api import JOBS, PODS, GroupVersionResource, Object
 from kqueue.sandbox.cluster import PARTS
 from kqueue.sandbox.kubelet import KubeletOptions
 from kqueue.sandbox.nodes import NodeOptions
@@ -65,7 +65,7 @@ class _Owners(ApiLookups):
         return True
 
 
-class InProcessAdmission(Admission):
+class InProcessAdmission(AdmissionWebhooks):
     """Asks the product's webhooks without a socket: the same bytes, handed over."""
 
     def __init__(self, sandbox: Sandbox, configuration: Configuration, client: SimulatedClient) -> None:
@@ -321,20 +321,20 @@ class World:
 
     # --- looks -----------------------------------------------------------------------------------------------------
 
-    def objects(self, resource: Resource) -> list[Object]:
+    def objects(self, resource: GroupVersionResource) -> list[Object]:
         """All objects of a kind."""
         return self.api.list(resource)
 
     def every(self, group: str, version: str, plural: str) -> list[Object]:
         """All objects of a kind, empty when it is not served."""
-        return self.api.every(Resource(group, version, plural))
+        return self.api.every(GroupVersionResource(group, version, plural))
 
     @property
     def stale(self) -> float:
         """The moment from which on the controller may not know what changed."""
         return self.clock.monotonic() - self.horizon
 
-    def find(self, resource: Resource, name: str) -> Object | None:
+    def find(self, resource: GroupVersionResource, name: str) -> Object | None:
         """An object of the one namespace, or of none; None when it is not there."""
         return self.api.find(resource, name, NAMESPACE) or self.api.find(resource, name)
 

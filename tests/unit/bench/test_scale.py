@@ -11,7 +11,7 @@ import pytest
 from kqueue.api.crd_files import crd_folder
 from kqueue.api.wire import kueue as wire
 from kqueue.core.topology import Domain, TopologyAssignment, encode
-from kqueue.sandbox.api import NODES, PODS, Object, Resource
+from kqueue.sandbox.api import NODES, PODS, GroupVersionResource, Object
 from kqueue.sandbox.cluster import Sandbox, SandboxOptions
 from tests.bench._planted import condition, ours
 from tests.bench._scale import FORMS, GPU, GPUS, HOST, PENDING, QUEUES, RACK, RUNNING, Form, Scale, ScaleWorld, spec_of
@@ -139,7 +139,7 @@ async def test_the_world_holds_what_its_numbers_say() -> None:
 async def test_pods_begin_with_an_admission_and_end_with_the_workload() -> None:
     """On the hosts of the admission."""
     sandbox, _ = await made()
-    workloads = Resource("kueue.x-k8s.io", "v1beta2", "workloads")
+    workloads = GroupVersionResource("kueue.x-k8s.io", "v1beta2", "workloads")
 
     async def written(status: Object) -> list[tuple[str, str]]:
         patch = {"status": status}

@@ -6,13 +6,13 @@ from random import Random
 from typing import Any
 
 from kqueue.clock import FakeClock
-from kqueue.sandbox.api import Object, Resource
+from kqueue.sandbox.api import GroupVersionResource, Object
 from kqueue.sandbox.cluster_api import ClusterApi
 
-CONFIG_MAPS = Resource("", "v1", "configmaps")
-PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses")
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-THINGS = Resource("example.com", "v1", "things")
+CONFIG_MAPS = GroupVersionResource("", "v1", "configmaps")
+PRIORITY_CLASSES = GroupVersionResource("scheduling.k8s.io", "v1", "priorityclasses")
+CRDS = GroupVersionResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+THINGS = GroupVersionResource("example.com", "v1", "things")
 START = "2026-01-01T00:00:00Z"
 
 

@@ -12,7 +12,7 @@ from kqueue.sandbox.cluster import Sandbox
 from kqueue.sandbox.cluster_api import ClusterApi
 from kqueue.sandbox.kubelet import KubeletOptions
 from kqueue.sandbox.nodes import NodeOptions
-from kqueue.sandbox.simulation import PARTS, Simulation, SimulationOptions
+from kqueue.sandbox.simulation import PARTS, ClusterSimulation, SimulationOptions
 from kqueue.sandbox.topology_spec import parse_topology
 
 RUN, FAIL = "sandbox.kqueue.dev/run-seconds", "sandbox.kqueue.dev/fail"
@@ -23,7 +23,7 @@ FOR_EVER = "1000000"
 class World:
     """The API server, the clock, and short ways to look and act."""
 
-    def __init__(self, api: Api, clock: FakeClock, simulation: Simulation | Sandbox) -> None:
+    def __init__(self, api: Api, clock: FakeClock, simulation: ClusterSimulation | Sandbox) -> None:
         self.api, self.clock, self.simulation = api, clock, simulation
 
     async def pass_time(self, seconds: float) -> None:
@@ -96,7 +96,7 @@ async def simulated(
         kubelet=kubelet or KubeletOptions(),
         nodes=NodeOptions(heartbeat_seconds=0),
     )
-    simulation = Simulation(api, clock=clock, options=options)
+    simulation = ClusterSimulation(api, clock=clock, options=options)
     await simulation.start()
     await simulation.settle()
     try:

@@ -11,12 +11,12 @@ from aiohttp.test_utils import make_mocked_request
 from kqueue.clock import FakeClock
 from kqueue.errors import InvalidError
 from kqueue.sandbox import access
-from kqueue.sandbox.access import Attempt, User, account
-from kqueue.sandbox.api import NAMESPACES, Resource
+from kqueue.sandbox.access import AccessAttempt, RequestUser, account
+from kqueue.sandbox.api import NAMESPACES, GroupVersionResource
 from kqueue.sandbox.cluster_api import ClusterApi
 
 Object = dict[str, Any]
-ALICE = User("alice", ("devs", "system:authenticated"))
+ALICE = RequestUser("alice", ("devs", "system:authenticated"))
 
 
 def rules(*found: Object) -> list[Object]:
@@ -35,13 +35,13 @@ async def api() -> AsyncIterator[ClusterApi]:
         await made.create(NAMESPACES, {"metadata": {"name": name}})
 
     async def role(kind: str, name: str, found: list[Object], namespace: str = "", **more: Any) -> None:
-        resource = Resource(access.RBAC, "v1", f"{kind.lower()}s")
+        resource = GroupVersionResource(access.RBAC, "v1", f"{kind.lower()}s")
         obj = {"kind": kind, "metadata": {"name": name, **more.pop("metadata", {})}, "rules": found, **more}
         await made.create(resource, obj, namespace=namespace or None)
 
     async def bind(name: str, to: str, subject: Object, namespace: str = "") -> None:
         kind = "RoleBinding" if namespace else "ClusterRoleBinding"
-        resource = Resource(access.RBAC, "v1", f"{kind.lower()}s")
+        resource = GroupVersionResource(access.RBAC, "v1", f"{kind.lower()}s")
         reference = {"apiGroup": access.RBAC, "kind": to, "name": name}
         obj = {"kind": kind, "metadata": {"generateName": "b-"}, "roleRef": reference, "subjects": [subject]}
         await made.create(resource, obj, namespace=namespace or None)
@@ -65,47 +65,65 @@ async def api() -> AsyncIterator[ClusterApi]:
 @pytest.mark.parametrize(
     ("user", "attempt", "want"),
     [
-        pytest.param(access.ADMIN, Attempt(verb="delete", resource="nodes"), True, id="the-administrator-everything"),
-        pytest.param(ALICE, Attempt(verb="get", resource="pods", namespace="a"), True, id="role-in-its-namespace"),
-        pytest.param(ALICE, Attempt(verb="get", resource="pods", namespace="b"), False, id="role-in-another"),
-        pytest.param(ALICE, Attempt(verb="list", resource="pods"), False, id="role-is-not-for-all-namespaces"),
-        pytest.param(ALICE, Attempt(verb="delete", resource="pods", namespace="a"), False, id="another-verb"),
-        pytest.param(ALICE, Attempt(verb="get", resource="pods", group="x", namespace="a"), False, id="another-group"),
         pytest.param(
-            ALICE, Attempt(verb="get", resource="pods", subresource="log", namespace="a"), False, id="a-subresource"
+            access.ADMIN, AccessAttempt(verb="delete", resource="nodes"), True, id="the-administrator-everything"
+        ),
+        pytest.param(
+            ALICE, AccessAttempt(verb="get", resource="pods", namespace="a"), True, id="role-in-its-namespace"
+        ),
+        pytest.param(ALICE, AccessAttempt(verb="get", resource="pods", namespace="b"), False, id="role-in-another"),
+        pytest.param(ALICE, AccessAttempt(verb="list", resource="pods"), False, id="role-is-not-for-all-namespaces"),
+        pytest.param(ALICE, AccessAttempt(verb="delete", resource="pods", namespace="a"), False, id="another-verb"),
+        pytest.param(
+            ALICE, AccessAttempt(verb="get", resource="pods", group="x", namespace="a"), False, id="another-group"
         ),
         pytest.param(
             ALICE,
-            Attempt(verb="get", group="batch", resource="jobs", subresource="status", namespace="a"),
+            AccessAttempt(verb="get", resource="pods", subresource="log", namespace="a"),
+            False,
+            id="a-subresource",
+        ),
+        pytest.param(
+            ALICE,
+            AccessAttempt(verb="get", group="batch", resource="jobs", subresource="status", namespace="a"),
             True,
             id="its-subresource",
         ),
         pytest.param(
-            ALICE, Attempt(verb="get", group="batch", resource="jobs", namespace="a"), False, id="not-the-whole-of-it"
+            ALICE,
+            AccessAttempt(verb="get", group="batch", resource="jobs", namespace="a"),
+            False,
+            id="not-the-whole-of-it",
         ),
-        pytest.param(ALICE, Attempt(verb="watch", resource="nodes"), True, id="by-group-all-verbs"),
-        pytest.param(ALICE, Attempt(verb="get", resource="secrets", name="one", namespace="b"), True, id="by-name"),
-        pytest.param(ALICE, Attempt(verb="get", resource="secrets", name="two", namespace="b"), False, id="other-name"),
-        pytest.param(ALICE, Attempt(verb="get", group="x", resource="maps"), True, id="aggregated"),
-        pytest.param(ALICE, Attempt(verb="get", path="/logs/x"), True, id="path-below"),
-        pytest.param(ALICE, Attempt(verb="get", path="/metrics/x"), False, id="path-beside"),
-        pytest.param(ALICE, Attempt(verb="get", path="/apis/x"), True, id="what-is-served"),
-        pytest.param(User("x", ()), Attempt(verb="get", path="/apis/x"), False, id="not-for-who-is-nobody"),
+        pytest.param(ALICE, AccessAttempt(verb="watch", resource="nodes"), True, id="by-group-all-verbs"),
+        pytest.param(
+            ALICE, AccessAttempt(verb="get", resource="secrets", name="one", namespace="b"), True, id="by-name"
+        ),
+        pytest.param(
+            ALICE, AccessAttempt(verb="get", resource="secrets", name="two", namespace="b"), False, id="other-name"
+        ),
+        pytest.param(ALICE, AccessAttempt(verb="get", group="x", resource="maps"), True, id="aggregated"),
+        pytest.param(ALICE, AccessAttempt(verb="get", path="/logs/x"), True, id="path-below"),
+        pytest.param(ALICE, AccessAttempt(verb="get", path="/metrics/x"), False, id="path-beside"),
+        pytest.param(ALICE, AccessAttempt(verb="get", path="/apis/x"), True, id="what-is-served"),
+        pytest.param(
+            RequestUser("x", ()), AccessAttempt(verb="get", path="/apis/x"), False, id="not-for-who-is-nobody"
+        ),
         pytest.param(
             account("b", "bot"),
-            Attempt(verb="patch", group="y", resource="things", subresource="status", namespace="b"),
+            AccessAttempt(verb="patch", group="y", resource="things", subresource="status", namespace="b"),
             True,
             id="service-account-any-status",
         ),
         pytest.param(
             account("a", "bot"),
-            Attempt(verb="patch", group="y", resource="things", subresource="status", namespace="b"),
+            AccessAttempt(verb="patch", group="y", resource="things", subresource="status", namespace="b"),
             False,
             id="service-account-of-another-namespace",
         ),
     ],
 )
-def test_roles_say_who_may_what(api: ClusterApi, user: User, attempt: Attempt, want: bool) -> None:
+def test_roles_say_who_may_what(api: ClusterApi, user: RequestUser, attempt: AccessAttempt, want: bool) -> None:
     """As RBAC does it."""
     assert access.allows(api, user, attempt) is want
 
@@ -114,10 +132,10 @@ def test_roles_say_who_may_what(api: ClusterApi, user: User, attempt: Attempt, w
     ("headers", "want"),
     [
         pytest.param({}, None, id="as-themselves"),
-        pytest.param({"Impersonate-User": "bob"}, User("bob", ("system:authenticated",)), id="a-user"),
+        pytest.param({"Impersonate-User": "bob"}, RequestUser("bob", ("system:authenticated",)), id="a-user"),
         pytest.param(
             {"Impersonate-User": "bob", "Impersonate-Group": "g", "Impersonate-Uid": "1", "Impersonate-Extra-Team": "x"},
-            User("bob", ("g", "system:authenticated"), "1", (("team", ("x",)),)),
+            RequestUser("bob", ("g", "system:authenticated"), "1", (("team", ("x",)),)),
             id="with-all",
         ),
         pytest.param(
@@ -125,7 +143,7 @@ def test_roles_say_who_may_what(api: ClusterApi, user: User, attempt: Attempt, w
         ),
     ],
 )  # fmt: skip
-def test_the_administrator_may_ask_as_somebody_else(headers: dict[str, str], want: User | None) -> None:
+def test_the_administrator_may_ask_as_somebody_else(headers: dict[str, str], want: RequestUser | None) -> None:
     """By the headers of impersonation."""
     assert access.impersonated(make_mocked_request("GET", "/api", headers=headers)) == want
 

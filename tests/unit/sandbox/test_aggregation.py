@@ -16,9 +16,12 @@ from aiohttp import web
 from yarl import URL
 
 from kqueue.sandbox import Sandbox, SandboxOptions
-from kqueue.sandbox.api import Resource
+from kqueue.sandbox.api import GroupVersionResource
 
-SERVICES, API_SERVICES = Resource("", "v1", "services"), Resource("apiregistration.k8s.io", "v1", "apiservices")
+SERVICES, API_SERVICES = (
+    GroupVersionResource("", "v1", "services"),
+    GroupVersionResource("apiregistration.k8s.io", "v1", "apiservices"),
+)
 THINGS = "/apis/g.example/v1/things"
 LIST = {"kind": "APIResourceList", "groupVersion": "g.example/v1", "resources": [
     {"name": "things", "singularName": "thing", "namespaced": False, "kind": "Thing", "verbs": ["list"]},

@@ -16,16 +16,16 @@ from kqueue.errors import (
     ServerError,
     TooManyRequestsError,
 )
-from kqueue.sandbox.api import JOBS, JSON_PATCH, NAMESPACES, NODES, PODS, Object, Resource
+from kqueue.sandbox.api import JOBS, JSON_PATCH, NAMESPACES, NODES, PODS, GroupVersionResource, Object
 from kqueue.sandbox.cluster_api import ClusterApi
 from kqueue.sandbox.deletion import Preconditions
 from kqueue.sandbox.failure import Detailed
 from kqueue.sandbox.objects import WriteOptions
 from tests.unit.sandbox.objects import CONFIG_MAPS, START, config_map, job, new_api, pod
 
-BINDINGS = Resource("", "v1", "pods/binding")
-EVICTIONS = Resource("", "v1", "pods/eviction")
-BUDGETS = Resource("policy", "v1", "poddisruptionbudgets")
+BINDINGS = GroupVersionResource("", "v1", "pods/binding")
+EVICTIONS = GroupVersionResource("", "v1", "pods/eviction")
+BUDGETS = GroupVersionResource("policy", "v1", "poddisruptionbudgets")
 
 
 @pytest.fixture
@@ -345,7 +345,7 @@ async def test_lists_can_be_narrowed(api: ClusterApi) -> None:
 
 async def test_an_event_has_two_faces(api: ClusterApi) -> None:
     """What is written as events.k8s.io/v1 is read as core, and the other way round."""
-    new, core = Resource("events.k8s.io", "v1", "events"), Resource("", "v1", "events")
+    new, core = GroupVersionResource("events.k8s.io", "v1", "events"), GroupVersionResource("", "v1", "events")
     about = {"kind": "Pod", "name": "p", "namespace": "default"}
     written = {"regarding": about, "note": "hello", "eventTime": "2026-01-01T00:00:00.000000Z", "type": "Normal",
                "reportingController": "x", "reportingInstance": "x-1", "action": "Try", "reason": "Tried"}  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 
 from kqueue.errors import InvalidError, NotFoundError
 from kqueue.sandbox import json_path
-from kqueue.sandbox.api import Object, Resource
+from kqueue.sandbox.api import GroupVersionResource, Object
 from kqueue.sandbox.cluster_api import ClusterApi
 from kqueue.sandbox.failure import Detailed
 from kqueue.sandbox.table import Moment
@@ -176,7 +176,7 @@ async def test_versions_share_their_objects() -> None:
         {"name": "v1alpha1", "served": False, "storage": False, "schema": schema},
     ]
     await api.create(CRDS, definition(versions=versions))
-    old = Resource("example.com", "v1beta1", "things")
+    old = GroupVersionResource("example.com", "v1beta1", "things")
 
     made = await api.create(old, thing(n=3))
 
@@ -185,7 +185,7 @@ async def test_versions_share_their_objects() -> None:
     patched = await api.patch(old, "t", {"spec": {"n": 4}}, namespace="default")
     assert (patched["apiVersion"], patched["spec"]["n"]) == ("example.com/v1beta1", 4)
     with pytest.raises(NotFoundError):
-        api.list(Resource("example.com", "v1alpha1", "things"))
+        api.list(GroupVersionResource("example.com", "v1alpha1", "things"))
 
 
 async def test_a_changed_definition_is_served_at_once(api: ClusterApi) -> None:

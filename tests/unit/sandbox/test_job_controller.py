@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from kqueue.errors import ForbiddenError
-from kqueue.sandbox.api import EVENTS, JOBS, PODS, Object, Resource
+from kqueue.sandbox.api import EVENTS, JOBS, PODS, GroupVersionResource, Object
 from kqueue.sandbox.cluster_api import ClusterApi
 from kqueue.sandbox.nodes import NodeOptions
-from kqueue.sandbox.simulation import Simulation, SimulationOptions
+from kqueue.sandbox.simulation import ClusterSimulation, SimulationOptions
 from tests.unit.sandbox.simulated_world import FOR_EVER, NAMESPACE, condition_of, make_job, make_pod, simulated
 
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -253,7 +253,9 @@ class _RefusingApi(ClusterApi):
     refusals = 3
     attempts = 0
 
-    async def create(self, resource: Resource, obj: Object, *, namespace: str | None = None, **more: Any) -> Object:
+    async def create(
+        self, resource: GroupVersionResource, obj: Object, *, namespace: str | None = None, **more: Any
+    ) -> Object:
         """Refuse a few pods."""
         if resource == PODS:
             self.attempts += 1
@@ -286,7 +288,7 @@ async def test_a_restarted_controller_counts_every_pod_once() -> None:
         await world.pass_time(9)
         for _ in range(8):
             await world.simulation.stop()
-            simulation = Simulation(
+            simulation = ClusterSimulation(
                 world.api, clock=world.clock, options=SimulationOptions(nodes=NodeOptions(heartbeat_seconds=0))
             )
             await simulation.start()

@@ -10,7 +10,7 @@ import pytest
 
 from kqueue.clock import FakeClock
 from kqueue.sandbox import stateful_plan
-from kqueue.sandbox.api import DEPLOYMENTS, PODS, REPLICA_SETS, STATEFUL_SETS, Object, Resource
+from kqueue.sandbox.api import DEPLOYMENTS, PODS, REPLICA_SETS, STATEFUL_SETS, GroupVersionResource, Object
 from kqueue.sandbox.cluster import PARTS, Sandbox, SandboxOptions
 from kqueue.sandbox.deployment import bounds, shares
 from kqueue.sandbox.nodes import NodeOptions
@@ -57,11 +57,11 @@ def images(world: World) -> list[str]:
     return [pod["spec"]["containers"][0]["image"] for pod in sorted(world.pods(), key=lambda p: p["metadata"]["name"])]
 
 
-def found(world: World, resource: Resource) -> Object:
+def found(world: World, resource: GroupVersionResource) -> Object:
     return world.api.get(resource, "x", namespace=NAMESPACE)
 
 
-async def patch(world: World, resource: Resource, spec: Object, *, seconds: float = 60) -> None:
+async def patch(world: World, resource: GroupVersionResource, spec: Object, *, seconds: float = 60) -> None:
     await world.api.patch(resource, "x", {"spec": spec}, namespace=NAMESPACE)
     await world.pass_time(seconds)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kqueue.errors import ForbiddenError, InvalidError
-from kqueue.sandbox.api import JOBS, NODES, PODS, STRATEGIC_PATCH, Object, Resource
+from kqueue.sandbox.api import JOBS, NODES, PODS, STRATEGIC_PATCH, GroupVersionResource, Object
 from kqueue.sandbox.cluster_api import ClusterApi
 from kqueue.sandbox.failure import Detailed
 from tests.unit.sandbox.objects import PRIORITY_CLASSES, job, new_api, pod
@@ -23,7 +23,7 @@ def api() -> ClusterApi:
     return new_api()
 
 
-async def causes(api: ClusterApi, resource: Resource, obj: Object) -> list[tuple[str, str]]:
+async def causes(api: ClusterApi, resource: GroupVersionResource, obj: Object) -> list[tuple[str, str]]:
     with pytest.raises(InvalidError) as caught:
         await api.create(resource, obj)
     assert caught.value.status == 422
@@ -144,9 +144,9 @@ async def test_a_limit_range_and_a_runtime_class_fill_in(api: ClusterApi) -> Non
     """Containers get the namespace's default requests, pods the overhead of their runtime."""
     limits = {"type": "Container", "default": {"cpu": "2"}, "defaultRequest": {"cpu": "1"}}
     name = {"name": "l", "namespace": "default"}
-    await api.create(Resource("", "v1", "limitranges"), {"metadata": name, "spec": {"limits": [limits]}})
+    await api.create(GroupVersionResource("", "v1", "limitranges"), {"metadata": name, "spec": {"limits": [limits]}})
     runtime = {"metadata": {"name": "vm"}, "handler": "vm", "overhead": {"podFixed": {"cpu": "250m"}}}
-    await api.create(Resource("node.k8s.io", "v1", "runtimeclasses"), runtime)
+    await api.create(GroupVersionResource("node.k8s.io", "v1", "runtimeclasses"), runtime)
 
     created = await api.create(PODS, pod(runtimeClassName="vm"))
 

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from kqueue.errors import ConflictError
-from kqueue.sandbox.api import DAEMONSETS, NODES, PODS, Object, Resource
+from kqueue.sandbox.api import DAEMONSETS, NODES, PODS, GroupVersionResource, Object
 from kqueue.sandbox.cluster_api import ClusterApi
 from tests.unit.sandbox.simulated_world import NAMESPACE, RUN, condition_of, make_pod, simulated
 
 LONG = {RUN: "100000"}
-PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses")
+PRIORITY_CLASSES = GroupVersionResource("scheduling.k8s.io", "v1", "priorityclasses")
 
 
 async def test_a_gated_pod_waits_until_its_gate_goes() -> None:
@@ -121,7 +121,7 @@ class _BusyApi(ClusterApi):
 
     conflicts = 2
 
-    async def create(self, resource: Resource, obj: Object, **more: Any) -> Object:
+    async def create(self, resource: GroupVersionResource, obj: Object, **more: Any) -> Object:
         """Refuse a few bindings."""
         if resource.plural == "pods/binding" and self.conflicts:
             self.conflicts -= 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
@@ -100,6 +100,7 @@ class World:
         self.pods: Store[PodView] = Store("pods")
         self.workloads: Store[wire.Workload] = Store("workloads")
         self.told = 0
+        self.on_told: Callable[[int], None] = lambda _pods: None
         self.recorder = FakeRecorder()
         book: StatusWriter[wire.Workload] = StatusWriter(
             self.client,
@@ -127,6 +128,7 @@ class World:
 
     def _tell(self, pods: int) -> None:
         self.told += pods
+        self.on_told(pods)
 
     def _see(self, old: PodView | None, new: PodView | None) -> None:
         self.ungater.observe_pod(old, new)
@@ -301,6 +303,21 @@ async def test_a_release_that_a_failing_server_did_not_store_is_tried_again_at_o
         await world.step(late=True)
 
     assert await world.step(late=True) == ["p0"]
+
+
+async def test_a_pod_that_changes_while_others_are_released_waits_for_its_own_event(worlds: list[World]) -> None:
+    """A patch for the version that was read would only make a conflict."""
+    worlds.append(world := World(slice_of("a", 9), *(pod(f"p{n}") for n in range(9))))
+
+    def change_last(_pods: int) -> None:
+        if "seen" not in world.pod("p8")["metadata"]["annotations"]:
+            world.client.change(PODS, "ns/p8", {"metadata": {"annotations": {"seen": "later"}}})
+            world.client.sync()
+
+    world.on_told = change_last
+
+    assert await world.step() == [f"p{n}" for n in range(8)]
+    assert await world.step() == ["p8"]
 
 
 @pytest.mark.parametrize("known", [pytest.param(True, id="gated for our watch"), pytest.param(False, id="unheard of")])

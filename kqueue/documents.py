@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class DocumentLimits:
     """What one document may have."""
 
     depth: int = 200
@@ -24,18 +24,18 @@ class Limits:
     """An object that etcd stores has 1.5 MiB at most; this is one value for each 6 bytes of it."""
 
 
-LIMITS = Limits()
+LIMITS = DocumentLimits()
 
 
 class TooMuchError(ValueError):
     """A document is deeper or larger than it may be.  The text says which limit, and what to do."""
 
 
-def _too_deep(limits: Limits) -> str:
+def _too_deep(limits: DocumentLimits) -> str:
     return f"it is nested more than {limits.depth} levels deep; flatten it"
 
 
-def _too_large(limits: Limits) -> str:
+def _too_large(limits: DocumentLimits) -> str:
     return f"it has more than {limits.values} values; split it, or make it smaller"
 
 
@@ -55,7 +55,7 @@ class JsonScan:
 
     __slots__ = ("_depth", "_escape", "_inside", "_limits", "_values")
 
-    def __init__(self, limits: Limits = LIMITS) -> None:
+    def __init__(self, limits: DocumentLimits = LIMITS) -> None:
         self._limits = limits
         self._depth = self._values = 0
         self._inside = 0
@@ -94,7 +94,7 @@ class JsonScan:
 _STEP_BYTES = 64 * 1024
 
 
-def check_json(text: bytes, limits: Limits = LIMITS) -> None:
+def check_json(text: bytes, limits: DocumentLimits = LIMITS) -> None:
     """Judge a whole JSON text.  One that has too few bytes and brackets to break a limit is not looked at closely.
 
     Raises:
@@ -110,7 +110,9 @@ def check_json(text: bytes, limits: Limits = LIMITS) -> None:
 # --- YAML
 
 
-def load_yaml(text: str | bytes, loader: Any = None, *, aliases: bool = True, limits: Limits = LIMITS) -> list[Any]:
+def load_yaml(
+    text: str | bytes, loader: Any = None, *, aliases: bool = True, limits: DocumentLimits = LIMITS
+) -> list[Any]:
     """The documents of a YAML text, empty ones left out; `loader` is a safe one (None: the fastest that there is).
 
     Without `aliases` a text that has some is refused.
@@ -134,7 +136,7 @@ class _Open:
     values: int = 1
 
 
-def _check_yaml(text: str | bytes, loader: Any, aliases: bool, limits: Limits) -> None:
+def _check_yaml(text: str | bytes, loader: Any, aliases: bool, limits: DocumentLimits) -> None:
     """Follow the parser's events, which come one by one and need no stack."""
     import yaml
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kqueue.api import names
-from kqueue.config.selector import LabelSelector
+from kqueue.config.selector import SelectorSettings
 from kqueue.jobs.catalog import webhook_path
 from kqueue.jobs.kind import ReviewedKind
 from kqueue.kinds import FRAMEWORKS
@@ -74,7 +74,7 @@ class WebhookScope:
 
     frameworks: Iterable[str]
     own_namespace: str
-    managed: LabelSelector = LabelSelector()  # noqa: RUF009  (frozen)
+    managed: SelectorSettings = SelectorSettings()  # noqa: RUF009  (frozen)
     without_queue: bool = False
     default_queues: Sequence[str] = ()
     declared: Sequence[ReviewedKind] = ()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kqueue.api import names
-from kqueue.config.selector import LabelSelector
+from kqueue.config.selector import SelectorSettings
 from kqueue.errors import FieldError, InvalidObjectError, KqueueError
 from kqueue.jobs import rules
 from kqueue.jobs.ancestry import Lineage, controller_kind, controller_uid, parent_of
@@ -97,7 +97,7 @@ class Policy:
     switches: JobFeatures = field(default_factory=JobFeatures)
     manage_without_queue: bool = False
     """`manageJobsWithoutQueueName`."""
-    namespaces: LabelSelector = field(default_factory=LabelSelector)
+    namespaces: SelectorSettings = field(default_factory=SelectorSettings)
     """`managedJobsNamespaceSelector`."""
     kinds: frozenset[tuple[str, str]] = frozenset()
     """(group, kind) of every enabled integration and external framework."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kqueue.cli.output import Output, OutputOption
-from kqueue.cli.reaching import Reach, reaches_cluster
+from kqueue.cli.reaching import ReachFlags, reaches_cluster
 
 if TYPE_CHECKING:
     from kqueue.clock import Clock
     from kqueue.config import Configuration
     from kqueue.operations.checkup.canary import Plan
-    from kqueue.operations.checkup.values import Check, Step
+    from kqueue.operations.checkup.values import Check, CheckStep
     from kqueue.runtime.client import Client
 
 _FAILED = 1
@@ -115,7 +115,7 @@ def doctor(
     before_install: _BeforeInstallOption = False,
     output: OutputOption = Output.TEXT,
     *,
-    reach: Reach,
+    reach: ReachFlags,
 ) -> None:
     """Look at the installation step by step, and say what to do about what is wrong.
 
@@ -169,12 +169,12 @@ def _scope(queue: str, only: list[str], *, before_install: bool) -> _Scope:
     return _Scope(before_install=before_install, only=tuple(only))
 
 
-def _report(steps: list[Step], output: Output) -> int:
+def _report(steps: list[CheckStep], output: Output) -> int:
     """Print the result of all steps; return how many failed."""
     from kqueue.cli.output import show
-    from kqueue.operations.checkup.values import Status
+    from kqueue.operations.checkup.values import StepStatus
 
-    bad = sum(step.verdict.status is Status.FAILED for step in steps)
+    bad = sum(step.verdict.status is StepStatus.FAILED for step in steps)
     if output is not Output.TEXT:
         show({"healthy": not bad, "steps": [step.as_json() for step in steps]}, output)
     else:
@@ -199,7 +199,7 @@ def _requests(written: list[str]) -> dict[str, str]:
 
 
 async def _examine(
-    reach: Reach,
+    reach: ReachFlags,
     configuration: Configuration,
     plan: Plan,
     *,
@@ -207,7 +207,7 @@ async def _examine(
     flies: bool,
     patience: float,
     output: Output,
-) -> list[Step]:
+) -> list[CheckStep]:
     import asyncio
     import contextlib
     import signal
@@ -215,7 +215,7 @@ async def _examine(
 
     from kqueue.clock import SystemClock
     from kqueue.operations.checkup.canary import Canary
-    from kqueue.operations.checkup.values import Status, examine
+    from kqueue.operations.checkup.values import StepStatus, examine
 
     me = asyncio.current_task()
     if me is not None:
@@ -223,7 +223,7 @@ async def _examine(
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)
     clock = SystemClock()
 
-    def tell(step: Step) -> None:
+    def tell(step: CheckStep) -> None:
         if output is Output.TEXT:
             print("\n".join(_lines(step)), flush=True)
 
@@ -231,12 +231,12 @@ async def _examine(
         client = session.client
         checks = scope.checks(client, session.namespace, plan, configuration=configuration, clock=clock)
         steps = await examine(checks, clock, tell, patience=patience)
-        if flies and steps[0].verdict.status is Status.OK:
+        if flies and steps[0].verdict.status is StepStatus.OK:
             steps += await Canary(client, replace(plan, namespace=session.namespace), clock, tell).fly()
     return steps
 
 
-def _lines(step: Step) -> list[str]:
+def _lines(step: CheckStep) -> list[str]:
     from kqueue.cli.output import printable
 
     verdict = step.verdict
@@ -251,7 +251,7 @@ def _lines(step: Step) -> list[str]:
     return lines
 
 
-def _summary(steps: list[Step]) -> str:
+def _summary(steps: list[CheckStep]) -> str:
     from collections import Counter
 
     counts = Counter(step.verdict.status.value for step in steps)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kqueue.cli.output import Output, OutputOption, printable, show
-from kqueue.cli.reaching import Reach, reaches_cluster
+from kqueue.cli.reaching import ReachFlags, reaches_cluster
 
 if TYPE_CHECKING:
     from kqueue.cli.reaching import Session
@@ -32,7 +32,7 @@ def explain(
     ] = True,
     output: OutputOption = Output.TEXT,
     *,
-    reach: Reach,
+    reach: ReachFlags,
 ) -> None:
     """Say why a workload waits, who holds what it needs, and what would let it start; the cheapest change first.
 
@@ -62,7 +62,7 @@ def _target(words: Sequence[str]) -> tuple[str, str]:
     return parts[0].lower(), parts[1]
 
 
-async def _run(kind: str, name: str, *, what_if: bool, output: Output, reach: Reach) -> None:
+async def _run(kind: str, name: str, *, what_if: bool, output: Output, reach: ReachFlags) -> None:
     from kqueue.cli.explain_page import print_page
 
     async with reach.session() as session:

@@ -15,7 +15,7 @@ _GOOD, _BAD, _HEAD, _DIM = "green", "red", "bold", "dim"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PageLine:
     """One line; what comes from the cluster is escaped when it is printed."""
 
     text: str
@@ -25,7 +25,7 @@ class Line:
 
 def print_page(answer: JSON) -> None:
     """Print an explanation to stdout."""
-    lines = [Line(printable(line.text), line.depth, line.style) for line in page(answer)]
+    lines = [PageLine(printable(line.text), line.depth, line.style) for line in page(answer)]
     if not sys.stdout.isatty():
         print("\n".join(" " * _INDENT * line.depth + line.text for line in lines))
         return
@@ -38,41 +38,41 @@ def print_page(answer: JSON) -> None:
         console.print(Padding(Text(line.text, style=line.style), (0, 0, 0, _INDENT * line.depth), expand=False))
 
 
-def page(answer: JSON) -> Iterator[Line]:
+def page(answer: JSON) -> Iterator[PageLine]:
     """The lines of an explanation."""
     meta = answer["metadata"]
     owner = f" of {answer['owner']}" if answer.get("owner") else ""
-    yield Line(f"Workload {meta['namespace']}/{meta['name']}{owner}: {answer['state']}", style=_HEAD)
-    yield Line(answer["summary"])
+    yield PageLine(f"Workload {meta['namespace']}/{meta['name']}{owner}: {answer['state']}", style=_HEAD)
+    yield PageLine(answer["summary"])
     pending = answer.get("pending")
     if pending is not None:
         yield from _pending(answer, pending)
     if "running" in answer:
         yield from _running(answer["running"])
-    yield from _section("Not judged", (Line(one, 1) for one in answer.get("unjudged") or ()))
+    yield from _section("Not judged", (PageLine(one, 1) for one in answer.get("unjudged") or ()))
     yield from _section("Waits for admission checks", map(_check, answer.get("waitsForChecks") or ()))
     if "evictions" in answer:
         yield from _section("Evictions", _evictions(answer["evictions"]))
     if "finished" in answer:
         finished = answer["finished"]
-        yield from _section("Finished", [Line(f"{finished['reason']}{_ago(finished)}: {finished['message']}", 1)])
-    yield Line("")
-    yield Line(_as_of(answer["asOf"]), style=_DIM)
+        yield from _section("Finished", [PageLine(f"{finished['reason']}{_ago(finished)}: {finished['message']}", 1)])
+    yield PageLine("")
+    yield PageLine(_as_of(answer["asOf"]), style=_DIM)
 
 
-def _section(title: str, lines: Iterable[Line]) -> Iterator[Line]:
+def _section(title: str, lines: Iterable[PageLine]) -> Iterator[PageLine]:
     """A title and its lines; nothing without lines."""
     for number, line in enumerate(lines):
         if not number:
-            yield Line("")
-            yield Line(title, style=_HEAD)
+            yield PageLine("")
+            yield PageLine(title, style=_HEAD)
         yield line
 
 
 # --- waiting ---------------------------------------------------------------------------------------------------------
 
 
-def _pending(answer: JSON, pending: JSON) -> Iterator[Line]:
+def _pending(answer: JSON, pending: JSON) -> Iterator[PageLine]:
     yield from _section("Queue", _queue(answer, pending))
     held = (line for one in pending.get("heldBackBy") or () for line in _hindrance(one))
     yield from _section("Held back by", held)
@@ -80,18 +80,18 @@ def _pending(answer: JSON, pending: JSON) -> Iterator[Line]:
     blockers, flavors = pending.get("blockers") or (), pending.get("flavors") or ()
     shown = {one["flavor"] for one in flavors}
     others = [one for one in blockers if one.get("flavor") not in shown]
-    yield from _section("In its way", (Line(f"{n}. {one['message']}", 1) for n, one in enumerate(others, start=1)))
+    yield from _section("In its way", (PageLine(f"{n}. {one['message']}", 1) for n, one in enumerate(others, start=1)))
     yield from _section("Flavors", (line for one in flavors for line in _flavor(one, blockers)))
     yield from _section("It would start if", _what_ifs(pending))
 
 
-def _queue(answer: JSON, pending: JSON) -> Iterator[Line]:
+def _queue(answer: JSON, pending: JSON) -> Iterator[PageLine]:
     behind = f", of ClusterQueue {pending['clusterQueue']}" if pending.get("clusterQueue") else ""
-    yield Line(f"LocalQueue {answer['localQueue'] or '(none)'}{behind}", 1)
+    yield PageLine(f"LocalQueue {answer['localQueue'] or '(none)'}{behind}", 1)
     place = pending.get("position")
     if place:
         line = f"; {place['line']}" if place.get("line") else ""
-        yield Line(
+        yield PageLine(
             f"number {place['place']} of {place['of']} by {place['order']}{line} "
             f"(number {place['placeInLocalQueue']} of {place['ofInLocalQueue']} in its LocalQueue)",
             1,
@@ -101,50 +101,50 @@ def _queue(answer: JSON, pending: JSON) -> Iterator[Line]:
         equal = ", by an equal workload" if tried.get("byEqual") else ""
         changes = tried["changesSince"]
         since = f"{changes} change{'s' if changes != 1 else ''} since" if changes else "nothing has changed since"
-        yield Line(f"tried {tried['secondsAgo']} s ago{equal}: {tried['reason']}; {since}", 1)
+        yield PageLine(f"tried {tried['secondsAgo']} s ago{equal}: {tried['reason']}; {since}", 1)
     elif tried:
-        yield Line(tried["message"], 1)
+        yield PageLine(tried["message"], 1)
     told = answer.get("told")
     if told and told["reason"] != (pending.get("now") or {}).get("reason"):
-        yield Line(f"its status says{_ago(told)}: {told['reason']}: {told['message']}", 1, _DIM)
+        yield PageLine(f"its status says{_ago(told)}: {told['reason']}: {told['message']}", 1, _DIM)
 
 
-def _hindrance(one: JSON) -> Iterator[Line]:
-    yield Line(f"{one['kind']}: {one['message']}", 1, _BAD)
+def _hindrance(one: JSON) -> Iterator[PageLine]:
+    yield PageLine(f"{one['kind']}: {one['message']}", 1, _BAD)
     if one.get("command"):
-        yield Line(f"run: {one['command']}", 2)
+        yield PageLine(f"run: {one['command']}", 2)
 
 
-def _now(now: JSON) -> Iterator[Line]:
+def _now(now: JSON) -> Iterator[PageLine]:
     match now.get("outcome"):
         case "Admit":
-            yield Line(f"it fits: {_then(now)}", 1, _GOOD)
+            yield PageLine(f"it fits: {_then(now)}", 1, _GOOD)
         case "Preempt":
-            yield Line(f"it would preempt {now['targetCount']}:", 1)
+            yield PageLine(f"it would preempt {now['targetCount']}:", 1)
             for target in now["targets"]:
-                yield Line(f"{_who(target)} ({target['reason']})", 2)
+                yield PageLine(f"{_who(target)} ({target['reason']})", 2)
 
 
-def _flavor(one: JSON, blockers: Sequence[JSON]) -> Iterator[Line]:
+def _flavor(one: JSON, blockers: Sequence[JSON]) -> Iterator[PageLine]:
     verdict, style = ("fits", _GOOD) if one["fits"] else ("does not fit", _BAD)
-    yield Line(f"{one['flavor']} for pod set {', '.join(one['podSets'])}: {verdict}", 1, style)
+    yield PageLine(f"{one['flavor']} for pod set {', '.join(one['podSets'])}: {verdict}", 1, style)
     if "problem" in one:
-        yield Line(one["problem"], 2)
+        yield PageLine(one["problem"], 2)
     quota = one.get("quota") or ()
     for column in quota:
         if "lacking" in column:
-            yield Line(
+            yield PageLine(
                 f"quota of {column['resource']}: asked {column['asked']}, free {column['free']}; the queue uses "
                 f"{column['used']} of its own {column['nominal']}, and could get {column['most']} at most",
                 2,
             )
             yield from _held(column.get("heldBy"))
     if quota and not any("lacking" in column for column in quota):
-        yield Line("quota is there", 2, _GOOD)
+        yield PageLine("quota is there", 2, _GOOD)
     yield from _topology(one, blockers)
     for level in one.get("levels") or ():
         asked = " (asked for)" if level["asked"] else ""
-        yield Line(
+        yield PageLine(
             f"level {level['level']}{asked}: room for {level['fit']} {level['unit']}s in all {level['domains']} "
             f"domains together, {level['total']} are asked for; the best are",
             2,
@@ -153,7 +153,7 @@ def _flavor(one: JSON, blockers: Sequence[JSON]) -> Iterator[Line]:
             yield from _domain(domain)
 
 
-def _topology(one: JSON, blockers: Sequence[JSON]) -> Iterator[Line]:
+def _topology(one: JSON, blockers: Sequence[JSON]) -> Iterator[PageLine]:
     """What the levels do not say: nodes that are left out, and the whole sentence where there are no levels."""
     for blocker in blockers:
         if blocker["kind"] != "Topology" or blocker.get("flavor") != one["flavor"]:
@@ -161,26 +161,26 @@ def _topology(one: JSON, blockers: Sequence[JSON]) -> Iterator[Line]:
         if blocker.get("podSet") not in one["podSets"]:
             continue
         if not one.get("levels"):
-            yield Line(blocker["message"], 2)
+            yield PageLine(blocker["message"], 2)
             continue
         if blocker.get("never"):
-            yield Line("it would not fit with no workload running either", 2, _BAD)
+            yield PageLine("it would not fit with no workload running either", 2, _BAD)
         if blocker.get("excluded"):
-            yield Line(f"nodes that cannot hold one pod: {blocker['excluded']}", 2)
+            yield PageLine(f"nodes that cannot hold one pod: {blocker['excluded']}", 2)
         if blocker.get("unusable"):
             more = blocker["unusableCount"] - len(blocker["unusable"])
             rest = f" and {more} more" if more else ""
-            yield Line(f"cordoned or not ready: {', '.join(blocker['unusable'])}{rest}", 2)
+            yield PageLine(f"cordoned or not ready: {', '.join(blocker['unusable'])}{rest}", 2)
 
 
-def _domain(domain: JSON) -> Iterator[Line]:
+def _domain(domain: JSON) -> Iterator[PageLine]:
     short = domain.get("short")
     lacking = f"; short of {short['resource']}: asked {short['asked']}, free {short['free']}" if short else ""
-    yield Line(f"{'/'.join(domain['domain'])}: room for {domain['fit']}{lacking}", 3)
+    yield PageLine(f"{'/'.join(domain['domain'])}: room for {domain['fit']}{lacking}", 3)
     yield from _held(domain.get("heldBy"), 4)
 
 
-def _held(held: JSON | None, depth: int = 3) -> Iterator[Line]:
+def _held(held: JSON | None, depth: int = 3) -> Iterator[PageLine]:
     if not held:
         return
     parts = [f"{_who(one)} {one['amount']}" for one in held["workloads"]]
@@ -189,21 +189,21 @@ def _held(held: JSON | None, depth: int = 3) -> Iterator[Line]:
     if held.get("foreign"):
         parts.append(f"pods that are not placed by topology {held['foreign']}")
     if parts:
-        yield Line(f"held by {', '.join(parts)}", depth, _DIM)
+        yield PageLine(f"held by {', '.join(parts)}", depth, _DIM)
 
 
-def _what_ifs(pending: JSON) -> Iterator[Line]:
+def _what_ifs(pending: JSON) -> Iterator[PageLine]:
     for number, one in enumerate(pending.get("wouldStartIf") or (), start=1):
-        yield Line(f"{number}. {one['if']}", 1, _GOOD)
-        yield from (Line(f"also needed: {needed}", 3, _BAD) for needed in one.get("alsoNeeded") or ())
-        yield from (Line(f"run: {command}", 3) for command in one.get("commands") or ())
-        yield Line(f"then: {_then(one['then'])}", 3, _DIM)
+        yield PageLine(f"{number}. {one['if']}", 1, _GOOD)
+        yield from (PageLine(f"also needed: {needed}", 3, _BAD) for needed in one.get("alsoNeeded") or ())
+        yield from (PageLine(f"run: {command}", 3) for command in one.get("commands") or ())
+        yield PageLine(f"then: {_then(one['then'])}", 3, _DIM)
     search = pending.get("search")
     if search and not search["complete"]:
-        yield Line(search["message"], 1, _BAD)
+        yield PageLine(search["message"], 1, _BAD)
     elif search and not pending.get("wouldStartIf") and (pending.get("now") or {}).get("outcome") != "Admit":
-        yield Line("no change was found that would be enough: nodes that come back, another topology request,", 1)
-        yield Line("another queue, fewer pods, the end of others, more quota", 1)
+        yield PageLine("no change was found that would be enough: nodes that come back, another topology request,", 1)
+        yield PageLine("another queue, fewer pods, the end of others, more quota", 1)
 
 
 def _then(then: JSON) -> str:
@@ -216,21 +216,21 @@ def _then(then: JSON) -> str:
 # --- running, evicted ------------------------------------------------------------------------------------------------
 
 
-def _running(running: JSON) -> Iterator[Line]:
+def _running(running: JSON) -> Iterator[PageLine]:
     since = f" since {running['admittedAt']}" if running.get("admittedAt") else ""
-    lines = [Line(f"admitted by ClusterQueue {running['clusterQueue'] or '(none)'}{since}", 1)]
+    lines = [PageLine(f"admitted by ClusterQueue {running['clusterQueue'] or '(none)'}{since}", 1)]
     if "problem" in running:
-        lines.append(Line(running["problem"], 1, _BAD))
+        lines.append(PageLine(running["problem"], 1, _BAD))
     if running.get("podsReady") is False:
-        lines.append(Line("its pods are not all ready", 1, _BAD))
+        lines.append(PageLine("its pods are not all ready", 1, _BAD))
     if running.get("failedNodes"):
-        lines.append(Line(f"nodes that failed under it: {', '.join(running['failedNodes'])}", 1, _BAD))
+        lines.append(PageLine(f"nodes that failed under it: {', '.join(running['failedNodes'])}", 1, _BAD))
     lines += _not_running(running.get("podsNotRunning"))
     for pod_set in running["podSets"]:
         lines += _pod_set(pod_set)
     for one in running.get("borrows") or ():
         lines.append(
-            Line(
+            PageLine(
                 f"borrows: its queue uses {one['usedByQueue']} {one['resource']} of {one['flavor']}, "
                 f"{one['borrowedByQueue']} more than its own {one['nominal']}, from {one['from']}",
                 1,
@@ -239,63 +239,63 @@ def _running(running: JSON) -> Iterator[Line]:
     yield from _section("Runs", lines)
 
 
-def _not_running(pods: JSON | None) -> Iterator[Line]:
+def _not_running(pods: JSON | None) -> Iterator[PageLine]:
     if pods is None:
         return
     named = ", ".join(pods["pods"]) + (", ..." if pods["count"] > len(pods["pods"]) else "")
     do = "pod does" if pods["count"] == 1 else "pods do"
-    yield Line(f"{pods['count']} {do} not run since {pods['time']}: {named}", 1, _BAD)
+    yield PageLine(f"{pods['count']} {do} not run since {pods['time']}: {named}", 1, _BAD)
     for one in pods["sentences"]:
-        yield Line(f"the scheduler says of {one['pods']}: {one['message']}", 2, _BAD)
+        yield PageLine(f"the scheduler says of {one['pods']}: {one['message']}", 2, _BAD)
 
 
-def _pod_set(pod_set: JSON) -> Iterator[Line]:
+def _pod_set(pod_set: JSON) -> Iterator[PageLine]:
     flavors = ", ".join(dict.fromkeys(pod_set["flavors"].values())) or "no flavor"
     pods = f"{pod_set['count']} pod{'s' if pod_set['count'] != 1 else ''}"
-    yield Line(f"pod set {pod_set['name']}: {pods} on {flavors}", 1)
+    yield PageLine(f"pod set {pod_set['name']}: {pods} on {flavors}", 1)
     placement = pod_set.get("placement")
     if not placement:
         return
     for level in placement["levels"]:
         used, fewest = level["domains"], level["fewestPossible"]
         could = "as few as possible" if used <= fewest else f"{fewest} would do now"
-        yield Line(f"level {level['level']}: {used} domain{'s' if used != 1 else ''}, {could}", 2)
+        yield PageLine(f"level {level['level']}: {used} domain{'s' if used != 1 else ''}, {could}", 2)
     for domain in placement.get("domains") or ():
-        yield Line(f"{'/'.join(domain['domain'])}: {domain['pods']}", 3)
+        yield PageLine(f"{'/'.join(domain['domain'])}: {domain['pods']}", 3)
     if placement.get("moreDomains"):
-        yield Line(f"and {placement['moreDomains']} more domains", 3)
+        yield PageLine(f"and {placement['moreDomains']} more domains", 3)
     if placement.get("lost"):
         hosts = ", ".join(placement.get("lostHosts") or ())
         named = f": {hosts}" if hosts else ""
-        yield Line(f"{_stand(placement['lost'])} no part of the topology now{named}", 2, _BAD)
+        yield PageLine(f"{_stand(placement['lost'])} no part of the topology now{named}", 2, _BAD)
 
 
 def _stand(pods: int) -> str:
     return "1 pod is on a host that is" if pods == 1 else f"{pods} pods are on hosts that are"
 
 
-def _evictions(evictions: JSON) -> Iterator[Line]:
+def _evictions(evictions: JSON) -> Iterator[PageLine]:
     if evictions.get("current"):
         rule = f" by rule {evictions['rule']}" if evictions.get("rule") else ""
-        yield Line(f"evicted{_ago(evictions)}: {evictions['reason']}{rule}: {evictions['message']}", 1)
+        yield PageLine(f"evicted{_ago(evictions)}: {evictions['reason']}{rule}: {evictions['message']}", 1)
     elif "message" in evictions:
         again = evictions.get("reservedAgainSecondsAgo")
         ago = f" {again} s ago" if again is not None else ""
-        yield Line(f"evicted before it got quota again{ago}: {evictions['message']}", 1)
+        yield PageLine(f"evicted before it got quota again{ago}: {evictions['message']}", 1)
     if evictions.get("returns"):
-        yield Line(evictions["returns"], 1)
+        yield PageLine(evictions["returns"], 1)
     counts: Sequence[JSON] = evictions.get("counts") or ()
     if counts:
-        yield Line("so far: " + ", ".join(f"{one['reason']} {_times(one['count'])}" for one in counts), 1, _DIM)
+        yield PageLine("so far: " + ", ".join(f"{one['reason']} {_times(one['count'])}" for one in counts), 1, _DIM)
 
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _check(check: JSON) -> Line:
+def _check(check: JSON) -> PageLine:
     said = f": {check['message']}" if check["message"] else ""
-    return Line(f"{check['name']} is {check['state']}{said}", 1)
+    return PageLine(f"{check['name']} is {check['state']}{said}", 1)
 
 
 def _who(one: JSON) -> str:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kqueue.config import Configuration
-    from kqueue.operations.importing.mapping import Rule
-    from kqueue.operations.importing.plan import Settings, Step
+    from kqueue.operations.importing.mapping import MappingRule
+    from kqueue.operations.importing.plan import ImportSettings, ImportStep
     from kqueue.runtime.client import Client
 
 _FAILED = 1
@@ -25,7 +25,7 @@ _SHOWN = 5
 """Pods that are named for each reason, unless all are wanted."""
 
 
-class Truth(StrEnum):
+class DryRunValue(StrEnum):
     """Values of --dry-run."""
 
     TRUE = "true"
@@ -54,7 +54,7 @@ _ExcludeResourcePrefixesOption = Annotated[
     list[str] | None,
     typer.Option(metavar="PREFIX,...", help="Resources that cost no quota; else as --config says."),
 ]
-_DryRunOption = Annotated[Truth, typer.Option(help="Only check.", case_sensitive=False)]
+_DryRunOption = Annotated[DryRunValue, typer.Option(help="Only check.", case_sensitive=False)]
 _QpsOption = Annotated[float, typer.Option(min=0.1, help="Requests per second.")]
 _BurstOption = Annotated[int, typer.Option(min=1, help="Requests at once after a quiet time.")]
 _ConcurrentWorkersOption = Annotated[int, typer.Option("--concurrent-workers", "-c", min=1, max=100)]
@@ -73,7 +73,7 @@ def import_pods(
     queuemapping_file: _QueuemappingFileOption = None,
     add_labels: _AddLabelsOption = None,
     exclude_resource_prefixes: _ExcludeResourcePrefixesOption = None,
-    dry_run: _DryRunOption = Truth.TRUE,
+    dry_run: _DryRunOption = DryRunValue.TRUE,
     qps: _QpsOption = 50,
     burst: _BurstOption = 50,
     concurrent_workers: _ConcurrentWorkersOption = 8,
@@ -109,13 +109,13 @@ def import_pods(
         from kqueue.runtime.transport import ClientSettings
 
         async with await connect(kubeconfig, context, ClientSettings(per_second=qps, burst=burst)) as client:
-            return await work.run(client, write=dry_run is Truth.FALSE, at_once=concurrent_workers)
+            return await work.run(client, write=dry_run is DryRunValue.FALSE, at_once=concurrent_workers)
 
     if not run(connected()):
         raise typer.Exit(_FAILED)
 
 
-def _rules(label: str, mapping: list[str], file: Path | None) -> Sequence[Rule]:
+def _rules(label: str, mapping: list[str], file: Path | None) -> Sequence[MappingRule]:
     """Return the rules of a file, or without one those of the values of a label."""
     from kqueue.cli.ctl.nodes import parse_labels
     from kqueue.operations.importing.mapping import rules_in, rules_of_label
@@ -124,18 +124,18 @@ def _rules(label: str, mapping: list[str], file: Path | None) -> Sequence[Rule]:
 
 
 def _settings(
-    configuration: Configuration, rules: Sequence[Rule], *, labels: list[str], excluded: list[str]
-) -> Settings:
+    configuration: Configuration, rules: Sequence[MappingRule], *, labels: list[str], excluded: list[str]
+) -> ImportSettings:
     """Return how pods are imported; `excluded` has comma-separated prefixes of resources that cost no quota."""
     from kqueue.cli.ctl.nodes import parse_labels
     from kqueue.core.quota_requests import Counting
     from kqueue.jobs.switches import switches_from
     from kqueue.manager.rules import copied_keys, counting
-    from kqueue.operations.importing.plan import Settings
+    from kqueue.operations.importing.plan import ImportSettings
 
     prefixes = tuple(p for value in excluded for p in value.split(",") if p)
     costs = counting(configuration)
-    return Settings(
+    return ImportSettings(
         rules=rules,
         labels=parse_labels(labels, "--add-labels"),
         switches=switches_from(configuration.enabled),
@@ -148,7 +148,7 @@ class _Work:
     """One call."""
 
     def __init__(
-        self, configuration: Configuration, settings: Settings, namespaces: tuple[str, ...], *, verbose: bool
+        self, configuration: Configuration, settings: ImportSettings, namespaces: tuple[str, ...], *, verbose: bool
     ) -> None:
         self._configuration, self._settings = configuration, settings
         self._namespaces, self._verbose = namespaces, verbose
@@ -170,20 +170,20 @@ class _Work:
         print(f"{importer.imported} imported" + (f", {importer.failed} failed" if importer.failed else ""))
         return importer.failed == 0
 
-    async def _checked(self, client: Client) -> tuple[list[Step], bool]:
-        from kqueue.operations.importing.plan import Problem, Step, plan
+    async def _checked(self, client: Client) -> tuple[list[ImportStep], bool]:
+        from kqueue.operations.importing.plan import ImportProblem, ImportStep, plan
         from kqueue.operations.importing.world import pods_in, read_world
 
         world = await read_world(client, self._namespaces)
-        steps: list[Step] = []
+        steps: list[ImportStep] = []
         problems: dict[str, list[str]] = defaultdict(list)
         skipped = 0
         for pod in await pods_in(client, self._namespaces):
             found = plan(pod, world, self._settings)
             match found:
-                case Step():
+                case ImportStep():
                     steps.append(found)
-                case Problem():
+                case ImportProblem():
                     problems[found.text].append(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
                 case _:
                     skipped += 1
@@ -225,13 +225,13 @@ class _Work:
                 f"{holder} leads and looks after pods: stop the controllers first, or switch the pod integration off"
             )
 
-    def _tell(self, step: Step, problem: str) -> None:
+    def _tell(self, step: ImportStep, problem: str) -> None:
         if problem:
             print(f"kqueue: {_name(step)}: {printable(problem)}", file=sys.stderr)
         elif self._verbose:
             print(f"{_name(step)} imported")
 
 
-def _name(step: Step) -> str:
+def _name(step: ImportStep) -> str:
     meta = step.pod["metadata"]
     return printable(f"{meta['namespace']}/{meta['name']}")

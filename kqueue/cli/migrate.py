@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kqueue.cli.output import Output, OutputOption, printable, show
-from kqueue.cli.reaching import Reach, reaches_cluster
+from kqueue.cli.reaching import ReachFlags, reaches_cluster
 
 if TYPE_CHECKING:
     from kqueue.config import Configuration
-    from kqueue.operations.migration.findings import Finding, Report
-    from kqueue.operations.migration.settings import Settings
+    from kqueue.operations.migration.findings import MigrationFinding, Report
+    from kqueue.operations.migration.settings import MigratedSettings
 
 _WORK = 1
 
@@ -39,7 +39,7 @@ def check(
     ] = None,
     output: OutputOption = Output.TEXT,
     *,
-    reach: Reach,
+    reach: ReachFlags,
 ) -> None:
     """Say what converts, what is left behind and what needs work before kqueue takes Kueue's place; nothing is changed.
 
@@ -70,7 +70,7 @@ def check(
         raise typer.Exit(_WORK)
 
 
-def _settings(values: Path | None, config: Path | None) -> Settings | None:
+def _settings(values: Path | None, config: Path | None) -> MigratedSettings | None:
     from kqueue.config.load import read_text
     from kqueue.operations.migration.chart import GET_VALUES, chart_in
     from kqueue.operations.migration.settings import settings_in
@@ -83,7 +83,7 @@ def _settings(values: Path | None, config: Path | None) -> Settings | None:
     return None
 
 
-async def _live(reach: Reach, configuration: Configuration | None) -> list[Finding]:
+async def _live(reach: ReachFlags, configuration: Configuration | None) -> list[MigrationFinding]:
     from kqueue.config import load
     from kqueue.operations.migration.cluster import look
 

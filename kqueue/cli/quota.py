@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kqueue.cli.output import Output, OutputOption, printable
-from kqueue.cli.reaching import Reach, reaches_cluster
+from kqueue.cli.reaching import ReachFlags, reaches_cluster
 
 if TYPE_CHECKING:
     from kqueue.cli.reaching import Session
@@ -26,7 +26,7 @@ def quota(
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Waiting workloads to show of each LocalQueue.")] = 20,
     output: OutputOption = Output.TEXT,
     *,
-    reach: Reach,
+    reach: ReachFlags,
 ) -> None:
     """Show the quota behind the LocalQueues of a namespace, its use, and the positions of waiting workloads.
 

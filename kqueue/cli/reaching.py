@@ -35,7 +35,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class ReachFlags:
     """What the flags said; empty where they said nothing."""
 
     namespace: str = ""
@@ -156,10 +156,10 @@ def reaches_cluster(command: Callable[..., None]) -> Callable[..., None]:
     return with_flags
 
 
-def reach_of(given: Mapping[str, Any]) -> Reach:
+def reach_of(given: Mapping[str, Any]) -> ReachFlags:
     """What the flags among a command's parameters say."""
     flags = {name: given[name] for name in _PARAMETERS if given.get(name)}
-    return Reach(**{**flags, "act_as_group": tuple(flags.get("act_as_group", ()))})
+    return ReachFlags(**{**flags, "act_as_group": tuple(flags.get("act_as_group", ()))})
 
 
 def flags_behind_name(arguments: list[str]) -> list[str]:

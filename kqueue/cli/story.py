@@ -41,7 +41,7 @@ from kqueue.cli.story_view import (
 from kqueue.config import Configuration, Timings, load
 from kqueue.controllers.resources import CLUSTER_QUEUES, NODES, PODS, WORKLOADS
 from kqueue.errors import ConfigError, KqueueError
-from kqueue.manager.process import Flags, Running, running
+from kqueue.manager.process import Flags, RunningOperator, running
 from kqueue.runtime.client import Client, connect
 from kqueue.runtime.resources import ResourceType
 from kqueue.sandbox import Sandbox, SandboxOptions
@@ -113,7 +113,7 @@ async def create_queues(client: Client) -> None:
         await client.create(_type_of(obj), obj)
 
 
-def process_problems(process: Running) -> list[str]:
+def process_problems(process: RunningOperator) -> list[str]:
     """What went wrong in the controller itself."""
     if process.task.done():
         return [f"the controller ended: {process.task.exception()}"]
@@ -121,7 +121,7 @@ def process_problems(process: Running) -> list[str]:
 
 
 @asynccontextmanager
-async def cluster(topology: str, console: Console) -> AsyncIterator[tuple[Sandbox, Running, Client, Path]]:
+async def cluster(topology: str, console: Console) -> AsyncIterator[tuple[Sandbox, RunningOperator, Client, Path]]:
     """A simulated cluster with kqueue on it, a client, and the kubeconfig that leads there."""
     console.print(f"Starting a simulated cluster ({topology}: blocks x racks x hosts) with kqueue on it ...")
     with tempfile.TemporaryDirectory(prefix="kqueue-demo-") as folder:

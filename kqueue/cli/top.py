@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kqueue.cli.output import Output, OutputOption
-from kqueue.cli.reaching import Reach, reaches_cluster
+from kqueue.cli.reaching import ReachFlags, reaches_cluster
 
 if TYPE_CHECKING:
     from kqueue.errors import ForbiddenError
@@ -50,7 +50,7 @@ def top(
     ] = None,
     output: OutputOption = Output.TEXT,
     *,
-    reach: Reach,
+    reach: ReachFlags,
 ) -> None:
     """Show who waits, what is used of which quota, and what is free in which domain; on a terminal until you press q.
 
@@ -76,7 +76,7 @@ async def _run(
     level: str,
     resources: list[str],
     output: Output,
-    reach: Reach,
+    reach: ReachFlags,
 ) -> None:
     from kqueue.cli.dashboard import asking
 

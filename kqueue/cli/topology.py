@@ -8,12 +8,12 @@ import typer
 from typer.core import TyperGroup
 
 from kqueue.cli.output import Output, OutputOption
-from kqueue.cli.reaching import Reach, flags_behind_name, reaches_cluster
+from kqueue.cli.reaching import ReachFlags, flags_behind_name, reaches_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kqueue.operations.node_labels.values import Finding
+    from kqueue.operations.node_labels.values import LabelFinding
 
 _FOUND = 1
 _SHOWN = 8
@@ -56,7 +56,7 @@ def show_topology(
     limit: Annotated[int, typer.Option(min=1, max=2000, help="Domains to show at most.")] = 200,
     output: OutputOption = Output.TEXT,
     *,
-    reach: Reach,
+    reach: ReachFlags,
 ) -> None:
     """Show the tree of domains: what is free in each, what workloads and foreign pods hold, which nodes are left out.
 
@@ -93,7 +93,7 @@ def labels(
     name: Annotated[str, typer.Argument(metavar="[TOPOLOGY]", help="Only this Topology.")] = "",
     output: OutputOption = Output.TEXT,
     *,
-    reach: Reach,
+    reach: ReachFlags,
 ) -> None:
     """Look for level labels that are missing or odd on nodes, and print what mends them.
 
@@ -106,7 +106,7 @@ def labels(
     from kqueue.operations.node_labels.reading import read_nodes, read_topologies
     from kqueue.runtime.loop import run
 
-    async def look() -> list[tuple[str, int, list[Finding]]]:
+    async def look() -> list[tuple[str, int, list[LabelFinding]]]:
         async with reach.session() as session:
             topologies = await read_topologies(session.client, name)
             nodes = await read_nodes(session.client) if topologies else []
@@ -124,7 +124,7 @@ def labels(
         raise typer.Exit(_FOUND)
 
 
-def _report(topology: str, nodes: int, findings: Sequence[Finding]) -> list[str]:
+def _report(topology: str, nodes: int, findings: Sequence[LabelFinding]) -> list[str]:
     from kqueue.cli.output import printable
     from kqueue.operations.node_labels.values import some
 
@@ -146,7 +146,7 @@ def detect(
     selector: _SELECTOR = "",
     output: OutputOption = Output.YAML,
     *,
-    reach: Reach,
+    reach: ReachFlags,
 ) -> None:
     """Propose a Topology from the labels of nodes, as YAML to look at and to apply.
 

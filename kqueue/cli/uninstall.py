@@ -14,7 +14,7 @@ from kqueue.cli.process_options import ContextOption, KubeconfigOption
 
 if TYPE_CHECKING:
     from kqueue.config import Configuration
-    from kqueue.operations.removal.release import Outcome
+    from kqueue.operations.removal.release import RemovalOutcome
     from kqueue.operations.removal.survey import Scope
     from kqueue.runtime.client import Client
 
@@ -170,7 +170,7 @@ class _Work:
         self._configuration, self._scope = configuration, scope
         self._release, self._despite, self._deployments = release, despite, deployments
         self.found: list[Leftover] = []
-        self.outcome: Outcome | None = None
+        self.outcome: RemovalOutcome | None = None
 
     async def run(self, kubeconfig: Path | None, context: str | None) -> None:
         from kqueue.clock import SystemClock

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kqueue.cli.output import Output, OutputOption, printable, show
-from kqueue.cli.reaching import Reach, reaches_cluster
+from kqueue.cli.reaching import ReachFlags, reaches_cluster
 
 if TYPE_CHECKING:
     from kqueue.runtime.client import Client
@@ -31,7 +31,7 @@ def version(
     client: Annotated[bool, typer.Option("--client", help="Do not ask the cluster.")] = False,
     output: OutputOption = Output.TEXT,
     *,
-    reach: Reach,
+    reach: ReachFlags,
 ) -> None:
     """Print our version, and the image of the controllers.
 
@@ -49,13 +49,13 @@ def version(
     show(facts, output)
 
 
-def _names_cluster(reach: Reach) -> bool:
+def _names_cluster(reach: ReachFlags) -> bool:
     """Whether anything says which cluster to ask; a program on a bare machine is asked for its version, too."""
     named = reach.kubeconfig or os.environ.get("KUBECONFIG") or os.environ.get("KUBERNETES_SERVICE_HOST")
     return bool(named) or Path("~/.kube/config").expanduser().exists()
 
 
-def _images(reach: Reach) -> list[str]:
+def _images(reach: ReachFlags) -> list[str]:
     """Images of the controllers; when they cannot be read, none, and a note says why."""
     from kqueue.errors import ApiError
     from kqueue.runtime.loop import run

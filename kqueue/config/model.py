@@ -11,7 +11,7 @@ from kqueue.config import names
 from kqueue.config.gates import gate_problems, resolve_gates
 from kqueue.config.policy import (
     AdmissionFairSharing,
-    FairSharing,
+    FairSharingSettings,
     Integrations,
     MultiKueue,
     ObjectRetentionPolicies,
@@ -22,16 +22,16 @@ from kqueue.config.policy import (
 from kqueue.config.process import (
     BindAddress,
     ClientConnection,
-    Controller,
+    ControllerConcurrency,
     Health,
     InternalCertManagement,
-    LeaderElection,
+    LeaderElectionSettings,
     MetricsOptions,
-    VisibilityServer,
+    VisibilityServerSettings,
     Webhook,
 )
 from kqueue.config.section import Section, refuse_any
-from kqueue.config.selector import LabelSelector, Requirement
+from kqueue.config.selector import SelectorSettings, RequirementSettings
 from kqueue.config.tls import Tls
 from kqueue.errors import FieldError
 from kqueue.kinds import FRAMEWORKS
@@ -51,8 +51,8 @@ class Configuration(Section):
     health: Health = Health()
     metrics: MetricsOptions = MetricsOptions()
     webhook: Webhook = Webhook()
-    leader_election: LeaderElection = LeaderElection()
-    controller: Controller = Controller()
+    leader_election: LeaderElectionSettings = LeaderElectionSettings()
+    controller: ControllerConcurrency = ControllerConcurrency()
     client_connection: ClientConnection = ClientConnection()
     internal_cert_management: InternalCertManagement = InternalCertManagement()
     pprof_bind_address: BindAddress = ""
@@ -61,19 +61,19 @@ class Configuration(Section):
     """None: the defaults of the libraries."""
     manage_jobs_without_queue_name: bool = False
     """Whether jobs without a queue stay suspended until a queue is set."""
-    managed_jobs_namespace_selector: LabelSelector | None = None
+    managed_jobs_namespace_selector: SelectorSettings | None = None
     """Never None after `load`: all namespaces but kube-system and the own one."""
     wait_for_pods_ready: WaitForPodsReady | None = WaitForPodsReady().resolved()
     """None: the feature is off."""
     integrations: Integrations = Integrations()
     multi_kueue: MultiKueue = MultiKueue()
-    fair_sharing: FairSharing | None = None
+    fair_sharing: FairSharingSettings | None = None
     """None: the feature is off."""
     admission_fair_sharing: AdmissionFairSharing | None = None
     """None: the feature is off."""
     resources: Resources = Resources()
     object_retention_policies: ObjectRetentionPolicies = ObjectRetentionPolicies()
-    visibility_server: VisibilityServer = VisibilityServer()
+    visibility_server: VisibilityServerSettings = VisibilityServerSettings()
     tas: Tas = Tas()
     feature_gates: dict[str, bool] = Field(default_factory=dict)
     """Gates that the file or the flag names; `enabled` returns the resulting value."""
@@ -105,7 +105,7 @@ class Configuration(Section):
         return self._warnings
 
     @property
-    def namespace_selector(self) -> LabelSelector:
+    def namespace_selector(self) -> SelectorSettings:
         """`managedJobsNamespaceSelector`, or what it is by default."""
         return self.managed_jobs_namespace_selector or default_namespace_selector(self.namespace)
 
@@ -114,11 +114,11 @@ class Configuration(Section):
         return self.namespace_selector.matches({NAMESPACE_NAME_LABEL: name} | labels)
 
 
-def default_namespace_selector(own: str) -> LabelSelector:
+def default_namespace_selector(own: str) -> SelectorSettings:
     """All namespaces but kube-system and kqueue's own: an outage of kqueue must never block the pods that its restart
     needs."""
-    excluded = Requirement(key=NAMESPACE_NAME_LABEL, operator="NotIn", values=(_PROTECTED_NAMESPACE, own))
-    return LabelSelector(match_expressions=(excluded,))
+    excluded = RequirementSettings(key=NAMESPACE_NAME_LABEL, operator="NotIn", values=(_PROTECTED_NAMESPACE, own))
+    return SelectorSettings(match_expressions=(excluded,))
 
 
 def cross_problems(configuration: Configuration) -> list[FieldError]:

@@ -232,7 +232,7 @@ class MultiKueue(Section):
 _FINAL, _INITIAL = "LessThanOrEqualToFinalShare", "LessThanInitialShare"
 
 
-class FairSharing(Section):
+class FairSharingSettings(Section):
     """Preemption by weighted share.  On when the section is present."""
 
     preemption_strategies: tuple[str, ...]
@@ -270,7 +270,7 @@ def _quantity(value: object) -> str:
     return text
 
 
-class Transformation(Section):
+class TransformationSettings(Section):
     """Count one resource as others."""
 
     input: Annotated[str, Field(min_length=1)]
@@ -393,7 +393,7 @@ class Resources(Section):
     """Whether a resource that is missing in the queue blocks a workload, or is ignored."""
     exclude_resource_prefixes: tuple[str, ...] = ()
     """Resources with these name prefixes are not counted."""
-    transformations: tuple[Transformation, ...] = ()
+    transformations: tuple[TransformationSettings, ...] = ()
     device_class_mappings: Annotated[tuple[DeviceClassMapping, ...], Field(max_length=16)] = ()
 
     @model_validator(mode="after")

@@ -14,7 +14,7 @@ from kqueue.config import names
 from kqueue.config.address import parse_address
 from kqueue.config.duration import Duration
 from kqueue.config.section import Section, refuse, refuse_any
-from kqueue.config.selector import LabelSelector
+from kqueue.config.selector import SelectorSettings
 from kqueue.errors import FieldError
 
 Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
@@ -52,7 +52,7 @@ class Health(Section):
         return self
 
 
-class CustomLabel(Section):
+class CustomLabelSettings(Section):
     """A label of metrics whose value comes from a label or an annotation of the object."""
 
     name: Annotated[str, Field(pattern=r"^[a-zA-Z][a-zA-Z0-9_]*$")]
@@ -88,12 +88,12 @@ class CustomLabel(Section):
         return self
 
 
-class LocalQueueMetrics(Section):
+class LocalQueueMetricsSettings(Section):
     """Whether LocalQueues have metrics of their own."""
 
     enable: bool = False
     """Whether LocalQueues have metrics."""
-    local_queue_selector: LabelSelector | None = None
+    local_queue_selector: SelectorSettings | None = None
     """The LocalQueues with metrics; None: all."""
 
 
@@ -104,8 +104,8 @@ class MetricsOptions(Section):
     """Address of `/metrics`; `0` switches it off."""
     enable_cluster_queue_resources: bool = False
     """Whether quota and usage of every queue, flavor and resource are exported, too."""
-    local_queue_metrics: LocalQueueMetrics = LocalQueueMetrics(enable=True)
-    custom_labels: Annotated[tuple[CustomLabel, ...], Field(max_length=20)] = ()
+    local_queue_metrics: LocalQueueMetricsSettings = LocalQueueMetricsSettings(enable=True)
+    custom_labels: Annotated[tuple[CustomLabelSettings, ...], Field(max_length=20)] = ()
 
     @model_validator(mode="after")
     def _custom_labels_are_few_and_distinct(self) -> Self:
@@ -134,7 +134,7 @@ class Webhook(Section):
     """Whether the webhooks manage the two webhook configurations.  false: an administrator applies them."""
 
 
-class LeaderElection(Section):
+class LeaderElectionSettings(Section):
     """The Lease by which replicas elect a leader."""
 
     leader_elect: bool = True
@@ -173,7 +173,7 @@ class LeaderElection(Section):
         return self
 
 
-class Controller(Section):
+class ControllerConcurrency(Section):
     """Number of keys of a kind that are reconciled concurrently."""
 
     group_kind_concurrency: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
@@ -232,7 +232,7 @@ class InternalCertManagement(Section):
         return self
 
 
-class VisibilityServer(Section):
+class VisibilityServerSettings(Section):
     """Address of the aggregated visibility API."""
 
     bind_address: str = ""

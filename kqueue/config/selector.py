@@ -12,7 +12,7 @@ from kqueue.errors import FieldError
 from kqueue.kube.requirement import labels_match
 
 
-class Requirement(Section):
+class RequirementSettings(Section):
     """One condition on a label."""
 
     key: str
@@ -31,12 +31,12 @@ class Requirement(Section):
         return self
 
 
-class LabelSelector(Section):
+class SelectorSettings(Section):
     """All of `match_labels` and `match_expressions` must hold; an empty selector matches everything."""
 
     match_labels: dict[str, str] = Field(default_factory=dict)
     """Labels with exactly these values."""
-    match_expressions: tuple[Requirement, ...] = ()
+    match_expressions: tuple[RequirementSettings, ...] = ()
     """Rules about labels."""
 
     def matches(self, labels: Mapping[str, str]) -> bool:

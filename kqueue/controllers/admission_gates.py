@@ -23,7 +23,7 @@ from kqueue.jobs.switches import JobFeatures
 from kqueue.runtime.store import Store, split_key
 
 
-class Held(StrEnum):
+class AdmissionGateReason(StrEnum):
     """Why no controller will remove the admission gate of a pod.  The value is the reason's name in metrics."""
 
     NAMESPACE_LEFT_OUT = "namespace_left_out"
@@ -56,7 +56,7 @@ class AdmissionGates:
             judge=self._judge,
             tell=self._tell,
             headline="pods are held by the admission gate and nothing under way will start them",
-            reasons=Held,
+            reasons=AdmissionGateReason,
             sweep=sweep,
         )
         self.run, self.sweep = held.run, held.look
@@ -69,9 +69,12 @@ class AdmissionGates:
         """Return why the gate stays and what to do; None: a step that removes the gate is under way."""
         namespace = split_key(pod.key)[0]
         if not self._manages(namespace):
-            return Held.NAMESPACE_LEFT_OUT, "its namespace is not one that kqueue manages; make the pod elsewhere"
+            return (
+                AdmissionGateReason.NAMESPACE_LEFT_OUT,
+                "its namespace is not one that kqueue manages; make the pod elsewhere",
+            )
         if not rules.queue_name(pod.obj) and not self._without_queue:
-            return Held.NO_QUEUE, f"it names no queue; set label {names.QUEUE_NAME_LABEL}"
+            return AdmissionGateReason.NO_QUEUE, f"it names no queue; set label {names.QUEUE_NAME_LABEL}"
         if not pod.group:
             return self._why_alone(pod)
         if pod.group not in groups:
@@ -82,9 +85,9 @@ class AdmissionGates:
         keys = self._workloads.keys_by_index(OWNER_INDEX, owner_key("", "Pod", *split_key(pod.key)))
         owned = [workload for key in keys if (workload := self._workloads.get(key)) is not None]
         if not owned:
-            return Held.NO_WORKLOAD, "it has no Workload; events on the pod say why"
+            return AdmissionGateReason.NO_WORKLOAD, "it has no Workload; events on the pod say why"
         if all(model.condition_true(workload, names.CONDITION_FINISHED) for workload in owned):
-            return Held.WORKLOAD_OVER, "its Workload has finished; delete the pod"
+            return AdmissionGateReason.WORKLOAD_OVER, "its Workload has finished; delete the pod"
         return None
 
     def _why_group(self, group: str) -> Why | None:
@@ -94,11 +97,11 @@ class AdmissionGates:
             if not isinstance(made, GroupProblem):
                 return None
             if made.incomplete:
-                return Held.GROUP_INCOMPLETE, f"{made.message}; create them, or delete the group's pods"
+                return AdmissionGateReason.GROUP_INCOMPLETE, f"{made.message}; create them, or delete the group's pods"
             where = f"pod {made.pod.name}: " if made.pod is not None else ""
-            return Held.GROUP_CONTRADICTS_ITSELF, f"its group makes no Workload: {where}{made.message}"
+            return AdmissionGateReason.GROUP_CONTRADICTS_ITSELF, f"its group makes no Workload: {where}{made.message}"
         if model.condition_true(workload, names.CONDITION_FINISHED):
-            return Held.WORKLOAD_OVER, f"Workload {group} has finished; delete the pod"
+            return AdmissionGateReason.WORKLOAD_OVER, f"Workload {group} has finished; delete the pod"
         return None
 
     def _why_member(self, pod: ManagedPod) -> Why | None:
@@ -108,7 +111,7 @@ class AdmissionGates:
         roles = [pod_set.name for pod_set in workload.spec.pod_sets]
         if pod.role in roles:
             return None
-        return Held.NOT_IN_WORKLOAD, (
+        return AdmissionGateReason.NOT_IN_WORKLOAD, (
             f"its role {pod.role} is none of those of Workload {pod.group} ({', '.join(roles)}); make the pod anew, "
             "like one that it is to replace"
         )

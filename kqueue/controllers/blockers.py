@@ -35,7 +35,7 @@ _DEACTIVATED = "The workload is deactivated; set spec.active to true to queue it
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class QueueStop:
     """A stopped queue, and the reason of evictions that it causes."""
 
     reason: str
@@ -78,16 +78,18 @@ class Blockers:
     ) -> None:
         self._local_queues, self._cache, self._namespace_labels = local_queues, cache, namespace_labels
 
-    def stops(self, workload: wire.Workload) -> Iterator[Stop]:
+    def stops(self, workload: wire.Workload) -> Iterator[QueueStop]:
         """Yield the stopped queues of the workload, the LocalQueue first."""
         local = self._local_queues.get(model.local_queue_key(workload))
         if local is not None and local.spec.stop_policy != names.STOP_NONE:
             meta, policy = local.metadata, local.spec.stop_policy
-            yield Stop(names.REASON_LOCAL_QUEUE_STOPPED, "LocalQueue", meta.name, policy, meta.namespace)
+            yield QueueStop(names.REASON_LOCAL_QUEUE_STOPPED, "LocalQueue", meta.name, policy, meta.namespace)
         name = _cluster_queue(workload, local)
         queue = self._cache.quota.queue_object(name) if name is not None else None
         if queue is not None and queue.spec.stop_policy != names.STOP_NONE:
-            yield Stop(names.REASON_CLUSTER_QUEUE_STOPPED, "ClusterQueue", queue.metadata.name, queue.spec.stop_policy)
+            yield QueueStop(
+                names.REASON_CLUSTER_QUEUE_STOPPED, "ClusterQueue", queue.metadata.name, queue.spec.stop_policy
+            )
 
     def cluster_queue(self, workload: wire.Workload) -> wire.ClusterQueue | None:
         """Return the ClusterQueue that admitted the workload, else that of its LocalQueue; None: there is none."""

@@ -23,7 +23,7 @@ HELD_INDEX = "elastic and gated"
 EVENT_HELD = "ElasticGateHeld"
 
 
-class Held(StrEnum):
+class ElasticGateReason(StrEnum):
     """Why no controller will remove the gate of an elastic job's pod.  The value is the reason's name in metrics."""
 
     NOT_QUEUED = "elastic_job_not_queued"
@@ -31,8 +31,8 @@ class Held(StrEnum):
 
 
 _WORDS = {
-    Held.NOT_QUEUED: "its job has no Workload that could release it",
-    Held.BEYOND_WORKLOAD: "as many pods of its job run as any of its Workloads asks for",
+    ElasticGateReason.NOT_QUEUED: "its job has no Workload that could release it",
+    ElasticGateReason.BEYOND_WORKLOAD: "as many pods of its job run as any of its Workloads asks for",
 }
 
 
@@ -57,7 +57,7 @@ class ElasticGates:
             judge=lambda: self._why,
             tell=self._tell,
             headline="pods are held by the gate of elastic jobs and nobody will release them",
-            reasons=Held,
+            reasons=ElasticGateReason,
             sweep=sweep,
         )
         self.run, self.sweep = held.run, held.look
@@ -68,11 +68,11 @@ class ElasticGates:
         alive = [w for w in self._slices(pod.siblings) if not model.is_over(w)] if pod.siblings else []
         alive = [w for w in alive if w.metadata.deletion_timestamp is None]
         if not alive:
-            return Held.NOT_QUEUED, _WORDS[Held.NOT_QUEUED]
+            return ElasticGateReason.NOT_QUEUED, _WORDS[ElasticGateReason.NOT_QUEUED]
         wanted = max((p.count for w in alive for p in w.spec.pod_sets if p.name == pod.pod_set), default=0)
         if self._standing(pod.siblings).get(pod.pod_set, 0) < wanted:
             return None
-        return Held.BEYOND_WORKLOAD, _WORDS[Held.BEYOND_WORKLOAD]
+        return ElasticGateReason.BEYOND_WORKLOAD, _WORDS[ElasticGateReason.BEYOND_WORKLOAD]
 
     def _tell(self, pod: ElasticPod, words: str, age: float) -> None:
         namespace, name = split_key(pod.key)

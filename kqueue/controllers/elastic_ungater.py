@@ -16,7 +16,7 @@ from kqueue.clock import Clock
 from kqueue.controllers.elastic_counts import newest_running, room
 from kqueue.controllers.elastic_excess import ElasticExcess
 from kqueue.controllers.manager import Manager
-from kqueue.controllers.pod_releases import Choice, Patch, PodReleases
+from kqueue.controllers.pod_releases import Patch, PodRelease, PodReleases
 from kqueue.controllers.record import Reporter
 from kqueue.controllers.short_stop import PodStop
 from kqueue.controllers.workload_book import WorkloadBook
@@ -111,7 +111,9 @@ class ElasticUngater:
         known = (self._book.newest(key) for key in self._workloads.keys_by_index(CHAIN_INDEX, siblings))
         return newest_running(w for w in known if w is not None)
 
-    async def _release_all(self, workload: wire.Workload, chosen: Sequence[Choice[ElasticPod]]) -> list[KqueueError]:
+    async def _release_all(
+        self, workload: wire.Workload, chosen: Sequence[PodRelease[ElasticPod]]
+    ) -> list[KqueueError]:
         """Send the patches; returns the errors of those that failed.  Ends early when no slice is admitted any more."""
         siblings = model.siblings_key(workload)
         return await self._releases.send_all(
@@ -133,7 +135,7 @@ def _chain_of(workload: wire.Workload) -> list[str]:
     return [model.siblings_key(workload)] if sliced else []
 
 
-def _chosen(workload: wire.Workload, pods: Iterable[ElasticPod]) -> list[Choice[ElasticPod]]:
+def _chosen(workload: wire.Workload, pods: Iterable[ElasticPod]) -> list[PodRelease[ElasticPod]]:
     """Return the pods to release, each with its patch.
 
     A pod that another gate of ours holds is released when that gate is gone.  There may be more such pods than places,
@@ -143,14 +145,14 @@ def _chosen(workload: wire.Workload, pods: Iterable[ElasticPod]) -> list[Choice[
     mine = [p for p in pods if not (owner and p.controller and owner[0] == p.controller[0] and owner != p.controller)]
     left = Counter(room(workload))
     left.subtract(Counter(pod.pod_set for pod in mine if not pod.gated))
-    found: list[Choice[ElasticPod]] = []
+    found: list[PodRelease[ElasticPod]] = []
     for pod in mine:
         if not pod.gated or pod.deleting or names.TOPOLOGY_GATE in pod.gates or left[pod.pod_set] <= 0:
             continue
         patch = _patch(workload, pod)
         if patch is not None:
             left[pod.pod_set] -= 1
-            found.append(Choice(pod, patch))
+            found.append(PodRelease(pod, patch))
     return found
 
 

@@ -52,7 +52,7 @@ class FirstWords(NamedTuple):
     at_once: bool = False
 
 
-class Explainer:
+class PendingExplainer:
     """Writes the reasons of pending Workloads."""
 
     def __init__(

@@ -36,7 +36,7 @@ class _PodPage(msgspec.Struct):
     items: list[wire_core.Pod] | None = None
 
 
-class Held(Protocol):
+class WatchedPod(Protocol):
     """A pod that a gate holds or held."""
 
     @property
@@ -60,7 +60,7 @@ class Held(Protocol):
         ...
 
 
-Pod = TypeVar("Pod", bound=Held)
+Pod = TypeVar("Pod", bound=WatchedPod)
 
 
 class FirstLook(Generic[Pod]):

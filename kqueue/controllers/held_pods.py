@@ -19,7 +19,7 @@ _NAMED = 5
 """The most pods that a log line names."""
 
 
-class Pod(Protocol):
+class HeldPod(Protocol):
     """A pod that a gate holds."""
 
     @property
@@ -33,7 +33,7 @@ class Pod(Protocol):
         ...
 
 
-P = TypeVar("P", bound=Pod)
+P = TypeVar("P", bound=HeldPod)
 
 Why = tuple[StrEnum, str]
 """A reason, whose value is its name in metrics, and the message for users."""

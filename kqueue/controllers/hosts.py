@@ -56,7 +56,7 @@ def stuck_on(pods: Iterable[GangPod], host: str) -> list[GangPod]:
     ]
 
 
-class Hosts:
+class HostIndex:
     """The nodes and pods of each host, as the watches have brought them."""
 
     def __init__(self, nodes: Store[NodeFacts], pods: Store[PodView]) -> None:

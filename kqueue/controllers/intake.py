@@ -23,7 +23,7 @@ from kqueue.core.topology import NodeFacts
 from kqueue.core.workload import Admission, Claim
 from kqueue.isolation import isolated_logged
 from kqueue.model import DEFAULT_ORDER, PodView, QueueOrder
-from kqueue.model.pending import Pending, Verdict
+from kqueue.model.pending import LastTry, Pending
 from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage
 from kqueue.state.holding import Holding
@@ -166,7 +166,7 @@ class Intake:
         self._flushes.now()
         return most
 
-    def _fits_now(self, queue: str, item: Pending, verdict: Verdict) -> bool:
+    def _fits_now(self, queue: str, item: Pending, verdict: LastTry) -> bool:
         node = self._cache.quota.node_of(queue)
         if node is None or not self._may_enter(queue, item):
             return False

@@ -39,7 +39,7 @@ from kqueue.jobs.switches import JobFeatures
 from kqueue.model import PodView
 from kqueue.runtime.controller import Controller, Result
 from kqueue.runtime.store import Store, split_key
-from kqueue.runtime.workqueue import Rank
+from kqueue.runtime.workqueue import KeyRank
 
 _log = structlog.get_logger(__name__)
 
@@ -332,7 +332,7 @@ def _make_reconciler(manager: Manager, kind: JobKind, stores: Sequence[Store[JSO
     )
 
 
-def _rank(workloads: Store[wire.Workload], kind: JobKind, stores: Sequence[Store[JSON]], key: str) -> Rank:
+def _rank(workloads: Store[wire.Workload], kind: JobKind, stores: Sequence[Store[JSON]], key: str) -> KeyRank:
     """How soon the reconciler reads a job."""
     job = next((job for job in (store.get(key) for store in stores) if job is not None), None)
     owner = owner_key(kind.gvk.group, kind.gvk.kind, *split_key(key))

@@ -14,7 +14,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.controllers.job_slices import JobSlices
 from kqueue.controllers.job_workload import JobWorkload, was_started
 from kqueue.controllers.job_writes import JobWrites, job_key
-from kqueue.controllers.owner_lifecycle import Stop, pending_checks, start_message
+from kqueue.controllers.owner_lifecycle import OwnerStop, pending_checks, start_message
 from kqueue.controllers.workload_steps import WorkloadSteps, as_json
 from kqueue.jobs import rules
 from kqueue.jobs.infos import infos_at_stop
@@ -105,7 +105,7 @@ class JobOwner:
             message = "the job could not be started as it was admitted"
             await self._writes.stop(self._job, (), names.REASON_NOT_ADMITTED, message)
 
-    async def stop(self, why: Stop) -> None:
+    async def stop(self, why: OwnerStop) -> None:
         """Suspend the job and restore its templates."""
         infos = infos_at_stop(as_json(self.workload))
         self._job = await self._writes.stop(self._job, infos, why.reason, why.message)
@@ -142,7 +142,7 @@ class JobOwner:
         """Write what the admission adds into the templates, and resume the job."""
         infos = self._steps.infos(self.workload)
         # A stop that was cut off is finished first: templates are restored before they are changed again.
-        await self.stop(Stop(reason=names.REASON_WORKLOAD_EVICTED, message=""))
+        await self.stop(OwnerStop(reason=names.REASON_WORKLOAD_EVICTED, message=""))
         patch = infos if isinstance(infos, Refused) else self._kind.start(self._job, infos)
         if isinstance(patch, Refused):
             await self._steps.finish(self.workload, names.REASON_FAILED_TO_START, str(patch))
@@ -171,9 +171,9 @@ class JobOwner:
         """Stop a job that runs without an admission; complete a stop that the admission overtook."""
         if not model.is_admitted(self.workload):
             if not self._slices.goes_on(self._job, self._pod_sets, self.workload):
-                await self.stop(Stop(reason=names.REASON_NOT_ADMITTED, message="the Workload is not admitted"))
+                await self.stop(OwnerStop(reason=names.REASON_NOT_ADMITTED, message="the Workload is not admitted"))
         elif not self._kind.suspend(self._job):  # neither suspended nor running: a stop was cut off
-            await self.stop(Stop(reason=names.REASON_NOT_ADMITTED, message=""))
+            await self.stop(OwnerStop(reason=names.REASON_NOT_ADMITTED, message=""))
 
     async def remove(self) -> None:
         """Delete the job."""

@@ -33,7 +33,7 @@ class Warned(NamedTuple):
     message: str
 
 
-class Step(NamedTuple):
+class LifeCycleStep(NamedTuple):
     """A function of a Workload that returns a patch, and the subresource that it patches: status, or (None) the main
     object.
     """
@@ -85,37 +85,37 @@ class LifeCycle:
         """`pods_left` returns for a `siblings_key` whether pods that were started with a Workload have not ended."""
         self._blockers, self._clock, self._rules, self._pods_left = blockers, clock, rules, pods_left
 
-    def steps(self, workload: wire.Workload) -> Iterator[Step]:
+    def steps(self, workload: wire.Workload) -> Iterator[LifeCycleStep]:
         """Yield the steps that come before the reason of a pending Workload is written, in this order.
 
         A Workload that waits for a time takes no step after `_give_back`.
         """
         if self._rules.keeps_gates:
             yield self.match_gates
-        yield Step(self._delay_retry)
-        yield Step(self._switch_off, None)
-        yield Step(self._clear_leftovers)
-        yield Step(self._end_group)
-        yield Step(self._give_back, warned=self._nobody_ended_it)
+        yield LifeCycleStep(self._delay_retry)
+        yield LifeCycleStep(self._switch_off, None)
+        yield LifeCycleStep(self._clear_leftovers)
+        yield LifeCycleStep(self._end_group)
+        yield LifeCycleStep(self._give_back, warned=self._nobody_ended_it)
         if self.rests(workload):
             return
-        yield Step(self._end_backoff)
-        yield Step(self._come_back)
-        yield Step(self._deactivate)
-        yield Step(self._list_checks)
+        yield LifeCycleStep(self._end_backoff)
+        yield LifeCycleStep(self._come_back)
+        yield LifeCycleStep(self._deactivate)
+        yield LifeCycleStep(self._list_checks)
 
-    def late_steps(self, workload: wire.Workload) -> Iterator[Step]:
+    def late_steps(self, workload: wire.Workload) -> Iterator[LifeCycleStep]:
         """Yield the steps that come after the reason of a pending Workload was written."""
         if self.rests(workload):
             return
-        yield Step(self._complete)
+        yield LifeCycleStep(self._complete)
         for look in (self._heed_checks, self._leave, self._leave_late, self._end_of_time):
-            yield Step(look)
+            yield LifeCycleStep(look)
 
     @property
-    def match_gates(self) -> Step:
+    def match_gates(self) -> LifeCycleStep:
         """The step that keeps the states of preemption gates; no event reports its write."""
-        return Step(self._match_gates)
+        return LifeCycleStep(self._match_gates)
 
     def rests(self, workload: wire.Workload) -> bool:
         """Whether the Workload takes no step before a time in its status."""

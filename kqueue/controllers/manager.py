@@ -27,7 +27,7 @@ from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.turns import Turns
-from kqueue.runtime.workqueue import Rank
+from kqueue.runtime.workqueue import KeyRank
 from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage
 from kqueue.state.queues import Queues
@@ -147,7 +147,7 @@ class Manager(Protocol):
         *,
         workers: int = 1,
         group_kind: str = "",
-        rank_of: Callable[[str], Rank] | None = None,
+        rank_of: Callable[[str], KeyRank] | None = None,
     ) -> Controller:
         """Add a work queue whose keys `reconcile` works off while this process leads.
 

@@ -30,7 +30,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.host_marks import HostMarks
-from kqueue.controllers.hosts import Hosts, hosts_of_node, node_of, stuck_on
+from kqueue.controllers.hosts import HostIndex, hosts_of_node, node_of, stuck_on
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.pinned_pods import PinnedPods
 from kqueue.controllers.record import Reporter
@@ -74,7 +74,7 @@ class NodeHealth:
     def __init__(
         self,
         *,
-        hosts: Hosts,
+        hosts: HostIndex,
         marks: HostMarks,
         cache: Cache,
         taints: TaintTolerance,
@@ -334,7 +334,7 @@ def setup(manager: Manager) -> None:
         return
     client, clock, recorder = manager.client, manager.clock, manager.recorder(Reporter.NODES)
     health = NodeHealth(
-        hosts=Hosts(watches.nodes.store, watches.pods.store),
+        hosts=HostIndex(watches.nodes.store, watches.pods.store),
         marks=HostMarks(book=manager.workload_writer, recorder=recorder, clock=clock),
         cache=manager.cache,
         taints=TaintTolerance(watches.flavors.store.get),

@@ -21,7 +21,7 @@ from kqueue.state import retention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class OwnerStop:
     """Why the pods of an owner have to end.
 
     Args:
@@ -105,7 +105,7 @@ class OwnerAdapter(Protocol):
         """The Workload has finished: let go of pods, and stop pods that run without it."""
         ...
 
-    async def stop(self, why: Stop) -> None:
+    async def stop(self, why: OwnerStop) -> None:
         """Stop the owner's pods."""
         ...
 
@@ -159,7 +159,7 @@ class OwnerLifecycle:
             return await self._retain(owner)
         if workload.metadata.deletion_timestamp is None:
             return None
-        await owner.stop(Stop(reason=names.REASON_WORKLOAD_DELETED, message=owner.deletion_message))
+        await owner.stop(OwnerStop(reason=names.REASON_WORKLOAD_DELETED, message=owner.deletion_message))
         if owner.busy():
             return Result(requeue_after=owner.check_again)
         await self._steps.release(workload)
@@ -185,7 +185,9 @@ class OwnerLifecycle:
 
     async def _leave(self, owner: OwnerAdapter, evicted: Condition) -> bool:
         """Stop the pods of an evicted Workload, and release its quota after the last of them; True while they end."""
-        await owner.stop(Stop(reason=names.REASON_WORKLOAD_EVICTED, message=evicted.message, eviction=evicted.reason))
+        await owner.stop(
+            OwnerStop(reason=names.REASON_WORKLOAD_EVICTED, message=evicted.message, eviction=evicted.reason)
+        )
         if not model.condition_true(owner.workload, names.CONDITION_QUOTA_RESERVED):
             await self._follow_queue(owner)
         elif owner.busy():

@@ -13,7 +13,7 @@ from kqueue.controllers.handlers import if_changed
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key, owner_keys
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.owner_context import NO_REPORTS, OwnerContext, OwnerReports
-from kqueue.controllers.owner_lifecycle import OwnerLifecycle, Stop
+from kqueue.controllers.owner_lifecycle import OwnerLifecycle, OwnerStop
 from kqueue.controllers.pod_owner import KIND, PodOwner
 from kqueue.controllers.pod_tools import PodTools
 from kqueue.controllers.pod_writes import PREBUILT_INDEX, PodWrites, make_pod_writes, pod_reports, watch_pods
@@ -29,7 +29,7 @@ from kqueue.jobs.workload import belongs, equivalent, spec_for, workload_for, wo
 from kqueue.runtime.controller import Result
 from kqueue.runtime.own_writes import OwnWrites
 from kqueue.runtime.store import Store, split_key
-from kqueue.runtime.workqueue import Rank
+from kqueue.runtime.workqueue import KeyRank
 
 _log = structlog.get_logger(__name__)
 
@@ -210,7 +210,7 @@ class PodReconciler:
             await self._delete(pod, owned[1:])
             return None
         await self._tools.stop(
-            [pod], Stop(reason=names.REASON_NO_MATCHING_WORKLOAD, message="No Workload matches the pod")
+            [pod], OwnerStop(reason=names.REASON_NO_MATCHING_WORKLOAD, message="No Workload matches the pod")
         )
         await self._delete(pod, owned)
         return None
@@ -273,7 +273,7 @@ class PodReconciler:
         if not pod.gated:
             name = prebuilt or workload_name_of(KIND, pod.obj, self._switches)
             if await self._tools.read(f"{split_key(pod.key)[0]}/{name}") is None or prebuilt:
-                why = Stop(reason=names.REASON_NO_MATCHING_WORKLOAD, message="The pod runs and has no Workload")
+                why = OwnerStop(reason=names.REASON_NO_MATCHING_WORKLOAD, message="The pod runs and has no Workload")
                 await self._tools.stop([pod], why, soon=True)
             return Result()
         if prebuilt:
@@ -368,7 +368,7 @@ def setup(manager: Manager) -> None:
     watches.flavors.subscribe(if_changed(on_class))
 
 
-def _rank(workloads: Store[wire.Workload], pod: ManagedPod | None, key: str) -> Rank:
+def _rank(workloads: Store[wire.Workload], pod: ManagedPod | None, key: str) -> KeyRank:
     """How soon the reconciler reads a pod that is queued alone; None: the pod is gone."""
     return owner_rank(
         workloads.by_index(OWNER_INDEX, owner_key("", "Pod", *split_key(key))),

@@ -15,7 +15,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.controllers.handlers import if_changed
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.owner_context import NO_REPORTS, OwnerContext, OwnerReports
-from kqueue.controllers.owner_lifecycle import OwnerLifecycle, Stop
+from kqueue.controllers.owner_lifecycle import OwnerLifecycle, OwnerStop
 from kqueue.controllers.pod_group_owner import PodGroupOwner
 from kqueue.controllers.pod_tools import PodTools
 from kqueue.controllers.pod_writes import GROUP_INDEX, PodWrites, make_pod_writes, pod_reports, watch_pods
@@ -31,7 +31,7 @@ from kqueue.jobs.pod_view import ManagedPod
 from kqueue.runtime.controller import Result
 from kqueue.runtime.own_writes import OwnWrites
 from kqueue.runtime.store import split_key
-from kqueue.runtime.workqueue import Rank
+from kqueue.runtime.workqueue import KeyRank
 from kqueue.state import status
 
 _log = structlog.get_logger(__name__)
@@ -267,8 +267,8 @@ class PodGroupReconciler:
         return await self._writer.write(model.workload_key(workload), change) is not None
 
 
-def _no_match(message: str) -> Stop:
-    return Stop(reason=names.REASON_NO_MATCHING_WORKLOAD, message=message)
+def _no_match(message: str) -> OwnerStop:
+    return OwnerStop(reason=names.REASON_NO_MATCHING_WORKLOAD, message=message)
 
 
 _FIRST, _WINDOW = 0.05, 0.2
@@ -327,7 +327,7 @@ def setup(manager: Manager) -> None:
     watches.flavors.subscribe(if_changed(on_class))
 
 
-def _rank(workload: wire.Workload | None, members: Collection[ManagedPod]) -> Rank:
+def _rank(workload: wire.Workload | None, members: Collection[ManagedPod]) -> KeyRank:
     """How soon the reconciler reads a group of pods, whose Workload bears its name; None: it has none."""
     return owner_rank(
         [workload] if workload is not None else [],

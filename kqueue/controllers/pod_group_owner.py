@@ -9,7 +9,7 @@ import structlog
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.controllers.owner_lifecycle import Stop
+from kqueue.controllers.owner_lifecycle import OwnerStop
 from kqueue.controllers.pod_tools import PodTools
 from kqueue.controllers.workload_steps import as_json
 from kqueue.jobs import pod_group, pod_group_state, rules
@@ -110,7 +110,7 @@ class PodGroupOwner:
         if now is not None and not admitted and (model.is_admitted(now) or model.is_mangled(now)):
             return True  # the watch is behind, or a status that a user has damaged is about to be repaired
         message = "The pod runs and the Workload of its group is not admitted"
-        await self._tools.stop(loose, Stop(reason=names.REASON_NOT_ADMITTED, message=message), soon=True)
+        await self._tools.stop(loose, OwnerStop(reason=names.REASON_NOT_ADMITTED, message=message), soon=True)
         return True
 
     async def closed(self) -> None:
@@ -118,9 +118,9 @@ class PodGroupOwner:
         await self._tools.writes.let_go_all(self._members)
         late = pod_group_state.at_large(pod_group.newcomers(self._members, as_json(self.workload)))
         message = "The pod runs and its group has finished without it"
-        await self._tools.stop(late, Stop(reason=names.REASON_NOT_ADMITTED, message=message), soon=True)
+        await self._tools.stop(late, OwnerStop(reason=names.REASON_NOT_ADMITTED, message=message), soon=True)
 
-    async def stop(self, why: Stop) -> None:
+    async def stop(self, why: OwnerStop) -> None:
         """Delete the members that run; when the Workload was deleted, all members, without our finalizer."""
         if why.reason == names.REASON_WORKLOAD_DELETED:
             await self._tools.writes.let_go_all(self._members)

@@ -9,7 +9,7 @@ import structlog
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.controllers.owner_lifecycle import Stop
+from kqueue.controllers.owner_lifecycle import OwnerStop
 from kqueue.controllers.pod_tools import PodTools
 from kqueue.jobs import rules
 from kqueue.jobs.kind import Finished, Refused
@@ -77,7 +77,7 @@ class PodOwner:
         """Take the finalizer off the pod."""
         await self._tools.writes.let_go(self._pod)
 
-    async def stop(self, why: Stop) -> None:
+    async def stop(self, why: OwnerStop) -> None:
         """Delete the pod; within seconds where it runs without a reservation after an eviction."""
         soon = why.reason == names.REASON_WORKLOAD_EVICTED and not self._is_reserved()
         await self._tools.stop([self._pod], why, soon=soon)
@@ -125,7 +125,7 @@ class PodOwner:
         now = await self._tools.read(model.workload_key(self.workload))
         if now is None or not (model.is_admitted(now) or model.is_mangled(now)):
             message = "The pod runs and its Workload is not admitted"
-            await self._tools.stop([self._pod], Stop(reason=names.REASON_NOT_ADMITTED, message=message), soon=True)
+            await self._tools.stop([self._pod], OwnerStop(reason=names.REASON_NOT_ADMITTED, message=message), soon=True)
 
     async def remove(self) -> None:
         """Delete the pod."""

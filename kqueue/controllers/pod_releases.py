@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 from kqueue.api.wire import core as wire_core
 from kqueue.clock import Clock
-from kqueue.controllers.first_look import FirstLook, Held
+from kqueue.controllers.first_look import FirstLook, WatchedPod
 from kqueue.controllers.resources import PODS
 from kqueue.errors import ApiError, ConflictError, KqueueError, NotFoundError, ServerError, UnreachableError
 from kqueue.model import PodView
@@ -28,7 +28,7 @@ PATCHES_AT_ONCE = 8
 Patch = dict[str, object]
 
 
-class GatedPod(Held, Protocol):
+class GatedPod(WatchedPod, Protocol):
     """A pod that a gate may hold, with its version and the key of its job."""
 
     @property
@@ -49,14 +49,14 @@ AnyPod = TypeVar("AnyPod", bound=GatedPod, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Choice(Generic[AnyPod]):
+class PodRelease(Generic[AnyPod]):
     """A pod to release, and the merge patch that releases it."""
 
     pod: AnyPod
     patch: Patch
 
 
-ChoiceT = TypeVar("ChoiceT", bound=Choice[GatedPod])
+ChoiceT = TypeVar("ChoiceT", bound=PodRelease[GatedPod])
 
 
 class PodReleases(Generic[Pod]):
@@ -154,7 +154,7 @@ class PodReleases(Generic[Pod]):
                 tasks.create_task(work())
         return failed
 
-    async def _send(self, choice: Choice[GatedPod]) -> KqueueError | None:
+    async def _send(self, choice: PodRelease[GatedPod]) -> KqueueError | None:
         """Send one patch; returns why the pod was not released, None when it was."""
         pod = choice.pod
         namespace, name = split_key(pod.key)

@@ -8,7 +8,7 @@ from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.owner_context import OwnerContext, OwnerReports
-from kqueue.controllers.owner_lifecycle import Stop, start_message
+from kqueue.controllers.owner_lifecycle import OwnerStop, start_message
 from kqueue.controllers.pod_follow import PodFollow
 from kqueue.controllers.pod_writes import PodWrites
 from kqueue.controllers.resources import WORKLOADS
@@ -34,7 +34,7 @@ class PodTools:
         """Whether some pod may still use quota: its quota is released only after its end."""
         return pod_group_state.is_active(pods, self._clock.now(), fast=self._fast_release)
 
-    async def stop(self, pods: Sequence[ManagedPod], why: Stop, *, soon: bool = False) -> None:
+    async def stop(self, pods: Sequence[ManagedPod], why: OwnerStop, *, soon: bool = False) -> None:
         """Delete the pods that a stop ends.  `soon`: they run without quota, so within seconds."""
         reason = stop_reason(why.reason, why.eviction)
         targets = [pod for pod in pod_group_state.to_stop(pods, why.reason) if not pod.deleting]

@@ -10,26 +10,26 @@ from collections.abc import Iterable
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.runtime.workqueue import Rank
+from kqueue.runtime.workqueue import KeyRank
 from kqueue.state import checks
 
 
-def workload_rank(workload: wire.Workload | None) -> Rank:
+def workload_rank(workload: wire.Workload | None) -> KeyRank:
     """Return the rank of a Workload in the queue of its own reconciler; None: the Workload is gone.
 
     A finished Workload holds no quota.  Its only step left is its deletion after the retention time.
     """
     if workload is None or model.condition_true(workload, names.CONDITION_FINISHED):
-        return Rank.FOLLOW
+        return KeyRank.FOLLOW
     if workload.metadata.deletion_timestamp is not None or _leaves(workload):
-        return Rank.FREE
+        return KeyRank.FREE
     if _holds(workload):
         admitted = model.condition_true(workload, names.CONDITION_ADMITTED)
-        return Rank.FOLLOW if admitted else Rank.START
-    return Rank.START if _is_kept_out(workload) else Rank.TELL
+        return KeyRank.FOLLOW if admitted else KeyRank.START
+    return KeyRank.START if _is_kept_out(workload) else KeyRank.TELL
 
 
-def owner_rank(workloads: Iterable[wire.Workload], *, ended: bool, held_back: bool) -> Rank:
+def owner_rank(workloads: Iterable[wire.Workload], *, ended: bool, held_back: bool) -> KeyRank:
     """Return the rank of a job, pod or group in the queue of its reconciler.
 
     An owner without an open Workload needs a new Workload, or its running pods must be stopped.
@@ -41,11 +41,11 @@ def owner_rank(workloads: Iterable[wire.Workload], *, ended: bool, held_back: bo
     """
     open_ones = [w for w in workloads if not model.condition_true(w, names.CONDITION_FINISHED)]
     if any(_leaves(w) or (ended and _holds(w)) for w in open_ones):
-        return Rank.FREE
+        return KeyRank.FREE
     if ended:
-        return Rank.FOLLOW
+        return KeyRank.FOLLOW
     admitted = any(model.condition_true(w, names.CONDITION_ADMITTED) for w in open_ones)
-    return Rank.START if not open_ones or (held_back and admitted) else Rank.FOLLOW
+    return KeyRank.START if not open_ones or (held_back and admitted) else KeyRank.FOLLOW
 
 
 def _holds(workload: wire.Workload) -> bool:

@@ -20,7 +20,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX
 from kqueue.controllers.manager import Manager
-from kqueue.controllers.pod_releases import Choice, PodReleases
+from kqueue.controllers.pod_releases import PodRelease, PodReleases
 from kqueue.controllers.record import Recorder, Reporter, workload_reference
 from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.core.ranks import Member, OrderLost, RankRules, Release, left_over, releases
@@ -50,7 +50,7 @@ def gang_of(view: PodView) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice(Choice[GangPod]):
+class _Choice(PodRelease[GangPod]):
     """A pod to release, its patch, and whether its place follows its rank."""
 
     in_order: bool | None

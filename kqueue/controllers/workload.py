@@ -20,8 +20,8 @@ from kqueue.clock import Clock
 from kqueue.config import Configuration, Timings
 from kqueue.config.policy import RequeuingStrategy
 from kqueue.controllers.blockers import Blockers
-from kqueue.controllers.explaining import Explainer, FirstWords
-from kqueue.controllers.life_cycle import LifeCycle, LifeRules, Step
+from kqueue.controllers.explaining import FirstWords, PendingExplainer
+from kqueue.controllers.life_cycle import LifeCycle, LifeCycleStep, LifeRules
 from kqueue.controllers.manager import KEYS_PER_TURN, Manager
 from kqueue.controllers.ranks import workload_rank
 from kqueue.controllers.record import Recorder, Reporter, record_waiting, workload_reference
@@ -91,13 +91,13 @@ class WorkloadReconciler:
         pods_left: Callable[[str], bool] = lambda _key: False,
         turns: Turns | None = None,
     ) -> None:
-        """`turns` is as in `Explainer`, `pods_left` as in `LifeCycle`."""
+        """`turns` is as in `PendingExplainer`, `pods_left` as in `LifeCycle`."""
         self._workloads, self._client, self._writer = context.workloads, context.client, context.writer
         self._cache, self._recorder, self._clock = context.cache, context.recorder, context.clock
         blockers = Blockers(
             local_queues=context.local_queues, cache=context.cache, namespace_labels=context.namespace_labels
         )
-        self.explainer = Explainer(
+        self.explainer = PendingExplainer(
             workloads=context.workloads,
             blockers=blockers,
             cache=context.cache,
@@ -135,9 +135,9 @@ class WorkloadReconciler:
                 return Result()
         return Result(requeue_after=self._wake_after(key, workload))
 
-    def _steps(self, workload: wire.Workload) -> Iterator[Step]:
+    def _steps(self, workload: wire.Workload) -> Iterator[LifeCycleStep]:
         yield from self._life.steps(workload)
-        yield Step(self.explainer.explain, lane=Lane.WORDS)
+        yield LifeCycleStep(self.explainer.explain, lane=Lane.WORDS)
         yield from self._life.late_steps(workload)
 
     def _wake_after(self, key: str, workload: wire.Workload) -> float | None:

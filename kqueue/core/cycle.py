@@ -35,7 +35,7 @@ from kqueue.core.decision import (
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
 from kqueue.core.lenders import Lenders
 from kqueue.core.mention import Mention
-from kqueue.core.nomination import FITS, FITS_LATER, NEVER, PREEMPTS, WAITS, Entry, Nominator
+from kqueue.core.nomination import FITS, FITS_LATER, NEVER, PREEMPTS, WAITS, NominatedHead, Nominator
 from kqueue.core.plan_cache import PlanCache
 from kqueue.core.planners import PLANNERS
 from kqueue.core.preemption import Findings, Rules, lesser, nobody_may_go, simulate
@@ -103,7 +103,7 @@ def plan(
     cycle = _Cycle(snapshot, nominator.claims, findings, held_by, one_at_a_time, looks, order, nominator, reserves)
     cycle.share_order = ShareOrder(snapshot.nodes, next_head)
     cycle.lenders = Lenders(snapshot, next_head)
-    entries: list[Entry] = []
+    entries: list[NominatedHead] = []
     for wait in _nominated(cycle, heads, entries, planner_failed):
         yield wait
         enter(Phase.NOMINATE)
@@ -117,11 +117,11 @@ def plan(
 def _nominated(
     cycle: _Cycle,
     heads: Sequence[Head],
-    entries: list[Entry],
+    entries: list[NominatedHead],
     planner_failed: Callable[[str, Exception], None],
 ) -> Iterator[Wait]:
     """Nominate heads in three steps and add them to `entries`; yields decisions for heads that are not tried."""
-    chosen: list[tuple[Head, Entry | None]] = []
+    chosen: list[tuple[Head, NominatedHead | None]] = []
     for head in heads:
         wait = None
         with isolated() as choice:
@@ -141,7 +141,7 @@ def _nominated(
             yield _broken(head, nomination.error)
 
 
-def _decided(cycle: _Cycle, entry: Entry) -> Decision:
+def _decided(cycle: _Cycle, entry: NominatedHead) -> Decision:
     with isolated() as turn:
         return cycle.with_time(cycle.process(entry))
     assert turn.error is not None, "the turn has ended by an error"
@@ -213,18 +213,18 @@ class _Cycle:
         blocker = Blocker(kind=BlockerKind.YIELDS, workloads=(Mention(claim.key, claim.queue),))
         return Wait(head=head, outcome=Outcome.YIELDS, reason=WaitReason.WAITING_FOR_QUOTA, blockers=(blocker,))
 
-    def choose(self, head: Head) -> Entry | None:
+    def choose(self, head: Head) -> NominatedHead | None:
         """The head with its flavors; None: it is nominated at once."""
         return self.nominator.choose(head, self._profile(head))
 
-    def nominate(self, head: Head) -> Entry:
+    def nominate(self, head: Head) -> NominatedHead:
         """The head as an entry."""
         return self.nominator.nominate(head, self._profile(head))
 
     def _profile(self, head: Head) -> Profile:
         return self.snapshot.queues[head.queue].profile.with_algorithm(head.algorithm)
 
-    def turns(self, entries: Sequence[Entry], order: ordering.OrderRules) -> Iterator[Entry]:
+    def turns(self, entries: Sequence[NominatedHead], order: ordering.OrderRules) -> Iterator[NominatedHead]:
         """Yield entries in the order in which they are decided.
 
         Entries that fit into their claim come first: they take no capacity that another entry could get, and must not
@@ -239,7 +239,7 @@ class _Cycle:
             else:
                 yield from ordering.tournament(some, self.snapshot.nodes, order, self._under_way(some))
 
-    def _under_way(self, entries: Sequence[Entry]) -> Mapping[QuotaNode, Usage]:
+    def _under_way(self, entries: Sequence[NominatedHead]) -> Mapping[QuotaNode, Usage]:
         """Return the change in usage of the nodes above these entries after all claims are fulfilled."""
         if not self.claims or not entries:
             return {}
@@ -255,7 +255,7 @@ class _Cycle:
         at = self.findings.retry_at.get(decision.head.uid)
         return decision if at is None else replace(decision, retry_at=at)
 
-    def process(self, entry: Entry) -> Decision:
+    def process(self, entry: NominatedHead) -> Decision:
         """Decide an entry, and charge its resources to the snapshot."""
         if entry.result is not PREEMPTS:
             return self._decide(entry)
@@ -273,13 +273,13 @@ class _Cycle:
                 return replace(decision, is_robbed=is_robbed, retargeted=Retargeted.SKIPPED if overlaps else None)
         return decision
 
-    def _overlaps(self, entry: Entry) -> bool:
+    def _overlaps(self, entry: NominatedHead) -> bool:
         if not entry.targets:
             return False
         spoken_for = self.claims.leaving(besides=entry.head.uid)
         return any(target.admitted.uid in spoken_for for target in entry.targets)
 
-    def _decide(self, entry: Entry) -> Decision:
+    def _decide(self, entry: NominatedHead) -> Decision:
         uid = entry.head.uid
         if entry.head.replaces is not None and (yields := self.not_now(entry.head)) is not None:
             return yields  # an earlier entry makes the slice leave that it was to take over from
@@ -310,13 +310,13 @@ class _Cycle:
             self._reserve(entry, anyway=comes_first)
         return _wait(entry, _NO_CANDIDATES, after=(self._nobody(entry),))
 
-    def _may_borrow(self, entry: Entry) -> bool:
+    def _may_borrow(self, entry: NominatedHead) -> bool:
         """Whether an entry that fits leaves to other queues what their own next workloads would reclaim."""
         if self.findings.rules.fair is not None or not entry.level or self.claims.of(entry.head.uid) is not None:
             return True
         return self.lenders.leave(entry.head.queue, entry.usage)
 
-    def _preempt(self, entry: Entry) -> Decision:
+    def _preempt(self, entry: NominatedHead) -> Decision:
         if entry.head.closed_gates:
             self.claims.give_up(entry.head.uid)
             gates = Blocker(kind=BlockerKind.PREEMPTION_GATED, detail=", ".join(entry.head.closed_gates))
@@ -325,7 +325,7 @@ class _Cycle:
         self.claims.keep(claim)
         return Preempt(head=entry.head, targets=entry.targets, claim=claim)
 
-    def _lower_share(self, entry: Entry) -> str | None:
+    def _lower_share(self, entry: NominatedHead) -> str | None:
         """Return a ClusterQueue whose next workload goes before this preemption; None: there is none.
 
         A claim of an earlier cycle is kept.
@@ -345,7 +345,7 @@ class _Cycle:
             simulation.charge(entry.head.queue, entry.usage)
             return self.share_order.first_below(entry.head.queue, claims)
 
-    def _claim(self, entry: Entry) -> Claim:
+    def _claim(self, entry: NominatedHead) -> Claim:
         """The claim of a preemptor from now on; victims of its earlier claim still leave, and wait for it as well."""
         claim, earlier = entry.claim(), self.claims.of(entry.head.uid)
         counts_on = self.claims.counted_on(besides=entry.head.uid)
@@ -353,7 +353,7 @@ class _Cycle:
             return replace(claim, counts_on=counts_on) if counts_on else claim
         return replace(claim, counts_on=counts_on, victims={**earlier.victims, **claim.victims})
 
-    def _still(self, entry: Entry) -> Entry | None:
+    def _still(self, entry: NominatedHead) -> NominatedHead | None:
         """Return the entry as it is after the earlier decisions of this cycle; None when they took its resources.
 
         Until that is known the entry keeps its claim.
@@ -372,23 +372,23 @@ class _Cycle:
         entry = self._again(entry)
         return entry if entry.result not in (WAITS, NEVER) else None
 
-    def _may_look_again(self, entry: Entry) -> bool:
+    def _may_look_again(self, entry: NominatedHead) -> bool:
         if self._overlaps(entry):
             return self.looks.for_targets
         return self.looks.for_domains or self.claims.of(entry.head.uid) is not None
 
-    def _may_preempt(self, entry: Entry) -> bool:
+    def _may_preempt(self, entry: NominatedHead) -> bool:
         columns = frozenset(entry.usage)
         return not nobody_may_go(self.snapshot, entry.head, columns, self.findings)
 
-    def _again(self, entry: Entry) -> Entry:
+    def _again(self, entry: NominatedHead) -> NominatedHead:
         """The entry nominated against what earlier entries of this cycle have left, in the same flavors."""
         takes_free = entry.result is FITS and self.claims.of(entry.head.uid) is None
         if takes_free and self._fits(entry) is not None and self.nominator.moves(entry):
             return entry
         return self.nominator.nominate(entry.head, entry.profile, pinned=entry.assignment.flavors)
 
-    def _admit(self, entry: Entry) -> Decision:
+    def _admit(self, entry: NominatedHead) -> Decision:
         if self.held_by:
             blocker = Blocker(kind=BlockerKind.PODS_NOT_READY, workloads=(Mention(self.held_by),))
             if self.claims.of(entry.head.uid) is None:
@@ -411,7 +411,7 @@ class _Cycle:
         admission = Admission(queue=entry.head.queue, pod_sets=pod_sets, known_usage=entry.usage)
         return Admit(head=entry.head, admission=admission, quality=quality)
 
-    def _placed(self, entry: Entry) -> _Placed:
+    def _placed(self, entry: NominatedHead) -> _Placed:
         """Return pod sets with their domains, and the quality of these; once for equal requests and placements."""
         same = (entry.head.pod_sets, entry.assignment.pod_sets, entry.placement)
         key = (*map(id, same), entry.profile)
@@ -420,14 +420,14 @@ class _Cycle:
             known = self.placed[key] = same, (_with_domains(entry), tuple(quality_of(entry)))
         return known[1]
 
-    def _charge(self, entry: Entry) -> None:
+    def _charge(self, entry: NominatedHead) -> None:
         node = self.snapshot.nodes[entry.head.queue]
         for column, amount in entry.usage.items():
             quota.add_usage(node, column, amount)
         for flavor, taken in self._usage(entry).items():
             charge_domains(flavor, taken, self.snapshot.topologies)
 
-    def _usage(self, entry: Entry) -> _DomainUsage:
+    def _usage(self, entry: NominatedHead) -> _DomainUsage:
         """Usage of an entry's pods, computed once for all entries with the same domains."""
         known = self.usages.get(id(entry.placement))
         if known is None:
@@ -437,7 +437,7 @@ class _Cycle:
 
     # --- remaining resources ---------------------------------------------------------------------------------------
 
-    def _possible(self, entry: Entry) -> bool | None:
+    def _possible(self, entry: NominatedHead) -> bool | None:
         """Whether the nomination still holds; None when its quota is gone, so that a second nomination cannot help."""
         with without_older(entry.head, self.snapshot):
             if entry.as_claimed:
@@ -452,7 +452,7 @@ class _Cycle:
                     simulation.remove(target.admitted)
                 return self._fits(entry)
 
-    def _fits(self, entry: Entry) -> bool | None:
+    def _fits(self, entry: NominatedHead) -> bool | None:
         """Whether the domains of an entry are free, and its quota is; None when quota is not."""
         if not quota.has_room(self.snapshot.nodes[entry.head.queue], entry.usage):
             return None
@@ -460,7 +460,7 @@ class _Cycle:
             return True
         return fit_together(self._usage(entry), self.snapshot.topologies)
 
-    def _nobody(self, entry: Entry) -> Blocker:
+    def _nobody(self, entry: NominatedHead) -> Blocker:
         """Which policies keep the entry from preempting, and how many of its own queue it could have asked."""
         head, spec = entry.head, self.snapshot.queues[entry.head.queue]
         policies = _policies(spec, alone=self.snapshot.nodes[head.queue].parent is None)
@@ -470,7 +470,7 @@ class _Cycle:
             holders = len(lesser(self.snapshot, head.queue, head.priority, lacking, self.findings))
         return Blocker(kind=_NOBODY, queue=head.queue, holders=holders, detail=policies)
 
-    def _reserve(self, entry: Entry, *, anyway: bool = False) -> None:
+    def _reserve(self, entry: NominatedHead, *, anyway: bool = False) -> None:
         """Keep free what the entry waits for, so that smaller or lesser entries of this cycle do not take it.
 
         A queue that may reclaim from anybody gets it back without; `anyway`: for that one, too.
@@ -498,7 +498,7 @@ def _policies(spec: QueueSpec, *, alone: bool) -> str:
 
 
 def _wait(
-    entry: Entry,
+    entry: NominatedHead,
     outcome: Outcome,
     reason: WaitReason | None = None,
     *blockers: Blocker,
@@ -515,17 +515,17 @@ def _wait(
     )
 
 
-def _skipped(entry: Entry) -> Wait:
+def _skipped(entry: NominatedHead) -> Wait:
     taken = Blocker(kind=BlockerKind.TAKEN_THIS_CYCLE, detail="another workload")
     return _wait(entry, Outcome.SKIPPED, WaitReason.WAITING_FOR_QUOTA, taken)
 
 
-def _left_to_lenders(entry: Entry) -> Wait:
+def _left_to_lenders(entry: NominatedHead) -> Wait:
     lent = Blocker(kind=BlockerKind.LENDERS, queue=entry.head.queue)
     return _wait(entry, Outcome.SKIPPED, WaitReason.WAITING_FOR_QUOTA, lent)
 
 
-def _with_domains(entry: Entry) -> tuple[PodSetAssignment, ...]:
+def _with_domains(entry: NominatedHead) -> tuple[PodSetAssignment, ...]:
     domains = {p.name: p.assignment for found in entry.placement.values() for p in found.pod_sets}
     return tuple(
         [
@@ -541,7 +541,7 @@ def _with_domains(entry: Entry) -> tuple[PodSetAssignment, ...]:
     )
 
 
-def quality_of(entry: Entry) -> Iterator[PlacementQuality]:
+def quality_of(entry: NominatedHead) -> Iterator[PlacementQuality]:
     """Yield the quality of the domains that were found for an entry, one for each search."""
     requests = {p.name: p.request for p in entry.head.pod_sets}
     for found in entry.placement.values():

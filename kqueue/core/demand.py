@@ -62,7 +62,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Choice:
+class RequestedGroup:
     """A resource group of the queue that the pod sets request: one of its flavors is chosen."""
 
     group: ResourceGroup
@@ -83,7 +83,7 @@ class GroupDemand:
         self.uncovered = {resource: totals[resource] for resource in sorted(totals.keys() - spec.covered)}
         """Total quota of resources that no resource group lists: nothing else counts when there are any."""
         asked = [(group, {r: totals[r] for r in group.resources if r in totals}) for group in spec.groups]
-        self.choices = tuple([Choice(group, amounts) for group, amounts in asked if amounts])
+        self.choices = tuple([RequestedGroup(group, amounts) for group, amounts in asked if amounts])
         self._grants: dict[tuple[Pick, ...], Grant] = {}
 
     @property
@@ -91,7 +91,7 @@ class GroupDemand:
         """The pod set that speaks for the group."""
         return self.pod_sets[0].name
 
-    def option(self, choice: Choice, index: int, snapshot: Snapshot) -> Option:
+    def option(self, choice: RequestedGroup, index: int, snapshot: Snapshot) -> Option:
         """A flavor of one of the choices, as it is in the snapshot."""
         known = choice.options.get(index)
         name = choice.group.flavors[index]

@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import Any, Protocol
 
 from kqueue.core import quota
-from kqueue.core.demand import Choice, Demands, Grant, GroupDemand, Option, Pick
+from kqueue.core.demand import Demands, Grant, GroupDemand, Option, Pick, RequestedGroup
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, mildest, most_severe
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.core.topology.request import PodSetRequest
@@ -259,7 +259,9 @@ def _no_flavors(pod_set: str, asked: Mapping[str, int], search: _Search) -> Bloc
     return Blocker(kind=BlockerKind.QUEUE, pod_set=pod_set, queue=search.spec.name, detail=detail)
 
 
-def _best_flavor(demand: GroupDemand, choice: Choice, search: _Search) -> tuple[FlavorTry | None, int, list[FlavorTry]]:
+def _best_flavor(
+    demand: GroupDemand, choice: RequestedGroup, search: _Search
+) -> tuple[FlavorTry | None, int, list[FlavorTry]]:
     """The flavor taken (None: none serves), where the next scan starts after (-1: from the front), all attempts."""
     tried: list[FlavorTry] = []
     best: FlavorTry | None = None
@@ -287,13 +289,13 @@ def _best_flavor(demand: GroupDemand, choice: Choice, search: _Search) -> tuple[
     return best, (-1 if seen_all else reached), tried
 
 
-def _remembered(demand: GroupDemand, choice: Choice, last_tried: LastTried) -> int:
+def _remembered(demand: GroupDemand, choice: RequestedGroup, last_tried: LastTried) -> int:
     """Return where the last scan ended, from the first pod set of the group with a memory of one of the resources."""
     found = (last_tried.get((pod_set.name, resource)) for pod_set in demand.pod_sets for resource in choice.asked)
     return next((index for index in found if index is not None), -1)
 
 
-def _is_pinned(demand: GroupDemand, choice: Choice, flavor: str, pinned: Pins) -> bool:
+def _is_pinned(demand: GroupDemand, choice: RequestedGroup, flavor: str, pinned: Pins) -> bool:
     return any(pinned.get(p.name, {}).get(r) == flavor for p in demand.pod_sets for r in choice.asked)
 
 

@@ -18,7 +18,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ContainerLimits:
     """The limits of one LimitRange, or of all of a namespace, for one type: container or pod."""
 
     default: Amounts = field(default_factory=dict)
@@ -33,14 +33,14 @@ class Limits:
 class NamespaceLimits:
     """The limits of a namespace."""
 
-    container: Limits = field(default_factory=Limits)
-    pod: Limits = field(default_factory=Limits)
+    container: ContainerLimits = field(default_factory=ContainerLimits)
+    pod: ContainerLimits = field(default_factory=ContainerLimits)
 
 
 NO_LIMITS = NamespaceLimits()
 
 
-def merged(limits: Iterable[Limits]) -> Limits:
+def merged(limits: Iterable[ContainerLimits]) -> ContainerLimits:
     """Combine limits: the first default, the smallest maximum, the largest minimum."""
     default: dict[str, int] = {}
     default_request: dict[str, int] = {}
@@ -55,7 +55,7 @@ def merged(limits: Iterable[Limits]) -> Limits:
         for resource, bound in one.least.items():
             if resource not in least or bound.amount > least[resource].amount:
                 least[resource] = bound
-    return Limits(default=default, default_request=default_request, most=most, least=least)
+    return ContainerLimits(default=default, default_request=default_request, most=most, least=least)
 
 
 def with_defaults(pod: PodResources, limits: NamespaceLimits) -> PodResources:
@@ -70,7 +70,7 @@ def with_defaults(pod: PodResources, limits: NamespaceLimits) -> PodResources:
     )
 
 
-def _pod_level(pod: PodResources, level: ContainerRequests, limits: Limits) -> ContainerRequests:
+def _pod_level(pod: PodResources, level: ContainerRequests, limits: ContainerLimits) -> ContainerRequests:
     """The pod-level amounts; its limit is its request for a resource that no container names by itself.
 
     Defaults of containers do not count: the API server fills in the pod's request before it sees them.
@@ -81,7 +81,7 @@ def _pod_level(pod: PodResources, level: ContainerRequests, limits: Limits) -> C
     return replace(filled, requests={**implied, **filled.requests})
 
 
-def _filled(asked: ContainerRequests, limits: Limits) -> ContainerRequests:
+def _filled(asked: ContainerRequests, limits: ContainerLimits) -> ContainerRequests:
     return replace(
         asked,
         requests={**limits.default_request, **asked.requests},
@@ -122,7 +122,9 @@ def _above_its_limit(name: str, asked: ContainerRequests) -> Iterator[str]:
             )
 
 
-def _out_of_bounds(name: str, kind: str, asked: Mapping[str, tuple[int, int]], limits: Limits) -> Iterator[str]:
+def _out_of_bounds(
+    name: str, kind: str, asked: Mapping[str, tuple[int, int]], limits: ContainerLimits
+) -> Iterator[str]:
     for resource, (low, high) in asked.items():
         most, least = limits.most.get(resource), limits.least.get(resource)
         if most is not None and high > most.amount:

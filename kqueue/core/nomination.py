@@ -21,7 +21,7 @@ from kqueue.core.demand import Demands
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
 from kqueue.core.flavors import FIT, NO_CANDIDATES, NO_FIT, Assignment, Mode, Pins
 from kqueue.core.planners import PLANNERS, Wish, ask
-from kqueue.core.preemption import Findings, Preemptor, Reach, Target, find_targets, nobody_may_go, simulate
+from kqueue.core.preemption import Findings, Preemptor, Target, VictimReach, find_targets, nobody_may_go, simulate
 from kqueue.core.quota import FlavorResource, Usage
 from kqueue.core.slices import added_pods, added_quota, flavors_to_keep, places_to_keep, without_older
 from kqueue.core.topology.arranged import Hint
@@ -60,7 +60,7 @@ Answers = dict[tuple[FlavorResource, int], tuple[Target, ...]]
 
 
 @dataclass(slots=True)
-class Entry:
+class NominatedHead:
     """A nominated head.
 
     `placement` is per topology flavor; of one that waits: where it would go on an empty cluster.
@@ -155,7 +155,7 @@ class Nominator:
     _answers: dict[tuple[object, ...], _Answer] = field(default_factory=dict, init=False, repr=False)
     """Results of equal pod sets: many queues often have equal heads, and no charge is made during nomination."""
 
-    def nominate(self, head: Head, profile: Profile, *, pinned: Pins | None = None) -> Entry:
+    def nominate(self, head: Head, profile: Profile, *, pinned: Pins | None = None) -> NominatedHead:
         """The best that can be done for a head; `pinned` holds it to the flavors of an earlier nomination.
 
         While room is made for a head it is held to that, unless all of it fits elsewhere: others left for it.
@@ -173,7 +173,7 @@ class Nominator:
 
     # --- in steps ------------------------------------------------------------------------------------------------
 
-    def choose(self, head: Head, profile: Profile) -> Entry | None:
+    def choose(self, head: Head, profile: Profile) -> NominatedHead | None:
         """First step: the head with its flavors, and nothing decided.
 
         None: it has a claim or takes over from an older slice, so all of it is decided on a snapshot without these.
@@ -182,7 +182,7 @@ class Nominator:
             return None
         return self._assigned(head, profile, flavors_to_keep(head))
 
-    def place_together(self, chosen: Sequence[Entry], failed: Callable[[str, Exception], None]) -> None:
+    def place_together(self, chosen: Sequence[NominatedHead], failed: Callable[[str, Exception], None]) -> None:
         """Second step, for entries whose profile names a planner: give each the hint that its planner has for it.
 
         `failed` is called with the name of a planner that raises; its entries are placed one by one.
@@ -200,24 +200,24 @@ class Nominator:
             for entry, hint in zip(mine, hints, strict=True):
                 entry.hint = hint
 
-    def commit(self, entry: Entry) -> Entry:
+    def commit(self, entry: NominatedHead) -> NominatedHead:
         """Third step: what can be done for an entry with the flavors that were chosen for it."""
         return self._most(entry, flavors_to_keep(entry.head))
 
-    def _most(self, entry: Entry, pinned: Pins | None) -> Entry:
+    def _most(self, entry: NominatedHead, pinned: Pins | None) -> NominatedHead:
         """The whole of it, or else the largest part that is of use."""
         entry = self._judged(entry, pinned)
         if entry.result in _IN_VAIN:
             entry = self._part(entry.head, entry.profile, pinned) or entry
         return entry
 
-    def moves(self, entry: Entry) -> bool:
+    def moves(self, entry: NominatedHead) -> bool:
         """Whether an entry that has its quota finds other domains in its flavors; nothing else of it is looked at."""
         with self.claims.without(entry.head.uid), without_older(entry.head, self.snapshot):
             entry.avoids = entry.head.avoided
             return not self.place(entry, measure=True)
 
-    def place(self, entry: Entry, *, empty: bool = False, measure: bool = False) -> Mapping[str, Misfit]:
+    def place(self, entry: NominatedHead, *, empty: bool = False, measure: bool = False) -> Mapping[str, Misfit]:
         """Find domains for every pod set that has a topology flavor; returns what does not fit, by flavor.
 
         `entry.placement` holds the domains found.  Flavors whose leaves are hosts share what this workload takes.
@@ -236,7 +236,7 @@ class Nominator:
         entry.placement = found.places
         return found.misfits
 
-    def _answer(self, entry: Entry, *, measure: bool) -> _Found:
+    def _answer(self, entry: NominatedHead, *, measure: bool) -> _Found:
         """Return the kept result for equal pod sets while their capacities are unchanged, else search."""
         requests = entry.place_requests
         if entry.avoids or entry.head.replaces is not None or entry.hint is not None:
@@ -251,7 +251,7 @@ class Nominator:
         return known.found
 
     def _ask(
-        self, entry: Entry, *, empty: bool, measure: bool, explain: bool = True
+        self, entry: NominatedHead, *, empty: bool, measure: bool, explain: bool = True
     ) -> Mapping[str, Placement | Misfit]:
         requests = entry.place_requests
         if entry.avoids and not empty:
@@ -271,7 +271,7 @@ class Nominator:
 
     # --- the whole workload --------------------------------------------------------------------------------------
 
-    def _claimed(self, claim: Claim, head: Head, profile: Profile) -> Entry | None:
+    def _claimed(self, claim: Claim, head: Head, profile: Profile) -> NominatedHead | None:
         """Return the entry with the flavors and domains of its claim; None where the claim no longer fits."""
         whole = self._assigned(head, profile, flavors_to_keep(head))
         if whole.assignment.mode is FIT and not self._misplaced(whole):
@@ -289,10 +289,10 @@ class Nominator:
         entry = self._whole(part, profile, pinned)
         return entry if entry.result not in _IN_VAIN else None
 
-    def _whole(self, head: Head, profile: Profile, pinned: Pins | None) -> Entry:
+    def _whole(self, head: Head, profile: Profile, pinned: Pins | None) -> NominatedHead:
         return self._judged(self._assigned(head, profile, pinned), pinned)
 
-    def _judged(self, entry: Entry, pinned: Pins | None) -> Entry:
+    def _judged(self, entry: NominatedHead, pinned: Pins | None) -> NominatedHead:
         """The entry with what can be done for all of it."""
         if entry.assignment.mode is FIT and not self._misplaced(entry):
             entry.result = FITS
@@ -305,7 +305,7 @@ class Nominator:
         with self.claims.fulfilled(besides=entry.head.uid):
             return self._later(entry, pinned)
 
-    def _later(self, entry: Entry, pinned: Pins | None) -> Entry:
+    def _later(self, entry: NominatedHead, pinned: Pins | None) -> NominatedHead:
         """Return the entry as it will be when all claims are fulfilled."""
         if self.claims.leaving(besides=entry.head.uid):
             entry = self._assigned(entry.head, entry.profile, pinned)
@@ -335,7 +335,7 @@ class Nominator:
             self.place(entry)
         return entry
 
-    def _assigned(self, head: Head, profile: Profile, pinned: Pins | None) -> Entry:
+    def _assigned(self, head: Head, profile: Profile, pinned: Pins | None) -> NominatedHead:
         asked: Answers = {}
         assignment = flavors.assign(
             head,
@@ -345,7 +345,7 @@ class Nominator:
             pinned=pinned,
             demands=self.demands,
         )
-        entry = Entry(
+        entry = NominatedHead(
             head,
             profile,
             assignment,
@@ -363,7 +363,7 @@ class Nominator:
             entry.place_requests = assignment.places
         return entry
 
-    def _misplaced(self, entry: Entry) -> bool:
+    def _misplaced(self, entry: NominatedHead) -> bool:
         """Whether the entry has quota, but no domains: then workloads on the hosts may be preempted."""
         if not entry.place_requests:
             return False
@@ -382,7 +382,7 @@ class Nominator:
     def _topology_blocker(self, flavor: str, misfit: Misfit, *, never: bool = False) -> Blocker:
         return topology_blocker(flavor, misfit, unusable=self.snapshot.topologies[flavor].unusable, never=never)
 
-    def _refuse_for_ever(self, entry: Entry, never: Mapping[str, Misfit]) -> None:
+    def _refuse_for_ever(self, entry: NominatedHead, never: Mapping[str, Misfit]) -> None:
         entry.result = NEVER
         others = [b for b in entry.assignment.blockers if b.kind is not BlockerKind.TOPOLOGY]
         found = [self._topology_blocker(flavor, misfit, never=True) for flavor, misfit in never.items()]
@@ -395,7 +395,7 @@ class Nominator:
 
     # --- preemption --------------------------------------------------------------------------------------
 
-    def _targets(self, entry: Entry) -> tuple[Target, ...]:
+    def _targets(self, entry: NominatedHead) -> tuple[Target, ...]:
         if not entry.place_requests and not self.claims and len(entry.usage) == 1:
             (question,) = entry.usage.items()
             if question in entry.asked:  # all that it asks for, on the same snapshot
@@ -404,7 +404,7 @@ class Nominator:
         if not entry.place_requests:
             return find_targets(self.snapshot, preemptor, self.findings)
 
-        reach = Reach(self.snapshot, entry.place_requests, entry.profile)
+        reach = VictimReach(self.snapshot, entry.place_requests, entry.profile)
 
         def places() -> bool:
             answers = self._ask(entry, empty=False, measure=False, explain=False)
@@ -454,13 +454,13 @@ class Nominator:
 
     # --- a part of the workload --------------------------------------------------------------------------------------
 
-    def _part(self, head: Head, profile: Profile, pinned: Pins | None) -> Entry | None:
+    def _part(self, head: Head, profile: Profile, pinned: Pins | None) -> NominatedHead | None:
         """Return the largest part that fits or finds targets; None when there is none, or partial admission is off."""
         if not [p for p in head.pod_sets if p.min_count is not None]:
             return None
         slack = [p.request.count - p.min_count if p.min_count is not None else 0 for p in head.pod_sets]
         total = sum(s for s in slack if s > 0)
-        found: Entry | None = None
+        found: NominatedHead | None = None
         low, high = 1, total  # the answer, if any, is the smallest step that is enough
         while low <= high:
             step = (low + high) // 2
@@ -472,7 +472,7 @@ class Nominator:
         return found
 
 
-def _placed_columns(entry: Entry) -> set[FlavorResource]:
+def _placed_columns(entry: NominatedHead) -> set[FlavorResource]:
     """Return the columns of pod sets with domains: a workload on the needed hosts holds quota of one of them."""
     placed = {request.name for requests in entry.place_requests.values() for request in requests}
     return {

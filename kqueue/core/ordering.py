@@ -22,7 +22,7 @@ from kqueue.core.quota import FlavorResource, QuotaNode, Usage, rising, total
 from kqueue.core.workload import Head
 
 
-class Entry(Protocol):
+class OrderedEntry(Protocol):
     """A nominated workload, as far as its turn goes."""
 
     @property
@@ -46,7 +46,7 @@ class Entry(Protocol):
         """Others were evicted to make room for it."""
 
 
-E = TypeVar("E", bound=Entry)
+E = TypeVar("E", bound=OrderedEntry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ def _seniority(head: Head, rules: OrderRules) -> _Seniority:
     return (-head.priority if rules.priority else 0), head.timestamp, head.uid
 
 
-def _waits(entry: Entry, rules: OrderRules) -> bool:
+def _waits(entry: OrderedEntry, rules: OrderRules) -> bool:
     return rules.preemptors_first and not entry.is_preemptor
 
 

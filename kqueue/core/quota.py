@@ -249,7 +249,7 @@ def has_room(node: QuotaNode, usage: Mapping[FlavorResource, int]) -> bool:
     return not [column for column, amount in usage.items() if amount > 0 and amount > available(node, column)]
 
 
-class Reach(NamedTuple):
+class BorrowReach(NamedTuple):
     """The level of the tree up to which an amount would be borrowed.
 
     `height`: that of the lowest Cohort that holds the amount; 0 without borrowing, the root's when no Cohort holds it.
@@ -260,11 +260,11 @@ class Reach(NamedTuple):
     may_reclaim: bool
 
 
-_OWN = Reach(0, may_reclaim=True)
-_ALONE = Reach(0, may_reclaim=False)
+_OWN = BorrowReach(0, may_reclaim=True)
+_ALONE = BorrowReach(0, may_reclaim=False)
 
 
-def lowest_subtree(node: QuotaNode, column: FlavorResource, amount: int) -> Reach:
+def lowest_subtree(node: QuotaNode, column: FlavorResource, amount: int) -> BorrowReach:
     """The smallest part of the tree whose quota would hold `amount` more."""
     cell, used = node.cells.get(column) or _cell(node, column), node.usage.get(column, 0)
     above = node.parent
@@ -275,8 +275,8 @@ def lowest_subtree(node: QuotaNode, column: FlavorResource, amount: int) -> Reac
             amount = minus(amount, minus(cell.local, used))
         node, cell, used, above = above, cell.up or cell, above.usage.get(column, 0), above.parent
         if plus(used, amount) <= cell.subtree:
-            return Reach(node.height, above is not None)
-    return Reach(node.height, False)
+            return BorrowReach(node.height, above is not None)
+    return BorrowReach(node.height, False)
 
 
 # --- charging --------------------------------------------------------------------------------------------------------

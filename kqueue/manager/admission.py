@@ -46,7 +46,7 @@ _SYNC_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class AdmissionEndpoint:
     """The address on which the webhooks listen, and the address at which the API server reaches them.
 
     Args:
@@ -87,7 +87,7 @@ class _FolderCaretaker:
 async def admission(
     client: Client,
     configuration: Configuration,
-    endpoint: Endpoint,
+    endpoint: AdmissionEndpoint,
     *,
     clock: Clock,
     on_review: Callable[[ReviewRecord], None],
@@ -171,7 +171,7 @@ def lookups_of(client: Client, configuration: Configuration, clock: Clock) -> Ap
 async def _certificates(
     client: Client,
     configuration: Configuration,
-    endpoint: Endpoint,
+    endpoint: AdmissionEndpoint,
     made: Path,
     clock: Clock,
     rhythm: Rhythm | None,

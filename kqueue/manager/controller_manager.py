@@ -34,7 +34,7 @@ from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.resources import EVENTS, ResourceType
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.turns import Turns
-from kqueue.runtime.workqueue import Rank
+from kqueue.runtime.workqueue import KeyRank
 from kqueue.state.not_running import NotRunning, not_running
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.quarantine import Quarantine
@@ -177,7 +177,7 @@ class ControllerManager:
         *,
         workers: int = 1,
         group_kind: str = "",
-        rank_of: Callable[[str], Rank] | None = None,
+        rank_of: Callable[[str], KeyRank] | None = None,
     ) -> Controller:
         """Add a work queue whose keys `reconcile` handles while this process leads.
 

@@ -12,7 +12,7 @@ from kqueue.controllers.blockers import Blockers
 from kqueue.manager import rules
 from kqueue.state.heads import Heads
 from kqueue.visibility.explanation import WorkloadExplainer
-from kqueue.visibility.sources import Freshness, Known, Planning
+from kqueue.visibility.sources import Freshness, Known, PlanningSource
 from kqueue.visibility.standing import Hindrance
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def make_explainer(operator: Operator) -> WorkloadExplainer:
             queues=manager.queues,
             namespace_labels=manager.namespace_labels,
         ),
-        planning=Planning(
+        planning=PlanningSource(
             heads=Heads(
                 manager.cache,
                 manager.workload_writer.newest,

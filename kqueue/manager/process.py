@@ -24,8 +24,8 @@ from kqueue.manager.extensions import allow_profiles, load_profiles
 from kqueue.observe import (
     Checks,
     CustomLabel,
-    Endpoint,
     HealthServer,
+    HttpEndpoint,
     Kind,
     MetricGroups,
     Metrics,
@@ -74,7 +74,7 @@ class Flags:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningOperator:
     """A started operator; `task` ends only when it fails."""
 
     operator: Operator
@@ -105,7 +105,7 @@ async def running(
     timings: Timings | None = None,
     on_request: Callable[[RequestRecord], None] | None = None,
     farewell: float = 0.0,
-) -> AsyncIterator[Running]:
+) -> AsyncIterator[RunningOperator]:
     """Run an operator for the duration of the block, and serve its probes and metrics.
 
     An error that ended the operator is raised when the block ends.  The webhooks of the process answer for `farewell`
@@ -142,7 +142,7 @@ async def running(
         work = asyncio.create_task(wired.run(), name="operator")
         stack.push_async_callback(wired.finish)
         stack.push_async_callback(_ended, work)
-        yield Running(wired, work)
+        yield RunningOperator(wired, work)
 
 
 @asynccontextmanager
@@ -193,8 +193,8 @@ async def _frame(
         probes = flags.health_address or configuration.health.health_probe_bind_address
         address = flags.metrics_address or options.bind_address
         await health.start(
-            probes=Endpoint(setting="health.healthProbeBindAddress", bind_address=probes),
-            metrics=Endpoint(setting="metrics.bindAddress", bind_address=address, tls=tls),
+            probes=HttpEndpoint(setting="health.healthProbeBindAddress", bind_address=probes),
+            metrics=HttpEndpoint(setting="metrics.bindAddress", bind_address=address, tls=tls),
         )
         stack.push_async_callback(health.stop)
         with metrics.collector_pauses():
@@ -237,10 +237,10 @@ async def _webhooks(
     frame: _Frame, configuration: Configuration, flags: Flags, clock: Clock, timings: Timings
 ) -> AsyncIterator[None]:
     """Serve the webhooks in this process and register them.  The process is not ready before."""
-    from kqueue.manager.admission import Endpoint, admission  # imports cryptography, which only webhooks need
+    from kqueue.manager.admission import AdmissionEndpoint, admission  # imports cryptography, which only webhooks need
 
     settings, management = configuration.webhook, configuration.internal_cert_management
-    endpoint = Endpoint(
+    endpoint = AdmissionEndpoint(
         host=settings.host if flags.webhook_host is None else flags.webhook_host,
         port=settings.port if flags.webhook_port is None else flags.webhook_port,
         url=flags.webhook_url,
@@ -265,10 +265,10 @@ async def _webhooks(
 @asynccontextmanager
 async def _visibility(frame: _Frame, wired: Operator, flags: Flags) -> AsyncIterator[None]:
     """Serve the visibility API of this process, whether the process leads or not."""
-    from kqueue.manager.visibility import Endpoint, catalog_of, visibility  # imports cryptography
+    from kqueue.manager.visibility import VisibilityEndpoint, catalog_of, visibility  # imports cryptography
 
     settings = wired.config.visibility_server
-    endpoint = Endpoint(
+    endpoint = VisibilityEndpoint(
         host=settings.bind_address if flags.visibility_host is None else flags.visibility_host,
         port=settings.bind_port if flags.visibility_port is None else flags.visibility_port,
         url=flags.visibility_url,

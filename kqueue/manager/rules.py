@@ -8,7 +8,7 @@ from kqueue.config import Configuration, Timings
 from kqueue.controllers.owner_context import OwnerPolicy
 from kqueue.core.decision import SecondLooks
 from kqueue.core.ordering import OrderRules
-from kqueue.core.preemption import Strategy
+from kqueue.core.preemption import SharingStrategy
 from kqueue.core.quantity import parse_exactly
 from kqueue.core.quota_requests import Counting, Transformation
 from kqueue.core.scan import ScanRules
@@ -43,7 +43,7 @@ def loop_settings(config: Configuration, timings: Timings) -> LoopSettings:
         elastic=config.enabled("ElasticJobsViaWorkloadSlices"),
         fail_fast=config.enabled("TASFailedNodeReplacementFailFast"),
         skips_pod_owned=config.enabled("SkipReassignmentForPodOwnedWorkloads"),
-        fair=None if fair is None else tuple(Strategy(name) for name in fair.preemption_strategies),
+        fair=None if fair is None else tuple(SharingStrategy(name) for name in fair.preemption_strategies),
         within_nominal=config.enabled("FairSharingPreemptWithinNominal"),
         order=OrderRules(
             preemptors_first=config.enabled("PrioritizePreemptorWorkloads"),

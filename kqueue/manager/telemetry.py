@@ -10,7 +10,7 @@ from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
-from kqueue.config.selector import LabelSelector
+from kqueue.config.selector import SelectorSettings
 from kqueue.controllers.record import ObjectReference, Reporter, record_waiting, workload_reference
 from kqueue.core.decision import Admit, Phase, Retargeted
 from kqueue.core.mention import Mention, mentioned, readers_of
@@ -41,7 +41,7 @@ class Described(Protocol):
 
 
 def describe_objects(
-    metrics: Metrics, watches: Described, shown: LabelSelector | None, *, has_members: Callable[[str], bool]
+    metrics: Metrics, watches: Described, shown: SelectorSettings | None, *, has_members: Callable[[str], bool]
 ) -> None:
     """Give metrics the labels of queues and cohorts, and say which LocalQueues are `shown` (None: all).
 

@@ -28,7 +28,7 @@ from kqueue.runtime.lane import Lane
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.rotation import Rhythm
 from kqueue.visibility import front_proxy, queue_quotas, queue_summaries, topology_summaries
-from kqueue.visibility.catalog import KUEUE_VERSIONS, OUR_VERSION, Catalog, Resource
+from kqueue.visibility.catalog import KUEUE_VERSIONS, OUR_VERSION, Catalog, CatalogResource
 from kqueue.visibility.connections import Trust
 from kqueue.visibility.explanation import KIND as EXPLANATION
 from kqueue.visibility.front_proxy import FrontProxy
@@ -56,7 +56,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class VisibilityEndpoint:
     """The address on which the server listens, and the address at which the API server reaches it.
 
     Args:
@@ -84,7 +84,7 @@ def catalog_of(operator: Operator) -> Catalog:
     for version in KUEUE_VERSIONS:
         for name, view in (("clusterqueues", pending.of_cluster_queue), ("localqueues", pending.of_local_queue)):
             catalog.add(
-                Resource(
+                CatalogResource(
                     group=names.VISIBILITY_GROUP,
                     version=version,
                     name=name,
@@ -95,7 +95,7 @@ def catalog_of(operator: Operator) -> Catalog:
                 )
             )
     catalog.add(
-        Resource(
+        CatalogResource(
             group=names.KQUEUE_VISIBILITY_GROUP,
             version=OUR_VERSION,
             name="workloads",
@@ -120,7 +120,7 @@ def _add_quotas(catalog: Catalog, operator: Operator, pending: PendingWorkloads)
         fair_sharing=operator.config.fair_sharing is not None,
     )
     catalog.add(
-        Resource(
+        CatalogResource(
             group=names.KQUEUE_VISIBILITY_GROUP,
             version=OUR_VERSION,
             name="queuequotas",
@@ -148,7 +148,7 @@ def _add_summaries(catalog: Catalog, operator: Operator) -> None:
         ("topologysummaries", topology_summaries.KIND, topologies.view, False),
     ):
         catalog.add(
-            Resource(
+            CatalogResource(
                 group=names.KQUEUE_VISIBILITY_GROUP,
                 version=OUR_VERSION,
                 name=name,
@@ -163,7 +163,7 @@ def _add_summaries(catalog: Catalog, operator: Operator) -> None:
 async def visibility(
     client: Client,
     configuration: Configuration,
-    endpoint: Endpoint,
+    endpoint: VisibilityEndpoint,
     catalog: Catalog,
     *,
     warm: Callable[[], bool],
@@ -200,7 +200,7 @@ async def visibility(
 class _Service:
     """The server, where it listens, what it serves, and the folder for certificates that this process makes."""
 
-    endpoint: Endpoint
+    endpoint: VisibilityEndpoint
     server: VisibilityServer
     catalog: Catalog
     made: Path

@@ -24,17 +24,17 @@ _KEEPS_RUNNING = "Always"
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbours:
+class NeighbourRules:
     """Rules of one pod set about pods of its workload; see `PodSetRequest`."""
 
     apart: frozenset[str] = frozenset()
     one_domain: tuple[str, ...] = ()
 
 
-NO_RULES = Neighbours()
+NO_RULES = NeighbourRules()
 
 
-def neighbours(obj: wire.Workload) -> Mapping[str, Neighbours]:
+def neighbours(obj: wire.Workload) -> Mapping[str, NeighbourRules]:
     """The rules of each pod set that has some; empty for most workloads."""
     pod_sets = obj.spec.pod_sets
     if not any(_may_have_rules(p.template.spec) for p in pod_sets):
@@ -45,7 +45,7 @@ def neighbours(obj: wire.Workload) -> Mapping[str, Neighbours]:
         if _exclude_each_other(one, other, namespace):
             apart[one.name].add(other.name)
             apart[other.name].add(one.name)
-    found = {p.name: Neighbours(frozenset(apart[p.name]), _one_domain(p, namespace)) for p in pod_sets}
+    found = {p.name: NeighbourRules(frozenset(apart[p.name]), _one_domain(p, namespace)) for p in pod_sets}
     return {name: rules for name, rules in found.items() if rules != NO_RULES}
 
 

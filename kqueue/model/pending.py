@@ -23,7 +23,7 @@ class RequeueReason(StrEnum):
     PREEMPTION_FAILED = "PreemptionFailed"
 
 
-class Asked(NamedTuple):
+class RequestSummary(NamedTuple):
     """What a workload asks for, so far that it need not be read again: equal where pods and counts are equal.
 
     `generation` and `ended` (pods of each pod set that have ended for good) tell an object that asks for the same.
@@ -53,7 +53,7 @@ class Pending:
     version: str
     not_before: datetime | None = None
     on_hold: bool = False
-    asked: Asked | None = None
+    asked: RequestSummary | None = None
     """None: what it asks for is read anew at each try."""
 
     def may_run(self, now: datetime) -> bool:
@@ -61,7 +61,7 @@ class Pending:
         return not self.on_hold and (self.not_before is None or self.not_before <= now)
 
 
-class Verdict(NamedTuple):
+class LastTry(NamedTuple):
     """What a try has said: the reason and the message of QuotaReserved=False.
 
     `lacks` has each amount of quota that a flavor did not have free, by column; empty where no quota was missing.
@@ -72,5 +72,5 @@ class Verdict(NamedTuple):
     lacks: tuple[tuple[FlavorResource, int], ...] = ()
 
 
-NO_VERDICT = Verdict("", "")
+NO_VERDICT = LastTry("", "")
 """The try has no result that equal workloads could share."""

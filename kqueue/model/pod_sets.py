@@ -8,7 +8,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.core.pod_requests import Amounts
 from kqueue.core.topology import PodSetRequest, SliceLayer, TopologyRequest
 from kqueue.core.workload import PodSet
-from kqueue.model.neighbours import NO_RULES, Neighbours, neighbours
+from kqueue.model.neighbours import NO_RULES, NeighbourRules, neighbours
 from kqueue.model.nodes import node_rules
 from kqueue.model.resources import template_requests
 
@@ -43,7 +43,7 @@ def pod_set(
     ended: int = 0,
     implied: bool = False,
     partial: bool = False,
-    rules: Neighbours = NO_RULES,
+    rules: NeighbourRules = NO_RULES,
 ) -> PodSet:
     """A pod set as planning sees it.
 

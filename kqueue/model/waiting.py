@@ -16,7 +16,7 @@ from kqueue.core.workload import Head, PodSet, Replaced
 from kqueue.model.conditions import condition
 from kqueue.model.neighbours import neighbours
 from kqueue.model.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, priority, queue_time
-from kqueue.model.pending import Asked, Pending
+from kqueue.model.pending import Pending, RequestSummary
 from kqueue.model.pod_sets import ended_pods, pod_sets_of
 from kqueue.model.profiles import chosen_algorithm, profile_name
 from kqueue.model.workloads import local_queue_key, replaced_key, workload_key
@@ -62,7 +62,7 @@ def pending(
     )
 
 
-def asked_for(obj: wire.Workload, *, reclaims: bool = True) -> Asked:
+def asked_for(obj: wire.Workload, *, reclaims: bool = True) -> RequestSummary:
     """What the workload asks for by itself.
 
     `reclaims`: pods in `status.reclaimablePods` are not asked for again (gate ReclaimablePods).
@@ -75,9 +75,9 @@ def asked_for(obj: wire.Workload, *, reclaims: bool = True) -> Asked:
 
 
 @lru_cache(maxsize=10_000)
-def _asked(generation: int, ended: tuple[tuple[str, int], ...], pods: str) -> Asked:
+def _asked(generation: int, ended: tuple[tuple[str, int], ...], pods: str) -> RequestSummary:
     """One object for all that ask for the same: most of those who wait have many equals."""
-    return Asked(generation, ended, pods)
+    return RequestSummary(generation, ended, pods)
 
 
 def _digest(value: Any) -> str:

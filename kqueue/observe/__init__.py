@@ -7,9 +7,9 @@ caller or makes the caller wait: log lines are bounded, events are queued, pages
 from __future__ import annotations
 
 from kqueue.observe.custom_labels import CustomLabel
-from kqueue.observe.event_queue import Rank as EventRank
+from kqueue.observe.event_queue import EventRank as EventRank
 from kqueue.observe.events import EventHooks, EventLimits, EventRecorder
-from kqueue.observe.health import Checks, Endpoint, Guard, HealthServer, ProbePaths, Route
+from kqueue.observe.health import Checks, Guard, HealthServer, HttpEndpoint, ProbePaths, Route
 from kqueue.observe.logs import LogFormat, configure_logs, current_level, set_level
 from kqueue.observe.loop import LoopProbe
 from kqueue.observe.metrics import Kind, MetricGroups, Metrics, Role
@@ -20,13 +20,13 @@ __all__ = [
     "Checks",
     "ClusterQueueMetrics",
     "CustomLabel",
-    "Endpoint",
     "EventHooks",
     "EventLimits",
     "EventRank",
     "EventRecorder",
     "Guard",
     "HealthServer",
+    "HttpEndpoint",
     "Kind",
     "LocalQueueMetrics",
     "LogFormat",

@@ -23,7 +23,7 @@ About = tuple[str, str, str, str, str, EventType, str]
 _NAME_LENGTH_MAX = 253
 
 
-class Rank(Enum):
+class EventRank(Enum):
     """The order in which events are written.  The value is the name of the rank in metrics."""
 
     DECISIONS = "decisions"
@@ -73,13 +73,13 @@ _JOINED = {names.EVENT_QUOTA_RESERVED: names.EVENT_ADMITTED}
 """Pairs of reasons: when both are recorded at once, one event of the second reason can report both."""
 
 
-def rank_of(reason: str, type_: EventType) -> Rank:
+def rank_of(reason: str, type_: EventType) -> EventRank:
     """Return the rank of an event."""
     if reason in _DECISIONS or reason.startswith(names.EVENT_EVICTED_DUE_TO_PREFIX):
-        return Rank.DECISIONS
+        return EventRank.DECISIONS
     if type_ == "Warning" and reason not in _REASONS_FOR_WAITING:
-        return Rank.DECISIONS
-    return Rank.OTHERS
+        return EventRank.DECISIONS
+    return EventRank.OTHERS
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +93,7 @@ class Series:
     """API group and version of the object that the event is about."""
     mark: str
     """The suffix of the event object's name: unique over all processes."""
-    rank: Rank
+    rank: EventRank
     began: datetime
     since: float
     """When the series began, on the monotonic clock."""
@@ -149,17 +149,17 @@ class EventQueue:
 
     def __init__(self) -> None:
         """Make an empty queue."""
-        self._ranks: dict[Rank, OrderedDict[About | str, Series]] = {rank: OrderedDict() for rank in Rank}
+        self._ranks: dict[EventRank, OrderedDict[About | str, Series]] = {rank: OrderedDict() for rank in EventRank}
 
     def __len__(self) -> int:
         """Return the number of series of all ranks."""
         return sum(map(len, self._ranks.values()))
 
-    def depth(self, rank: Rank) -> int:
+    def depth(self, rank: EventRank) -> int:
         """Return the number of series of a rank."""
         return len(self._ranks[rank])
 
-    def oldest_since(self, rank: Rank) -> float | None:
+    def oldest_since(self, rank: EventRank) -> float | None:
         """Return when the oldest series of a rank began, on the monotonic clock; None: there is none."""
         first = next(iter(self._ranks[rank].values()), None)
         return first.since if first is not None else None
@@ -180,7 +180,7 @@ class EventQueue:
         waiting = self._ranks[series.rank]
         return waiting.get(self._key(series)) is series or waiting.get(series.mark) is series
 
-    def replaceable(self, about: About, rank: Rank) -> Series | None:
+    def replaceable(self, about: About, rank: EventRank) -> Series | None:
         """Return the waiting series whose note is replaced by a newer note of the same object and reason; None: none.
 
         Notes of decisions are never replaced, because each note matters (for example which workload was preempted).
@@ -189,7 +189,7 @@ class EventQueue:
 
     def take(self) -> Series | None:
         """Remove and return the next series to write: the oldest of the highest rank; None: the queue is empty."""
-        return next((self._take_oldest(rank) for rank in Rank if self._ranks[rank]), None)
+        return next((self._take_oldest(rank) for rank in EventRank if self._ranks[rank]), None)
 
     def take_joined(self, series: Series) -> Series:
         """Join a taken series with the next one where both were recorded at once and their reasons may be joined.
@@ -205,14 +205,14 @@ class EventQueue:
         follower.joined = series.note
         return self._take_oldest(series.rank)
 
-    def make_room(self, rank: Rank) -> Series | None:
+    def make_room(self, rank: EventRank) -> Series | None:
         """Remove and return the oldest series of the lowest rank, to make room for a series of `rank`.
 
         None: all waiting series have higher ranks."""
-        lowest = next(one for one in reversed(Rank) if self._ranks[one] or one is rank)
+        lowest = next(one for one in reversed(EventRank) if self._ranks[one] or one is rank)
         return self._take_oldest(lowest) if self._ranks[lowest] else None
 
-    def _take_oldest(self, rank: Rank) -> Series:
+    def _take_oldest(self, rank: EventRank) -> Series:
         waiting = self._ranks[rank]
         _, series = waiting.popitem(last=False)
         if not waiting:
@@ -220,5 +220,5 @@ class EventQueue:
         return series
 
     def _key(self, series: Series) -> About | str:
-        is_replaceable = series.rank is Rank.OTHERS and not series.is_lasting
+        is_replaceable = series.rank is EventRank.OTHERS and not series.is_lasting
         return series.about if is_replaceable else series.mark

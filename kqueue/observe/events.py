@@ -25,7 +25,7 @@ import structlog
 from kqueue.clock import Clock, utc_text
 from kqueue.errors import AlreadyExistsError, ApiError, ForbiddenError, InvalidError, NotFoundError
 from kqueue.isolation import isolated
-from kqueue.observe.event_queue import About, EventQueue, EventType, Rank, Series, rank_of
+from kqueue.observe.event_queue import About, EventQueue, EventRank, EventType, Series, rank_of
 
 _log = structlog.get_logger(__name__)
 
@@ -161,11 +161,11 @@ class EventRecorder:
         """Return how many events and series are not written yet."""
         return len(self._waiting) + len(self._grown) + len(self._due) + self._writing
 
-    def depth(self, rank: Rank) -> int:
+    def depth(self, rank: EventRank) -> int:
         """Return how many events of a rank wait for their first write."""
         return self._waiting.depth(rank)
 
-    def oldest_age(self, rank: Rank) -> float:
+    def oldest_age(self, rank: EventRank) -> float:
         """Return the seconds since the oldest waiting event of a rank was recorded; 0 when none waits."""
         since = self._waiting.oldest_since(rank)
         return max(0.0, self._clock.monotonic() - since) if since is not None else 0.0
@@ -282,7 +282,7 @@ class EventRecorder:
         if not recent:
             recent.clear()  # frees the table, because a dict does not shrink by itself
 
-    def _lose(self, cause: str, rank: Rank, number: int = 1) -> None:
+    def _lose(self, cause: str, rank: EventRank, number: int = 1) -> None:
         for _ in range(number):
             self._lost(cause)
         if cause != "refused":  # the API server's answer, for example in a namespace that is being deleted
@@ -292,7 +292,7 @@ class EventRecorder:
         """Log how many events were lost since the last report."""
         if not self._losses:
             return
-        number = {rank.value: sum(n for (of, _), n in self._losses.items() if of == rank.value) for rank in Rank}
+        number = {rank.value: sum(n for (of, _), n in self._losses.items() if of == rank.value) for rank in EventRank}
         causes = sorted({cause for _, cause in self._losses})
         _log.warning("events lost", **number, causes=causes)
         self._losses.clear()

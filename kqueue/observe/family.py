@@ -29,7 +29,7 @@ class Registry(Protocol):
         ...
 
 
-class Waits:
+class WaitTimes:
     """Times of waiting, observed once and shown by several families."""
 
     __slots__ = ("counts", "total")
@@ -125,12 +125,12 @@ class Counter(Family):
         assert name.endswith("_total"), "names of counters end so"
         super().__init__(name, documentation, label_names, registry=registry)
         self._count = 0.0
-        self._shown: list[Waits] = []
+        self._shown: list[WaitTimes] = []
 
     def _child(self) -> Self:
         return type(self)(self.name, self.documentation)
 
-    def show(self, waits: Waits) -> None:
+    def show(self, waits: WaitTimes) -> None:
         """Count all times that `waits` observes, from the first one on."""
         self._shown.append(waits)
 
@@ -189,12 +189,12 @@ class Histogram(Family):
         self._bounds = buckets
         self._total = 0.0
         self._counts = [0] * (len(buckets) + 1)
-        self._shown: list[Waits] = []
+        self._shown: list[WaitTimes] = []
 
     def _child(self) -> Self:
         return type(self)(self.name, self.documentation, buckets=self._bounds)
 
-    def show(self, waits: Waits) -> None:
+    def show(self, waits: WaitTimes) -> None:
         """Observe all times that `waits` observes; the buckets must be the first ones of `LONG_BUCKETS`."""
         assert tuple(self._bounds) == LONG_BUCKETS[: len(self._bounds)]
         self._shown.append(waits)

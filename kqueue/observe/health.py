@@ -68,7 +68,7 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class HttpEndpoint:
     """One address, and its TLS and access check."""
 
     setting: str
@@ -118,7 +118,7 @@ class HealthServer:
         """Return the address of each endpoint by its setting's name, with the real port where 0 was configured."""
         return dict(self._addresses)
 
-    async def start(self, *, probes: Endpoint, metrics: Endpoint) -> None:
+    async def start(self, *, probes: HttpEndpoint, metrics: HttpEndpoint) -> None:
         """Listen.
 
         Raises:
@@ -148,7 +148,7 @@ class HealthServer:
         for connections in all_open:
             await connections.stop(_STOP_SECONDS)
 
-    async def _serve(self, endpoint: Endpoint, address: Address, routes: list[Route]) -> None:
+    async def _serve(self, endpoint: HttpEndpoint, address: Address, routes: list[Route]) -> None:
         handlers = {
             route.path: route.handler if route in self._probes else self._guarded(route.handler) for route in routes
         }
@@ -213,7 +213,7 @@ class HealthServer:
         return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE})
 
 
-def _parsed(endpoint: Endpoint) -> Address | None:
+def _parsed(endpoint: HttpEndpoint) -> Address | None:
     try:
         return parse_address(endpoint.bind_address)
     except ValueError as e:

@@ -18,7 +18,7 @@ from kqueue.observe.families import (
     LocalQueueFamilies,
     PreemptorFamilies,
 )
-from kqueue.observe.family import Counter, Family, Gauge, Histogram, Waits
+from kqueue.observe.family import Counter, Family, Gauge, Histogram, WaitTimes
 
 _M = TypeVar("_M", bound=Family)
 
@@ -118,7 +118,7 @@ class _QueueMetrics(_Bound):
     def __init__(self, families: ClusterQueueFamilies | LocalQueueFamilies, *labels: str) -> None:
         super().__init__(*labels)
         self._q = families
-        self._waits: dict[tuple[str, bool, Values], Waits] = {}
+        self._waits: dict[tuple[str, bool, Values], WaitTimes] = {}
         """Reservations by priority class, whether they admit, and values of Workloads' custom labels.
 
         Each reservation is observed once and shown by four families.
@@ -169,8 +169,8 @@ class _QueueMetrics(_Bound):
         if not self._closed and (priority_class, True, values) not in self._waits:
             self._waits[priority_class, True, values] = self._shown_waits(priority_class, values, admitted=True)
 
-    def _shown_waits(self, priority_class: str, values: Values, *, admitted: bool) -> Waits:
-        waits = Waits()
+    def _shown_waits(self, priority_class: str, values: Values, *, admitted: bool) -> WaitTimes:
+        waits = WaitTimes()
         self._of(self._q.reserved, priority_class).show(waits)
         self._of(self._q.reserved_wait, priority_class).show(waits)
         if admitted:
@@ -243,7 +243,7 @@ class ClusterQueueMetrics(_QueueMetrics):
             },
         )
 
-    def _shown_waits(self, priority_class: str, values: Values, *, admitted: bool) -> Waits:
+    def _shown_waits(self, priority_class: str, values: Values, *, admitted: bool) -> WaitTimes:
         waits = super()._shown_waits(priority_class, values, admitted=admitted)
         for cohort in self._above if admitted else ():
             self._below.labels(cohort, priority_class).show(waits)

@@ -16,8 +16,8 @@ from kqueue.core.topology import (
     encode_plain,
 )
 from kqueue.core.topology.result import Path
-from kqueue.placing.fields import Problem
-from kqueue.placing.solving import Outcome, Solution, UpdateConflict
+from kqueue.placing.fields import FieldProblem
+from kqueue.placing.solving import PodSetOutcome, Solution, UpdateConflict
 from kqueue.placing.values import Case
 
 _REASONS = ("notReady", "unschedulable", "flavorLabels", "missingLevel", "duplicateHostname")
@@ -30,7 +30,7 @@ def text(value: Mapping[str, Any], *, compact: bool) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
 
 
-def error(document: Any, problems: Sequence[Problem]) -> dict[str, Any]:
+def error(document: Any, problems: Sequence[FieldProblem]) -> dict[str, Any]:
     """What stands in the place of the answer to an input that is not valid."""
     name = document.get("name") if isinstance(document, dict) else None
     return {
@@ -56,7 +56,7 @@ def answer(solution: Solution) -> dict[str, Any]:
     return result
 
 
-def _pod_set(case: Case, outcome: Outcome) -> dict[str, Any]:
+def _pod_set(case: Case, outcome: PodSetOutcome) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": outcome.name, "status": outcome.status.value}
     if outcome.placement is not None:
         entry.update(_placed(case, outcome, outcome.placement))
@@ -65,7 +65,7 @@ def _pod_set(case: Case, outcome: Outcome) -> dict[str, Any]:
     return entry
 
 
-def _placed(case: Case, outcome: Outcome, placement: PodSetPlacement) -> dict[str, Any]:
+def _placed(case: Case, outcome: PodSetOutcome, placement: PodSetPlacement) -> dict[str, Any]:
     assignment = placement.assignment
     entry: dict[str, Any] = {
         "assignment": {

@@ -19,7 +19,7 @@ from kqueue.core.topology import (
 )
 from kqueue.core.topology.placers import PLACERS
 from kqueue.placing.document import pointer
-from kqueue.placing.fields import Fields, Problem, Problems
+from kqueue.placing.fields import FieldProblem, Fields, Problems
 from kqueue.placing.parts import assignment, node_affinity, quantities, tolerations
 from kqueue.placing.values import AskedPodSet, OutputOptions, Places, Switches
 
@@ -238,7 +238,7 @@ _Part = tuple[str, Mapping[str, str]]
 
 def _merged(
     problems: Problems, fields: Fields
-) -> tuple[dict[str, str], dict[str, str], tuple[Toleration, ...], Problem | None]:
+) -> tuple[dict[str, str], dict[str, str], tuple[Toleration, ...], FieldProblem | None]:
     """Node selector with the updates merged in, where each of its keys stands, tolerations that they add, and the first
     conflict among them.
     """
@@ -259,7 +259,7 @@ def _merged(
     return selector, places, tuple(added), conflict
 
 
-def _conflict(what: str, parts: Iterable[_Part]) -> Problem | None:
+def _conflict(what: str, parts: Iterable[_Part]) -> FieldProblem | None:
     """The first key that two parts give different values, where the second value stands."""
     values: dict[str, list[tuple[str, str]]] = {}
     for path, part in parts:
@@ -270,5 +270,5 @@ def _conflict(what: str, parts: Iterable[_Part]) -> Problem | None:
     for key, given in values.items():
         if len(given) > 1:
             (_, first), (path, second) = given[:2]
-            return Problem(path, f"the updates give {what} {key} two values, {first!r} and {second!r}")
+            return FieldProblem(path, f"the updates give {what} {key} two values, {first!r} and {second!r}")
     return None

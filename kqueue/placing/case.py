@@ -8,13 +8,13 @@ from kqueue.core.topology import HOSTNAME, Membership, membership
 from kqueue.placing.asking import output_options, pod_sets, switches, workload
 from kqueue.placing.cluster import cluster
 from kqueue.placing.document import pointer
-from kqueue.placing.fields import Problem, Problems
-from kqueue.placing.values import Case, Cluster
+from kqueue.placing.fields import FieldProblem, Problems
+from kqueue.placing.values import Case, FlavorNodes
 
 _KEYS = ("name", "topology", "flavor", "nodes", "usage", "algorithm", "workload", "podSets", "output")
 
 
-def read(document: Any) -> Case | list[Problem]:
+def read(document: Any) -> Case | list[FieldProblem]:
     """The placement that a document asks for, or everything that is wrong with it."""
     problems = Problems()
     fields = problems.fields(document, "", _KEYS)
@@ -48,7 +48,7 @@ def read(document: Any) -> Case | list[Problem]:
     )
 
 
-def _check_hostnames(problems: Problems, found: Cluster, members: Membership) -> None:
+def _check_hostnames(problems: Problems, found: FlavorNodes, members: Membership) -> None:
     """Two nodes of the flavor with one host name."""
     for i, node in enumerate(found.nodes):
         if node.name in members.duplicates:

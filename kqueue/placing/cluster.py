@@ -9,14 +9,14 @@ from kqueue.api.names import TOPOLOGY_MARKER_ANNOTATIONS
 from kqueue.core.topology import HOSTNAME, PODS, DomainUsage, NodeFacts, Taint
 from kqueue.placing.fields import Fields, Problems, quoted
 from kqueue.placing.parts import EFFECTS, quantities, tolerations, written_values
-from kqueue.placing.values import Cluster
+from kqueue.placing.values import FlavorNodes
 
 _MOST_LEVELS = 16
 _PHASES = ("", "Pending", "Running", "Succeeded", "Failed", "Unknown")
 _TERMINAL = ("Succeeded", "Failed")
 
 
-def cluster(problems: Problems, document: Fields) -> Cluster:
+def cluster(problems: Problems, document: Fields) -> FlavorNodes:
     """The cluster of a placement."""
     name, levels = "default", tuple[str, ...]()
     if document.require("topology", "an object with levels"):
@@ -30,7 +30,7 @@ def cluster(problems: Problems, document: Fields) -> Cluster:
     usage = problems.fields(document.value("usage", {}), document.path("usage"), ("pods", "tas", "otherFlavors"))
     hostname = bool(levels) and levels[-1] == HOSTNAME
     width = (1 if hostname else len(levels)) if levels else None
-    return Cluster(
+    return FlavorNodes(
         topology=name,
         flavor=flavor.text("name", "default"),
         levels=levels,

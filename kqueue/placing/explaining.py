@@ -9,15 +9,15 @@ from kqueue.core.explain import Blocker, BlockerKind, sentence
 from kqueue.core.quantity import format_quantity
 from kqueue.core.topology import Misfit, MisfitCode, PodSetPlacement, PodSetRequest, TopologyRequest, Tree
 from kqueue.core.topology.result import Path
-from kqueue.placing.fields import Problem
+from kqueue.placing.fields import FieldProblem
 from kqueue.placing.picture import picture
-from kqueue.placing.solving import Outcome, Solution, Status, Step, UpdateConflict
+from kqueue.placing.solving import PlacingStep, PodSetOutcome, PodSetStatus, Solution, UpdateConflict
 from kqueue.placing.values import Case
 
 _MOST_PROBLEMS = 50
 
 
-def explain_problems(document: Any, problems: Sequence[Problem]) -> str:
+def explain_problems(document: Any, problems: Sequence[FieldProblem]) -> str:
     """An invalid input: every problem with its place."""
     name = document.get("name") if isinstance(document, dict) else None
     lines = [f"{name or 'the input'} is not valid:"]
@@ -27,14 +27,14 @@ def explain_problems(document: Any, problems: Sequence[Problem]) -> str:
     return "\n".join(lines) + "\n"
 
 
-class Explainer:
+class PlacementExplainer:
     """Collects the account of one case while it is placed."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
         self._parts: list[str] = []
 
-    def watch(self, step: Step) -> None:
+    def watch(self, step: PlacingStep) -> None:
         """Tell of one group, with what was free before it."""
         self._parts.append("\n".join(_tell(self._case, step)))
 
@@ -55,17 +55,17 @@ def _head(solution: Solution) -> str:
     return "\n".join(lines)
 
 
-def _rest(outcomes: Iterable[Outcome]) -> Iterator[str]:
+def _rest(outcomes: Iterable[PodSetOutcome]) -> Iterator[str]:
     """Pod sets that no search was made for."""
-    skipped = [outcome.name for outcome in outcomes if outcome.status is Status.SKIPPED]
-    waiting = [outcome.name for outcome in outcomes if outcome.status is Status.NOT_EVALUATED]
+    skipped = [outcome.name for outcome in outcomes if outcome.status is PodSetStatus.SKIPPED]
+    waiting = [outcome.name for outcome in outcomes if outcome.status is PodSetStatus.NOT_EVALUATED]
     if skipped:
         yield f"skipped, nothing to place: {', '.join(skipped)}"
     if waiting:
         yield f"not evaluated after the failure: {', '.join(waiting)}"
 
 
-def _tell(case: Case, step: Step) -> Iterator[str]:
+def _tell(case: Case, step: PlacingStep) -> Iterator[str]:
     yield _asked(step.requests)
     if isinstance(step.result, UpdateConflict):
         yield f"  failed: {step.result.detail}"

@@ -19,7 +19,7 @@ _LONGEST_QUOTE = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FieldProblem:
     """What is wrong, or hardly meant so, at a place of the document, and what to write instead."""
 
     path: str
@@ -30,19 +30,19 @@ class Problem:
 class Problems:
     """All that is wrong with one placement, in reading order; besides, what is valid but hardly meant so."""
 
-    found: list[Problem] = field(default_factory=list)
-    remarks: list[Problem] = field(default_factory=list)
+    found: list[FieldProblem] = field(default_factory=list)
+    remarks: list[FieldProblem] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.found)
 
     def add(self, path: str, text: str) -> None:
         """Note a problem."""
-        self.found.append(Problem(path, text))
+        self.found.append(FieldProblem(path, text))
 
     def remark(self, path: str, text: str) -> None:
         """Note a valid input whose effect the author probably does not expect."""
-        self.remarks.append(Problem(path, text))
+        self.remarks.append(FieldProblem(path, text))
 
     def fields(self, value: Any, path: str, known: Collection[str]) -> Fields:
         """The object at `path`, which may have these keys and those that start with `x-`."""

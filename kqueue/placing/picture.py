@@ -13,7 +13,7 @@ from kqueue.core.topology.counting import Tally, tally
 from kqueue.core.topology.request import Resolved, resolve
 from kqueue.core.topology.result import Path
 from kqueue.core.topology.tree import Ints, Tree
-from kqueue.placing.solving import Step, UpdateConflict
+from kqueue.placing.solving import PlacingStep, UpdateConflict
 from kqueue.placing.values import Case
 
 _MOST_CHILDREN = 8
@@ -23,7 +23,7 @@ _SMALL_TREE = 64
 """Leaves up to which a tree is shown whole, not only where something happened."""
 
 
-def picture(case: Case, step: Step) -> Iterator[str]:
+def picture(case: Case, step: PlacingStep) -> Iterator[str]:
     """What fitted where before the group was placed; nothing where the request was refused before any search."""
     workers = max(step.requests, key=lambda request: request.count)
     leader = next((request for request in step.requests if request is not workers), None)

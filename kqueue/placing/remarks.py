@@ -17,7 +17,7 @@ from kqueue.core.topology.elastic import inherit
 from kqueue.core.topology.matching import rules_problem
 from kqueue.core.topology.request import resolve
 from kqueue.placing.document import pointer
-from kqueue.placing.fields import Problem, quoted, similar
+from kqueue.placing.fields import FieldProblem, quoted, similar
 from kqueue.placing.solving import groups, previous_of, roles, tree_of
 from kqueue.placing.values import AskedPodSet, Case
 
@@ -29,14 +29,14 @@ _PREFERRED_TERMS = ("nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecu
 _UNKNOWN_LEVEL = (MisfitCode.LEVEL_NOT_FOUND, MisfitCode.SLICE_LEVEL_NOT_FOUND, MisfitCode.INNER_LEVEL_NOT_FOUND)
 
 
-def remarks(case: Case) -> tuple[Problem, ...]:
+def remarks(case: Case) -> tuple[FieldProblem, ...]:
     """All remarks on a case, in the order of the document (of keys, that in which the documentation lists them)."""
     asked = _replaced(case) if case.unhealthy_nodes else _placed(case)
     found = chain(case.noted, _unlabelled(case), _unknown_domains(case), _empty(case), asked)
     return tuple(sorted(found, key=_document_order))
 
 
-def _document_order(remark: Problem) -> tuple[int, list[tuple[int, str]]]:
+def _document_order(remark: FieldProblem) -> tuple[int, list[tuple[int, str]]]:
     _, top, *keys = remark.path.split("/")
     return _ORDER.index(top), [
         (int(key), "") if key.isascii() and key.isdigit() and len(key) <= _LONGEST_INDEX else (-1, key) for key in keys
@@ -46,19 +46,19 @@ def _document_order(remark: Problem) -> tuple[int, list[tuple[int, str]]]:
 # --- the cluster -----------------------------------------------------------------------------------------------------
 
 
-def _unlabelled(case: Case) -> Iterator[Problem]:
+def _unlabelled(case: Case) -> Iterator[FieldProblem]:
     """Nodes of the flavor that are no part of the topology."""
     for i, node in enumerate(case.cluster.nodes if case.members.missing_levels else ()):
         missing = case.members.missing_levels.get(node.name)
         if missing:
-            yield Problem(
+            yield FieldProblem(
                 pointer(f"/nodes/{i}/labels", missing[0]),
                 f"node {quoted(node.name)} is left out of the topology, because it lacks the label of this level: "
                 "label it, or keep such nodes out by flavor.nodeLabels",
             )
 
 
-def _unknown_domains(case: Case) -> Iterator[Problem]:
+def _unknown_domains(case: Case) -> Iterator[FieldProblem]:
     """Usage of workloads in domains that no node is in, as far as it would count otherwise."""
     cluster = case.cluster
     if (case.switches.simulate_empty and not case.unhealthy_nodes) or not (cluster.usage or cluster.other_usage):
@@ -66,13 +66,13 @@ def _unknown_domains(case: Case) -> Iterator[Problem]:
     written = cluster.levels[-1:] if cluster.is_hostname else cluster.levels
     known = {tuple([node.labels.get(level) for level in written]) for node in cluster.nodes}
 
-    def unknown(usage: Sequence[DomainUsage], path: str) -> Iterator[Problem]:
+    def unknown(usage: Sequence[DomainUsage], path: str) -> Iterator[FieldProblem]:
         for i, item in enumerate(usage):
             if item.count and item.values not in known:
                 labels = ", ".join(
                     f"{level} {quoted(value)}" for level, value in zip(written, item.values, strict=True)
                 )
-                yield Problem(
+                yield FieldProblem(
                     f"{path}/{i}/values",
                     f"no node has the label{'' if len(written) == 1 else 's'} {labels}: this usage does not count; "
                     "correct the values, or leave the entry out",
@@ -86,32 +86,32 @@ def _unknown_domains(case: Case) -> Iterator[Problem]:
 # --- what is asked ---------------------------------------------------------------------------------------------------
 
 
-def _empty(case: Case) -> Iterator[Problem]:
+def _empty(case: Case) -> Iterator[FieldProblem]:
     for pod_set in case.pod_sets:
         if pod_set.request.count == 0:
-            yield Problem(
+            yield FieldProblem(
                 pod_set.places.of("count"), "0 pods: the pod set is skipped; write how many there are, or leave it out"
             )
 
 
-def _replaced(case: Case) -> Iterator[Problem]:
+def _replaced(case: Case) -> Iterator[FieldProblem]:
     """What keeps failed nodes from being replaced."""
     failed, *more = case.unhealthy_nodes
     known = any(failed in (node.name, node.labels.get(HOSTNAME)) for node in case.cluster.nodes)
     assigned = (pod_set.assignment for pod_set in case.pod_sets if pod_set.assignment is not None)
     if not known and not any(failed == domain.values[-1] for old in assigned for domain in old.domains):
-        yield Problem(
+        yield FieldProblem(
             "/workload/unhealthyNodes/0",
             f"{quoted(failed)} is neither a node nor a host of any assignment: nothing is replaced; correct the name",
         )
     if more:
-        yield Problem(
+        yield FieldProblem(
             "/workload/unhealthyNodes/1", "only the first node is replaced; leave the others out, and ask for each"
         )
     for pod_set in case.pod_sets:
         old = pod_set.assignment
         if pod_set.request.count and old is None:
-            yield Problem(
+            yield FieldProblem(
                 pod_set.places.of("assignment"),
                 "without an assignment there is nothing to replace, and the pod set is skipped; write where its pods "
                 "are, or leave it out",
@@ -121,7 +121,7 @@ def _replaced(case: Case) -> Iterator[Problem]:
             yield from _unusable(case, pod_set, max(old.count, layers[0].size if layers else 1))
 
 
-def _placed(case: Case) -> Iterator[Problem]:
+def _placed(case: Case) -> Iterator[FieldProblem]:
     """What keeps pod sets, or some of their pods, from being placed, however much room there is."""
 
     @cache
@@ -136,18 +136,18 @@ def _placed(case: Case) -> Iterator[Problem]:
             yield from _searched(case, group, tree)
 
 
-def _group_mismatch(group: Sequence[AskedPodSet]) -> Problem | None:
+def _group_mismatch(group: Sequence[AskedPodSet]) -> FieldProblem | None:
     """Return why pod sets cannot be a group, at the path of the later one; None when they can."""
     if len(group) == 1:
         return None
     first, second = group[:2]
     if len(group) > 2:
-        return Problem(
+        return FieldProblem(
             group[2].places.group,
             f"{len(group)} pod sets are in this group, which may have 2; give the others a group of their own",
         )
     if 1 not in (first.request.count, second.request.count):
-        return Problem(
+        return FieldProblem(
             second.places.of("count"),
             f"{first.request.count} and {second.request.count} pods are in one group: one of the two, the leader, must "
             "have 1",
@@ -155,7 +155,7 @@ def _group_mismatch(group: Sequence[AskedPodSet]) -> Problem | None:
     for key in ("required", "preferred"):
         levels = [getattr(pod_set.request.topology, key) for pod_set in group]
         if levels[0] != levels[1]:
-            return Problem(
+            return FieldProblem(
                 second.places.of("topologyRequest", key),
                 f"pod set {quoted(first.request.name)} of the same group has {quoted(levels[0])} here, this one "
                 f"{quoted(levels[1])}: write the same",
@@ -163,7 +163,7 @@ def _group_mismatch(group: Sequence[AskedPodSet]) -> Problem | None:
     return None
 
 
-def _searched(case: Case, group: Sequence[AskedPodSet], tree: Callable[[], Tree]) -> Iterator[Problem]:
+def _searched(case: Case, group: Sequence[AskedPodSet], tree: Callable[[], Tree]) -> Iterator[FieldProblem]:
     """Yield remarks on pod sets whose domains are searched; pod sets that keep all their domains get none."""
     workers, leader = roles(group)
     pods = workers.request.count
@@ -182,26 +182,26 @@ def _searched(case: Case, group: Sequence[AskedPodSet], tree: Callable[[], Tree]
         yield from _unusable_template(case, leader)
 
 
-def _left_over(workers: AskedPodSet, pods: int) -> Iterator[Problem]:
+def _left_over(workers: AskedPodSet, pods: int) -> Iterator[FieldProblem]:
     """Pods that fill no slice."""
     layers, count = workers.request.topology.slices, workers.request.count
     size = layers[0].size if layers else 1
     rest = pods % size if size else 0
     if rest and rest != pods:
         of = f"count {count}" if pods == count else f"the {pods} pods of {count} that are new"
-        yield Problem(
+        yield FieldProblem(
             workers.places.layers[0][1],
             f"{size} does not divide {of}: {rest} {'pod is' if rest == 1 else 'pods are'} not placed; "
             f"make {'the count' if pods == count else 'what is new'} a multiple of the slice size",
         )
 
 
-def _unusable(case: Case, pod_set: AskedPodSet, pods: int) -> Iterator[Problem]:
+def _unusable(case: Case, pod_set: AskedPodSet, pods: int) -> Iterator[FieldProblem]:
     """What is wrong with a request for so many pods: its updates, the first of its levels and sizes, its rules."""
     request = pod_set.request if pod_set.request.count == pods else replace(pod_set.request, count=pods)
     found = resolve(request, case.cluster.levels, case.switches.profile)
     if isinstance(found, Misfit):
-        yield Problem(_path_of(found, pod_set), _sentence(found, case.cluster.levels))
+        yield FieldProblem(_path_of(found, pod_set), _sentence(found, case.cluster.levels))
     yield from _unusable_template(case, pod_set)
 
 
@@ -239,10 +239,10 @@ def _sentence(misfit: Misfit, levels: Sequence[str]) -> str:
     return f"{text}; perhaps {meant} is meant" if meant else text
 
 
-def _unusable_template(case: Case, pod_set: AskedPodSet) -> Iterator[Problem]:
+def _unusable_template(case: Case, pod_set: AskedPodSet) -> Iterator[FieldProblem]:
     """Updates that contradict each other, a node selector or affinity that no node could be asked."""
     if pod_set.conflict is not None:
-        yield Problem(pod_set.conflict.path, f"{pod_set.conflict.text}; keep one of them")
+        yield FieldProblem(pod_set.conflict.path, f"{pod_set.conflict.text}; keep one of them")
         return  # what the rules are, is open
 
     def problem(rules: NodeRules) -> str | None:
@@ -266,11 +266,11 @@ def _unusable_template(case: Case, pod_set: AskedPodSet) -> Iterator[Problem]:
             for i, weighted in enumerate(rules.preferred)
         ),
     ]
-    told = [Problem(path, text) for path, part in parts if (text := problem(part)) is not None]
+    told = [FieldProblem(path, text) for path, part in parts if (text := problem(part)) is not None]
     if told:
         yield from told
     else:  # each is sound, and there are too many of them
-        yield Problem(
+        yield FieldProblem(
             pod_set.places.of(
                 "nodeSelector" if problem(replace(rules, required=None, preferred=())) else "nodeAffinity"
             ),

@@ -10,8 +10,8 @@ from typing import Any
 from kqueue.placing.answer import answer, error, text
 from kqueue.placing.case import read
 from kqueue.placing.document import NotJsonError, parse
-from kqueue.placing.explaining import Explainer, explain_problems
-from kqueue.placing.fields import Problem, Problems, printable
+from kqueue.placing.explaining import PlacementExplainer, explain_problems
+from kqueue.placing.fields import FieldProblem, Problems, printable
 from kqueue.placing.remarks import remarks
 from kqueue.placing.solving import solve
 
@@ -32,7 +32,7 @@ class Answer:
     document: dict[str, Any]
     code: int
     explanation: str = ""
-    remarks: tuple[Problem, ...] = ()
+    remarks: tuple[FieldProblem, ...] = ()
 
     def text(self, *, compact: bool) -> str:
         """The document as text."""
@@ -52,7 +52,7 @@ def run(data: bytes, *, explain: bool = False, strict: bool = False) -> Answer:
     try:
         document = parse(data)
     except NotJsonError as e:
-        return _invalid(None, [Problem("", str(e))])
+        return _invalid(None, [FieldProblem("", str(e))])
     if isinstance(document, dict) and "cases" in document:
         return _cases(document, explain=explain, strict=strict)
     return _one(document, explain=explain, strict=strict)
@@ -71,7 +71,7 @@ def _cases(document: dict[str, Any], *, explain: bool, strict: bool) -> Answer:
         "\n".join(found.explanation for found in answers),
         tuple(
             [
-                Problem(f"/cases/{i}{remark.path}", remark.text)
+                FieldProblem(f"/cases/{i}{remark.path}", remark.text)
                 for i, found in enumerate(answers)
                 for remark in found.remarks
             ]
@@ -86,17 +86,17 @@ def _one(document: Any, *, explain: bool, strict: bool) -> Answer:
     remarked = remarks(case)
     if remarked and strict:
         return _invalid(document, remarked)
-    explainer = Explainer(case) if explain else None
+    explainer = PlacementExplainer(case) if explain else None
     solution = solve(case, watch=explainer.watch) if explainer else solve(case)
     code = PLACED if solution.placed else NOT_PLACED
     return Answer(answer(solution), code, explainer.text(solution) if explainer else "", remarked)
 
 
-def _invalid(document: Any, problems: Sequence[Problem]) -> Answer:
+def _invalid(document: Any, problems: Sequence[FieldProblem]) -> Answer:
     return Answer(error(document, problems), INVALID, explain_problems(document, problems))
 
 
-def _fair_share(found: Sequence[Problem]) -> list[Problem]:
+def _fair_share(found: Sequence[FieldProblem]) -> list[FieldProblem]:
     """Return the remarks to print, in their order: one of each kind of path before a second one of any kind."""
     if len(found) <= MOST_LINES:
         return list(found)

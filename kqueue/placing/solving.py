@@ -35,7 +35,7 @@ _LATE = (MisfitCode.NO_FIT, MisfitCode.NO_DOMAINS_AT_LEVEL, MisfitCode.INTERNAL_
 """Found by the search, after all checks of what was asked."""
 
 
-class Status(StrEnum):
+class PodSetStatus(StrEnum):
     """What became of a pod set."""
 
     PLACED = "Placed"
@@ -57,7 +57,7 @@ Result = tuple[PodSetPlacement, ...] | Misfit | UpdateConflict
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PodSetOutcome:
     """What became of one pod set.
 
     Args:
@@ -68,7 +68,7 @@ class Outcome:
     """
 
     name: str
-    status: Status
+    status: PodSetStatus
     placement: PodSetPlacement | None = None
     failure: Misfit | UpdateConflict | None = None
     kept: bool | None = None
@@ -76,7 +76,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlacingStep:
     """One group as its placement begins.
 
     Args:
@@ -106,19 +106,19 @@ class Solution:
     ignored: Mapping[str, int]
     capacity: Capacity
     used: Mapping[Path, set[str]]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[PodSetOutcome, ...]
 
     @property
     def placed(self) -> bool:
         """Whether nothing failed."""
-        return all(outcome.status in (Status.PLACED, Status.SKIPPED) for outcome in self.outcomes)
+        return all(outcome.status in (PodSetStatus.PLACED, PodSetStatus.SKIPPED) for outcome in self.outcomes)
 
 
-def _unwatched(step: Step) -> None:
+def _unwatched(step: PlacingStep) -> None:
     """Ignore a step."""
 
 
-def solve(case: Case, *, watch: Callable[[Step], None] = _unwatched) -> Solution:
+def solve(case: Case, *, watch: Callable[[PlacingStep], None] = _unwatched) -> Solution:
     """Place everything that the case asks for, up to the first failure.  `watch` sees each group when it is done."""
     tree = tree_of(case)
     run = _Run(case, tree, watch)
@@ -144,29 +144,31 @@ def tree_of(case: Case) -> Tree:
 class _Run:
     """One case on its way: the capacity shrinks with all that is placed."""
 
-    def __init__(self, case: Case, tree: Tree, watch: Callable[[Step], None]) -> None:
+    def __init__(self, case: Case, tree: Tree, watch: Callable[[PlacingStep], None]) -> None:
         self._case, self._tree, self._watch = case, tree, watch
         usage = _counted_usage(case)
         self.capacity = Capacity.of(tree, foreign=case.cluster.foreign, usage=usage)
         self.used = {tree.written(i): _foreign_resources(case, leaf) for i, leaf in enumerate(tree.leaves)}
         self._note(usage)
 
-    def placements(self) -> list[Outcome]:
+    def placements(self) -> list[PodSetOutcome]:
         """Group after group."""
-        done: dict[str, Outcome] = {}
+        done: dict[str, PodSetOutcome] = {}
         for group in groups(self._case.pod_sets):
             result = self._place_group(group)
-            self._watch(Step(tuple(pod_set.request for pod_set in group), self.capacity, result))
+            self._watch(PlacingStep(tuple(pod_set.request for pod_set in group), self.capacity, result))
             if not isinstance(result, tuple):
                 names = [pod_set.request.name for pod_set in group]
-                done.update((name, Outcome(name, Status.FAILED, failure=result)) for name in names)
+                done.update((name, PodSetOutcome(name, PodSetStatus.FAILED, failure=result)) for name in names)
                 break
-            done.update((found.name, Outcome(found.name, Status.PLACED, placement=found)) for found in result)
+            done.update(
+                (found.name, PodSetOutcome(found.name, PodSetStatus.PLACED, placement=found)) for found in result
+            )
             self._charge(result)
         return [
-            Outcome(pod_set.request.name, Status.SKIPPED)
+            PodSetOutcome(pod_set.request.name, PodSetStatus.SKIPPED)
             if pod_set.request.count == 0
-            else done.get(pod_set.request.name, Outcome(pod_set.request.name, Status.NOT_EVALUATED))
+            else done.get(pod_set.request.name, PodSetOutcome(pod_set.request.name, PodSetStatus.NOT_EVALUATED))
             for pod_set in self._case.pod_sets
         ]
 
@@ -200,24 +202,26 @@ class _Run:
             return ()
         return both if kept.leader is None else (workers,)
 
-    def replacements(self) -> list[Outcome]:
+    def replacements(self) -> list[PodSetOutcome]:
         """Pod set after pod set, each by itself; after a failure nothing is looked at any more."""
         failed = failed_hosts(self._case.unhealthy_nodes[:1], self._case.cluster.nodes)
-        outcomes: list[Outcome] = []
+        outcomes: list[PodSetOutcome] = []
         failure = False
         for pod_set in self._case.pod_sets:
             name = pod_set.request.name
-            outcomes.append(Outcome(name, Status.NOT_EVALUATED) if failure else self._replace(pod_set, failed))
-            failure = outcomes[-1].status is Status.FAILED or failure
+            outcomes.append(
+                PodSetOutcome(name, PodSetStatus.NOT_EVALUATED) if failure else self._replace(pod_set, failed)
+            )
+            failure = outcomes[-1].status is PodSetStatus.FAILED or failure
         return outcomes
 
-    def _replace(self, pod_set: AskedPodSet, failed: Collection[str]) -> Outcome:
+    def _replace(self, pod_set: AskedPodSet, failed: Collection[str]) -> PodSetOutcome:
         name, old = pod_set.request.name, pod_set.assignment
         if pod_set.request.count == 0 or old is None:
-            return Outcome(name, Status.SKIPPED)
+            return PodSetOutcome(name, PodSetStatus.SKIPPED)
         stays = self._case.owned_by_single_pod and self._case.switches.skip_pod_owned
         if stays or not stands_on(old, failed):
-            return Outcome(name, Status.PLACED, placement=self._as_it_is(pod_set.request, old), kept=True)
+            return PodSetOutcome(name, PodSetStatus.PLACED, placement=self._as_it_is(pod_set.request, old), kept=True)
         found: Replacement | Misfit | UpdateConflict = find_replacement(
             self.capacity, pod_set.request, old, failed, profile=self._case.switches.profile
         )
@@ -226,11 +230,11 @@ class _Run:
             found = _conflict_of(pod_set)
         missing = sum(domain.count for domain in old.domains if domain.values[-1] in failed)
         request = replace(pod_set.request, count=missing, group=None)
-        self._watch(Step((request,), self.capacity, (found.added,) if isinstance(found, Replacement) else found))
+        self._watch(PlacingStep((request,), self.capacity, (found.added,) if isinstance(found, Replacement) else found))
         if not isinstance(found, Replacement):
-            return Outcome(name, Status.FAILED, failure=found)
+            return PodSetOutcome(name, PodSetStatus.FAILED, failure=found)
         self._charge((found.added,))
-        return Outcome(name, Status.PLACED, placement=found.whole, kept=False, added=found.added)
+        return PodSetOutcome(name, PodSetStatus.PLACED, placement=found.whole, kept=False, added=found.added)
 
     def _as_it_is(self, request: PodSetRequest, assignment: TopologyAssignment) -> PodSetPlacement:
         leaves = [self._tree.leaf_of(domain.values) for domain in assignment.domains]

@@ -16,11 +16,11 @@ from kqueue.core.topology import (
     TopologyAssignment,
 )
 from kqueue.placing.document import pointer
-from kqueue.placing.fields import Problem
+from kqueue.placing.fields import FieldProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class FlavorNodes:
     """The nodes of one flavor and what is used of them.
 
     Args:
@@ -97,7 +97,7 @@ class AskedPodSet:
 
     request: PodSetRequest
     places: Places
-    conflict: Problem | None = None
+    conflict: FieldProblem | None = None
     assignment: TopologyAssignment | None = None
     previous: TopologyAssignment | None = None
 
@@ -122,11 +122,11 @@ class Case:
     """
 
     name: str
-    cluster: Cluster
+    cluster: FlavorNodes
     members: Membership
     switches: Switches
     pod_sets: tuple[AskedPodSet, ...]
     unhealthy_nodes: tuple[str, ...] = ()
     owned_by_single_pod: bool = False
     output: OutputOptions = field(default=OutputOptions())
-    noted: tuple[Problem, ...] = ()
+    noted: tuple[FieldProblem, ...] = ()

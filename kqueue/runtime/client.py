@@ -16,7 +16,7 @@ from kqueue.errors import (
     InvalidObjectError,
     ServerError,
 )
-from kqueue.runtime.kubeconfig import Cluster, find_cluster
+from kqueue.runtime.kubeconfig import ClusterAccess, find_cluster
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.stream import Stream
@@ -325,7 +325,7 @@ async def connect(
 
 
 def client_of(
-    cluster: Cluster,
+    cluster: ClusterAccess,
     settings: ClientSettings | None = None,
     *,
     clock: Clock | None = None,

@@ -17,7 +17,7 @@ from kqueue.errors import ApiError, ConflictError, KqueueError, TerminalError
 from kqueue.isolation import isolated, isolated_logged
 from kqueue.runtime.deadline import cancel_and_wait, within
 from kqueue.runtime.supervision import guarded
-from kqueue.runtime.workqueue import Rank, WorkQueue
+from kqueue.runtime.workqueue import KeyRank, WorkQueue
 
 _log = structlog.get_logger(__name__)
 
@@ -36,7 +36,7 @@ Reconcile = Callable[[str], Coroutine[Any, Any, Result]]
 """Brings the objects of a key into their desired state.  Gets only the key, and reads all objects itself."""
 
 
-class Outcome(Enum):
+class ReconcileOutcome(Enum):
     """The outcome of a reconcile.  The value is its name in metrics, as in controller-runtime."""
 
     DONE = "success"
@@ -52,7 +52,7 @@ class ReconcileRecord:
 
     controller: str
     key: str
-    outcome: Outcome
+    outcome: ReconcileOutcome
     seconds: float
 
 
@@ -93,7 +93,7 @@ class Controller:
         settings: ControllerSettings | None = None,
         chance: random.Random | None = None,
         on_reconcile: Callable[[ReconcileRecord], None] | None = None,
-        rank_of: Callable[[str], Rank] | None = None,
+        rank_of: Callable[[str], KeyRank] | None = None,
     ) -> None:
         """`on_reconcile` is called after each reconcile; it must be quick and must not raise.
 
@@ -121,23 +121,23 @@ class Controller:
         """Returns, when `run` is cancelled, the seconds after which running reconciles are cancelled."""
 
     @property
-    def ranks(self) -> tuple[Rank, ...]:
+    def ranks(self) -> tuple[KeyRank, ...]:
         """Ranks that `rank_of` may return."""
-        return (Rank.START,) if self._rank_of is None else tuple(Rank)
+        return (KeyRank.START,) if self._rank_of is None else tuple(KeyRank)
 
-    def enqueue(self, key: str, after: float = 0.0, rank: Rank | None = None) -> None:
+    def enqueue(self, key: str, after: float = 0.0, rank: KeyRank | None = None) -> None:
         """Reconcile `key` soon, or in `after` seconds; several calls before it count as one of the best rank.
 
         `rank` None: the rank that `rank_of` returns.
         """
         self.queue.add_after(key, after, rank)
 
-    def _rank(self, key: str) -> Rank:
+    def _rank(self, key: str) -> KeyRank:
         """Return the rank of a key; when `rank_of` raises, the default rank, so that the key is not lost."""
         if self._rank_of is not None:
             with isolated_logged(_log, "the rank of a key could not be told on a bug", controller=self.name, key=key):
                 return self._rank_of(key)
-        return Rank.START
+        return KeyRank.START
 
     async def run(self) -> None:
         """Work until `stop` has drained the queue, or until cancelled."""
@@ -203,27 +203,27 @@ class Controller:
                 record = ReconcileRecord(controller=self.name, key=key, outcome=outcome, seconds=took)
                 guarded("counting a reconcile", partial(self.on_reconcile, record))
 
-    async def _reconcile_one(self, key: str) -> Outcome:
+    async def _reconcile_one(self, key: str) -> ReconcileOutcome:
         with isolated(partial(self._retry_after_failure, key)):
             return await self._reconcile_unless_stale(key)
-        return Outcome.FAILED
+        return ReconcileOutcome.FAILED
 
-    async def _reconcile_unless_stale(self, key: str) -> Outcome:
+    async def _reconcile_unless_stale(self, key: str) -> ReconcileOutcome:
         try:
             result = await within(self._clock, self._settings.timeout, self._reconcile(key))
         except TerminalError as e:
             self.queue.forget(key)
             _log.warning("reconcile gave up until a change", controller=self.name, key=key, error=str(e))
-            return Outcome.TERMINAL
+            return ReconcileOutcome.TERMINAL
         except ConflictError as e:
             self.queue.retry(key, cap=self._settings.conflict_retry_max)
             _log.debug("reconcile met a newer object", controller=self.name, key=key, error=str(e))
-            return Outcome.CONFLICT
+            return ReconcileOutcome.CONFLICT
         self.queue.forget(key)
         if result.requeue_after is None:
-            return Outcome.DONE
+            return ReconcileOutcome.DONE
         self.queue.add_after(key, result.requeue_after)
-        return Outcome.REQUEUED
+        return ReconcileOutcome.REQUEUED
 
     def _retry_after_failure(self, key: str, error: Exception) -> None:
         asked = error.retry_after if isinstance(error, ApiError) else None

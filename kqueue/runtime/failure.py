@@ -12,8 +12,8 @@ _MESSAGE_MAX = 2000
 """Limit of a server's message in characters, because admission webhooks may answer with whole documents."""
 
 
-class Status(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The fields read of a Kubernetes `Status`: the body of a failure, or the object of an ERROR watch event."""
+class FailureStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """The fields read of a Kubernetes `FailureStatus`: the body of a failure, or the object of an ERROR watch event."""
 
     kind: str = ""
     message: str = ""
@@ -28,7 +28,7 @@ class StatusDetails(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename=
     retry_after_seconds: int = 0
 
 
-_status_decoder = msgspec.json.Decoder(Status)
+_status_decoder = msgspec.json.Decoder(FailureStatus)
 
 _BY_CODE: Mapping[int, type[errors.ApiError]] = {
     400: errors.InvalidError,
@@ -67,7 +67,9 @@ def error_from_answer(what: str, *, status: int, headers: Mapping[str, str], bod
     return error_from_status(what, told, code=status, retry_after=wait if wait is not None else asked or None)
 
 
-def error_from_status(what: str, told: Status, *, code: int = 0, retry_after: float | None = None) -> errors.ApiError:
+def error_from_status(
+    what: str, told: FailureStatus, *, code: int = 0, retry_after: float | None = None
+) -> errors.ApiError:
     """Return the error for a Status object; `code` overrides the Status' own (an ERROR event has no HTTP status)."""
     status = code or told.code
     kind = _BY_CODE.get(status, errors.ServerError)
@@ -92,7 +94,7 @@ def _from_foreign_page(what: str, *, status: int, headers: Mapping[str, str], bo
     return errors.ServerError(text, status=status, retry_after=wait)
 
 
-def _status(body: bytes) -> Status | None:
+def _status(body: bytes) -> FailureStatus | None:
     try:
         told = _status_decoder.decode(body)
     except msgspec.DecodeError:

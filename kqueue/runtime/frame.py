@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from kqueue.errors import ServerError
-from kqueue.runtime.failure import Status, error_from_status
+from kqueue.runtime.failure import FailureStatus, error_from_status
 
 
 class Metadata(Protocol):
@@ -121,7 +121,7 @@ _TYPES = {t.value: t for t in EventType}
 _loose_frame = msgspec.json.Decoder(_LooseFrame)
 _loose_page = msgspec.json.Decoder(_LoosePage)
 _loose_object = msgspec.json.Decoder(_LooseObject)
-_status = msgspec.json.Decoder(Status)
+_status = msgspec.json.Decoder(FailureStatus)
 
 
 class FrameDecoder(Generic[T]):

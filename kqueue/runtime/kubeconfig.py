@@ -21,12 +21,12 @@ from kqueue.clock import Clock, SystemClock
 from kqueue.errors import ConfigError
 from kqueue.runtime.access import Access, Identity, read_token
 from kqueue.runtime.credentials import Credentials, NoCredentials
-from kqueue.runtime.kubeconfig_file import Chosen, Entry, choose, read_kubeconfig
+from kqueue.runtime.kubeconfig_file import KubeconfigEntry, SelectedEntries, choose, read_kubeconfig
 from kqueue.runtime.kubeconfig_library import identity_by_library, needs_library
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class ClusterAccess:
     """How to reach an API server."""
 
     server: str
@@ -72,7 +72,7 @@ _AS_IT_IS = Overrides()
 
 async def find_cluster(
     kubeconfig: Path | None, context: str | None, overrides: Overrides = _AS_IT_IS, *, clock: Clock | None = None
-) -> Cluster:
+) -> ClusterAccess:
     """Return the cluster of the first source that applies.
 
     The sources are: `kubeconfig`; the files in the environment's KUBECONFIG; the pod's own service account;
@@ -85,7 +85,7 @@ async def find_cluster(
     access = await source.load()
     url = urlsplit(access.server)
     from_environment = None if proxy_bypass(url.hostname or "") else getproxies().get(url.scheme)
-    return Cluster(
+    return ClusterAccess(
         server=access.server,
         credentials=source,
         tls=source.tls(access),
@@ -187,7 +187,7 @@ def _from_files(
     return _Source(name, load, overrides, clock)
 
 
-async def _access(chosen: Chosen, server: str) -> Access:
+async def _access(chosen: SelectedEntries, server: str) -> Access:
     """Return the access that the entries describe, at `server` where one is given.  TLS is read for https only."""
     cluster, user = chosen.cluster, chosen.user
     server = (server or cluster.text("server")).rstrip("/")
@@ -207,7 +207,7 @@ async def _access(chosen: Chosen, server: str) -> Access:
     )
 
 
-def _identity(user: Entry, *, over_tls: bool) -> Identity:
+def _identity(user: KubeconfigEntry, *, over_tls: bool) -> Identity:
     """A user with a token, a token file, or a name and a password, and perhaps a client certificate."""
     authorization, file = None, None
     if token := user.text("token"):
@@ -234,7 +234,7 @@ async def _load_in_cluster(overrides: Overrides) -> Access:
     if not port:
         raise ConfigError("KUBERNETES_SERVICE_PORT is not set; give --kubeconfig outside of a cluster")
     token_file = SERVICE_ACCOUNT / "token"
-    account = Entry("the service account", {"ca": "ca.crt"}, SERVICE_ACCOUNT)
+    account = KubeconfigEntry("the service account", {"ca": "ca.crt"}, SERVICE_ACCOUNT)
     return Access(
         server=overrides.server or f"https://{f'[{host}]' if ':' in host else host}:{port}",
         identity=Identity(authorization=read_token(token_file), token_file=token_file),

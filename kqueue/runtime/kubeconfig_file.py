@@ -18,7 +18,7 @@ from kqueue.runtime.access import Pem
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class KubeconfigEntry:
     """An entry of a cluster, user or context."""
 
     what: str
@@ -72,19 +72,19 @@ class Entry:
 class Kubeconfig:
     """The entries of all files by name."""
 
-    clusters: Mapping[str, Entry]
-    users: Mapping[str, Entry]
-    contexts: Mapping[str, Entry]
+    clusters: Mapping[str, KubeconfigEntry]
+    users: Mapping[str, KubeconfigEntry]
+    contexts: Mapping[str, KubeconfigEntry]
     current: str
     """Name of the current context; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class SelectedEntries:
     """The entries to use."""
 
-    cluster: Entry
-    user: Entry
+    cluster: KubeconfigEntry
+    user: KubeconfigEntry
     namespace: str
     """Empty where none is named."""
 
@@ -95,9 +95,9 @@ def read_kubeconfig(files: Iterable[Path]) -> Kubeconfig:
     Raises:
         ConfigError: a file cannot be read, or is no kubeconfig.
     """
-    clusters: dict[str, Entry] = {}
-    users: dict[str, Entry] = {}
-    contexts: dict[str, Entry] = {}
+    clusters: dict[str, KubeconfigEntry] = {}
+    users: dict[str, KubeconfigEntry] = {}
+    contexts: dict[str, KubeconfigEntry] = {}
     current = ""
     for file in files:
         if file.is_file():
@@ -109,7 +109,7 @@ def read_kubeconfig(files: Iterable[Path]) -> Kubeconfig:
     return Kubeconfig(clusters, users, contexts, current)
 
 
-def choose(config: Kubeconfig, context: str | None, *, cluster: str = "", user: str = "") -> Chosen:
+def choose(config: Kubeconfig, context: str | None, *, cluster: str = "", user: str = "") -> SelectedEntries:
     """Return the entries of a context (None: of the current one), with another cluster or user where one is named.
 
     Raises:
@@ -121,16 +121,16 @@ def choose(config: Kubeconfig, context: str | None, *, cluster: str = "", user: 
         if not named:
             raise ConfigError("it has no current-context: choose a context with --context")
         raise ConfigError(f"it has no context {named!r}: check --context")
-    found = found or Entry(f"context {named!r}")
+    found = found or KubeconfigEntry(f"context {named!r}")
     where, who = cluster or found.text("cluster"), user or found.text("user")
-    return Chosen(
+    return SelectedEntries(
         _named(config.clusters, where, "cluster", by="--cluster" if cluster else found.what),
-        _named(config.users, who, "user", by="--user" if user else found.what) if who else Entry("no user"),
+        _named(config.users, who, "user", by="--user" if user else found.what) if who else KubeconfigEntry("no user"),
         found.text("namespace"),
     )
 
 
-def _named(entries: Mapping[str, Entry], name: str, kind: str, *, by: str) -> Entry:
+def _named(entries: Mapping[str, KubeconfigEntry], name: str, kind: str, *, by: str) -> KubeconfigEntry:
     entry = entries.get(name)
     if entry is None:
         raise ConfigError(f"it has no {kind} {name!r}: check {by}")
@@ -153,7 +153,7 @@ def _document(file: Path) -> Mapping[str, Any]:
     return found
 
 
-def _add(entries: dict[str, Entry], document: Mapping[str, Any], kind: str, file: Path) -> None:
+def _add(entries: dict[str, KubeconfigEntry], document: Mapping[str, Any], kind: str, file: Path) -> None:
     listed = document.get(f"{kind}s") or []
     if not isinstance(listed, list):
         raise ConfigError(f"{file}: {kind}s must be a list")
@@ -161,5 +161,7 @@ def _add(entries: dict[str, Entry], document: Mapping[str, Any], kind: str, file
         if not isinstance(each, dict) or each.get("name") is None:
             raise ConfigError(f"{file}: each of {kind}s needs a name")
         fields = each.get(kind)
-        entry = Entry(f"{kind} {each['name']!r}", fields if isinstance(fields, dict) else {}, file.absolute().parent)
+        entry = KubeconfigEntry(
+            f"{kind} {each['name']!r}", fields if isinstance(fields, dict) else {}, file.absolute().parent
+        )
         entries.setdefault(str(each["name"]), entry)

@@ -16,18 +16,18 @@ from typing import Any
 
 from kqueue.errors import ConfigError
 from kqueue.runtime.access import Identity, Pem
-from kqueue.runtime.kubeconfig_file import Entry
+from kqueue.runtime.kubeconfig_file import KubeconfigEntry
 
 _FILES = ("client-certificate", "client-key", "tokenFile")
 """Fields whose values are paths of files."""
 
 
-def needs_library(user: Entry) -> bool:
+def needs_library(user: KubeconfigEntry) -> bool:
     """Whether the identity of a user comes from a plugin or a provider."""
     return "exec" in user.fields or "auth-provider" in user.fields
 
 
-async def identity_by_library(user: Entry) -> Identity:
+async def identity_by_library(user: KubeconfigEntry) -> Identity:
     """Run the plugin, or call the provider.
 
     Raises:
@@ -46,7 +46,7 @@ async def identity_by_library(user: Entry) -> Identity:
     )
 
 
-def _document(user: Entry) -> dict[str, Any]:
+def _document(user: KubeconfigEntry) -> dict[str, Any]:
     """Return a kubeconfig with this user alone and an https server: without https the library reads no certificates."""
     fields: dict[str, Any] = copy.deepcopy(dict(user.fields))
     fields.update({key: str(file) for key in _FILES if (file := user.path(key)) is not None})

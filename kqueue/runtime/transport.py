@@ -27,7 +27,7 @@ from kqueue.errors import (
     UnreachableError,
 )
 from kqueue.runtime.failure import error_from_answer
-from kqueue.runtime.kubeconfig import Cluster
+from kqueue.runtime.kubeconfig import ClusterAccess
 from kqueue.runtime.lane import Lane, LaneLimit, Lanes
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.stream import Stream
@@ -118,7 +118,7 @@ class Transport:
 
     def __init__(
         self,
-        cluster: str | Cluster,
+        cluster: str | ClusterAccess,
         *,
         settings: ClientSettings | None = None,
         clock: Clock | None = None,
@@ -127,7 +127,7 @@ class Transport:
     ) -> None:
         """Needs a running event loop.  `cluster` says how to reach the API server; a text is only its base URL."""
         if isinstance(cluster, str):
-            cluster = Cluster(server=cluster)
+            cluster = ClusterAccess(server=cluster)
         self.server = cluster.server.rstrip("/")
         self.settings = settings or ClientSettings()
         self.on_request = on_request

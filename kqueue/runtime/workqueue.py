@@ -17,7 +17,7 @@ _OLDEST_EVERY = 8
 """One of so many picks takes the key that has waited longest, whatever its rank."""
 
 
-class Rank(IntEnum):
+class KeyRank(IntEnum):
     """The effect of the work on a key.  The lowest rank is taken first."""
 
     FREE = 0
@@ -39,7 +39,7 @@ class _Dirty(NamedTuple):
     """An active key that was added again."""
 
     since: float
-    rank: Rank
+    rank: KeyRank
 
 
 class WorkQueue:
@@ -64,7 +64,7 @@ class WorkQueue:
         retry_base: float,
         retry_max: float,
         chance: random.Random,
-        rank_of: Callable[[str], Rank] = lambda _key: Rank.START,
+        rank_of: Callable[[str], KeyRank] = lambda _key: KeyRank.START,
         tell_at_once: int | None = None,
     ) -> None:
         """`retry_base` and `retry_max` are seconds; `tell_at_once` None: no limit.
@@ -73,14 +73,14 @@ class WorkQueue:
         """
         self._clock, self._chance, self._rank_of = clock, chance, rank_of
         self._retry_base, self._retry_max, self._tell_at_once = retry_base, retry_max, tell_at_once
-        self._ready: dict[Rank, OrderedDict[str, float]] = {rank: OrderedDict() for rank in Rank}
+        self._ready: dict[KeyRank, OrderedDict[str, float]] = {rank: OrderedDict() for rank in KeyRank}
         """By rank: key -> when it was queued."""
-        self._active: dict[str, Rank] = {}
+        self._active: dict[str, KeyRank] = {}
         self._telling = 0
         """Active keys of the last rank."""
         self._picks = 0
         self._dirty: dict[str, _Dirty] = {}
-        self._wanted: dict[str, Rank] = {}
+        self._wanted: dict[str, KeyRank] = {}
         """Best requested rank of keys that wait for their time."""
         self._later = Timetable(clock, self.add)
         self._failures: dict[str, int] = {}
@@ -91,7 +91,7 @@ class WorkQueue:
         """Return the number of keys that are ready for a worker."""
         return sum(map(len, self._ready.values()))
 
-    def depth(self, rank: Rank) -> int:
+    def depth(self, rank: KeyRank) -> int:
         """Return the number of keys of `rank` that are ready for a worker."""
         return len(self._ready[rank])
 
@@ -110,20 +110,20 @@ class WorkQueue:
         """Whether no key is ready and no key has a worker; keys may wait for their time."""
         return not len(self) and not self._active
 
-    def oldest_age(self, rank: Rank | None = None) -> float:
+    def oldest_age(self, rank: KeyRank | None = None) -> float:
         """Return how many seconds the oldest ready key of `rank` (None: of all) has waited; 0 when none is ready.
 
         A key keeps its age when it moves to a better rank.
         """
         now = self._clock.monotonic()
-        ranks = Rank if rank is None else (rank,)
+        ranks = KeyRank if rank is None else (rank,)
         return max(0.0, now - min((since for r in ranks for since in self._ready[r].values()), default=now))
 
     def failures(self, key: str) -> int:
         """Return the failures of `key` since it was last forgotten."""
         return self._failures.get(key, 0)
 
-    def add(self, key: str, rank: Rank | None = None) -> None:
+    def add(self, key: str, rank: KeyRank | None = None) -> None:
         """Queue `key` now; `rank` None: the rank that `rank_of` returns."""
         if self._closed:
             return
@@ -133,13 +133,13 @@ class WorkQueue:
             dirty = self._dirty.get(key, _Dirty(self._clock.monotonic(), rank))
             self._dirty[key] = _Dirty(dirty.since, min(dirty.rank, rank))
             return
-        now = next((r for r in Rank if key in self._ready[r]), None)
+        now = next((r for r in KeyRank if key in self._ready[r]), None)
         if now is None:
             self._put(key, self._clock.monotonic(), rank)
         elif rank < now:
             self._put(key, self._ready[now].pop(key), rank)
 
-    def add_after(self, key: str, seconds: float, rank: Rank | None = None) -> None:
+    def add_after(self, key: str, seconds: float, rank: KeyRank | None = None) -> None:
         """Queue `key` in `seconds`, unless it is queued already or due sooner.
 
         Without `rank` the key gets the rank that `rank_of` returns at that time.
@@ -152,12 +152,12 @@ class WorkQueue:
                 self._wanted[key] = min(rank, self._wanted.get(key, rank))
             self._later.add(key, seconds)
 
-    def _best(self, key: str, rank: Rank | None) -> Rank:
+    def _best(self, key: str, rank: KeyRank | None) -> KeyRank:
         """Return the requested rank, or the one requested while the key waited for its time."""
         rank = self._rank_of(key) if rank is None else rank
         return min(rank, self._wanted.pop(key, rank))
 
-    def _put(self, key: str, since: float, rank: Rank) -> None:
+    def _put(self, key: str, since: float, rank: KeyRank) -> None:
         self._ready[rank][key] = since
         self._available.set()
 
@@ -186,24 +186,24 @@ class WorkQueue:
         key, _ = self._ready[rank].popitem(last=False)
         self._picks += 1
         self._active[key] = rank
-        self._telling += rank is Rank.TELL
+        self._telling += rank is KeyRank.TELL
         return key
 
-    def _next_rank(self) -> Rank | None:
+    def _next_rank(self) -> KeyRank | None:
         """Return the rank whose first key is next; None: no key may be taken."""
         full = self._tell_at_once is not None and self._telling >= self._tell_at_once and not self._closed
-        ranks = [rank for rank in Rank if self._ready[rank] and not (full and rank is Rank.TELL)]
+        ranks = [rank for rank in KeyRank if self._ready[rank] and not (full and rank is KeyRank.TELL)]
         if not ranks or self._picks % _OLDEST_EVERY != _OLDEST_EVERY - 1:
             return ranks[0] if ranks else None
         return min(ranks, key=lambda rank: next(iter(self._ready[rank].values())))
 
     def done(self, key: str) -> None:
         """Note that the worker has finished with `key`; queue the key again if it was added meanwhile."""
-        self._telling -= self._active.pop(key, None) is Rank.TELL
+        self._telling -= self._active.pop(key, None) is KeyRank.TELL
         dirty = self._dirty.pop(key, None)
         if dirty is not None:
             self._put(key, dirty.since, dirty.rank)
-        elif self._ready[Rank.TELL]:
+        elif self._ready[KeyRank.TELL]:
             self._available.set()  # a worker may take a key of the last rank again
 
     def shut_down(self) -> None:

@@ -41,7 +41,7 @@ _VERBS = {
 
 
 @dataclass(frozen=True, slots=True)
-class RequestUser:
+class SandboxUser:
     """Somebody, as a SubjectAccessReview names them."""
 
     name: str
@@ -59,7 +59,7 @@ class RequestUser:
         return out
 
 
-ADMIN = RequestUser("system:admin", (MASTERS, AUTHENTICATED))
+ADMIN = SandboxUser("system:admin", (MASTERS, AUTHENTICATED))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +82,10 @@ def attempt_of(spec: Object) -> AccessAttempt:
     return AccessAttempt(**{"verb": "", **{key: str(asked[key]) for key in known if asked.get(key)}})
 
 
-def account(namespace: str, name: str) -> RequestUser:
+def account(namespace: str, name: str) -> SandboxUser:
     """A ServiceAccount as a user."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
-    return RequestUser(f"{_ACCOUNT}{namespace}:{name}", groups)
+    return SandboxUser(f"{_ACCOUNT}{namespace}:{name}", groups)
 
 
 def attempt(request: web.BaseRequest, found: ResourcePath | None) -> AccessAttempt:
@@ -103,7 +103,7 @@ def attempt(request: web.BaseRequest, found: ResourcePath | None) -> AccessAttem
     )
 
 
-def impersonated(request: web.BaseRequest) -> RequestUser | None:
+def impersonated(request: web.BaseRequest) -> SandboxUser | None:
     """As whom the administrator asks; None: as themselves.
 
     Raises:
@@ -118,7 +118,7 @@ def impersonated(request: web.BaseRequest) -> RequestUser | None:
         return None
     if name.startswith(_ACCOUNT) and name.count(":") == 3 and not groups:
         return account(*name.split(":")[2:])
-    return RequestUser(
+    return SandboxUser(
         name,
         tuple(dict.fromkeys([*groups, AUTHENTICATED])),
         headers.get("Impersonate-Uid", ""),
@@ -126,7 +126,7 @@ def impersonated(request: web.BaseRequest) -> RequestUser | None:
     )
 
 
-def refusal(user: RequestUser, attempt: AccessAttempt) -> ForbiddenError:
+def refusal(user: SandboxUser, attempt: AccessAttempt) -> ForbiddenError:
     """403 as the API server words it."""
     if attempt.path:
         resource, what = GroupVersionResource("", "", ""), f'path "{attempt.path}"'
@@ -137,7 +137,7 @@ def refusal(user: RequestUser, attempt: AccessAttempt) -> ForbiddenError:
     return failure.forbidden(GroupVersionResource(attempt.group, "", attempt.resource), attempt.name, why)
 
 
-def allows(api: ClusterApi, user: RequestUser, attempt: AccessAttempt) -> bool:
+def allows(api: ClusterApi, user: SandboxUser, attempt: AccessAttempt) -> bool:
     """Whether a role that is bound to the user, or to a group of theirs, allows it."""
     if MASTERS in user.groups:
         return True
@@ -150,7 +150,7 @@ def _is_looked_at(path: str) -> bool:
     return any(path == each or path.startswith(f"{each}/") for each in _LOOKED_AT)
 
 
-def _rules(api: ClusterApi, user: RequestUser, namespace: str) -> Iterator[Object]:
+def _rules(api: ClusterApi, user: SandboxUser, namespace: str) -> Iterator[Object]:
     for binding in api.every(CLUSTER_BINDINGS):
         if _binds(binding, user):
             yield from _rules_of(api, binding, "")
@@ -159,7 +159,7 @@ def _rules(api: ClusterApi, user: RequestUser, namespace: str) -> Iterator[Objec
             yield from _rules_of(api, binding, namespace)
 
 
-def _binds(binding: Object, user: RequestUser) -> bool:
+def _binds(binding: Object, user: SandboxUser) -> bool:
     for subject in binding.get("subjects") or ():
         name = subject.get("name", "")
         match subject.get("kind"):

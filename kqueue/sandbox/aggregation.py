@@ -25,7 +25,7 @@ from yarl import URL
 
 from kqueue.errors import AlreadyExistsError, ApiError, ServerError
 from kqueue.kube.conditions import transition_time
-from kqueue.sandbox.access import ADMIN, RequestUser
+from kqueue.sandbox.access import ADMIN, SandboxUser
 from kqueue.sandbox.admission import cause
 from kqueue.sandbox.api import MERGE_PATCH, GroupVersionResource, Object
 
@@ -127,7 +127,7 @@ class Aggregator:
 
     # --- one request
 
-    async def passed_on(self, request: web.BaseRequest, user: RequestUser) -> web.StreamResponse:
+    async def passed_on(self, request: web.BaseRequest, user: SandboxUser) -> web.StreamResponse:
         """The answer of whoever serves the path.
 
         Raises:
@@ -159,7 +159,7 @@ class Aggregator:
         served: _Served,
         method: str,
         path: str,
-        user: RequestUser,
+        user: SandboxUser,
         headers: list[tuple[str, str]],
         body: bytes | None,
         seconds: float,
@@ -262,7 +262,7 @@ class Aggregator:
             await self.api.patch(API_SERVICES, served.name, patch, subresource="status", content_type=MERGE_PATCH)
 
 
-def _named(user: RequestUser) -> Iterator[tuple[str, str]]:
+def _named(user: SandboxUser) -> Iterator[tuple[str, str]]:
     yield "X-Remote-User", user.name
     if user.uid:
         yield "X-Remote-Uid", user.uid

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kqueue.sandbox import access, failure
-from kqueue.sandbox.access import ADMIN, AccessAttempt, RequestUser
+from kqueue.sandbox.access import ADMIN, AccessAttempt, SandboxUser
 from kqueue.sandbox.api import Object
 
 AUTHENTICATION = "authentication.k8s.io"
@@ -30,10 +30,10 @@ def answer(
     group: str,
     kind: str,
     asked: Object,
-    user: RequestUser,
+    user: SandboxUser,
     *,
-    tokens: Mapping[str, RequestUser],
-    allows: Callable[[RequestUser, AccessAttempt], bool],
+    tokens: Mapping[str, SandboxUser],
+    allows: Callable[[SandboxUser, AccessAttempt], bool],
 ) -> Object:
     """The review with its status filled in; `user` asks, `tokens` are those that are known.
 
@@ -62,6 +62,6 @@ def answer(
     return {"metadata": {}, "spec": {}, **asked, "apiVersion": f"{group}/v1", "kind": kind, "status": status}
 
 
-def _subject(spec: Object) -> RequestUser:
+def _subject(spec: Object) -> SandboxUser:
     name = str(spec.get("user") or "")
-    return ADMIN if name == ADMIN.name else RequestUser(name, tuple(map(str, spec.get("groups") or ())))
+    return ADMIN if name == ADMIN.name else SandboxUser(name, tuple(map(str, spec.get("groups") or ())))

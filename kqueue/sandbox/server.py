@@ -158,7 +158,7 @@ class ApiServer:
         sent = request.headers.get("Authorization", "").encode("utf-8", "replace")
         return hmac.compare_digest(sent, self._expected) or request.path in READY_PATHS
 
-    def _user(self, request: web.BaseRequest) -> access.RequestUser:
+    def _user(self, request: web.BaseRequest) -> access.SandboxUser:
         """As whom somebody asks who was let in: as the administrator, unless they say otherwise."""
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         return access.impersonated(request) or self._tokens.get(token, access.ADMIN)
@@ -209,7 +209,7 @@ class ApiServer:
             raise failure.unknown_path()
         return _json(found)
 
-    async def _review(self, request: web.BaseRequest, found: ResourcePath, user: access.RequestUser) -> web.Response:
+    async def _review(self, request: web.BaseRequest, found: ResourcePath, user: access.SandboxUser) -> web.Response:
         resource = found.resource
         kind = reviews.find(resource.group, resource.version, resource.plural)
         if kind is None:

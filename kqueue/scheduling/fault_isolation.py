@@ -19,7 +19,7 @@ from kqueue.model.pending import RequeueReason
 from kqueue.scheduling.alarm import Alarm
 from kqueue.scheduling.context import Context
 from kqueue.scheduling.cycle_state import CycleState
-from kqueue.scheduling.planning import Planning
+from kqueue.scheduling.planning import PlanMaker
 from kqueue.scheduling.put_back import PutBack
 from kqueue.scheduling.scan_memories import ScanMemories
 from kqueue.scheduling.trouble import Trouble
@@ -37,7 +37,7 @@ class FaultIsolation:
         self,
         context: Context,
         *,
-        planning: Planning,
+        planning: PlanMaker,
         alarm: Alarm,
         trouble: Trouble,
         scans: ScanMemories,

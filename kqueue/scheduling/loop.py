@@ -32,8 +32,8 @@ from kqueue.scheduling.cycle_state import CycleState
 from kqueue.scheduling.evictions import Evictions
 from kqueue.scheduling.fault_isolation import FaultIsolation
 from kqueue.scheduling.observers import Observer
-from kqueue.scheduling.pace import Pace
-from kqueue.scheduling.planning import Planning
+from kqueue.scheduling.pace import WritePace
+from kqueue.scheduling.planning import PlanMaker
 from kqueue.scheduling.put_back import PutBack
 from kqueue.scheduling.reading import HeadReader
 from kqueue.scheduling.repairs import DamagedWorkload, Repairs
@@ -43,7 +43,7 @@ from kqueue.scheduling.stopwatch import Stopwatch
 from kqueue.scheduling.trouble import Trouble
 from kqueue.scheduling.victims import Victims
 from kqueue.scheduling.waiting import Waiting
-from kqueue.scheduling.waits import Waits, Why
+from kqueue.scheduling.waits import PendingReasons, Why
 from kqueue.scheduling.writes import Writes
 
 _log = structlog.get_logger(__name__)
@@ -74,19 +74,19 @@ class SchedulingLoop:
         settings: LoopSettings | None = None,
         turns: Turns | None = None,
     ) -> None:
-        """`turns` is as in `Waits`; None: the loop has its own."""
+        """`turns` is as in `PendingReasons`; None: the loop has its own."""
         settings = settings or LoopSettings()
         self._cache, self._queues = state.cache, state.queues
         self._observer, self._clock, self._settings = observer, clock, settings
         self._look_at_parked = lookups.look_at_parked
         self._work = asyncio.Event()
-        self._pace = Pace(clock, shortest=settings.window_min, longest=settings.window_max)
+        self._pace = WritePace(clock, shortest=settings.window_min, longest=settings.window_max)
         self._writes = Writes(writer, in_flight=settings.in_flight, begins=self._pace.write_begins)
         self._context = Context(
             state=state, writer=writer, writes=self._writes, observer=observer, clock=clock, settings=settings
         )
         self._alarm = Alarm(state.queues, lookup=state.cache.quota, clock=clock, wake=self.wake)
-        self.planning = Planning(self._context, self._alarm)
+        self.planning = PlanMaker(self._context, self._alarm)
         self._make_parts(lookups, turns or Turns(clock, lambda: self.quiet_for))
         self._cycle = CycleState(0, Stopwatch(clock.monotonic))
         self._goes_on = False
@@ -350,9 +350,9 @@ class SchedulingLoop:
         self._put_back.put_back(cycle, obj, RequeueReason.PENDING_PREEMPTION, why)
 
 
-def _make_waits(context: Context, turns: Turns) -> Waits:
+def _make_waits(context: Context, turns: Turns) -> PendingReasons:
     state, settings = context.state, context.settings
-    return Waits(
+    return PendingReasons(
         writes=context.writes,
         is_held=lambda key: state.cache.held.holding(key) is not None or key in state.quarantine,
         observer=context.observer,

@@ -37,7 +37,7 @@ _LOADED = 20.0
 """Writes of decisions a second from which on the API server's time is scarce."""
 
 
-class Pace:
+class WritePace:
     """Follows cycles and the writes of their decisions.  All times are seconds of the clock's monotonic time."""
 
     def __init__(self, clock: Clock, *, shortest: float, longest: float) -> None:

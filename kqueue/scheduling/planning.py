@@ -23,7 +23,7 @@ from kqueue.state.heads import Heads
 _log = structlog.get_logger(__name__)
 
 
-class Planning:
+class PlanMaker:
     """Makes plans on the state of the moment."""
 
     def __init__(self, context: Context, alarm: Alarm) -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from kqueue.api.wire import kueue as wire
 from kqueue.core.quota import FlavorResource
-from kqueue.model.pending import NO_VERDICT, RequeueReason, Verdict
+from kqueue.model.pending import NO_VERDICT, LastTry, RequeueReason
 from kqueue.scheduling.context import Context
 from kqueue.scheduling.cycle_state import CycleState
-from kqueue.scheduling.waits import Waits, Why
+from kqueue.scheduling.waits import PendingReasons, Why
 from kqueue.state.tries import Try
 
 
 class PutBack:
     """Puts workloads back."""
 
-    def __init__(self, context: Context, waits: Waits) -> None:
+    def __init__(self, context: Context, waits: PendingReasons) -> None:
         self._cache, self._queues, self._tries = context.state.cache, context.state.queues, context.state.tries
         self._clock, self._waits = context.clock, waits
 
@@ -24,7 +24,7 @@ class PutBack:
         key: str,
         reason: RequeueReason,
         *,
-        verdict: Verdict = NO_VERDICT,
+        verdict: LastTry = NO_VERDICT,
         has_more: bool = False,
     ) -> None:
         """Queue a workload (namespace/name) again without a word to it; the rest is as in `Queues.requeue`."""
@@ -44,11 +44,11 @@ class PutBack:
     ) -> None:
         """Queue a workload again, remember the try, and say why it waits.
 
-        `briefly` is as in `Waits.tell`, `lacks` as in `Verdict`.
+        `briefly` is as in `PendingReasons.tell`, `lacks` as in `LastTry`.
         """
         key = f"{obj.metadata.namespace}/{obj.metadata.name}"
         self._note(cycle, key, why.reason)
-        verdict = Verdict(why.reason, why.message, lacks)
+        verdict = LastTry(why.reason, why.message, lacks)
         self.requeue(cycle, key, requeue, verdict=verdict, has_more=has_more)
         self._waits.tell(key, obj, why, briefly=briefly)
 

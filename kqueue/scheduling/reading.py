@@ -17,7 +17,7 @@ from kqueue.scheduling.cycle_state import CycleState, Read
 from kqueue.scheduling.put_back import PutBack
 from kqueue.scheduling.scan_memories import ScanMemories
 from kqueue.scheduling.victims import Victims
-from kqueue.scheduling.waits import Waits, Why
+from kqueue.scheduling.waits import PendingReasons, Why
 from kqueue.state.heads import Heads
 from kqueue.state.namespaces import namespace_problem
 
@@ -34,7 +34,7 @@ class HeadReader:
         scans: ScanMemories,
         victims: Victims,
         put_back: PutBack,
-        waits: Waits,
+        waits: PendingReasons,
     ) -> None:
         self._heads, self._namespace_labels = heads, namespace_labels
         self._cache, self._queues = context.state.cache, context.state.queues

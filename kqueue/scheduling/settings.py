@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kqueue.core.decision import ALL_LOOKS, SecondLooks
 from kqueue.core.ordering import DEFAULT_RULES, OrderRules
-from kqueue.core.preemption import Strategy
+from kqueue.core.preemption import SharingStrategy
 from kqueue.core.scan import DEFAULT_SCAN, ScanRules
 from kqueue.model import DEFAULT_ORDER, QueueOrder
 
@@ -17,7 +17,7 @@ class LoopSettings:
 
     window_min: float = 0.020
     window_max: float = 0.250
-    """Bounds of the window in which the next cycle begins under load; see `Pace`."""
+    """Bounds of the window in which the next cycle begins under load; see `WritePace`."""
     yield_after: float = 0.020
     """The plan gives the event loop a turn when it has run for so long."""
     in_flight: int = 64
@@ -33,7 +33,7 @@ class LoopSettings:
     """A workload whose failed hosts cannot be replaced at the first try is evicted."""
     skips_pod_owned: bool = True
     """A workload that ends with its one pod keeps its place when the host fails."""
-    fair: tuple[Strategy, ...] | None = None
+    fair: tuple[SharingStrategy, ...] | None = None
     """Fair sharing, and by which strategies it preempts; None: it is off."""
     within_nominal: bool = True
     """With fair sharing, a ClusterQueue within its nominal quota reclaims it whatever the shares are."""

@@ -103,7 +103,7 @@ class _Word(NamedTuple):
         return _Word(why, self.instead_of if same else None)
 
 
-class Waits:
+class PendingReasons:
     """The reasons for waiting that are still to be written."""
 
     def __init__(

@@ -20,7 +20,7 @@ from kqueue.core.value import value
 from kqueue.core.workload import Flavor
 from kqueue.state.audit import Drift, Recounts, accumulate, chunks
 from kqueue.state.bound_pods import BoundPods, HeldAmounts, amounts_of, place_of
-from kqueue.state.room import Amounts, LeftOut, Room, Shared, without_zeros
+from kqueue.state.room import Amounts, FlavorRoom, LeftOut, Shared, without_zeros
 
 K = TypeVar("K")
 
@@ -60,8 +60,8 @@ class NodeLedger:
         """Workloads with usage, by what their pods are found by, and the other way round."""
         self._workloads_of: dict[str, set[str]] = {}
         self._host_usage: dict[Path, Amounts] = {}
-        self._rooms: dict[str, Room] = {}
-        self._alike: dict[str, tuple[Room, ...]] = {}  # as `_sharing` found them among these rooms
+        self._rooms: dict[str, FlavorRoom] = {}
+        self._alike: dict[str, tuple[FlavorRoom, ...]] = {}  # as `_sharing` found them among these rooms
         self._shared = Shared(
             nodes=self._nodes, foreign=self._foreign, merge_duplicate_hostnames=merge_duplicate_hostnames
         )
@@ -412,7 +412,7 @@ class NodeLedger:
         """The flavors in which usage of this flavor counts, because they have the same hosts; itself included."""
         return {flavor, *(room.facts.name for room in self._sharing(flavor))}
 
-    def _sharing(self, flavor: str) -> tuple[Room, ...]:
+    def _sharing(self, flavor: str) -> tuple[FlavorRoom, ...]:
         """The rooms in which usage of this flavor counts; none while it has none itself."""
         known = self._alike.get(flavor)
         if known is None:
@@ -420,7 +420,7 @@ class NodeLedger:
             known = self._alike[flavor] = tuple([r for r in rooms if own is not None and r.usage is own.usage])
         return known
 
-    def _meets(self, flavor: str, room: Room) -> bool:
+    def _meets(self, flavor: str, room: FlavorRoom) -> bool:
         """Whether usage in `flavor` counts in `room`."""
         other = self._rooms.get(flavor)
         return other is not None and other.usage is room.usage
@@ -440,7 +440,7 @@ class NodeLedger:
             levels = self._topologies.get(facts.topology) if facts is not None and facts.topology is not None else None
             if facts is not None and levels is not None:
                 shared = self._share_hosts and levels[-1] == HOSTNAME
-                self._rooms[name] = Room(self._shared, facts, levels, usage=self._host_usage if shared else {})
+                self._rooms[name] = FlavorRoom(self._shared, facts, levels, usage=self._host_usage if shared else {})
         for usage in affected:
             self._count_usage(usage, 1)
         for pods_of in {self._pods_of[w] for w, held in self._usages.items() if any(u.flavor in flavors for u in held)}:

@@ -19,7 +19,7 @@ from itertools import islice
 import structlog
 
 from kqueue.isolation import isolated_logged
-from kqueue.model.pending import NO_VERDICT, Pending, RequeueReason, Verdict
+from kqueue.model.pending import NO_VERDICT, LastTry, Pending, RequeueReason
 from kqueue.state.queue_policy import SHAPE_WIDE, QueuePolicy
 from kqueue.state.waiting_queue import Rank, WaitingQueue, may_come_back
 from kqueue.state.wake_up import QueueLookup, WakeUp
@@ -190,7 +190,7 @@ class Queues:
             self._forget_local(item)
 
     def requeue(
-        self, key: str, reason: RequeueReason, *, verdict: Verdict = NO_VERDICT, has_more: bool = False
+        self, key: str, reason: RequeueReason, *, verdict: LastTry = NO_VERDICT, has_more: bool = False
     ) -> bool:
         """Bring an in-flight workload back, in its newest version.  True when it is in the heap again.
 
@@ -267,7 +267,7 @@ class Queues:
             self._on_wake()
         return moved
 
-    def bring_back(self, names: Iterable[str], may_enter: Callable[[str, Pending, Verdict], bool]) -> int:
+    def bring_back(self, names: Iterable[str], may_enter: Callable[[str, Pending, LastTry], bool]) -> int:
         """Move some parked workloads of these ClusterQueues back into their heaps.
 
         `may_enter(cluster_queue, workload, verdict)` is asked about one of each line of workloads whose shape was
@@ -326,7 +326,7 @@ class Queues:
         flying = queue.in_flight is not None and queue.in_flight.shape not in queue.active
         return (len(queue.active) + flying, len(queue.parked))
 
-    def bulk_verdict(self, key: str) -> Verdict | None:
+    def bulk_verdict(self, key: str) -> LastTry | None:
         """The verdict that parked this workload's shape; None when the shape is not parked."""
         queue = self._queues.get(self._home.get(key, ""))
         item = queue.parked_item(key) if queue is not None else None

@@ -18,14 +18,22 @@ from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import ResourceList
-from kqueue.core.limit_ranges import NO_LIMITS, Bound, Limits, NamespaceLimits, merged, violations, with_defaults
+from kqueue.core.limit_ranges import (
+    NO_LIMITS,
+    Bound,
+    ContainerLimits,
+    NamespaceLimits,
+    merged,
+    violations,
+    with_defaults,
+)
 from kqueue.core.pod_requests import Amounts, PodResources
 from kqueue.core.quantity import saturating_add
 from kqueue.core.quota_requests import Counting
 from kqueue.core.workload import Admission, Head, PodSet, Replaced
 from kqueue.errors import InvalidObjectError
 from kqueue.model import DEFAULT_ORDER, QueueOrder
-from kqueue.model.pending import Asked, Pending
+from kqueue.model.pending import Pending, RequestSummary
 
 _log = structlog.get_logger(__name__)
 
@@ -213,7 +221,7 @@ class Requests:
         form = self._form(obj, self._asked(obj))
         return form.unreadable or form.refused
 
-    def _asked(self, obj: wire.Workload) -> Asked:
+    def _asked(self, obj: wire.Workload) -> RequestSummary:
         return model.asked_for(obj, reclaims=self._reclaims)
 
     def _ended(self, obj: wire.Workload) -> tuple[tuple[str, int], ...]:
@@ -221,7 +229,7 @@ class Requests:
 
     # --- forms -------------------------------------------------------------------------------------------------
 
-    def _form(self, obj: wire.Workload, asked: Asked) -> _Form:
+    def _form(self, obj: wire.Workload, asked: RequestSummary) -> _Form:
         around = self._around(obj.metadata.namespace)
         key = (asked.pods, asked.ended, around.text, self._overhead_changes)
         form = self._forms.get(key)
@@ -259,7 +267,7 @@ class Requests:
         for i, p in enumerate(obj.spec.pod_sets):
             model.pod_resources(p.template.spec, model.template_path(i))
 
-    def _pod_sets(self, obj: wire.Workload, form: _Form, asked: Asked, *, implied: bool) -> tuple[PodSet, ...]:
+    def _pod_sets(self, obj: wire.Workload, form: _Form, asked: RequestSummary, *, implied: bool) -> tuple[PodSet, ...]:
         ended, rules = dict(asked.ended), model.neighbours(obj)
         return tuple(
             model.pod_set(
@@ -282,7 +290,7 @@ def _claims_devices(spec: wire_core.PodSpec) -> bool:
 
 def _surroundings(ranges: Iterable[wire_core.LimitRange]) -> _Surroundings:
     """What LimitRanges say together.  What cannot be read of them is left out, and logged."""
-    said: dict[str, list[Limits]] = {"Container": [], "Pod": []}
+    said: dict[str, list[ContainerLimits]] = {"Container": [], "Pod": []}
     for one in ranges:
         for item in one.spec.limits or ():
             if item.type in said:
@@ -293,7 +301,7 @@ def _surroundings(ranges: Iterable[wire_core.LimitRange]) -> _Surroundings:
     return _Surroundings(limits, _text(limits))
 
 
-def _limits(item: wire_core.LimitRangeItem, name: str) -> Limits:
+def _limits(item: wire_core.LimitRangeItem, name: str) -> ContainerLimits:
     def read(written: ResourceList, field_: str) -> Amounts:
         found: dict[str, int] = {}
         for resource, text in written.items():
@@ -303,7 +311,7 @@ def _limits(item: wire_core.LimitRangeItem, name: str) -> Limits:
                 _log.warning("a limit range is not heeded where it cannot be read", name=name, error=str(e))
         return found
 
-    return Limits(
+    return ContainerLimits(
         default=read(item.default, "default"),
         default_request=read(item.default_request, "defaultRequest"),
         most={resource: Bound(amount, name) for resource, amount in read(item.max, "max").items()},

@@ -58,7 +58,7 @@ class Shared:
     merge_duplicate_hostnames: bool
 
 
-class Room:
+class FlavorRoom:
     """A flavor's members and their leaves.
 
     Attributes:

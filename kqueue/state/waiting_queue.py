@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from kqueue.model.pending import Pending, Verdict
+from kqueue.model.pending import LastTry, Pending
 from kqueue.state.queue_policy import QueuePolicy
 from kqueue.state.ranked import Ranked
 
@@ -42,7 +42,7 @@ class WaitingQueue:
     resting: set[str] = field(default_factory=set)  # of those who wait: with a back-off, or on hold, when seen last
     in_flight: Pending | None = None
     preemptor: str | None = None  # for whom others leave; goes first where others may be skipped
-    moved_shapes: dict[str, Verdict] = field(default_factory=dict)  # shape -> what the try said that parked it
+    moved_shapes: dict[str, LastTry] = field(default_factory=dict)  # shape -> what the try said that parked it
     pops: int = 0
     flushed_at_pop: int = -1
 
@@ -285,8 +285,8 @@ class WaitingQueue:
 
 def may_come_back(
     name: str,
-    verdicts: Mapping[str, Verdict],
-    may_enter: Callable[[str, Pending, Verdict], bool],
+    verdicts: Mapping[str, LastTry],
+    may_enter: Callable[[str, Pending, LastTry], bool],
     item: Pending,
 ) -> bool:
     """Whether a parked workload may be tried again: its shape was parked as a whole, and `may_enter` says so."""

@@ -10,7 +10,7 @@ JSON = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AuthorizedQuestion:
     """One question of a user whose right to ask it was checked."""
 
     namespace: str
@@ -27,7 +27,7 @@ class Asked:
     """
 
 
-View = Callable[[Asked], Awaitable[JSON]]
+View = Callable[[AuthorizedQuestion], Awaitable[JSON]]
 """Answers an object or a list with `kind` and `metadata`; `apiVersion` is added where it is missing.
 
 `items` may be an iterator of JSON: a long list is read from it and written in pieces, between which others run.

@@ -22,7 +22,7 @@ _TITLE = "kqueue visibility"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resource:
+class CatalogResource:
     """One thing that can be asked for in one group and version: an object, or a list of all."""
 
     group: str
@@ -55,10 +55,10 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ResolvedPath:
     """A path that leads to a resource."""
 
-    resource: Resource
+    resource: CatalogResource
     namespace: str
     name: str
 
@@ -83,17 +83,17 @@ _Place = tuple[str, str, str, str, bool, bool]
 class Catalog:
     """All resources; complete before anybody asks."""
 
-    def __init__(self, resources: Iterable[Resource] = ()) -> None:
-        self._resources: dict[_Place, Resource] = {}
+    def __init__(self, resources: Iterable[CatalogResource] = ()) -> None:
+        self._resources: dict[_Place, CatalogResource] = {}
         for resource in resources:
             self.add(resource)
 
-    def add(self, resource: Resource) -> None:
+    def add(self, resource: CatalogResource) -> None:
         """Serve it."""
         place = (resource.group, resource.version, resource.name, resource.subresource)
         self._resources[*place, resource.namespaced, resource.is_list] = resource
 
-    def find(self, path: str) -> Found | None:
+    def find(self, path: str) -> ResolvedPath | None:
         """Where a path leads; None: nowhere.  A path is taken as it came: names that need quoting do not exist."""
         parts = path.split("/")
         if parts[:2] != ["", "apis"] or len(parts) < 5:
@@ -106,7 +106,7 @@ class Catalog:
             return None
         plural, name, subresource = (*rest, "", "")[:3]
         found = self._resources.get((group, version, plural, subresource, bool(namespace), not name))
-        return Found(found, namespace, name) if found is not None else None
+        return ResolvedPath(found, namespace, name) if found is not None else None
 
     def document(self, path: str) -> JSON | None:
         """Discovery and schemas; None where there is none."""
@@ -146,7 +146,7 @@ class Catalog:
         versions = [{"groupVersion": f"{name}/{each}", "version": each} for each in self._groups()[name]]
         return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
-    def _of(self, group: str, version: str) -> Iterator[Resource]:
+    def _of(self, group: str, version: str) -> Iterator[CatalogResource]:
         return (each for each in self._resources.values() if (each.group, each.version) == (group, version))
 
     def _resource_list(self, group: str, version: str) -> JSON:
@@ -209,7 +209,7 @@ def _listed(name: str, kind: str, *, namespaced: bool) -> JSON:
     return {"name": name, "singularName": singular, "namespaced": namespaced, "kind": kind, "verbs": []}
 
 
-def _operation(resource: Resource, answers: JSON, *, flat: bool = False) -> JSON:
+def _operation(resource: CatalogResource, answers: JSON, *, flat: bool = False) -> JSON:
     """`flat`: types of parameters stand beside their names, as in version 2."""
     kind: JSON = {"type": "string"}
     given = [part[1:-1] for part in resource.path.split("/") if part.startswith("{")]

@@ -20,7 +20,7 @@ from kqueue.visibility.front_proxy import FrontProxy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits(connections.Bounds):
+class ServerLimits(connections.Bounds):
     """Limits of one server; times in seconds.  A user of many groups has a header for each; no request has a body."""
 
     requests: int = 64
@@ -41,12 +41,12 @@ class Trust:
     proxy: FrontProxy | None
 
 
-class Connection(connections.Connection):
+class UserConnection(connections.Connection):
     """One connection of one client."""
 
     __slots__ = ("trust",)
 
-    def __init__(self, server: web.Server, trust: Trust, limits: Limits, clock: Clock) -> None:
+    def __init__(self, server: web.Server, trust: Trust, limits: ServerLimits, clock: Clock) -> None:
         super().__init__(server, limits, clock)
         self.trust = trust
 
@@ -73,11 +73,11 @@ class Connection(connections.Connection):
         return Refusal(status, "this is no request that can be read").response()
 
 
-class Connections:
+class UserConnections:
     """Accepts connections on one address and hands their requests to `handler`."""
 
     def __init__(
-        self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], *, clock: Clock, limits: Limits
+        self, handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], *, clock: Clock, limits: ServerLimits
     ) -> None:
         self._trust: Trust | None = None
         self._all = connections.Connections(
@@ -85,7 +85,7 @@ class Connections:
             clock=clock,
             bounds=limits,
             context=lambda: self._believed.context,
-            make=lambda server: Connection(server, self._believed, limits, clock),
+            make=lambda server: UserConnection(server, self._believed, limits, clock),
             handler_cancellation=True,
         )
 

@@ -8,15 +8,17 @@ from kqueue.core.topology import Tree
 from kqueue.core.topology.result import Path
 from kqueue.state.cache import Cache
 from kqueue.state.holding import Holding
-from kqueue.visibility.asked import JSON, Asked
-from kqueue.visibility.pacing import Pace
+from kqueue.visibility.asked import JSON, AuthorizedQuestion
+from kqueue.visibility.pacing import RequestPace
 
 MOST = 50
 """Workloads that are named; rights to as many namespaces are asked for at most."""
 _AT_ONCE = 100
 
 
-async def holders(cache: Cache, flavor: str, tree: Tree, domain: Path, asked: Asked, pace: Pace) -> JSON:
+async def holders(
+    cache: Cache, flavor: str, tree: Tree, domain: Path, asked: AuthorizedQuestion, pace: RequestPace
+) -> JSON:
     """Return workloads, those with most pods first, and `others`: the number of workloads that are not named, because
     the user may not read their namespace or the list is full.
     """

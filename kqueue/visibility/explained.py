@@ -10,14 +10,14 @@ from kqueue.core.explain import Blocker, brief, exclusions, sentence
 from kqueue.core.quantity import format_quantity
 from kqueue.core.topology.result import LevelQuality, Shortage
 from kqueue.core.why import (
+    ChangeSearch,
     ColumnLook,
     DomainLook,
     FlavorLook,
-    Held,
     Holder,
     LevelLook,
     Look,
-    Search,
+    ResourceHolders,
     WhatIf,
     WorkloadsEnd,
     condition_for,
@@ -82,7 +82,7 @@ def namespaces_in(look: Look | None, found: Sequence[WhatIf]) -> set[str]:
     return {key.partition("/")[0] for key in keys}
 
 
-def _all_held(look: Look) -> Iterator[Held]:
+def _all_held(look: Look) -> Iterator[ResourceHolders]:
     for flavor in look.flavors:
         yield from (column.held for column in flavor.columns if column.held is not None)
         for level in flavor.levels:
@@ -185,7 +185,7 @@ def _domain(look: DomainLook, audience: Audience) -> JSON:
     return shown
 
 
-def _held(held: Held, audience: Audience) -> JSON:
+def _held(held: ResourceHolders, audience: Audience) -> JSON:
     shown: JSON = {
         "resource": held.resource,
         "workloads": [_holder(holder, held.resource, audience) for holder in held.first],
@@ -243,7 +243,7 @@ def what_if(
     }
 
 
-def search(found: Search, *, stopped: bool) -> JSON:
+def search(found: ChangeSearch, *, stopped: bool) -> JSON:
     """How far the search for changes went."""
     shown: JSON = {"complete": not found.unfinished}
     if found.unfinished:

@@ -21,7 +21,7 @@ from kqueue.clock import Clock, utc_text
 from kqueue.core.decision import Admit, Preempt
 from kqueue.core.mention import mentioned
 from kqueue.core.topology.node import HOSTNAME
-from kqueue.core.why import Alternative, Look, OtherQueue, Search, Trials, WhatIf, World, look
+from kqueue.core.why import Alternative, ChangeSearch, Look, OtherQueue, PlannedState, Trials, WhatIf, look
 from kqueue.core.why.changes import Change
 from kqueue.core.workload import Head
 from kqueue.errors import ConfigError, InvalidObjectError, NotFoundError
@@ -30,13 +30,13 @@ from kqueue.runtime.store import object_key
 from kqueue.state.namespaces import namespace_problem
 from kqueue.state.not_running import NotRunning
 from kqueue.visibility import explained, remedies, standing
-from kqueue.visibility.asked import JSON, Asked
+from kqueue.visibility.asked import JSON, AuthorizedQuestion
 from kqueue.visibility.explained import Audience
-from kqueue.visibility.pacing import Pace
+from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.params import only
 from kqueue.visibility.remedies import stops_of
-from kqueue.visibility.running import Running, pods_not_running
-from kqueue.visibility.sources import Freshness, Known, Planning
+from kqueue.visibility.running import RunningPlaces, pods_not_running
+from kqueue.visibility.sources import Freshness, Known, PlanningSource
 from kqueue.visibility.standing import Hindrance, State
 
 KIND = "Explanation"
@@ -60,7 +60,7 @@ class WorkloadExplainer:
         self,
         *,
         known: Known,
-        planning: Planning,
+        planning: PlanningSource,
         held_back: Callable[[wire.Workload], Iterable[Hindrance]],
         clock: Clock,
         freshness: Freshness,
@@ -75,10 +75,10 @@ class WorkloadExplainer:
         self._held_back, self._namespace_labels = held_back, known.namespace_labels
         self._clock, self._leads, self._silence = clock, freshness.leads, freshness.silence
         self._stale_after, self._search_seconds = freshness.stale_after, search_seconds
-        self._running, self._not_running = Running(known.cache), not_running
+        self._running, self._not_running = RunningPlaces(known.cache), not_running
         self._turn = asyncio.Lock()
 
-    async def view(self, asked: Asked) -> JSON:
+    async def view(self, asked: AuthorizedQuestion) -> JSON:
         """The Explanation of the Workload `asked.name`.  `whatIf=false` leaves the search for changes out.
 
         Raises:
@@ -94,7 +94,7 @@ class WorkloadExplainer:
             obj = self._workloads.get(key)
             if obj is None:
                 raise NotFoundError(f'workloads.kueue.x-k8s.io "{asked.name}" not found', status=404)
-            pace = Pace(self._clock, stretch=_STRETCH)
+            pace = RequestPace(self._clock, stretch=_STRETCH)
             state = standing.state_of(obj)
             waits = await self._why(obj, pace, with_search=with_search) if state in standing.WAITS else None
             placed = await self._running.placement(obj, pace) if obj.status.admission is not None else None
@@ -105,7 +105,7 @@ class WorkloadExplainer:
 
     # --- finding out ---------------------------------------------------------------------------------------------
 
-    async def _why(self, obj: wire.Workload, pace: Pace, *, with_search: bool) -> _Why:
+    async def _why(self, obj: wire.Workload, pace: RequestPace, *, with_search: bool) -> _Why:
         """All that keeps a Workload waiting."""
         now = self._clock.now()
         local = self._local_queues.get(model.local_queue_key(obj))
@@ -138,7 +138,7 @@ class WorkloadExplainer:
         return why
 
     async def _rivals_of(
-        self, item: Pending | None, queues: Collection[str], now: datetime, pace: Pace
+        self, item: Pending | None, queues: Collection[str], now: datetime, pace: RequestPace
     ) -> dict[str, list[Head]]:
         """The workloads that are tried before this one, by the ClusterQueue in which it would wait, in their order.
 
@@ -210,7 +210,7 @@ class WorkloadExplainer:
             )
         return {**seen, "notes": notes} if notes else seen
 
-    async def _stand_in_line(self, obj: wire.Workload, why: _Why, pace: Pace) -> Pending | None:
+    async def _stand_in_line(self, obj: wire.Workload, why: _Why, pace: RequestPace) -> Pending | None:
         """Write the Workload's position into `why`.  Return its entry in the queues; None when it is in no queue."""
         key = model.workload_key(obj)
         home = self._queues.home(key)
@@ -312,7 +312,7 @@ class WorkloadExplainer:
         head: Head,
         others: Sequence[Alternative],
         rivals: Mapping[str, Sequence[Head]],
-        pace: Pace,
+        pace: RequestPace,
         *,
         with_search: bool,
     ) -> None:
@@ -322,7 +322,7 @@ class WorkloadExplainer:
         queues = {head.queue, *(other.head.queue for other in others)}
         queues |= {rival.queue for some in rivals.values() for rival in some}
         asked = {head.uid, *(rival.uid for some in rivals.values() for rival in some)}
-        world = World(
+        world = PlannedState(
             snapshot=cache.snapshot(queues, self._planning.claims()),
             rules=self._planning.rules(self._clock.now(), asked),
             holders=cache.held.views(),
@@ -334,10 +334,10 @@ class WorkloadExplainer:
         for _ in look(head, world, trials, found):
             await pace.step()
         if with_search:
-            why.search = Search(head, world, trials, found, others, rivals)
+            why.search = ChangeSearch(head, world, trials, found, others, rivals)
             why.stopped = await self._search(why.search.steps(), pace)
 
-    async def _search(self, steps: Iterator[None], pace: Pace) -> bool:
+    async def _search(self, steps: Iterator[None], pace: RequestPace) -> bool:
         """Search until the end or the time limit; whether it was the limit."""
         spent, since = 0.0, self._clock.monotonic()
         for _ in steps:
@@ -404,7 +404,7 @@ class _Why:
     position: JSON | None = None
     last_tried: JSON | None = None
     look: Look | None = None
-    search: Search | None = None
+    search: ChangeSearch | None = None
     stopped: bool = field(default=False)
 
     def shown(self, audience: Audience) -> JSON:
@@ -550,7 +550,7 @@ def _where(running: JSON) -> str:
     return f" ({'; '.join(parts)})" if parts else ""
 
 
-async def _audience(asked: Asked, waits: _Why | None) -> Audience:
+async def _audience(asked: AuthorizedQuestion, waits: _Why | None) -> Audience:
     """Return which of the workloads in the answer the user may read.  The Workload's own namespace is among them."""
     readable = {asked.namespace}
     if waits is not None:

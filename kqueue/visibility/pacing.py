@@ -8,7 +8,7 @@ STRETCH_SECONDS = 0.008
 """How long a view may work until it lets others have a turn: with its last step well below the 20 ms of a stall."""
 
 
-class Pace:
+class RequestPace:
     """Asked before each small step of a long answer."""
 
     def __init__(self, clock: Clock, *, stretch: float = STRETCH_SECONDS) -> None:

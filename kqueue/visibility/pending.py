@@ -23,7 +23,7 @@ from kqueue.errors import FieldError, InvalidObjectError, NotFoundError
 from kqueue.model.pending import Pending
 from kqueue.runtime.store import Store, object_key, split_key
 from kqueue.state.queues import Queues
-from kqueue.visibility.asked import JSON, Asked
+from kqueue.visibility.asked import JSON, AuthorizedQuestion
 
 KIND = "PendingWorkloadsSummary"
 DEFAULT_LIMIT, MOST = 1000, 100_000
@@ -69,7 +69,7 @@ class PendingWorkloads:
         self._looks: dict[str, asyncio.Task[_Line]] = {}
         self._one_at_a_time = asyncio.Lock()
 
-    async def of_cluster_queue(self, asked: Asked) -> JSON:
+    async def of_cluster_queue(self, asked: AuthorizedQuestion) -> JSON:
         """All that wait in the ClusterQueue `asked.name`; offset and limit cut its order."""
         window = _window(asked.params)
         if not self._queues.knows(asked.name):
@@ -77,7 +77,7 @@ class PendingWorkloads:
         line = await self._line(asked.name)
         return self._summary(line.places[window])
 
-    async def of_local_queue(self, asked: Asked) -> JSON:
+    async def of_local_queue(self, asked: AuthorizedQuestion) -> JSON:
         """Return the waiting workloads of a LocalQueue; offset and limit count within the LocalQueue.
 
         Positions in the ClusterQueue count all namespaces.  Without its ClusterQueue no workload waits.

@@ -26,9 +26,9 @@ from kqueue.runtime.store import object_key, split_key
 from kqueue.state.cache import Cache
 from kqueue.state.held import QueueHoldings
 from kqueue.state.queues import Queues
-from kqueue.visibility.asked import JSON, Asked
+from kqueue.visibility.asked import JSON, AuthorizedQuestion
 from kqueue.visibility.catalog import OUR_API_VERSION
-from kqueue.visibility.pacing import Pace
+from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.params import only, whole
 from kqueue.visibility.pending import PendingWorkloads, Place
 from kqueue.visibility.quota_columns import columns_of, entry
@@ -59,7 +59,7 @@ class QueueQuotas:
         self._cache, self._queues, self._pending, self._clock = cache, queues, pending, clock
         self._local_queues, self._fair_sharing = local_queues, fair_sharing
 
-    async def view(self, asked: Asked) -> JSON:
+    async def view(self, asked: AuthorizedQuestion) -> JSON:
         """The list, by name.
 
         Raises:
@@ -76,7 +76,7 @@ class QueueQuotas:
         found = [one for one in found if wanted in ("", one.metadata.name)]
         if wanted and not found:
             raise NotFoundError(f'localqueues "{wanted}" not found', status=404)
-        named, pace = await asked.reads(asked.namespace), Pace(self._clock)
+        named, pace = await asked.reads(asked.namespace), RequestPace(self._clock)
         lines = await self._lines(found[:MOST_QUEUES], limit, pace) if named else {}
         return {
             "kind": KIND,
@@ -86,7 +86,7 @@ class QueueQuotas:
             "left": max(0, len(found) - MOST_QUEUES),
         }
 
-    async def _lines(self, found: Iterable[wire.LocalQueue], limit: int, pace: Pace) -> dict[str, list[Place]]:
+    async def _lines(self, found: Iterable[wire.LocalQueue], limit: int, pace: RequestPace) -> dict[str, list[Place]]:
         """The first `limit` places of each of these LocalQueues, by its key; each ClusterQueue is read once."""
         lines: dict[str, list[Place]] = {_key(one): [] for one in found}
         for home in sorted({one.spec.cluster_queue or "" for one in found}):

@@ -23,9 +23,9 @@ from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.state.cache import Cache
 from kqueue.state.held import QueueHoldings
 from kqueue.state.queues import Queues
-from kqueue.visibility.asked import JSON, Asked
+from kqueue.visibility.asked import JSON, AuthorizedQuestion
 from kqueue.visibility.catalog import OUR_API_VERSION
-from kqueue.visibility.pacing import Pace
+from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.params import only, whole
 from kqueue.visibility.quota_columns import columns_of, entry
 
@@ -52,7 +52,7 @@ class QueueSummaries:
         self._cache, self._queues, self._clock = cache, queues, clock
         self._local_queues, self._fair_sharing = local_queues, fair_sharing
 
-    async def view(self, asked: Asked) -> JSON:
+    async def view(self, asked: AuthorizedQuestion) -> JSON:
         """The list.
 
         Raises:
@@ -63,7 +63,7 @@ class QueueSummaries:
         wanted, namespace = asked.params.get("clusterQueue", ""), asked.params.get("namespace", "")
         everywhere = await asked.reads("")
         there = everywhere or (bool(namespace) and await asked.reads(namespace))
-        pace, now = Pace(self._clock), self._clock.now()
+        pace, now = RequestPace(self._clock), self._clock.now()
         found = sorted(name for name in self._cache.quota.queue_names() if wanted in ("", name))
         items = []
         for name in found[:limit]:
@@ -82,7 +82,7 @@ class QueueSummaries:
 
     # --- ClusterQueues -----------------------------------------------------------------------------------------
 
-    async def _cluster_queue(self, name: str, now: datetime, pace: Pace, *, names_shown: bool) -> JSON | None:
+    async def _cluster_queue(self, name: str, now: datetime, pace: RequestPace, *, names_shown: bool) -> JSON | None:
         """None: it is gone since its name was read."""
         longest = await self._longest_wait(name, now, pace)
         obj, node = self._cache.quota.queue_object(name), self._cache.quota.node_of(name)
@@ -115,7 +115,7 @@ class QueueSummaries:
                 summary["longestWaiting"] = key
         return summary | self._share(node)
 
-    async def _longest_wait(self, name: str, now: datetime, pace: Pace) -> tuple[int, str] | None:
+    async def _longest_wait(self, name: str, now: datetime, pace: RequestPace) -> tuple[int, str] | None:
         """Return the seconds and the name of the workload that has waited longest; None when no workload waits."""
         oldest: tuple[datetime, str] | None = None
         for number, item in enumerate(self._queues.waiting(name)):
@@ -133,7 +133,7 @@ class QueueSummaries:
 
     # --- cohorts and LocalQueues -------------------------------------------------------------------------------
 
-    async def _cohorts(self, pace: Pace) -> AsyncIterator[JSON]:
+    async def _cohorts(self, pace: RequestPace) -> AsyncIterator[JSON]:
         """Each cohort with what it and everything below it has and uses, parents before children."""
         for name in self._in_tree_order():
             await pace.step()
@@ -155,7 +155,7 @@ class QueueSummaries:
         depth = {n: sum(1 for _ in node.path_to_root()) for n in names if (node := self._cache.quota.cohort_node(n))}
         return sorted(depth, key=lambda name: (depth[name], name))
 
-    async def _locals(self, wanted: str, namespace: str, limit: int, pace: Pace) -> list[JSON]:
+    async def _locals(self, wanted: str, namespace: str, limit: int, pace: RequestPace) -> list[JSON]:
         found = [
             queue
             for queue in self._local_queues()

@@ -23,20 +23,20 @@ from kqueue.state.holding import standing_in
 from kqueue.state.not_running import NotRunning, sentences
 from kqueue.visibility.asked import JSON
 from kqueue.visibility.explained import levels
-from kqueue.visibility.pacing import Pace
+from kqueue.visibility.pacing import RequestPace
 
 _DOMAINS_SHOWN = 64
 _PODS_NAMED, _SENTENCES = 10, 5
 """Of the pods that do not run: those that are named, and sentences of schedulers that are shown."""
 
 
-class Running:
+class RunningPlaces:
     """Says where Workloads run."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
 
-    async def placement(self, obj: wire.Workload, pace: Pace) -> JSON:
+    async def placement(self, obj: wire.Workload, pace: RequestPace) -> JSON:
         """What an admission gives; that of the status, which is what pods follow."""
         try:
             admission = self._admission(obj)

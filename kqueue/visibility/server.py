@@ -17,9 +17,9 @@ from aiohttp import web
 from kqueue.clock import Clock
 from kqueue.errors import ApiError, ConfigError, InvalidObjectError, NotFoundError, TooManyRequestsError
 from kqueue.visibility.answers import JSON_TYPE, Refusal, pieces
-from kqueue.visibility.asked import JSON, Asked
-from kqueue.visibility.catalog import Catalog, Found, params_of
-from kqueue.visibility.connections import Connection, Connections, Limits, Trust
+from kqueue.visibility.asked import JSON, AuthorizedQuestion
+from kqueue.visibility.catalog import Catalog, ResolvedPath, params_of
+from kqueue.visibility.connections import ServerLimits, Trust, UserConnection, UserConnections
 from kqueue.visibility.front_proxy import User, proves, spoken_for
 from kqueue.visibility.rights import Action, Reading, Rights
 
@@ -43,7 +43,7 @@ class VisibilityServer:
         rights: Rights,
         warm: Callable[[], bool],
         clock: Clock,
-        limits: Limits | None = None,
+        limits: ServerLimits | None = None,
         on_answer: Callable[[int, float], None] = lambda _status, _seconds: None,
     ) -> None:
         """`on_answer` gets status and seconds of each request except probes; status 499 where the client had closed the
@@ -51,8 +51,8 @@ class VisibilityServer:
         """
         self._on_answer = on_answer
         self._catalog, self._rights, self._warm, self._clock = catalog, rights, warm, clock
-        self._limits = limits or Limits()
-        self._connections = Connections(self._serve, clock=clock, limits=self._limits)
+        self._limits = limits or ServerLimits()
+        self._connections = UserConnections(self._serve, clock=clock, limits=self._limits)
         self._busy = 0
         self._busy_for = Counter[str]()
 
@@ -85,14 +85,14 @@ class VisibilityServer:
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
-        assert isinstance(connection, Connection), "no other is made"
+        assert isinstance(connection, UserConnection), "no other is made"
         connection.begin()
         try:
             return await self._answered(request, connection)
         finally:
             connection.end(self._clock.monotonic())
 
-    async def _answered(self, request: web.BaseRequest, connection: Connection) -> web.StreamResponse:
+    async def _answered(self, request: web.BaseRequest, connection: UserConnection) -> web.StreamResponse:
         began, status = self._clock.monotonic(), 500
         try:
             response = await self._answer(request, connection)
@@ -105,7 +105,7 @@ class VisibilityServer:
             if request.path not in _PROBES:
                 self._on_answer(status, self._clock.monotonic() - began)
 
-    async def _answer(self, request: web.BaseRequest, connection: Connection) -> web.StreamResponse:
+    async def _answer(self, request: web.BaseRequest, connection: UserConnection) -> web.StreamResponse:
         try:
             async with asyncio.timeout(self._limits.write):
                 await connection.writable.wait()  # earlier answers come first
@@ -125,7 +125,7 @@ class VisibilityServer:
             return await self._written(request, connection, found)
 
     async def _bounded(
-        self, request: web.BaseRequest, connection: Connection, places: ExitStack
+        self, request: web.BaseRequest, connection: UserConnection, places: ExitStack
     ) -> JSON | web.Response:
         """What is asked, as far as it takes no more than it may."""
         path, _, query = request.raw_path.partition("?")
@@ -162,7 +162,7 @@ class VisibilityServer:
 
     # --- who asks, and may they
 
-    async def _who(self, request: web.BaseRequest, connection: Connection) -> User:
+    async def _who(self, request: web.BaseRequest, connection: UserConnection) -> User:
         """Return the user whom the front proxy names; without a front proxy, the user of the token.
 
         Headers that name a user are ignored unless the connection has the front proxy's certificate.
@@ -225,10 +225,10 @@ class VisibilityServer:
         if not self._warm():
             raise Refusal(503, "the controller has not read the whole cluster yet", retry_after=_SOON)
         reads = Reading(self._rights, user)
-        asked = Asked(namespace=found.namespace, name=found.name, params=params, reads=reads)
+        asked = AuthorizedQuestion(namespace=found.namespace, name=found.name, params=params, reads=reads)
         return await self._viewed(found, asked)
 
-    async def _viewed(self, found: Found, asked: Asked) -> JSON:
+    async def _viewed(self, found: ResolvedPath, asked: AuthorizedQuestion) -> JSON:
         resource = found.resource
         try:
             answer = await resource.view(asked)
@@ -244,7 +244,7 @@ class VisibilityServer:
             raise Refusal(500, f"the answer failed on a bug in kqueue ({type(e).__name__}); please report it") from e
         return {"kind": resource.kind, "apiVersion": resource.api_version, **answer}
 
-    async def _written(self, request: web.BaseRequest, connection: Connection, found: JSON) -> web.StreamResponse:
+    async def _written(self, request: web.BaseRequest, connection: UserConnection, found: JSON) -> web.StreamResponse:
         """Written piece by piece; a reader that does not take them is cut."""
         response = web.StreamResponse(headers={"Content-Type": JSON_TYPE, "Cache-Control": "no-cache, private"})
         try:

@@ -17,7 +17,7 @@ from kqueue.state.tries import Tries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planning:
+class PlanningSource:
     """What the scheduling loop goes by.
 
     Args:

@@ -35,10 +35,10 @@ from kqueue.errors import ConfigError, NotFoundError
 from kqueue.state.cache import Cache
 from kqueue.state.room import LeftOut
 from kqueue.state.spare import room_of
-from kqueue.visibility.asked import JSON, Asked
+from kqueue.visibility.asked import JSON, AuthorizedQuestion
 from kqueue.visibility.catalog import OUR_API_VERSION
 from kqueue.visibility.domain_holders import holders
-from kqueue.visibility.pacing import Pace
+from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.params import only, whole
 
 KIND, LIST_KIND = "TopologySummary", "TopologySummaryList"
@@ -66,7 +66,7 @@ class TopologySummaries:
     def __init__(self, *, cache: Cache, clock: Clock) -> None:
         self._cache, self._clock = cache, clock
 
-    async def view(self, asked: Asked) -> JSON:
+    async def view(self, asked: AuthorizedQuestion) -> JSON:
         """One Topology, or the list.
 
         Raises:
@@ -89,7 +89,7 @@ class TopologySummaries:
             names = [name for name in names if flavor in self._cache.quota.flavors_of_topology(name)]
         if flavor and not names:
             raise NotFoundError(f"no flavor {flavor} uses {'Topology ' + asked.name if asked.name else 'a Topology'}")
-        pace = Pace(self._clock)
+        pace = RequestPace(self._clock)
         items = [await self._topology(name, known[name], flavor, wish, asked, pace) for name in names]
         if asked.name:
             return items[0]
@@ -101,7 +101,7 @@ class TopologySummaries:
         }
 
     async def _topology(
-        self, name: str, levels: Sequence[str], flavor: str, wish: _Wish, asked: Asked, pace: Pace
+        self, name: str, levels: Sequence[str], flavor: str, wish: _Wish, asked: AuthorizedQuestion, pace: RequestPace
     ) -> JSON:
         flavors = sorted(f for f in self._cache.quota.flavors_of_topology(name) if flavor in ("", f))
         return {
@@ -113,7 +113,9 @@ class TopologySummaries:
             "flavors": [told async for told in self._flavors(flavors, wish, asked, pace)],
         }
 
-    async def _flavors(self, names: Sequence[str], wish: _Wish, asked: Asked, pace: Pace) -> AsyncIterator[JSON]:
+    async def _flavors(
+        self, names: Sequence[str], wish: _Wish, asked: AuthorizedQuestion, pace: RequestPace
+    ) -> AsyncIterator[JSON]:
         for name in names:
             await pace.step()
             facts, live = self._cache.quota.flavor(name), self._cache.ledger.capacity(name)
@@ -126,7 +128,7 @@ class TopologySummaries:
                 told["holders"] = await holders(self._cache, name, capacity.tree, meant.domain, asked, pace)
             yield told
 
-    async def _flavor(self, facts: Flavor, capacity: Capacity, wish: _Wish, pace: Pace) -> JSON:
+    async def _flavor(self, facts: Flavor, capacity: Capacity, wish: _Wish, pace: RequestPace) -> JSON:
         tree, ledger = capacity.tree, self._cache.ledger
         left_out = ledger.left_out(facts.name)
         lost = Counter(path for name in left_out for path in _above(ledger.nodes.get(name), tree.levels))
@@ -151,7 +153,7 @@ class TopologySummaries:
             "leftOutNodes": list(self._left_out(left_out, tree.levels, wish)),
         }
 
-    async def _foreign(self, tree: Tree, pace: Pace) -> tuple[Mapping[str, Ints], set[str]]:
+    async def _foreign(self, tree: Tree, pace: RequestPace) -> tuple[Mapping[str, Ints], set[str]]:
         """What foreign pods take on each leaf, per resource; and the nodes where they hold a device."""
         taken: dict[str, list[int]] = {}
         devices: set[str] = set()
@@ -290,7 +292,7 @@ class _Amounts:
 
 
 async def _domains(
-    amounts: _Amounts, tree: Tree, span: range, lowest: int, *, limit: int, lost: Mapping[Path, int], pace: Pace
+    amounts: _Amounts, tree: Tree, span: range, lowest: int, *, limit: int, lost: Mapping[Path, int], pace: RequestPace
 ) -> AsyncIterator[JSON]:
     """The domains of all levels down to `lowest`, each above those below it."""
     tables = [_Sums.of(amounts, tree.first_leaf[level]) for level in range(lowest + 1)]

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from kqueue.core.preemption import Strategy
+from kqueue.core.preemption import SharingStrategy
 from kqueue.runtime.loop import freeze_after_sync
 from kqueue.scheduling.settings import LoopSettings
 from tests.bench._crowd import PREEMPTING, Stage, cohorts, running
@@ -118,7 +118,7 @@ def _mib(field: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{field}:")) / 1024
 
 
-FAIR = LoopSettings(fair=(Strategy.LTE, Strategy.LTI))
+FAIR = LoopSettings(fair=(SharingStrategy.LTE, SharingStrategy.LTI))
 CASES = {
     "flat_all_fit": Case(fits=True, cycles=10, goal_ms=130, goal_mib=600),
     "flat_none_fits": Case(fits=False, cycles=len(KINDS), goal_ms=50, goal_mib=600),

@@ -28,9 +28,9 @@ from kqueue.runtime.loop import freeze_after_sync
 from kqueue.runtime.store import Store
 from kqueue.state.heads import Heads
 from kqueue.state.tries import Tries
-from kqueue.visibility.asked import JSON, Asked
+from kqueue.visibility.asked import JSON, AuthorizedQuestion
 from kqueue.visibility.explanation import WorkloadExplainer
-from kqueue.visibility.sources import Freshness, Known, Planning
+from kqueue.visibility.sources import Freshness, Known, PlanningSource
 from tests.bench._crowd import running
 from tests.bench._scheduler import HOST, RACK, World
 from tests.bench.table import REPETITIONS, Figure, Row, at_most, check
@@ -119,7 +119,7 @@ def stage() -> tuple[World, WorkloadExplainer, asyncio.AbstractEventLoop]:
                 queues=world.queues,
                 namespace_labels=lambda _: {},
             ),
-            planning=Planning(
+            planning=PlanningSource(
                 heads=Heads(world.cache, world.writer.newest),
                 tries=Tries(),
                 rules=world.loop.planning.rules,
@@ -158,7 +158,7 @@ async def _asked(explainer: WorkloadExplainer, namespace: str, name: str) -> tup
     beside = asyncio.create_task(others())
     await asyncio.sleep(0)
     start = time.perf_counter()
-    answer = await explainer.view(Asked(namespace=namespace, name=name, params={}, reads=reads))
+    answer = await explainer.view(AuthorizedQuestion(namespace=namespace, name=name, params={}, reads=reads))
     took = time.perf_counter() - start
     beside.cancel()
     return answer, took * 1e3, longest * 1e3

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from kqueue.core.preemption import Strategy
+from kqueue.core.preemption import SharingStrategy
 from kqueue.manager.gauges import QueueGauges
 from kqueue.runtime.loop import freeze_after_sync
 from kqueue.scheduling.settings import LoopSettings
@@ -111,5 +111,5 @@ def measure(settings: LoopSettings) -> Iterator[Figure]:
 
 ROWS = (
     Row("fresh/classical", partial(measure, LoopSettings()), alone=True),
-    Row("fresh/fair", partial(measure, LoopSettings(fair=(Strategy.LTE, Strategy.LTI))), alone=True),
+    Row("fresh/fair", partial(measure, LoopSettings(fair=(SharingStrategy.LTE, SharingStrategy.LTI))), alone=True),
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from kqueue.core.preemption import Strategy
+from kqueue.core.preemption import SharingStrategy
 from kqueue.scheduling.settings import LoopSettings
 from tests.bench._crowd import Stage, cohorts, running
 from tests.bench._scheduler import World
@@ -79,5 +79,7 @@ def _check(admitted: list[int]) -> None:
 
 ROWS = (
     Row("heads/classical", partial(measure, None, 788, LoopSettings())),
-    Row("heads/fair", partial(measure, at_most(300), 796, LoopSettings(fair=(Strategy.LTE, Strategy.LTI)))),
+    Row(
+        "heads/fair", partial(measure, at_most(300), 796, LoopSettings(fair=(SharingStrategy.LTE, SharingStrategy.LTI)))
+    ),
 )

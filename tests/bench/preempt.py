@@ -25,7 +25,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from kqueue.core.preemption import Strategy
+from kqueue.core.preemption import SharingStrategy
 from kqueue.core.topology import Domain, TopologyAssignment
 from kqueue.scheduling.settings import LoopSettings
 from tests.bench._crowd import PREEMPTING, Stage, cohorts, running
@@ -221,7 +221,7 @@ def _queue(i: int) -> str:
 
 def measure_shares() -> Iterator[Figure]:
     """The time of the cycle, and how many have to go for how many."""
-    stage = Stage(fill_shares, LoopSettings(fair=(Strategy.LTE, Strategy.LTI)))
+    stage = Stage(fill_shares, LoopSettings(fair=(SharingStrategy.LTE, SharingStrategy.LTI)))
     stage.advance(7_200)
     times = timed(stage.cycle, ready=stage.undo)
     written = stage.world.writer.patches

@@ -29,7 +29,7 @@ from typing import Any
 import aiohttp
 
 from kqueue.config import Timings, load
-from kqueue.manager.process import Flags, Running, running
+from kqueue.manager.process import Flags, RunningOperator, running
 from kqueue.observe import configure_logs
 from kqueue.runtime.loop import run
 from kqueue.runtime.transport import RequestRecord
@@ -183,7 +183,7 @@ class Watched:
 
 
 @asynccontextmanager
-async def ungater(kubeconfig: Path, watched: Watched) -> AsyncIterator[Running]:
+async def ungater(kubeconfig: Path, watched: Watched) -> AsyncIterator[RunningOperator]:
     """A controller process that only releases pods."""
     found = load(None)
     alone = found.leader_election.model_copy(update={"leader_elect": False})

@@ -11,7 +11,7 @@ import pytest
 from kqueue.clock import utc_text
 from kqueue.config import Timings
 from kqueue.controllers.record import ObjectReference
-from kqueue.manager.process import Running, running
+from kqueue.manager.process import RunningOperator, running
 from tests.integration.road import Object, Road, make_road
 from tests.integration.teams import Plane, configuration, flags
 
@@ -69,7 +69,7 @@ async def foreign_event(road: Road, name: str, at: datetime) -> None:
     await road.cluster.request("POST", f"/api/v1/namespaces/{road.namespace}/events", event)
 
 
-async def until_written(road: Road, reason: str, process: Running, *, after: str = "") -> Object:
+async def until_written(road: Road, reason: str, process: RunningOperator, *, after: str = "") -> Object:
     """The one event of this reason about the Job, recorded again and again until its lastTimestamp is later."""
     job = await road.cluster.get(f"{road.jobs}/waits")
     about = ObjectReference("batch/v1", "Job", "waits", road.namespace, job["metadata"]["uid"])

@@ -17,9 +17,9 @@ import pytest
 
 from kqueue.clock import FakeClock
 from kqueue.config import Timings
-from kqueue.manager.process import Running, running
+from kqueue.manager.process import RunningOperator, running
 from kqueue.operations.checkup.queues import Tenants
-from kqueue.operations.checkup.values import Status
+from kqueue.operations.checkup.values import StepStatus
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.polling import eventually
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.slow
 
 
 @asynccontextmanager
-async def explaining(plane: Plane, timings: Timings = FAST) -> AsyncIterator[Running]:
+async def explaining(plane: Plane, timings: Timings = FAST) -> AsyncIterator[RunningOperator]:
     """A controller whose explanations are reached through the API server."""
     chosen = replace(
         flags(plane),
@@ -180,7 +180,7 @@ async def test_a_released_pod_that_no_node_takes_is_seen(either_plane: Plane) ->
     assert shown["sentences"] == [{"message": said, "pods": 1}]
     assert code == 0
     assert said in page
-    assert verdict.status is Status.WARNING
+    assert verdict.status is StepStatus.WARNING
     assert any(f"{road.namespace}/{name}" in line and said in line for line in verdict.details)
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from kqueue.manager.process import Running, running
+from kqueue.manager.process import RunningOperator, running
 from tests.integration.polling import eventually
 from tests.integration.road import KUEUE, Object, has, job
 from tests.integration.teams import (
@@ -71,7 +71,7 @@ def preemptions(listed: Object) -> int:
     return sum(e["count"] for e in counts if e["reason"] == "Preempted")
 
 
-async def try_all_again(process: Running, plane: Plane) -> None:
+async def try_all_again(process: RunningOperator, plane: Plane) -> None:
     """A cohort changes, so all Workloads that wait are tried once more; returns when the scheduler is done with them."""
 
     def value(series: str) -> float:

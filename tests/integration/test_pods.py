@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kqueue.config import Timings, parse
-from kqueue.manager.process import Flags, Running, running
+from kqueue.manager.process import Flags, RunningOperator, running
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import RequestError
 from tests.integration.controlplane.cluster import RACK_LABEL
@@ -183,7 +183,7 @@ async def world(plane: Plane, **settings: Any) -> AsyncIterator[Pods]:
             await _emptied(pods)
 
 
-async def _ready(process: Running) -> None:
+async def _ready(process: RunningOperator) -> None:
     async with asyncio.timeout(60):
         await process.operator.ready.wait()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.manager.process import Running, running
+from kqueue.manager.process import RunningOperator, running
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import APPLY_PATCH
 from tests.integration.controlplane.plane import ControlPlane
@@ -121,6 +121,6 @@ async def until_condition(plane: Plane, path: str, kind: str, status: str) -> Ob
     return condition(await plane.cluster.until(path, reached, what=f"{path}: {kind}={status}"), kind)
 
 
-def shown_metrics(process: Running) -> str:
+def shown_metrics(process: RunningOperator) -> str:
     """All series as a scrape gets them."""
     return page_of(process.operator.metrics).decode()

@@ -16,7 +16,7 @@ import pytest
 import trustme
 
 from kqueue.config import Configuration, parse
-from kqueue.manager.process import Running, running
+from kqueue.manager.process import RunningOperator, running
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import RequestError
 from tests.integration.controlplane.cluster import Cluster, KubectlError
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 
 
 @asynccontextmanager
-async def visible(plane: Plane, settings: Configuration | None = None) -> AsyncIterator[Running]:
+async def visible(plane: Plane, settings: Configuration | None = None) -> AsyncIterator[RunningOperator]:
     """A controller whose visibility API is reached through the API server."""
     chosen = replace(
         flags(plane),

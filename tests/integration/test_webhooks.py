@@ -14,7 +14,7 @@ import pytest
 
 from kqueue.clock import SystemClock
 from kqueue.config import Configuration, parse
-from kqueue.manager.admission import Endpoint, admission
+from kqueue.manager.admission import AdmissionEndpoint, admission
 from kqueue.runtime.client import Client, connect
 from kqueue.runtime.rotation import Rhythm, split_authorities
 from tests.integration.conftest import SandboxPlane
@@ -68,7 +68,7 @@ async def hooks(plane: Plane, text: str = "", *, rhythm: Rhythm | None = None) -
     client = await connect(plane.kubeconfig, None)
     async with client:
         made = Hooks(plane.cluster, client)
-        place = Endpoint(host="127.0.0.1", port=0, url="https://127.0.0.1:{port}")
+        place = AdmissionEndpoint(host="127.0.0.1", port=0, url="https://127.0.0.1:{port}")
         async with admission(
             client,
             make_configuration(text),
@@ -294,7 +294,7 @@ async def test_replicas_share_a_secret_and_renew_what_is_in_it_together(
     own = await cluster.create_namespace("own")
     path = f"/api/v1/namespaces/{own}/secrets/kueue-webhook-server-cert"
     configuration = make_configuration(f"namespace: {own}\n")
-    place = Endpoint(host="127.0.0.1", port=0)
+    place = AdmissionEndpoint(host="127.0.0.1", port=0)
     async with contextlib.AsyncExitStack() as stack, asyncio.timeout(60):
         client = await stack.enter_async_context(await connect(either_plane.kubeconfig, None))
         replicas = [
@@ -343,7 +343,7 @@ async def test_the_authority_is_written_into_what_a_chart_applied_and_nothing_el
             admission(
                 client,
                 configuration,
-                Endpoint(host="127.0.0.1", port=0),
+                AdmissionEndpoint(host="127.0.0.1", port=0),
                 clock=SystemClock(),
                 on_review=lambda _: None,
             )

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from kqueue.config.policy import FairSharing, WaitForPodsReady
+from kqueue.config.policy import FairSharingSettings, WaitForPodsReady
 from kqueue.sandbox.api import GroupVersionResource, Object
 from kqueue.sandbox.topology_spec import POOL_LABEL, Pool
 from tests.sim.objects import (
@@ -47,7 +47,7 @@ class Tenancy:
     pools: tuple[Pool, ...]
     placed: frozenset[str]
     """Flavors whose pods are placed by topology."""
-    fair_sharing: FairSharing | None = None
+    fair_sharing: FairSharingSettings | None = None
     pods_ready: WaitForPodsReady | None = None
     start_seconds: float = 0.0
     """How long a pod takes from its node to readiness."""
@@ -115,7 +115,7 @@ def rivals(seed: int | str) -> Tenancy:
         objects=tuple(objects),
         pools=(pool("gpu", (2, 2, 4), gpus=8), pool("cheap", (1, 1, 3), cpus=128, pods=110)),
         placed=frozenset(_PLACED),
-        fair_sharing=FairSharing(preemption_strategies=chance.choice(_STRATEGIES)) if number % 2 else None,
+        fair_sharing=FairSharingSettings(preemption_strategies=chance.choice(_STRATEGIES)) if number % 2 else None,
         pods_ready=WaitForPodsReady(block_admission=True) if number % 8 == 6 else None,
         stop_seconds=chance.choice((0.0, 0.0, 4.0, 20.0)),
         start_seconds=chance.choice((1.0, 5.0)) if number % 8 == 6 else 0.0,

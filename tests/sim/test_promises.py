@@ -16,7 +16,7 @@ import pytest
 from kqueue.manager.explaining import make_explainer
 from kqueue.sandbox.api import JOBS, NODES, GroupVersionResource, Object
 from kqueue.sandbox.topology_spec import BLOCK_LABEL, RACK_LABEL
-from kqueue.visibility.asked import Asked
+from kqueue.visibility.asked import AuthorizedQuestion
 from tests.sim.objects import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACE, WORKLOADS, job
 from tests.sim.reading import holders
 from tests.sim.test_seeds import _seeds
@@ -83,7 +83,7 @@ async def explained(world: World, name: str) -> Object:
 
     assert world.controller is not None
     explainer = make_explainer(world.controller.operator)
-    return dict(await explainer.view(Asked(namespace=NAMESPACE, name=name, params={}, reads=reads)))
+    return dict(await explainer.view(AuthorizedQuestion(namespace=NAMESPACE, name=name, params={}, reads=reads)))
 
 
 async def carry_out(world: World, command: str) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kqueue.documents import JsonScan, Limits, TooMuchError, check_json, first_document, load_yaml
+from kqueue.documents import DocumentLimits, JsonScan, TooMuchError, check_json, first_document, load_yaml
 
-SMALL = Limits(depth=5, values=20)
+SMALL = DocumentLimits(depth=5, values=20)
 
 
 @pytest.mark.parametrize(

@@ -161,3 +161,39 @@ def test_what_ends_a_task_or_the_process_is_raised_again() -> None:
 )
 def test_a_catch_of_every_exception_is_found(text: str, *, caught: bool) -> None:
     assert any(catches(node, "Exception") for node in own_nodes(ast.parse(text))) is caught
+
+
+# the core's own form of a type of the API has the type's name
+FORMS_OF_API_TYPES = {
+    "kqueue/core/workload.py": {"Admission", "PodSet", "PodSetAssignment", "ResourceGroup"},
+    "kqueue/core/topology/assignment.py": {"TopologyAssignment"},
+    "kqueue/core/topology/request.py": {"PodSetRequest", "TopologyRequest"},
+    "kqueue/kube/taints.py": {"Taint", "Toleration"},
+}
+
+
+def public_classes() -> dict[str, list[str]]:
+    """The modules that define each public class; types of the API count once, in whatever form."""
+    found: dict[str, list[str]] = {}
+    for source in SOURCES:
+        path = str(source.relative_to(ROOT))
+        for node in ast.parse(source.read_text(encoding="utf-8")).body:
+            if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
+                continue
+            of_api = path.startswith("kqueue/api/") or node.name in FORMS_OF_API_TYPES.get(path, ())
+            modules = found.setdefault(node.name, [])
+            module = "kqueue/api" if of_api else path
+            if module not in modules:
+                modules.append(module)
+    return found
+
+
+def test_a_public_class_name_means_one_thing() -> None:
+    found = {name: modules for name, modules in public_classes().items() if len(modules) > 1}
+    assert not found, "give each class a name of its own"
+
+
+def test_forms_of_api_types_are_there() -> None:
+    for path, names in FORMS_OF_API_TYPES.items():
+        defined = {node.name for node in ast.parse((ROOT / path).read_text()).body if isinstance(node, ast.ClassDef)}
+        assert names <= defined, path

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import typer
 
-from kqueue.cli.ctl.kinds import Kind
+from kqueue.cli.ctl.kinds import CommandKind
 from kqueue.cli.reaching import reach_of
 
 _NAME = re.compile(r"[a-z0-9.-]+")
@@ -16,7 +16,7 @@ _MOST = "500"
 """Names that are offered at most: one request."""
 
 
-def names_of(kind: Kind) -> Callable[[typer.Context, str], list[str]]:
+def names_of(kind: CommandKind) -> Callable[[typer.Context, str], list[str]]:
     """Completes the names of a kind's objects, in the namespace that the line names; none where it is away."""
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:

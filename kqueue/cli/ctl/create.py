@@ -9,15 +9,15 @@ import typer
 
 from kqueue.api import names
 from kqueue.cli.ctl.completing import names_of
-from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR, Kind
-from kqueue.cli.ctl.objects import DryRun, DryRunOption, NewName, Output, OutputOption, print_done
-from kqueue.cli.reaching import Reach, reaches_cluster
+from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR, CommandKind
+from kqueue.cli.ctl.objects import DryRun, DryRunOption, NewName, ObjectOutput, OutputOption, print_done
+from kqueue.cli.reaching import ReachFlags, reaches_cluster
 
 if TYPE_CHECKING:
     from kqueue.runtime.client import Client
 
 
-class Strategy(StrEnum):
+class StrategyFlag(StrEnum):
     """Whether a workload that does not fit holds up those behind it."""
 
     BEST_EFFORT = "BestEffortFIFO"
@@ -56,10 +56,10 @@ def add_commands(group: typer.Typer, verb: str) -> None:
 
 _CohortOption = Annotated[str, typer.Option(help="Cohort to lend to and borrow from.")]
 _QueuingStrategyOption = Annotated[
-    Strategy,
+    StrategyFlag,
     typer.Option(
         *("--queuing-strategy", "--queueing-strategy"),
-        metavar=_choices(Strategy),
+        metavar=_choices(StrategyFlag),
         help="Who may pass whom.",
         case_sensitive=False,
     ),
@@ -91,7 +91,7 @@ def create_cluster_queue(
     name: NewName,
     *,
     cohort: _CohortOption = "",
-    queuing_strategy: _QueuingStrategyOption = Strategy.BEST_EFFORT,
+    queuing_strategy: _QueuingStrategyOption = StrategyFlag.BEST_EFFORT,
     namespace_selector: _NamespaceSelectorOption = None,
     reclaim_within_cohort: _ReclaimWithinCohortOption = Reclaim.NEVER,
     preemption_within_cluster_queue: _PreemptionWithinClusterQueueOption = Within.NEVER,
@@ -99,8 +99,8 @@ def create_cluster_queue(
     borrowing_limit: _BorrowingLimitOption = None,
     lending_limit: _LendingLimitOption = None,
     dry_run: DryRunOption = DryRun.NONE,
-    output: OutputOption = Output.TEXT,
-    reach: Reach,
+    output: OutputOption = ObjectOutput.TEXT,
+    reach: ReachFlags,
 ) -> None:
     """Create a ClusterQueue.  Flavors with the same resources form one resource group.
 
@@ -150,8 +150,8 @@ def create_local_queue(
         bool, typer.Option("--ignore-unknown-cq", "-i", help="Create it although that ClusterQueue does not exist.")
     ] = False,
     dry_run: DryRunOption = DryRun.NONE,
-    output: OutputOption = Output.TEXT,
-    reach: Reach,
+    output: OutputOption = ObjectOutput.TEXT,
+    reach: ReachFlags,
 ) -> None:
     """Create a LocalQueue, the door to a ClusterQueue in one namespace."""
     spec = {"clusterQueue": clusterqueue}
@@ -173,8 +173,8 @@ def create_resource_flavor(
         typer.Option(metavar="KEY[=VALUE][:EFFECT],...", help="Tolerations that its pods get; :EFFECT is any key."),
     ] = None,
     dry_run: DryRunOption = DryRun.NONE,
-    output: OutputOption = Output.TEXT,
-    reach: Reach,
+    output: OutputOption = ObjectOutput.TEXT,
+    reach: ReachFlags,
 ) -> None:
     """Create a ResourceFlavor, a class of nodes."""
     from kqueue.cli.ctl.nodes import parse_labels, parse_taints, parse_tolerations
@@ -189,14 +189,14 @@ def create_resource_flavor(
 
 
 def _create(
-    kind: Kind,
+    kind: CommandKind,
     title: str,
     name: str,
     spec: dict[str, Any],
     *,
     dry_run: DryRun,
-    output: Output,
-    reach: Reach,
+    output: ObjectOutput,
+    reach: ReachFlags,
     needs: str = "",
 ) -> None:
     """Create one object; `needs` names a ClusterQueue that must exist."""

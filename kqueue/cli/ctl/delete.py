@@ -11,7 +11,7 @@ from kqueue.cli.ctl.completing import names_of
 from kqueue.cli.ctl.kinds import OURS, WORKLOAD
 from kqueue.cli.ctl.objects import AllNamespacesOption, DryRun, DryRunOption, checked_target, ran
 from kqueue.cli.output import printable
-from kqueue.cli.reaching import Reach, reaches_cluster
+from kqueue.cli.reaching import ReachFlags, reaches_cluster
 
 _FAILED = 1
 
@@ -46,7 +46,7 @@ def delete_workloads(
     all_namespaces: AllNamespacesOption = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     dry_run: DryRunOption = DryRun.NONE,
-    reach: Reach,
+    reach: ReachFlags,
 ) -> None:
     """Delete the jobs that own a Workload, and the Workload itself where it has no owner.
 

@@ -21,7 +21,7 @@ Object = Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class Target:
+class DeletionTarget:
     """One object to delete."""
 
     resource: ResourceType
@@ -44,12 +44,12 @@ class Deletion:
         self._discovery = Discovery(client)
         self.failures = 0
 
-    async def targets(self, namespace: str | None, workloads: Sequence[str]) -> list[Target]:
+    async def targets(self, namespace: str | None, workloads: Sequence[str]) -> list[DeletionTarget]:
         """What is to go for these Workloads of a namespace, or for all (of all namespaces: None) where none is named.
 
         An owner of several Workloads stands there once.  A Workload with an owner that cannot be found is left out.
         """
-        found: dict[str, Target] = {}
+        found: dict[str, DeletionTarget] = {}
         for workload in await self._workloads(namespace, workloads):
             for target in await self._targets_of(workload):
                 found.setdefault(target.uid, target).owner_of.extend(
@@ -68,11 +68,11 @@ class Deletion:
                 self._fail(str(e))
         return found
 
-    async def _targets_of(self, workload: Object) -> list[Target]:
+    async def _targets_of(self, workload: Object) -> list[DeletionTarget]:
         meta = workload["metadata"]
         owners = owners_of(workload)
         if not owners:
-            return [Target(WORKLOAD.resource, meta["namespace"], meta["name"], meta["uid"], [])]
+            return [DeletionTarget(WORKLOAD.resource, meta["namespace"], meta["name"], meta["uid"], [])]
         found = []
         for owner in owners:
             try:
@@ -85,10 +85,10 @@ class Deletion:
                     f"{owner['kind']} {owner['name']!r}, which owns workload {meta['name']}, has no possible name"
                 )
                 continue
-            found.append(Target(resource, meta["namespace"], owner["name"], owner["uid"], [meta["name"]]))
+            found.append(DeletionTarget(resource, meta["namespace"], owner["name"], owner["uid"], [meta["name"]]))
         return found
 
-    async def delete(self, target: Target) -> bool:
+    async def delete(self, target: DeletionTarget) -> bool:
         """Delete one object, if it is still the one that was found; False where that failed."""
         from kqueue.runtime.client import Propagation
 

@@ -17,7 +17,7 @@ _FIRST = ("batch", "apps", "jobset.x-k8s.io", "kueue.x-k8s.io")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class OwnerTarget:
     """One object as it stands behind `--for`."""
 
     called: str
@@ -27,7 +27,7 @@ class Target:
     name: str
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> OwnerTarget:
     """`TYPE[.GROUP]/NAME`.
 
     Raises:
@@ -37,7 +37,7 @@ def parse_target(text: str) -> Target:
     called, dot, group = kind.lower().partition(".")
     if not (called and slash and name) or "/" in name or (dot and not group):
         raise ConfigError(f"--for {text!r}: write TYPE/NAME or TYPE.GROUP/NAME, such as job/train or job.batch/train")
-    return Target(called, group if dot else None, name)
+    return OwnerTarget(called, group if dot else None, name)
 
 
 class Discovery:
@@ -48,7 +48,7 @@ class Discovery:
         self._groups: list[tuple[str, str]] | None = None
         self._served: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
 
-    async def called(self, target: Target) -> ResourceType:
+    async def called(self, target: OwnerTarget) -> ResourceType:
         """The kind that a person means; the core group and those of jobs come first.
 
         Raises:

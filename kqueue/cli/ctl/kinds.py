@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class CommandKind:
     """One of our kinds; `aliases` are all that it may be called besides its name."""
 
     name: str
@@ -43,36 +43,36 @@ class Kind:
         return (self.name, self.plural, *self.aliases, f"{self.name}.{names.GROUP}", self.full)
 
 
-WORKLOAD = Kind("workload", "workloads", ("kwl", "kueueworkload", "kueueworkloads", "wl"))
-CLUSTER_QUEUE = Kind("clusterqueue", "clusterqueues", ("cq",))
-LOCAL_QUEUE = Kind("localqueue", "localqueues", ("lq", "queue", "queues"))
-RESOURCE_FLAVOR = Kind("resourceflavor", "resourceflavors", ("rf", "flavor", "flavors"))
-PODS = Kind("pods", "pods", ("po", "pod"), "pod")
+WORKLOAD = CommandKind("workload", "workloads", ("kwl", "kueueworkload", "kueueworkloads", "wl"))
+CLUSTER_QUEUE = CommandKind("clusterqueue", "clusterqueues", ("cq",))
+LOCAL_QUEUE = CommandKind("localqueue", "localqueues", ("lq", "queue", "queues"))
+RESOURCE_FLAVOR = CommandKind("resourceflavor", "resourceflavors", ("rf", "flavor", "flavors"))
+PODS = CommandKind("pods", "pods", ("po", "pod"), "pod")
 
 OURS = (
     WORKLOAD,
     CLUSTER_QUEUE,
     LOCAL_QUEUE,
     RESOURCE_FLAVOR,
-    Kind("cohort", "cohorts", ("co",)),
-    Kind("topology", "topologies", ("topo",)),
-    Kind("admissioncheck", "admissionchecks", ("ac",)),
-    Kind("workloadpriorityclass", "workloadpriorityclasses", ("wpc",)),
+    CommandKind("cohort", "cohorts", ("co",)),
+    CommandKind("topology", "topologies", ("topo",)),
+    CommandKind("admissioncheck", "admissionchecks", ("ac",)),
+    CommandKind("workloadpriorityclass", "workloadpriorityclasses", ("wpc",)),
 )
 """Kinds that kubectl is asked about."""
 
 
-def kind_called(name: str, kinds: Iterable[Kind] = OURS) -> Kind | None:
+def kind_called(name: str, kinds: Iterable[CommandKind] = OURS) -> CommandKind | None:
     """The kind of that name, in whatever case; None when none is called so."""
     return next((kind for kind in kinds if name.lower() in kind.names), None)
 
 
-def is_near(name: str, kinds: Iterable[Kind] = OURS) -> bool:
+def is_near(name: str, kinds: Iterable[CommandKind] = OURS) -> bool:
     """Whether a name that no kind has is likely a slip for one of theirs."""
     return bool(get_close_matches(name.lower(), [alias for kind in kinds for alias in kind.names], n=1, cutoff=0.8))
 
 
-def unknown_kind(name: str, kinds: Iterable[Kind] = OURS) -> str:
+def unknown_kind(name: str, kinds: Iterable[CommandKind] = OURS) -> str:
     """A sentence for the person who called a kind by a name that none has."""
     known = {alias: kind.name for kind in kinds for alias in kind.names}
     near = get_close_matches(name.lower(), known, n=1)
@@ -80,5 +80,5 @@ def unknown_kind(name: str, kinds: Iterable[Kind] = OURS) -> str:
     return f"there is no kind {name!r} here{guess} Known are {', '.join(_listed(kind) for kind in kinds)}"
 
 
-def _listed(kind: Kind) -> str:
+def _listed(kind: CommandKind) -> str:
     return f"{kind.name} ({kind.aliases[0]})" if kind.aliases else kind.name

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from kqueue.cli.ctl.completing import names_of
-from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, PODS, RESOURCE_FLAVOR, WORKLOAD, Kind
+from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, PODS, RESOURCE_FLAVOR, WORKLOAD, CommandKind
 from kqueue.cli.ctl.objects import (
     AllNamespacesOption,
     FieldSelectorOption,
@@ -22,13 +22,13 @@ from kqueue.cli.ctl.objects import (
     print_objects,
 )
 from kqueue.cli.ctl.table import Table
-from kqueue.cli.reaching import Reach, Session, reaches_cluster
+from kqueue.cli.reaching import ReachFlags, Session, reaches_cluster
 
 _CLUSTER_QUEUE = ("--clusterqueue", "-c")
 _CLUSTER_QUEUES = names_of(CLUSTER_QUEUE)
 
 
-class Truth(StrEnum):
+class ActiveValue(StrEnum):
     """Values of --active."""
 
     TRUE = "true"
@@ -57,12 +57,12 @@ def add_commands(group: typer.Typer, verb: str) -> None:
 def list_cluster_queues(
     *,
     active: Annotated[
-        list[Truth] | None, typer.Option(help="Only those that admit, or do not.", case_sensitive=False)
+        list[ActiveValue] | None, typer.Option(help="Only those that admit, or do not.", case_sensitive=False)
     ] = None,
     selector: SelectorOption = "",
     field_selector: FieldSelectorOption = "",
     output: ListOutputOption = ListOutput.TEXT,
-    reach: Reach,
+    reach: ReachFlags,
 ) -> None:
     """List ClusterQueues."""
     from kqueue.cli.ctl import queue_view
@@ -91,7 +91,7 @@ def list_local_queues(
     selector: SelectorOption = "",
     field_selector: FieldSelectorOption = "",
     output: ListOutputOption = ListOutput.TEXT,
-    reach: Reach,
+    reach: ReachFlags,
 ) -> None:
     """List LocalQueues."""
     from kqueue.cli.ctl import queue_view
@@ -112,7 +112,7 @@ def list_resource_flavors(
     selector: SelectorOption = "",
     field_selector: FieldSelectorOption = "",
     output: ListOutputOption = ListOutput.TEXT,
-    reach: Reach,
+    reach: ReachFlags,
 ) -> None:
     """List ResourceFlavors."""
     from kqueue.cli.ctl import queue_view
@@ -145,12 +145,12 @@ def list_workloads(
     selector: SelectorOption = "",
     field_selector: FieldSelectorOption = "",
     output: ListOutputOption = ListOutput.TEXT,
-    reach: Reach,
+    reach: ReachFlags,
 ) -> None:
     """List Workloads, the queue's view of jobs."""
-    from kqueue.cli.ctl.workloads import Search, Surroundings, find_workloads, read_surroundings
+    from kqueue.cli.ctl.workloads import Surroundings, WorkloadFilter, find_workloads, read_surroundings
 
-    search = Search(
+    search = WorkloadFilter(
         statuses=frozenset(each.value for each in status or ()) - {Wanted.ALL.value}
         if Wanted.ALL not in (status or ())
         else frozenset(),
@@ -184,7 +184,7 @@ def list_pods(
     selector: SelectorOption = "",
     field_selector: FieldSelectorOption = "",
     output: ListOutputOption = ListOutput.TEXT,
-    reach: Reach,
+    reach: ReachFlags,
 ) -> None:
     """List the pods of a job."""
     from kqueue.cli.ctl import pod_view
@@ -211,7 +211,7 @@ class _Where:
         return self.namespace
 
 
-def _found(reach: Reach, find: Callable[[Session], Awaitable[list[dict[str, Any]]]]) -> list[dict[str, Any]]:
+def _found(reach: ReachFlags, find: Callable[[Session], Awaitable[list[dict[str, Any]]]]) -> list[dict[str, Any]]:
     from kqueue.runtime.loop import run
 
     async def work() -> list[dict[str, Any]]:
@@ -222,7 +222,7 @@ def _found(reach: Reach, find: Callable[[Session], Awaitable[list[dict[str, Any]
 
 
 def _print(
-    kind: Kind,
+    kind: CommandKind,
     objects: Sequence[Object],
     table: Table,
     output: ListOutput,

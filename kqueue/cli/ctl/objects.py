@@ -13,7 +13,7 @@ from kqueue.cli.ctl.completing import names_of
 from kqueue.cli.output import printable
 
 if TYPE_CHECKING:
-    from kqueue.cli.ctl.kinds import Kind
+    from kqueue.cli.ctl.kinds import CommandKind
     from kqueue.runtime.client import Client
     from kqueue.runtime.resources import ResourceType
 
@@ -24,7 +24,7 @@ _PAGE_VARIABLE = "KUEUECTL_LIST_REQUEST_LIMIT"
 _LIST_ATTEMPTS = 3
 
 
-class Output(StrEnum):
+class ObjectOutput(StrEnum):
     """Formats of `-o`; TEXT is a table for lists, and a sentence for what was done."""
 
     TEXT = "text"
@@ -75,7 +75,7 @@ def checked_name(name: str) -> str:
 
 
 OutputOption = Annotated[
-    Output, typer.Option("-o", "--output", help="How to print.", case_sensitive=False, show_default=False)
+    ObjectOutput, typer.Option("-o", "--output", help="How to print.", case_sensitive=False, show_default=False)
 ]
 ListOutputOption = Annotated[
     ListOutput, typer.Option("-o", "--output", help="How to print.", case_sensitive=False, show_default=False)
@@ -88,7 +88,7 @@ SelectorOption = Annotated[str, typer.Option("--selector", "-l", help="Only obje
 FieldSelectorOption = Annotated[str, typer.Option("--field-selector", help="Only objects with these fields.")]
 
 
-def existing(kind: Kind) -> Any:
+def existing(kind: CommandKind) -> Any:
     """The argument that names one object of a kind; shells complete it."""
     return typer.Argument(metavar="NAME", show_default=False, callback=checked_name, autocompletion=names_of(kind))
 
@@ -111,12 +111,12 @@ NewName = Annotated[str, typer.Argument(metavar="NAME", show_default=False, call
 AllNamespacesOption = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Of all namespaces.")]
 
 
-def print_done(kind: Kind, obj: Object, done: str, output: Output, dry_run: DryRun = DryRun.NONE) -> None:
+def print_done(kind: CommandKind, obj: Object, done: str, output: ObjectOutput, dry_run: DryRun = DryRun.NONE) -> None:
     """Say what was done to one object, or print it as it is now."""
     match output:
-        case Output.TEXT:
+        case ObjectOutput.TEXT:
             print(f"{_name(kind, obj)} {done}{ran(dry_run)}")
-        case Output.NAME:
+        case ObjectOutput.NAME:
             print(_name(kind, obj))
         case _:
             print_json(obj, output)
@@ -135,12 +135,12 @@ def print_objects(resource: ResourceType, name: str, objects: Sequence[Object], 
             print(f"{full}/{printable(obj['metadata']['name'])}")
         return
     listed = {"apiVersion": resource.api_version, "kind": f"{resource.kind}List", "metadata": {}, "items": objects}
-    print_json(listed, Output(output.value))
+    print_json(listed, ObjectOutput(output.value))
 
 
-def print_json(value: Object, output: Output) -> None:
+def print_json(value: Object, output: ObjectOutput) -> None:
     """JSON or YAML; whatever is not ASCII is escaped, so nothing in it can drive a terminal."""
-    if output is Output.YAML:
+    if output is ObjectOutput.YAML:
         import yaml
 
         print(yaml.safe_dump(value, sort_keys=False), end="")
@@ -150,7 +150,7 @@ def print_json(value: Object, output: Output) -> None:
         print(json.dumps(value, indent=2).replace("\x7f", "\\u007f"))
 
 
-def _name(kind: Kind, obj: Object) -> str:
+def _name(kind: CommandKind, obj: Object) -> str:
     group = kind.full.removeprefix(f"{kind.plural}.")
     return f"{kind.name}.{group}/{printable(obj['metadata']['name'])}"
 

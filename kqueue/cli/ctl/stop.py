@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kqueue.cli.ctl.completing import names_of
-from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, Kind
-from kqueue.cli.ctl.objects import DryRun, DryRunOption, Output, OutputOption, checked_target, existing, print_done
-from kqueue.cli.reaching import Reach, reaches_cluster
+from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, WORKLOAD, CommandKind
+from kqueue.cli.ctl.objects import (
+    DryRun,
+    DryRunOption,
+    ObjectOutput,
+    OutputOption,
+    checked_target,
+    existing,
+    print_done,
+)
+from kqueue.cli.reaching import ReachFlags, reaches_cluster
 
 if TYPE_CHECKING:
     from kqueue.cli.reaching import Session
@@ -36,7 +44,7 @@ def add_commands(group: typer.Typer, verb: str) -> None:
 
 
 def stop_workload(
-    name: _Workload, *, dry_run: DryRunOption = DryRun.NONE, output: OutputOption = Output.TEXT, reach: Reach
+    name: _Workload, *, dry_run: DryRunOption = DryRun.NONE, output: OutputOption = ObjectOutput.TEXT, reach: ReachFlags
 ) -> None:
     """Evict a workload, if it runs, and keep it out of the queue until it is resumed.
 
@@ -46,7 +54,7 @@ def stop_workload(
 
 
 def resume_workload(
-    name: _Workload, *, dry_run: DryRunOption = DryRun.NONE, output: OutputOption = Output.TEXT, reach: Reach
+    name: _Workload, *, dry_run: DryRunOption = DryRun.NONE, output: OutputOption = ObjectOutput.TEXT, reach: ReachFlags
 ) -> None:
     """Let a workload queue again."""
     _change(WORKLOAD, name, {"active": True}, "resumed", dry_run=dry_run, output=output, reach=reach)
@@ -57,15 +65,19 @@ def stop_cluster_queue(
     *,
     keep_already_running: _Keep = False,
     dry_run: DryRunOption = DryRun.NONE,
-    output: OutputOption = Output.TEXT,
-    reach: Reach,
+    output: OutputOption = ObjectOutput.TEXT,
+    reach: ReachFlags,
 ) -> None:
     """Admit nothing through a ClusterQueue, and evict what it has admitted."""
     _change(CLUSTER_QUEUE, name, _held(keep_already_running), "stopped", dry_run=dry_run, output=output, reach=reach)
 
 
 def resume_cluster_queue(
-    name: _ClusterQueue, *, dry_run: DryRunOption = DryRun.NONE, output: OutputOption = Output.TEXT, reach: Reach
+    name: _ClusterQueue,
+    *,
+    dry_run: DryRunOption = DryRun.NONE,
+    output: OutputOption = ObjectOutput.TEXT,
+    reach: ReachFlags,
 ) -> None:
     """Let a ClusterQueue admit again."""
     _change(CLUSTER_QUEUE, name, _OPEN, "resumed", dry_run=dry_run, output=output, reach=reach)
@@ -76,15 +88,19 @@ def stop_local_queue(
     *,
     keep_already_running: _Keep = False,
     dry_run: DryRunOption = DryRun.NONE,
-    output: OutputOption = Output.TEXT,
-    reach: Reach,
+    output: OutputOption = ObjectOutput.TEXT,
+    reach: ReachFlags,
 ) -> None:
     """Admit nothing through a LocalQueue, and evict what came through it."""
     _change(LOCAL_QUEUE, name, _held(keep_already_running), "stopped", dry_run=dry_run, output=output, reach=reach)
 
 
 def resume_local_queue(
-    name: _LocalQueue, *, dry_run: DryRunOption = DryRun.NONE, output: OutputOption = Output.TEXT, reach: Reach
+    name: _LocalQueue,
+    *,
+    dry_run: DryRunOption = DryRun.NONE,
+    output: OutputOption = ObjectOutput.TEXT,
+    reach: ReachFlags,
 ) -> None:
     """Let a LocalQueue admit again."""
     _change(LOCAL_QUEUE, name, _OPEN, "resumed", dry_run=dry_run, output=output, reach=reach)
@@ -98,7 +114,14 @@ def _held(keep_running: bool) -> dict[str, str]:
 
 
 def _change(
-    kind: Kind, name: str, spec: dict[str, Any], done: str, *, dry_run: DryRun, output: Output, reach: Reach
+    kind: CommandKind,
+    name: str,
+    spec: dict[str, Any],
+    done: str,
+    *,
+    dry_run: DryRun,
+    output: ObjectOutput,
+    reach: ReachFlags,
 ) -> None:
     """Merge `spec` into that of one object; of Workloads into that of all that the name stands for."""
     from kqueue.runtime.loop import run
@@ -126,7 +149,9 @@ async def _open_workloads(session: Session, text: str) -> list[str]:
     return [str(w["metadata"]["name"]) for w in chosen]
 
 
-async def _changed(session: Session, kind: Kind, name: str, spec: dict[str, Any], dry_run: DryRun) -> dict[str, Any]:
+async def _changed(
+    session: Session, kind: CommandKind, name: str, spec: dict[str, Any], dry_run: DryRun
+) -> dict[str, Any]:
     client, resource = session.client, kind.resource
     namespace = session.namespace if resource.namespaced else None
     if dry_run is DryRun.CLIENT:

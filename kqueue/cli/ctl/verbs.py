@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from kqueue.cli.ctl.kinds import OURS, PODS, WORKLOAD, Kind, is_near, kind_called, unknown_kind
+from kqueue.cli.ctl.kinds import OURS, PODS, WORKLOAD, CommandKind, is_near, kind_called, unknown_kind
 from kqueue.cli.reaching import flags_behind_name
 
 _VERBS = {
@@ -35,7 +35,7 @@ _TAKE_OWNERS = ("stop", "resume", "delete")
 class _Verb(TyperGroup):
     """A verb: a kind may be called by any of its names, and flags of the cluster may come before it."""
 
-    _kinds: tuple[Kind, ...] = (*OURS, PODS)
+    _kinds: tuple[CommandKind, ...] = (*OURS, PODS)
     _built: MutableMapping[str, Any] | None = None
 
     @property

@@ -20,7 +20,7 @@ COLUMNS = (
 )
 
 
-class Status(StrEnum):
+class WorkloadState(StrEnum):
     """How far a workload is."""
 
     PENDING = "PENDING"
@@ -29,13 +29,13 @@ class Status(StrEnum):
     FINISHED = "FINISHED"
 
 
-def status_of(workload: Object) -> Status:
+def status_of(workload: Object) -> WorkloadState:
     """The farthest that it has come."""
     if is_true(workload, names.CONDITION_FINISHED):
-        return Status.FINISHED
+        return WorkloadState.FINISHED
     if is_true(workload, names.CONDITION_ADMITTED):
-        return Status.ADMITTED
-    return Status.QUOTA_RESERVED if is_true(workload, names.CONDITION_QUOTA_RESERVED) else Status.PENDING
+        return WorkloadState.ADMITTED
+    return WorkloadState.QUOTA_RESERVED if is_true(workload, names.CONDITION_QUOTA_RESERVED) else WorkloadState.PENDING
 
 
 def owners_of(obj: Object) -> Sequence[Object]:
@@ -87,9 +87,9 @@ WIDE_COLUMNS = ("Priority", "Why")
 def why(workload: Object) -> str:
     """What its conditions say of why it waits, or how it ended; empty for one that runs."""
     kinds = {
-        Status.FINISHED: names.CONDITION_FINISHED,
-        Status.PENDING: names.CONDITION_QUOTA_RESERVED,
-        Status.QUOTA_RESERVED: names.CONDITION_ADMITTED,
+        WorkloadState.FINISHED: names.CONDITION_FINISHED,
+        WorkloadState.PENDING: names.CONDITION_QUOTA_RESERVED,
+        WorkloadState.QUOTA_RESERVED: names.CONDITION_ADMITTED,
     }
     found = condition(workload, kinds.get(status_of(workload), "")) or {}
     return str(found.get("message") or "")

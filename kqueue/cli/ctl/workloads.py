@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kqueue.api import names
 from kqueue.cli.ctl import pod_view
 from kqueue.cli.ctl import workload_view as view
-from kqueue.cli.ctl.discovery import Discovery, Target, parse_target
+from kqueue.cli.ctl.discovery import Discovery, OwnerTarget, parse_target
 from kqueue.cli.ctl.kinds import LOCAL_QUEUE, PODS, WORKLOAD
 from kqueue.cli.ctl.objects import listed
 from kqueue.cli.ctl.table import Table
@@ -35,7 +35,7 @@ _MOST_POSITIONS = "100000"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class WorkloadFilter:
     """Which Workloads are wanted; what is empty says nothing."""
 
     statuses: frozenset[str] = frozenset()
@@ -56,7 +56,7 @@ class Search:
         )
 
 
-async def find_workloads(session: Session, namespace: str | None, search: Search) -> list[dict[str, Any]]:
+async def find_workloads(session: Session, namespace: str | None, search: WorkloadFilter) -> list[dict[str, Any]]:
     """The Workloads that are wanted, of a namespace or (None) of all.
 
     Raises:
@@ -69,7 +69,7 @@ async def find_workloads(session: Session, namespace: str | None, search: Search
     return [workload for workload in found if search.takes(workload)]
 
 
-async def _of_owner(session: Session, namespace: str | None, search: Search) -> list[dict[str, Any]]:
+async def _of_owner(session: Session, namespace: str | None, search: WorkloadFilter) -> list[dict[str, Any]]:
     """Those with the owner's UID in their label; where there are none, those that it owns."""
     _, owner = await _object(session, parse_target(search.owner), namespace)
     uid = owner["metadata"]["uid"]
@@ -105,7 +105,7 @@ async def find_pods(
     return [pod for pod in found if pod["metadata"].get("namespace") == where]
 
 
-async def _object(session: Session, target: Target, namespace: str | None) -> tuple[ResourceType, dict[str, Any]]:
+async def _object(session: Session, target: OwnerTarget, namespace: str | None) -> tuple[ResourceType, dict[str, Any]]:
     """The object behind `--for`; with all namespaces it is looked for in that of the context.
 
     Raises:
@@ -138,7 +138,7 @@ class Surroundings:
         """One line of the list."""
         meta = workload["metadata"]
         namespace = str(meta.get("namespace", ""))
-        pending = view.status_of(workload) is view.Status.PENDING
+        pending = view.status_of(workload) is view.WorkloadState.PENDING
         position = self.positions.get((namespace, meta["name"])) if pending else None
         return view.row(
             workload,
@@ -159,7 +159,7 @@ async def read_surroundings(client: Client, workloads: Sequence[Object], namespa
     waiting = {
         (str(each["metadata"].get("namespace", "")), view.queue_of(each))
         for each in workloads
-        if view.status_of(each) is view.Status.PENDING and view.queue_of(each)
+        if view.status_of(each) is view.WorkloadState.PENDING and view.queue_of(each)
     }
     return Surroundings(cluster_queues, await _positions(client, sorted(waiting)))
 

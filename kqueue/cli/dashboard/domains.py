@@ -12,7 +12,7 @@ JSON = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class DomainRow:
     """One resource of one domain.  Rows after a domain's first have no `domain`."""
 
     domain: str
@@ -50,11 +50,11 @@ def _word(level: str) -> str:
     return level.rpartition("/")[2].rpartition("-")[2] or level
 
 
-def rows(flavor: JSON, resources: Sequence[str] = (), *, guides: bool = False) -> list[Row]:
+def rows(flavor: JSON, resources: Sequence[str] = (), *, guides: bool = False) -> list[DomainRow]:
     """The tree; `guides`: with lines that show what is inside what, else indented."""
     tree = flavor["tree"]
     names = _guided(tree) if guides else ["  " * (len(d["path"]) - 1) + d["path"][-1] for d in tree]
-    found: list[Row] = []
+    found: list[DomainRow] = []
     for name, domain in zip(names, tree, strict=True):
         shown = chosen(domain["resources"], resources)
         head = (name, str(domain["nodes"]), str(domain["idleNodes"]), str(domain["leftOutNodes"] or "-"))
@@ -65,11 +65,11 @@ def rows(flavor: JSON, resources: Sequence[str] = (), *, guides: bool = False) -
     return found
 
 
-def _row(head: tuple[str, str, str, str], resource: str, amounts: JSON) -> Row:
+def _row(head: tuple[str, str, str, str], resource: str, amounts: JSON) -> DomainRow:
     value = {word: amount(amounts.get(word, "0"), resource) for word in ("free", "held", "foreign", "total")}
     drawn = bar([(value["held"], HELD), (value["foreign"], FOREIGN)], value["total"]) if resource else ""
     domain, nodes, idle, left_out = head
-    return Row(
+    return DomainRow(
         domain=domain,
         nodes=nodes,
         idle=idle,

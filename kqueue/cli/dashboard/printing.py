@@ -38,7 +38,7 @@ def _print_plain(summary: JSON, resources: Sequence[str]) -> None:
         print(printable(f"Topology {summary['metadata']['name']}: no flavor uses it"))
     for flavor in summary["flavors"]:
         print(printable(domains.title(summary, flavor)))
-        print_table(domains.Row.HEADERS, [row.cells() for row in domains.rows(flavor, resources)])
+        print_table(domains.DomainRow.HEADERS, [row.cells() for row in domains.rows(flavor, resources)])
         if flavor.get("cut"):
             print(printable(flavor["cut"]))
         holders = domains.held_by(flavor)

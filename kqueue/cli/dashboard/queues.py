@@ -29,7 +29,7 @@ class Order(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class QueueRow:
     """One column of quota of one ClusterQueue.  Rows after a queue's first have no `name`."""
 
     name: str
@@ -71,9 +71,9 @@ def title(answer: JSON) -> str:
     return ", ".join(told)
 
 
-def rows(answer: JSON, resources: Sequence[str] = (), order: Order = Order.PENDING) -> list[Row]:
+def rows(answer: JSON, resources: Sequence[str] = (), order: Order = Order.PENDING) -> list[QueueRow]:
     """One or more rows for each ClusterQueue; ties go by name."""
-    found: list[Row] = []
+    found: list[QueueRow] = []
     for item in sorted(answer["items"], key=lambda item: (-_ORDERS[order](item), item["metadata"]["name"])):
         shown = chosen((r["resource"] for r in item["resources"]), resources)
         columns = [r for r in item["resources"] if r["resource"] in shown] or [{}]
@@ -81,13 +81,13 @@ def rows(answer: JSON, resources: Sequence[str] = (), order: Order = Order.PENDI
     return found
 
 
-def _row(head: JSON | None, item: JSON, column: JSON) -> Row:
+def _row(head: JSON | None, item: JSON, column: JSON) -> QueueRow:
     resource = column.get("resource", "")
     reserved, nominal = (amount(column.get(word, "0"), resource) for word in ("reserved", "nominal"))
     borrowed = amount(column.get("borrowed", "0"), resource)
     own = reserved - borrowed
     pending = item["pending"]
-    return Row(
+    return QueueRow(
         name=item["metadata"]["name"] if head is not None else "",
         cohort=(item["cohort"] or "-") if head is not None else "",
         status=("Active" if item["active"] else item["reason"]) if head is not None else "",

@@ -58,7 +58,7 @@ _QUEUE_DROPS = ("in use", "share", "flavor", "cohort", "borrowed", "aside", "adm
 """What a narrow terminal does without, least needed first."""
 
 
-def _queue_cells(row: queues.Row) -> dict[str, Text]:
+def _queue_cells(row: queues.QueueRow) -> dict[str, Text]:
     """By header.  Aside are those that wait until something changes."""
     texts = {
         "name": row.name,
@@ -100,7 +100,7 @@ def _flavor_parts(
 ) -> list[RenderableType]:
     found = domains.rows(flavor, resources, guides=True)
     shown = found[: max(1, most - 3)] if len(found) + 2 > most else found
-    table = _Fitting([*domains.Row.HEADERS, "in use"], [_domain_cells(row) for row in shown], _DOMAIN_DROPS)
+    table = _Fitting([*domains.DomainRow.HEADERS, "in use"], [_domain_cells(row) for row in shown], _DOMAIN_DROPS)
     parts: list[RenderableType] = [_title(domains.title(summary, flavor)), table]
     hidden = sum(bool(row.domain) for row in found[len(shown) :])
     if hidden:
@@ -117,9 +117,9 @@ def _flavor_parts(
 _DOMAIN_DROPS = ("in use", "foreign", "idle", "total", "resource", "left out")
 
 
-def _domain_cells(row: domains.Row) -> dict[str, Text]:
+def _domain_cells(row: domains.DomainRow) -> dict[str, Text]:
     """By header."""
-    texts = zip(domains.Row.HEADERS, row.cells(), strict=True)
+    texts = zip(domains.DomainRow.HEADERS, row.cells(), strict=True)
     cells = {header: Text(printable(text)) for header, text in texts}
     cells["in use"] = _bar(row.bar)
     if row.left_out not in ("", "-"):

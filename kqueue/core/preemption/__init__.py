@@ -13,10 +13,10 @@ Source: the compatible system's preemption (KEP-1337, KEP-1714, KEP-79).
 
 from kqueue.core.preemption.candidates import lesser
 from kqueue.core.preemption.findings import Findings, Lowest
-from kqueue.core.preemption.reach import Reach
+from kqueue.core.preemption.reach import VictimReach
 from kqueue.core.preemption.search import find_targets, nobody_may_go
 from kqueue.core.preemption.simulation import Simulation, simulate
-from kqueue.core.preemption.target import LocalQueueUsage, PreemptionReason, Preemptor, Rules, Strategy, Target
+from kqueue.core.preemption.target import LocalQueueUsage, PreemptionReason, Preemptor, Rules, SharingStrategy, Target
 
 __all__ = [
     "Findings",
@@ -24,11 +24,11 @@ __all__ = [
     "Lowest",
     "PreemptionReason",
     "Preemptor",
-    "Reach",
     "Rules",
+    "SharingStrategy",
     "Simulation",
-    "Strategy",
     "Target",
+    "VictimReach",
     "find_targets",
     "lesser",
     "nobody_may_go",

@@ -17,7 +17,7 @@ from itertools import chain
 from kqueue.core import quota
 from kqueue.core.preemption.candidates import candidates, in_order, over_quota, within_quota
 from kqueue.core.preemption.findings import Findings
-from kqueue.core.preemption.fit import Fit, Hosts, without_needless
+from kqueue.core.preemption.fit import Fit, HostNeeds, without_needless
 from kqueue.core.preemption.simulation import Simulation, everybody, simulate
 from kqueue.core.preemption.target import PreemptionReason, Preemptor, Target
 from kqueue.core.quota import FlavorResource, QuotaNode
@@ -60,7 +60,7 @@ class _Found:
 
 
 def classical_targets(
-    snapshot: Snapshot, preemptor: Preemptor, findings: Findings, hosts: Hosts | None
+    snapshot: Snapshot, preemptor: Preemptor, findings: Findings, hosts: HostNeeds | None
 ) -> tuple[Target, ...]:
     """Workloads that have to go so that the preemptor fits, in no meaningful order; () when that is not possible."""
     found = _collect(snapshot, preemptor, findings)
@@ -177,7 +177,7 @@ def _attempt(
     sequence: Iterable[_Candidate],
     simulation: Simulation,
     preemptor: Preemptor,
-    hosts: Hosts | None,
+    hosts: HostNeeds | None,
     *,
     borrowing: bool,
 ) -> tuple[Target, ...]:

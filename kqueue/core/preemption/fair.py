@@ -16,9 +16,9 @@ from itertools import count
 from kqueue.core.fair_share import Share, dominant_share
 from kqueue.core.preemption.candidates import Order, candidates, order, over_quota, within_quota
 from kqueue.core.preemption.findings import Findings
-from kqueue.core.preemption.fit import Fit, Hosts, without_needless
+from kqueue.core.preemption.fit import Fit, HostNeeds, without_needless
 from kqueue.core.preemption.simulation import Simulation, everybody, simulate
-from kqueue.core.preemption.target import PreemptionReason, Preemptor, Strategy, Target
+from kqueue.core.preemption.target import PreemptionReason, Preemptor, SharingStrategy, Target
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.workload import Admitted, Preempts, Snapshot
 
@@ -28,7 +28,7 @@ _Entry = tuple[tuple[object, ...], int, QuotaNode]
 
 
 def fair_targets(
-    snapshot: Snapshot, preemptor: Preemptor, findings: Findings, hosts: Hosts | None
+    snapshot: Snapshot, preemptor: Preemptor, findings: Findings, hosts: HostNeeds | None
 ) -> tuple[Target, ...]:
     """Workloads that have to go so that the preemptor fits, in no meaningful order; () when that is not possible.
 
@@ -129,7 +129,9 @@ class _Choice:
 class _Search:
     """One search.  The preemptor counts as if it ran, except when it is tested whether it fits."""
 
-    def __init__(self, simulation: Simulation, preemptor: Preemptor, findings: Findings, hosts: Hosts | None) -> None:
+    def __init__(
+        self, simulation: Simulation, preemptor: Preemptor, findings: Findings, hosts: HostNeeds | None
+    ) -> None:
         self._simulation = simulation
         self._preemptor = preemptor
         self._own = simulation.snapshot.nodes[preemptor.queue]
@@ -141,7 +143,7 @@ class _Search:
         simulation.charge(preemptor.queue, preemptor.usage)
         self._stays_within_nominal = findings.rules.within_nominal and within_quota(self._own, preemptor.needs)
 
-    def first_pass(self, waiting: _Waiting, strategy: Strategy) -> bool:
+    def first_pass(self, waiting: _Waiting, strategy: SharingStrategy) -> bool:
         """Take what the strategy allows until the preemptor fits; what it does not is put aside."""
         choice = _Choice(waiting, self._own, self._key)
         while (queue := choice.next()) is not None:
@@ -171,14 +173,14 @@ class _Search:
         """The targets, without those that may stay after all."""
         return without_needless(self._targets, self._simulation, self._fit, self._fits)
 
-    def _take_fairly(self, queue: QuotaNode, waiting: deque[Admitted], strategy: Strategy) -> bool:
+    def _take_fairly(self, queue: QuotaNode, waiting: deque[Admitted], strategy: SharingStrategy) -> bool:
         """Take the first candidate of the queue that the strategy allows, and put those before it aside."""
         mine, theirs = self._compared(queue)
         final, initial = dominant_share(mine), dominant_share(theirs)
         aside = self._aside.setdefault(queue, deque())
         while waiting:
             candidate = waiting.popleft()
-            if strategy is Strategy.LTI:
+            if strategy is SharingStrategy.LTI:
                 is_fair = final < initial
             else:
                 is_fair = final <= self._share_without(candidate, theirs)

@@ -26,7 +26,7 @@ def nobody(_: Admitted) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Hosts:
+class HostNeeds:
     """What the preemptor's pods need besides quota.
 
     `places` says whether they find domains in the snapshot as it is; `matters` whether that may depend on the hosts
@@ -43,7 +43,7 @@ class Hosts:
 class Fit:
     """The test for one preemptor in one simulation.  `hosts` is None when its pods need no domains."""
 
-    def __init__(self, simulation: Simulation, preemptor: Preemptor, hosts: Hosts | None) -> None:
+    def __init__(self, simulation: Simulation, preemptor: Preemptor, hosts: HostNeeds | None) -> None:
         self._simulation = simulation
         self._node = simulation.snapshot.nodes[preemptor.queue]
         self._wanted = tuple(preemptor.usage.items())
@@ -109,20 +109,20 @@ class Fit:
             short.pop()
         return True
 
-    def _hosts_fit(self, hosts: Hosts) -> bool:
+    def _hosts_fit(self, hosts: HostNeeds) -> bool:
         if self._moves != self._simulation.moves:
             self._moves = self._simulation.moves
             self._answer = self._still_there(hosts) or self._there(hosts)
         return self._answer
 
-    def _still_there(self, hosts: Hosts) -> bool:
+    def _still_there(self, hosts: HostNeeds) -> bool:
         """Whether the domains of the last search are free: no returned workload holds any."""
         if self._found_at < 0 or any(hosts.disturbs(admitted) for admitted in self._simulation.back):
             return False
         self._simulation.back.clear()
         return True
 
-    def _there(self, hosts: Hosts) -> bool:
+    def _there(self, hosts: HostNeeds) -> bool:
         simulation = self._simulation
         if simulation.released < self._ask_from:
             return False

@@ -16,7 +16,7 @@ from kqueue.core.topology.tree import Tree
 from kqueue.core.workload import Admitted, Snapshot, TopologyView
 
 
-class Reach:
+class VictimReach:
     """What a search for victims may know of hosts without looking for domains."""
 
     def __init__(

@@ -8,7 +8,7 @@ from kqueue.core.preemption.candidates import all_are_above
 from kqueue.core.preemption.classical import anybody_else_borrows, classical_targets
 from kqueue.core.preemption.fair import any_other_queue_borrows, fair_targets
 from kqueue.core.preemption.findings import Findings
-from kqueue.core.preemption.fit import Hosts, nothing
+from kqueue.core.preemption.fit import HostNeeds, nothing
 from kqueue.core.preemption.simulation import everybody
 from kqueue.core.preemption.target import Preemptor, Seeker, Target
 from kqueue.core.quota import FlavorResource
@@ -52,10 +52,10 @@ def find_targets(
         preemptor: `preemptor.alone` asks about one column, as choosing a flavor does.
         findings: the same for all questions of a plan.
         places: whether the preemptor's pods find domains in the snapshot as it is when asked; None: none are asked for.
-        matters: whether what `places` says may depend on the hosts which a workload holds; see `Reach`.
+        matters: whether what `places` says may depend on the hosts which a workload holds; see `VictimReach`.
         lacks: how many domains must be given back at least before `places` can say yes.
         disturbs: whether a workload holds any of the domains that `places` found last.
     """
-    hosts = Hosts(places, matters, lacks, disturbs) if places is not None else None
+    hosts = HostNeeds(places, matters, lacks, disturbs) if places is not None else None
     search = classical_targets if findings.rules.fair is None else fair_targets
     return search(snapshot, preemptor, findings, hosts)

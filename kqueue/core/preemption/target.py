@@ -26,7 +26,7 @@ class PreemptionReason(StrEnum):
     """It borrows, and a workload of higher priority is to borrow in its place."""
 
 
-class Strategy(StrEnum):
+class SharingStrategy(StrEnum):
     """When fair sharing lets a branch of the tree take from another."""
 
     LTE = "LessThanOrEqualToFinalShare"
@@ -124,7 +124,7 @@ class Rules:
     """
 
     now: datetime
-    fair: tuple[Strategy, ...] | None = None
+    fair: tuple[SharingStrategy, ...] | None = None
     within_nominal: bool = True
     local_queue_usage: LocalQueueUsage | None = None
     minimum_runtime: Mapping[str, timedelta] = field(default_factory=dict)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kqueue.core.topology.knapsack import NO_LEADER
 from kqueue.core.topology.optimal import Arrangement
-from kqueue.core.topology.placers import Found, Question, problem_with
+from kqueue.core.topology.placers import FoundPlacement, Question, problem_with
 from kqueue.core.topology.result import Path
 from kqueue.core.topology.tree import Tree
 
@@ -14,7 +14,7 @@ Hint = Mapping[str, Sequence[tuple[Path, int]]]
 """By pod set, the full path of each domain of the lowest level and the pods that go there."""
 
 
-def hinted(question: Question, hint: Hint, workers: str, leader: str | None) -> Found | None:
+def hinted(question: Question, hint: Hint, workers: str, leader: str | None) -> FoundPlacement | None:
     """The hint for these pod sets as an answer to the question; None: there is none, or it is no answer to it."""
     try:
         arrangement = _arrangement(question.tree, hint, workers, leader)
@@ -22,7 +22,7 @@ def hinted(question: Question, hint: Hint, workers: str, leader: str | None) -> 
             return None
     except (TypeError, ValueError):  # another package made it
         return None
-    return Found(arrangement)
+    return FoundPlacement(arrangement)
 
 
 def _arrangement(tree: Tree, hint: Hint, workers: str, leader: str | None) -> Arrangement | None:

@@ -33,7 +33,7 @@ def tightest(room: Ints, need: int) -> int | None:
 def take_few(
     pairs: Sequence[tuple[int, int]], need: int, *, ascending: bool, sort: bool
 ) -> list[tuple[int, int]] | None:
-    """`Search._fill` for so few (room, domain) that plain Python is faster: (units, domain) as they are taken.
+    """`PlacementSearch._fill` for so few (room, domain) that plain Python is faster: (units, domain) as they are taken.
 
     `ascending`: those with the smallest room come first, and nothing is saved by a best fit.
     """

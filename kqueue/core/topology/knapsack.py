@@ -48,7 +48,7 @@ class LimitReached(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class LevelRoom:
     """Pods in whole groups that fit per domain of one level, alone and beside the leader, and who can carry it."""
 
     plain: Ints
@@ -56,7 +56,7 @@ class Room:
     leaders: Ints | None
 
 
-class Problem:
+class KnapsackProblem:
     """What is to be placed where, and how many steps the search may still make.
 
     A step is a partial arrangement that is looked at, or other work of about as long.  Steps are counted before they
@@ -89,14 +89,14 @@ class Problem:
         at = self.request.slice_level
         return self.request.slice_size if level == at else self.request.inner_sizes[level] or 1 if level > at else 1
 
-    def _room(self, level: int) -> Room:
+    def _room(self, level: int) -> LevelRoom:
         counts, size = self._counts, self.request.slice_size
         if level <= self.request.slice_level:
             plain, led = counts.slices[level] * size, counts.slices_led[level] * size
         else:
             unit = self.unit(level)
             plain, led = counts.pods[level] // unit * unit, counts.pods_led[level] // unit * unit
-        return Room(plain, led, None if counts.leaders is None else counts.leaders[level])
+        return LevelRoom(plain, led, None if counts.leaders is None else counts.leaders[level])
 
     def children(self, level: int, domain: int) -> slice:
         """The children of a domain; level -1 is all there is."""
@@ -199,7 +199,7 @@ class _Prices:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class LeafChoice:
     """Used leaves below one root, the raw pods that fit there, and the leader's leaf or -1."""
 
     root: int
@@ -211,7 +211,7 @@ class Choice:
 class Knapsack:
     """The children of one domain, of which several are needed, and all that is below."""
 
-    def __init__(self, problem: Problem, level: int, root: int) -> None:
+    def __init__(self, problem: KnapsackProblem, level: int, root: int) -> None:
         self._problem = problem
         self._level = level
         self._root = root
@@ -237,7 +237,7 @@ class Knapsack:
         """True: these numbers of domains, by level from the children on, can hold everything."""
         return self._solve(numbers, None, None) is not None
 
-    def best(self, numbers: Sequence[int], known: Choice | None) -> Choice | None:
+    def best(self, numbers: Sequence[int], known: LeafChoice | None) -> LeafChoice | None:
         """The best leaves in these numbers of domains, which go down to the lowest level; None: no better than `known`.
 
         That may lie in another knapsack.  With as little surplus, the first names are better.
@@ -261,7 +261,7 @@ class Knapsack:
         if below is not None and (self._fewest_pods(leaves) << costs.shift) - first_names >= below:
             return None
         cost = self._solve(numbers, costs, below)
-        return None if cost is None else Choice(self._root, costs.pods(cost), *costs.used(cost))
+        return None if cost is None else LeafChoice(self._root, costs.pods(cost), *costs.used(cost))
 
     def _useful(self) -> list[int]:
         """The leaves that can hold anything."""
@@ -277,20 +277,20 @@ class Knapsack:
         unit = math.gcd(*self._problem.raws(leaves))
         return -(-self._problem.need // unit) * unit
 
-    def _best_sum(self, leaves: Sequence[int], number: int, known: Choice | None) -> Choice | None:
+    def _best_sum(self, leaves: Sequence[int], number: int, known: LeafChoice | None) -> LeafChoice | None:
         """`best` where pods are what counts, and leaves the only domains."""
         rooms = self._problem.raws(leaves)
         places = _smallest_sum(rooms, number, self._problem.need)
         if places is None:
             return None
-        found = Choice(
+        found = LeafChoice(
             self._root, sum(rooms[place] for place in places), [leaves[place] for place in places], NO_LEADER
         )
         if known is not None and (known.pods, known.root, known.leaves) <= (found.pods, found.root, found.leaves):
             return None
         return found
 
-    def _to_beat(self, costs: Costs, known: Choice | None) -> int | None:
+    def _to_beat(self, costs: Costs, known: LeafChoice | None) -> int | None:
         """The cost that the best leaves in here have to stay below; None: any will do."""
         if known is None:
             return None
@@ -413,7 +413,7 @@ class _Sum:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: KnapsackProblem,
         level: int,
         spans: Sequence[slice],
         numbers: Sequence[int],

@@ -12,7 +12,7 @@ from kqueue.core.topology.result import Path, PodSetPlacement
 from kqueue.core.topology.tree import Ints, Tree
 
 
-class Neighbours:
+class NeighbourHosts:
     """Where the other pods of a workload are, as far as that keeps pods off hosts."""
 
     __slots__ = ("_paths", "_tree")

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kqueue.core.topology.counting import Tally
-from kqueue.core.topology.knapsack import NEVER, NO_LEADER, Choice, Knapsack, LimitReached, Problem, by_size
+from kqueue.core.topology.knapsack import NEVER, NO_LEADER, Knapsack, KnapsackProblem, LeafChoice, LimitReached, by_size
 from kqueue.core.topology.request import Resolved
 from kqueue.core.topology.tree import Ints, Tree
 
@@ -57,7 +57,7 @@ def optimal(
         limit: a count, not a time: results do not depend on the machine.
         incumbent: what best fit found.  The result is never worse.
     """
-    search = _Search(Problem(tree, counts, resolved, leader=leader, limit=limit), incumbent)
+    search = _Search(KnapsackProblem(tree, counts, resolved, leader=leader, limit=limit), incumbent)
     try:
         search.run()
         proven = True
@@ -69,7 +69,7 @@ def optimal(
 class _Search:
     """One search: from the widest domains to where several are needed, and from there by knapsacks."""
 
-    def __init__(self, problem: Problem, incumbent: Arrangement) -> None:
+    def __init__(self, problem: KnapsackProblem, incumbent: Arrangement) -> None:
         self.problem = problem
         self.incumbent = incumbent
         self.tree = problem.tree
@@ -223,13 +223,13 @@ class _Search:
         assert number < NEVER, "best fit found room, so some number of domains has it"
         return [knapsack for knapsack in knapsacks if knapsack.at_least == number], [*numbers, number]
 
-    def _known(self, level: int, numbers: Sequence[int]) -> Choice | None:
+    def _known(self, level: int, numbers: Sequence[int]) -> LeafChoice | None:
         """What best fit found, if it uses these numbers of domains below one of `level`."""
         used, pods, leaves, leader = self.rank(self.incumbent)
         if used != [*[1] * (level + 1), *numbers]:
             return None
         root = int(self.tree.domain_of(level)[leaves[0]]) if level >= 0 else 0
-        return Choice(root, pods, leaves, leader)
+        return LeafChoice(root, pods, leaves, leader)
 
     def _filled(self, leaves: Sequence[int], leader: int) -> Arrangement:
         """Amounts: level by level the roomiest used domains are filled, and the last takes what is left."""

@@ -17,8 +17,8 @@ from kqueue.core.topology.counting import exclusions, largest_leaf, leaves_withi
 from kqueue.core.topology.elastic import Inheritance, Places, inherit, merged, places
 from kqueue.core.topology.groups import Group, groups_of, in_order, of_group, problem_of
 from kqueue.core.topology.matching import rules_problem
-from kqueue.core.topology.neighbours import Neighbours
-from kqueue.core.topology.placers import Found, Question, answer
+from kqueue.core.topology.neighbours import NeighbourHosts
+from kqueue.core.topology.placers import FoundPlacement, Question, answer
 from kqueue.core.topology.quality import quality_of
 from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, Profile, resolve
 from kqueue.core.topology.result import (
@@ -31,7 +31,7 @@ from kqueue.core.topology.result import (
     PodSetPlacement,
     usage_of,
 )
-from kqueue.core.topology.search import Search
+from kqueue.core.topology.search import PlacementSearch
 from kqueue.core.topology.tree import Ints, Tree
 
 
@@ -67,7 +67,7 @@ def place(
     """
     space = capacity.empty() if empty else capacity
     groups = groups_of(pod_sets)
-    there = Neighbours(space.tree, beside or {})
+    there = NeighbourHosts(space.tree, beside or {})
     if len(groups) == 1:
         only = _place_group(
             space, groups[0], profile, previous, there, explain=explain, measure=measure, within=within, hint=hint
@@ -150,7 +150,7 @@ def _place_group(
     group: Group,
     profile: Profile,
     previous: Mapping[str, TopologyAssignment] | None,
-    there: Neighbours,
+    there: NeighbourHosts,
     *,
     explain: bool,
     measure: bool,
@@ -173,7 +173,7 @@ def _continue(
     leader: PodSetRequest | None,
     kept: Inheritance,
     profile: Profile,
-    there: Neighbours,
+    there: NeighbourHosts,
     *,
     explain: bool,
 ) -> tuple[PodSetPlacement, ...] | Misfit:
@@ -205,7 +205,7 @@ def _find(
     workers: PodSetRequest,
     leader: PodSetRequest | None,
     profile: Profile,
-    there: Neighbours,
+    there: NeighbourHosts,
     *,
     explain: bool,
     measure: bool = False,
@@ -233,7 +233,7 @@ def _find(
         leaders=0 if leader is None else 1,
         steps=profile.search_limit,
     )
-    found: Found | Misfit | None = None
+    found: FoundPlacement | Misfit | None = None
     if hint is not None:
         found = hinted(question, hint, workers.name, leader.name if leader is not None else None)
     if found is None:
@@ -296,7 +296,7 @@ def _explained(
 ) -> Misfit:
     """The misfit with the facts that cost another look at the leaves."""
     tree = capacity.tree
-    search = Search(tree, question.counts, question.request, leaders=question.leaders)
+    search = PlacementSearch(tree, question.counts, question.request, leaders=question.leaders)
     if misfit.level in tree.levels:
         search.last_level = tree.levels.index(misfit.level)
     alone = most_per_leaf(tree, workers.shape) == 1

@@ -14,7 +14,7 @@ from kqueue.core.topology.counting import Tally
 from kqueue.core.topology.optimal import Arrangement, optimal
 from kqueue.core.topology.request import Algorithm, Resolved
 from kqueue.core.topology.result import Misfit, MisfitCode
-from kqueue.core.topology.search import Search
+from kqueue.core.topology.search import PlacementSearch
 from kqueue.core.topology.tree import Tree
 from kqueue.core.value import value
 
@@ -39,7 +39,7 @@ class Question:
 
 
 @value()
-class Found:
+class FoundPlacement:
     """Where the pods go.  `proven`: whether there is no better placement, None where that was not asked."""
 
     arrangement: Arrangement
@@ -49,26 +49,26 @@ class Found:
 class Placer(Protocol):
     """Chooses domains for one pod set, perhaps with its leader."""
 
-    def __call__(self, question: Question) -> Found | Misfit:
+    def __call__(self, question: Question) -> FoundPlacement | Misfit:
         """All pods of the request, or the reason; equal questions have equal answers."""
         ...
 
 
-def greedy(question: Question) -> Found | Misfit:
+def greedy(question: Question) -> FoundPlacement | Misfit:
     """Best fit or least free capacity, as the request says."""
-    found = Search(question.tree, question.counts, question.request, leaders=question.leaders).run()
-    return found if isinstance(found, Misfit) else Found(Arrangement(*found))
+    found = PlacementSearch(question.tree, question.counts, question.request, leaders=question.leaders).run()
+    return found if isinstance(found, Misfit) else FoundPlacement(Arrangement(*found))
 
 
-def balanced(question: Question) -> Found | Misfit:
+def balanced(question: Question) -> FoundPlacement | Misfit:
     """Few domains, filled evenly; best fit where that is not possible, and where one domain must hold all pods."""
     if question.request.binding is not None:
         return greedy(question)
-    found = Search(question.tree, question.counts, question.request, leaders=question.leaders).balanced()
-    return greedy(question) if found is None else Found(Arrangement(*found))
+    found = PlacementSearch(question.tree, question.counts, question.request, leaders=question.leaders).balanced()
+    return greedy(question) if found is None else FoundPlacement(Arrangement(*found))
 
 
-def best(question: Question) -> Found | Misfit:
+def best(question: Question) -> FoundPlacement | Misfit:
     """Fewest domains, then least surplus, of all placements, as far as the steps allow."""
     first = greedy(question)
     if isinstance(first, Misfit):
@@ -81,7 +81,7 @@ def best(question: Question) -> Found | Misfit:
         limit=question.steps,
         incumbent=first.arrangement,
     )
-    return Found(arrangement, proven)
+    return FoundPlacement(arrangement, proven)
 
 
 PLACERS: dict[str, Placer] = {
@@ -100,7 +100,7 @@ def register(name: str, placer: Placer) -> None:
     PLACERS[name] = placer
 
 
-def answer(question: Question) -> Found | Misfit:
+def answer(question: Question) -> FoundPlacement | Misfit:
     """What the placer of the request finds; its answer is checked unless it is one of ours."""
     name = question.request.algorithm
     found = PLACERS[name](question)

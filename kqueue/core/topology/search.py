@@ -30,7 +30,7 @@ _domain_of = itemgetter(1)
 
 
 @dataclass(slots=True)
-class Chosen:
+class ChosenDomains:
     """Domains of one level in the order they were taken, what each got, and the one with the leader."""
 
     domains: Ints
@@ -38,14 +38,14 @@ class Chosen:
     leader: int = _NO_LEADER
 
 
-def _in_path_order(chosen: Chosen) -> tuple[list[int], list[int], int]:
+def _in_path_order(chosen: ChosenDomains) -> tuple[list[int], list[int], int]:
     """Used leaves, pods of each, and the leader's leaf."""
     used = np.flatnonzero(chosen.pods)
     used = used[chosen.domains[used].argsort()]
     return chosen.domains[used].tolist(), chosen.pods[used].tolist(), chosen.leader
 
 
-class Search:
+class PlacementSearch:
     """One search over one tally."""
 
     def __init__(self, tree: Tree, counts: Tally, resolved: Resolved, *, leaders: int) -> None:
@@ -77,8 +77,8 @@ class Search:
         found = balance(self._tree, self._counts, self._request, leaders=self._leaders)
         if found is None:
             return None
-        below = Search(self._tree, found.counts, self._request, leaders=self._leaders)
-        chosen = below._split_down(found.level, Chosen(found.domains, found.pods, found.leader))
+        below = PlacementSearch(self._tree, found.counts, self._request, leaders=self._leaders)
+        chosen = below._split_down(found.level, ChosenDomains(found.domains, found.pods, found.leader))
         return None if chosen is None else _in_path_order(chosen)
 
     # -- which level ---------------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class Search:
 
     # -- the way down --------------------------------------------------------------------------------------------------
 
-    def _descend(self, domains: Ints) -> Chosen | None:
+    def _descend(self, domains: Ints) -> ChosenDomains | None:
         """From domains of `last_level` to leaves; None when they hold less than was counted."""
         tree, request, level = self._tree, self._request, self.last_level
         current = self._minimise(level, domains, request.need, self._leaders, in_slices=True)
@@ -257,15 +257,15 @@ class Search:
             pairs.sort(key=lambda pair: pods.item(pair[1]))
         return take_few(pairs, need, ascending=ascending, sort=True)
 
-    def _split_down(self, level: int, chosen: Chosen) -> Chosen | None:
+    def _split_down(self, level: int, chosen: ChosenDomains) -> ChosenDomains | None:
         """Every domain of `level` shares out its pods below, down to the leaves; None when they hold less."""
-        current: Chosen | None = chosen
+        current: ChosenDomains | None = chosen
         while current is not None and level < self._tree.lowest:
             current = self._split(level, current)
             level += 1
         return current
 
-    def _split(self, level: int, parents: Chosen) -> Chosen | None:
+    def _split(self, level: int, parents: ChosenDomains) -> ChosenDomains | None:
         """Give each parent's pods to its own children."""
         domains, pods, leader = [], [], _NO_LEADER
         request = self._request
@@ -281,7 +281,7 @@ class Search:
             domains.append(part.domains)
             pods.append(part.pods)
             leader = part.leader if leads else leader
-        return Chosen(np.concatenate(domains), np.concatenate(pods), leader)
+        return ChosenDomains(np.concatenate(domains), np.concatenate(pods), leader)
 
     def _minimise(
         self,
@@ -293,7 +293,7 @@ class Search:
         in_slices: bool = False,
         inner_size: int = 1,
         sort: bool = False,
-    ) -> Chosen | None:
+    ) -> ChosenDomains | None:
         """Fill these domains in their order with `need` units, ending on the tightest that holds the rest.
 
         Units are slices of the request, or groups of `inner_size` pods.  With `sort`, the domains (ascending) are
@@ -311,7 +311,7 @@ class Search:
             taken = self._fill(level, domains, plain, need, sort=sort)
             if taken is None or size == 1:
                 return taken
-            return Chosen(taken.domains, taken.pods * size)
+            return ChosenDomains(taken.domains, taken.pods * size)
         order = self._order(level, domains) if sort else domains
         order = self._leader_first(level, order, plain=plain, led=led, wanted=need)
         return self._fill_with_leader(level, order, plain, led, need, size)
@@ -327,7 +327,9 @@ class Search:
             self._groups = level, size, plain, plain if led is pods else led // size
         return self._groups[2:]
 
-    def _fill_with_leader(self, level: int, order: Ints, plain: Ints, led: Ints, need: int, size: int) -> Chosen | None:
+    def _fill_with_leader(
+        self, level: int, order: Ints, plain: Ints, led: Ints, need: int, size: int
+    ) -> ChosenDomains | None:
         assert self._counts.leaders is not None
         can_lead, left = self._counts.leaders[level], need
         domains: list[int] = []
@@ -342,14 +344,16 @@ class Search:
             if not can_lead[domain]:
                 continue
             if left == 0:
-                return Chosen(np.array(domains), np.array(units) * size, domain)
+                return ChosenDomains(np.array(domains), np.array(units) * size, domain)
             rest = self._fill(level, order[i + 1 :], plain, left)
             if rest is None:
                 return None
-            return Chosen(np.concatenate([domains, rest.domains]), np.concatenate([units, rest.pods]) * size, domain)
+            return ChosenDomains(
+                np.concatenate([domains, rest.domains]), np.concatenate([units, rest.pods]) * size, domain
+            )
         return None
 
-    def _fill(self, level: int, domains: Ints, room: Ints, need: int, *, sort: bool = False) -> Chosen | None:
+    def _fill(self, level: int, domains: Ints, room: Ints, need: int, *, sort: bool = False) -> ChosenDomains | None:
         """Take domains in order until `need` (> 0) units have room, the last one by best fit; None: not enough.
 
         `pods` of the result are units.  Domains without room are passed over: they could only take nothing (while a
@@ -360,7 +364,7 @@ class Search:
             few = take_few(pairs, need, ascending=self._request.least, sort=sort)
             if few is None:
                 return None
-            return Chosen(np.array([d for _, d in few]), np.array([units for units, _ in few]))
+            return ChosenDomains(np.array([d for _, d in few]), np.array([units for units, _ in few]))
         if sort and len(domains) > _MANY and self._plain and self._counts.uniform:
             equal = self._fill_equal(domains, room, need)
             if equal is not None:
@@ -379,9 +383,9 @@ class Search:
             final = last + int(np.where(tail >= left, tail, NEVER).argmin())
         taken, units = order[: last + 1].copy(), rooms[: last + 1].copy()
         taken[last], units[last] = order[final], left
-        return Chosen(taken, units)
+        return ChosenDomains(taken, units)
 
-    def _fill_equal(self, domains: Ints, room: Ints, need: int) -> Chosen | None:
+    def _fill_equal(self, domains: Ints, room: Ints, need: int) -> ChosenDomains | None:
         """`_fill` with `sort` where those that come first, all of the same room, are enough; None: they are not."""
         rooms = room if len(domains) == len(room) else room[domains]
         value = int(rooms.min() if self._request.least else rooms.max())
@@ -405,7 +409,7 @@ class Search:
             best = int(tight.argmin())
             if tight[best] != NEVER:
                 taken[-1] = domains[best]
-        return Chosen(taken, units)
+        return ChosenDomains(taken, units)
 
     # -- orders --------------------------------------------------------------------------------------------------------
 

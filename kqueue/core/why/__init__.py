@@ -26,19 +26,19 @@ from kqueue.core.why.changes import (
     WorkloadsEnd,
     condition_for,
 )
-from kqueue.core.why.holders import Held, Holder
-from kqueue.core.why.search import Alternative, Search
+from kqueue.core.why.holders import Holder, ResourceHolders
+from kqueue.core.why.search import Alternative, ChangeSearch
 from kqueue.core.why.trials import Trials
-from kqueue.core.why.world import World
+from kqueue.core.why.world import PlannedState
 
 __all__ = [
     "Alternative",
     "Change",
+    "ChangeSearch",
     "ColumnLook",
     "DomainLook",
     "FewerPods",
     "FlavorLook",
-    "Held",
     "Holder",
     "LevelLook",
     "Look",
@@ -46,12 +46,12 @@ __all__ = [
     "NodesReturn",
     "OtherQueue",
     "OtherWish",
-    "Search",
+    "PlannedState",
+    "ResourceHolders",
     "Spare",
     "Trials",
     "WhatIf",
     "WorkloadsEnd",
-    "World",
     "condition_for",
     "look",
 ]

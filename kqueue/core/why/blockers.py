@@ -13,7 +13,7 @@ import numpy as np
 
 from kqueue.core import quota
 from kqueue.core.decision import Decision, Wait
-from kqueue.core.demand import Choice, Demands, GroupDemand, Option
+from kqueue.core.demand import Demands, GroupDemand, Option, RequestedGroup
 from kqueue.core.explain import Blocker, BlockerKind
 from kqueue.core.nomination import topology_blocker
 from kqueue.core.quota import FlavorResource
@@ -23,9 +23,9 @@ from kqueue.core.topology.request import PodSetRequest, Resolved, resolve
 from kqueue.core.topology.result import Misfit, Path, Shortage
 from kqueue.core.topology.tree import Ints
 from kqueue.core.value import value
-from kqueue.core.why.holders import Held, Occupancy, column_holders
+from kqueue.core.why.holders import Occupancy, ResourceHolders, column_holders
 from kqueue.core.why.trials import Trials
-from kqueue.core.why.world import World
+from kqueue.core.why.world import PlannedState
 from kqueue.core.workload import Head, TopologyView
 
 DOMAINS_SHOWN = 3
@@ -50,7 +50,7 @@ class ColumnLook:
     most: int
     nominal: int
     used: int
-    held: Held | None = None
+    held: ResourceHolders | None = None
 
 
 @value(kw_only=True)
@@ -67,7 +67,7 @@ class DomainLook:
     fit: int
     total: int
     short: Shortage | None = None
-    held: Held | None = None
+    held: ResourceHolders | None = None
 
 
 @value(kw_only=True)
@@ -171,7 +171,7 @@ def _identity(blocker: Blocker) -> tuple[object, ...]:
     return kind, blocker.pod_set, blocker.flavor, blocker.resource, blocker.detail, blocker.workloads
 
 
-def look(head: Head, world: World, trials: Trials, found: Look) -> Iterator[None]:
+def look(head: Head, world: PlannedState, trials: Trials, found: Look) -> Iterator[None]:
     """Find all that stands in a workload's way, into `found`, in pieces of some milliseconds."""
     if trials.might_fit(head):
         yield
@@ -198,11 +198,11 @@ class _Case:
     """One flavor for one group of pod sets."""
 
     head: Head
-    world: World
+    world: PlannedState
     trials: Trials
     found: Look
     demand: GroupDemand
-    choice: Choice
+    choice: RequestedGroup
     index: int
 
 
@@ -257,7 +257,9 @@ def _column(case: _Case, column: FlavorResource, asked: int) -> ColumnLook:
         most=quota.potential_available(node, column),
         nominal=node.quota(column).nominal,
         used=node.usage.get(column, 0),
-        held=Held.of(column.resource, column_holders(case.world, case.head.queue, column)) if short else None,
+        held=ResourceHolders.of(column.resource, column_holders(case.world, case.head.queue, column))
+        if short
+        else None,
     )
 
 

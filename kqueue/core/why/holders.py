@@ -12,7 +12,7 @@ from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.topology.node import PODS
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.value import value
-from kqueue.core.why.world import World
+from kqueue.core.why.world import PlannedState
 from kqueue.core.workload import Admitted, TopologyView
 
 SHOWN = 3
@@ -31,7 +31,7 @@ class Holder:
 
 
 @value(kw_only=True)
-class Held:
+class ResourceHolders:
     """The holders of a resource that a workload lacks.
 
     Args:
@@ -47,7 +47,7 @@ class Held:
     foreign: int | None = None
 
     @classmethod
-    def of(cls, resource: str, holders: Iterable[Holder], foreign: int | None = None) -> Held:
+    def of(cls, resource: str, holders: Iterable[Holder], foreign: int | None = None) -> ResourceHolders:
         """The largest first; equals by their key."""
         known = list(holders)
         first = heapq.nsmallest(SHOWN, known, key=lambda h: (-h.amount, -h.pods, h.workload.key))
@@ -61,7 +61,7 @@ class Occupancy:
         self._flavor, self._view = flavor, view
         self._on: dict[int, list[tuple[Admitted, DomainUsage]]] = {}
 
-    def steps(self, world: World) -> Iterator[None]:
+    def steps(self, world: PlannedState) -> Iterator[None]:
         """Look at all who hold anything, in short pieces."""
         topologies = world.snapshot.topologies
         leaf_of, on = self._view.tree.leaf_of, self._on
@@ -90,15 +90,15 @@ class Occupancy:
                 sums[1] += usage.count
         return [Holder(workload=w, amount=amount, pods=pods) for w, (amount, pods) in amounts.items() if amount]
 
-    def held(self, leaves: slice, resource: str) -> Held:
+    def held(self, leaves: slice, resource: str) -> ResourceHolders:
         """The same in short, and what strangers hold there."""
         idle = self._view.capacity.empty().row(resource)
         there = sum(node.allocatable.get(resource, 0) for leaf in self._view.tree.leaves[leaves] for node in leaf.nodes)
         left = int(np.maximum(idle[leaves], 0).sum(dtype=object)) if idle is not None else 0
-        return Held.of(resource, self.holders(leaves, resource), foreign=max(0, there - left))
+        return ResourceHolders.of(resource, self.holders(leaves, resource), foreign=max(0, there - left))
 
 
-def column_holders(world: World, queue: str, column: FlavorResource) -> list[Holder]:
+def column_holders(world: PlannedState, queue: str, column: FlavorResource) -> list[Holder]:
     """Return the holders of a column's quota in the tree of a ClusterQueue."""
     node = world.snapshot.nodes[queue]
     return [

@@ -34,9 +34,9 @@ from kqueue.core.why.changes import (
 )
 from kqueue.core.why.holders import column_holders
 from kqueue.core.why.places import PLACES, requests_in, roomy_domains, spares_by_domain
-from kqueue.core.why.sets import Line, prefix, pruned
+from kqueue.core.why.sets import EndingOrder, prefix, pruned
 from kqueue.core.why.trials import Trials
-from kqueue.core.why.world import World, with_spares
+from kqueue.core.why.world import PlannedState, with_spares
 from kqueue.core.workload import Admitted, Head, PodSet, Snapshot, TopologyView
 
 _SINGLES = 48
@@ -69,13 +69,13 @@ class _Made:
     quotas: Mapping[str, Mapping[FlavorResource, Quota]] | None
 
 
-class Search:
+class ChangeSearch:
     """Looks for what would let one workload start.  What it has found grows while `steps` goes on."""
 
     def __init__(
         self,
         head: Head,
-        world: World,
+        world: PlannedState,
         trials: Trials,
         found: Look,
         alternatives: Sequence[Alternative] = (),
@@ -366,9 +366,9 @@ class Search:
         with self._trials.without(ended):
             return self._trials.might_fit(self._head)
 
-    def _lines(self) -> Generator[None, None, list[Line]]:
+    def _lines(self) -> Generator[None, None, list[EndingOrder]]:
         """Return the candidates to end: workloads in each domain that could have room, and workloads with the quota."""
-        quota_line = Line([], [], 1)
+        quota_line = EndingOrder([], [], 1)
         for column, lacking in self._short_columns():
             found = column_holders(self._world, self._head.queue, column)
             enough = sorted((h for h in found if h.amount >= lacking), key=lambda h: (h.amount, h.workload.key))
@@ -376,7 +376,7 @@ class Search:
             quota_line.workloads.extend(h.workload for h in (*enough, *rest))
             quota_line.alone.extend(h.workload for h in enough)
             yield
-        lines: list[Line] = []
+        lines: list[EndingOrder] = []
         for one in self._look.flavors:
             if one.misfit is not None and not one.never and one.problem is None:
                 for standing in self._standing(one):
@@ -395,7 +395,7 @@ class Search:
                     short[column.column] = min(short.get(column.column, lacking), lacking)
         return list(short.items())
 
-    def _standing(self, one: FlavorLook) -> Iterator[Line]:
+    def _standing(self, one: FlavorLook) -> Iterator[EndingOrder]:
         """Yield the workloads of each nearest domain that would have room, those with most usage there first.
 
         A workload frees at most its own usage, so a workload that uses less than is lacking is not enough alone.
@@ -412,9 +412,9 @@ class Search:
             sums = accumulate(holder.amount for holder in holders)
             least = next((n for n, freed in enumerate(sums, start=1) if freed >= lacking), len(holders))
             alone = [holder.workload for holder in reversed(holders) if holder.amount >= lacking]
-            yield Line([holder.workload for holder in holders], alone, max(1, least))
+            yield EndingOrder([holder.workload for holder in holders], alone, max(1, least))
 
-    def _single_ends(self, lines: Sequence[Line]) -> Generator[None, None, int]:
+    def _single_ends(self, lines: Sequence[EndingOrder]) -> Generator[None, None, int]:
         """How many of them are enough alone.  The smaller ones are asked about first: they cost least."""
         per_line = max(1, _SINGLES // max(1, len(lines)))
         some = dict.fromkeys(workload for line in lines for workload in line.alone[:per_line])
@@ -427,7 +427,7 @@ class Search:
             yield
         return enough
 
-    def _sets_of_ends(self, lines: Sequence[Line]) -> Iterator[None]:
+    def _sets_of_ends(self, lines: Sequence[EndingOrder]) -> Iterator[None]:
         best: list[Admitted] | None = None
         for line in lines:
             if best is not None and line.least >= len(best):

@@ -15,7 +15,7 @@ _PRUNED = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class EndingOrder:
     """Workloads of whom, from the beginning on, enough might end.
 
     `alone` are those of whom one might be enough, the cheapest first; fewer than `least` are not.
@@ -25,17 +25,17 @@ class Line:
     alone: list[Admitted]
     least: int
 
-    def with_more(self, other: Line) -> Line:
+    def with_more(self, other: EndingOrder) -> EndingOrder:
         """These, and behind them the others."""
-        return Line(
+        return EndingOrder(
             list(dict.fromkeys([*self.workloads, *other.workloads])),
             list(dict.fromkeys([*self.alone, *other.alone])),
             self.least,
         )
 
-    def without(self, keys: Collection[str | None]) -> Line:
+    def without(self, keys: Collection[str | None]) -> EndingOrder:
         """All but these."""
-        return Line(
+        return EndingOrder(
             [w for w in self.workloads if w.key not in keys], [w for w in self.alone if w.key not in keys], self.least
         )
 

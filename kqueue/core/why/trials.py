@@ -9,7 +9,7 @@ from kqueue.core import cycle, flavors
 from kqueue.core.claims import Claims
 from kqueue.core.decision import Admit, Decision, Wait
 from kqueue.core.mention import Mention
-from kqueue.core.nomination import FITS, Entry, Nominator
+from kqueue.core.nomination import FITS, NominatedHead, Nominator
 from kqueue.core.plan_cache import PlanCache
 from kqueue.core.preemption import Findings, simulate
 from kqueue.core.quota import FlavorResource, Quota
@@ -17,7 +17,7 @@ from kqueue.core.slices import flavors_to_keep, places_to_keep, without_older
 from kqueue.core.spares import Spare
 from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.result import Placement
-from kqueue.core.why.world import World
+from kqueue.core.why.world import PlannedState
 from kqueue.core.workload import Admission, Admitted, Head, Snapshot
 
 
@@ -28,7 +28,7 @@ class Trials:
     `starts` and `decide` ask the planner itself, on a copy of their own: what they say is true.
     """
 
-    def __init__(self, world: World, queues: Collection[str]) -> None:
+    def __init__(self, world: PlannedState, queues: Collection[str]) -> None:
         """`queues` are those of all heads that will be asked about."""
         self._world, self._queues = world, frozenset(queues)
         self.scratch: Snapshot = world.copied(queues)
@@ -60,7 +60,7 @@ class Trials:
         ended: Collection[Admitted] = (),
         returned: Collection[Spare] = (),
         quotas: Mapping[str, Mapping[FlavorResource, Quota]] | None = None,
-    ) -> Entry | None:
+    ) -> NominatedHead | None:
         """The head as the planner would nominate it if these had ended, these nodes had come back, and these
         ClusterQueues had these quotas.
 
@@ -145,6 +145,6 @@ class Trials:
             return all(isinstance(answer, Placement) for answer in answers.values())
 
 
-def _is_whole(entry: Entry, head: Head) -> bool:
+def _is_whole(entry: NominatedHead, head: Head) -> bool:
     counts = {pod_set.name: pod_set.count for pod_set in entry.assignment.pod_sets}
     return all(counts.get(pod_set.name) == pod_set.request.count for pod_set in head.pod_sets)

@@ -18,7 +18,7 @@ from kqueue.core.workload import Admitted, Snapshot, TopologyView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class PlannedState:
     """One state of things.  Nothing here is changed by those who ask: they work on copies.
 
     Args:

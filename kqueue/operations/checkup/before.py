@@ -8,7 +8,7 @@ from typing import Any
 from kqueue.config import Configuration
 from kqueue.errors import NotFoundError
 from kqueue.manager.registration import CONFIGURATIONS
-from kqueue.operations.checkup.values import Verdict, failed, ok
+from kqueue.operations.checkup.values import CheckVerdict, failed, ok
 from kqueue.operations.migration.definitions import judge_definitions
 from kqueue.operations.migration.findings import Level
 from kqueue.runtime.client import Client
@@ -33,7 +33,7 @@ class BeforeInstall:
     def __init__(self, client: Client, configuration: Configuration) -> None:
         self._client, self._configuration = client, configuration
 
-    async def api_server(self) -> Verdict:
+    async def api_server(self) -> CheckVerdict:
         """Whether it answers, and is new enough."""
         version = await self._client.version()
         said = str(version.get("gitVersion", ""))
@@ -43,7 +43,7 @@ class BeforeInstall:
             return failed(f"{told} is too old", f"upgrade the cluster to {_OLDEST[0]}.{_OLDEST[1]} or newer")
         return ok(told)
 
-    async def definitions(self) -> Verdict:
+    async def definitions(self) -> CheckVerdict:
         """Whether the API server takes kqueue's definitions in place of those that are there."""
         from kqueue.api.crd_files import load_crds
 
@@ -55,7 +55,7 @@ class BeforeInstall:
             return failed(f"{len(bad)} definitions cannot be replaced", bad[0].remedy, *lines)
         return ok(f"{len(there)} of {len(names)} kinds are there, and kqueue's may take their place")
 
-    async def other_manager(self) -> Verdict:
+    async def other_manager(self) -> CheckVerdict:
         """Whether Kueue is gone: two managers of the same queues give the same quota twice."""
         own = self._configuration.namespace
         kueue = await self._get(_DEPLOYMENTS, _KUEUE, own)

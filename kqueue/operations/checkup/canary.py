@@ -34,7 +34,17 @@ from kqueue.kube import names as kube_names
 from kqueue.kube.conditions import condition
 from kqueue.operations.asking import ask, path
 from kqueue.operations.checkup.installation import JOBS
-from kqueue.operations.checkup.values import Status, Step, Verdict, failed, judged, many, ok, skipped, warning
+from kqueue.operations.checkup.values import (
+    CheckStep,
+    CheckVerdict,
+    StepStatus,
+    failed,
+    judged,
+    many,
+    ok,
+    skipped,
+    warning,
+)
 from kqueue.runtime.client import Client, Propagation
 
 JSON = dict[str, Any]
@@ -80,21 +90,21 @@ class _Seen:
 class Canary:
     """One look."""
 
-    def __init__(self, client: Client, plan: Plan, clock: Clock, tell: Callable[[Step], None]) -> None:
+    def __init__(self, client: Client, plan: Plan, clock: Clock, tell: Callable[[CheckStep], None]) -> None:
         """`tell` is told of each step when it is over."""
         self._client, self._plan, self._clock, self._tell = client, plan, clock, tell
         self._seen = _Seen()
         self._requests: dict[str, str] = {}
 
-    async def fly(self) -> list[Step]:
+    async def fly(self) -> list[CheckStep]:
         """All steps.  Whatever happens, cancellation included, the Job is deleted in the end."""
-        done: list[Step] = []
+        done: list[CheckStep] = []
         async with aclosing(self._steps()) as steps:
             async for step in steps:
                 done.append(step)
         return done
 
-    async def _steps(self) -> AsyncGenerator[Step, None]:
+    async def _steps(self) -> AsyncGenerator[CheckStep, None]:
         yield await self._step(_OLD, self._remove_old)
         yield await self._step("canary-room", self._look_for_room)
         try:
@@ -118,17 +128,17 @@ class Canary:
         if self._seen.job:
             yield cleaned
 
-    async def _step(self, name: str, check: Callable[[], Awaitable[Verdict]]) -> Step:
+    async def _step(self, name: str, check: Callable[[], Awaitable[CheckVerdict]]) -> CheckStep:
         before = self._clock.monotonic()
         verdict = await judged(check, self._plan.seconds + _GOODBYE_SECONDS)
-        self._seen.over = self._seen.over or (verdict.status is not Status.OK and name != _OLD)
-        step = Step(name, self._clock.monotonic() - before, verdict)
+        self._seen.over = self._seen.over or (verdict.status is not StepStatus.OK and name != _OLD)
+        step = CheckStep(name, self._clock.monotonic() - before, verdict)
         self._tell(step)
         return step
 
     # --- before ------------------------------------------------------------------------------------------------
 
-    async def _remove_old(self) -> Verdict:
+    async def _remove_old(self) -> CheckVerdict:
         """Canaries of doctors that were killed."""
         try:
             jobs = await self._client.list_json(JOBS, label_selector=f"{CANARY_LABEL}=true")
@@ -155,7 +165,7 @@ class Canary:
         made = api_time(job["metadata"].get("creationTimestamp"))
         return made is None or self._clock.now() - made > timedelta(seconds=seconds) + _SLACK
 
-    async def _look_for_room(self) -> Verdict:
+    async def _look_for_room(self) -> CheckVerdict:
         """What the queue covers, and whether there is so little left that the canary would wait, or push others out."""
         plan = self._plan
         try:
@@ -221,7 +231,7 @@ class Canary:
 
     # --- on the way --------------------------------------------------------------------------------------------
 
-    async def _submit(self) -> Verdict:
+    async def _submit(self) -> CheckVerdict:
         name = f"kqueue-canary-{secrets.token_hex(4)}"
         self._seen.job = name  # before it is sent: an answer that does not come leaves it unknown whether it is there
         try:
@@ -275,8 +285,8 @@ class Canary:
             },
         }
 
-    async def _until_workload(self) -> Verdict:
-        async def look() -> Verdict | None:
+    async def _until_workload(self) -> CheckVerdict:
+        async def look() -> CheckVerdict | None:
             found = await self._client.list_json(
                 WORKLOADS, self._plan.namespace, label_selector=f"{names.JOB_UID_LABEL}={self._seen.uid}"
             )
@@ -287,20 +297,20 @@ class Canary:
 
         return await self._until(look, lambda: failed("no Workload was made for it", "look at the controller's log"))
 
-    async def _until_reserved(self) -> Verdict:
+    async def _until_reserved(self) -> CheckVerdict:
         return await self._until_condition(names.CONDITION_QUOTA_RESERVED, "quota is reserved")
 
-    async def _until_admitted(self) -> Verdict:
+    async def _until_admitted(self) -> CheckVerdict:
         return await self._until_condition(names.CONDITION_ADMITTED, "it is admitted")
 
-    async def _until_condition(self, kind: str, words: str) -> Verdict:
-        async def look() -> Verdict | None:
+    async def _until_condition(self, kind: str, words: str) -> CheckVerdict:
+        async def look() -> CheckVerdict | None:
             self._seen.workload = await self._client.get_json(
                 WORKLOADS, self._seen.workload["metadata"]["name"], self._plan.namespace
             )
             return ok(words) if self._condition(kind).get("status") == "True" else None
 
-        def late() -> Verdict:
+        def late() -> CheckVerdict:
             why = self._condition(kind).get("message") or self._condition(names.CONDITION_QUOTA_RESERVED).get("message")
             return failed(f"it waits: {why or 'nobody has said why'}", "make room, or look at what it waits for")
 
@@ -309,15 +319,15 @@ class Canary:
     def _condition(self, kind: str) -> JSON:
         return condition(self._seen.workload, kind) or {}
 
-    async def _until_started(self) -> Verdict:
-        async def look() -> Verdict | None:
+    async def _until_started(self) -> CheckVerdict:
+        async def look() -> CheckVerdict | None:
             job = await self._client.get_json(JOBS, self._seen.job, self._plan.namespace)
             return None if job["spec"].get("suspend") else ok("the Job is started")
 
         return await self._until(look, lambda: failed("the Job is still suspended", "look at the controller's log"))
 
-    async def _until_pods(self) -> Verdict:
-        async def look() -> Verdict | None:
+    async def _until_pods(self) -> CheckVerdict:
+        async def look() -> CheckVerdict | None:
             if len(await self._pods()) < self._plan.pods:
                 return None
             if not self._seen.levels:
@@ -330,8 +340,8 @@ class Canary:
             look, lambda: failed("its pods are not created", "kubectl describe job; look at quotas of the namespace")
         )
 
-    async def _until_ungated(self) -> Verdict:
-        async def look() -> Verdict | None:
+    async def _until_ungated(self) -> CheckVerdict:
+        async def look() -> CheckVerdict | None:
             pods = await self._pods()
             if len(pods) < self._plan.pods or any(_gates(pod) for pod in pods):
                 return None
@@ -341,8 +351,8 @@ class Canary:
             look, lambda: failed("pods stay gated", "look at the controller's log for the ungater")
         )
 
-    async def _until_bound(self) -> Verdict:
-        async def look() -> Verdict | None:
+    async def _until_bound(self) -> CheckVerdict:
+        async def look() -> CheckVerdict | None:
             pods = await self._pods()
             nodes = {pod["spec"].get("nodeName") for pod in pods}
             if len(pods) < self._plan.pods or None in nodes or "" in nodes:
@@ -372,7 +382,9 @@ class Canary:
         self._seen.gated.update(pod["metadata"]["uid"] for pod in pods if _gates(pod))
         return pods
 
-    async def _until(self, look: Callable[[], Awaitable[Verdict | None]], late: Callable[[], Verdict]) -> Verdict:
+    async def _until(
+        self, look: Callable[[], Awaitable[CheckVerdict | None]], late: Callable[[], CheckVerdict]
+    ) -> CheckVerdict:
         """Look until there is a verdict, or the canary's time is over."""
         while (verdict := await look()) is None:
             if self._clock.monotonic() >= self._seen.deadline:
@@ -382,7 +394,7 @@ class Canary:
 
     # --- afterwards --------------------------------------------------------------------------------------------
 
-    async def _clean_up(self) -> Verdict:
+    async def _clean_up(self) -> CheckVerdict:
         """Delete the Job, and wait until all that came of it is gone."""
         await self._delete(self._plan.namespace, self._seen.job)
         until = self._clock.monotonic() + _GOODBYE_SECONDS

@@ -12,7 +12,7 @@ Labels = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class FlavorFindings:
     """What flavors find."""
 
     empty: Mapping[str, str]
@@ -21,7 +21,7 @@ class Room:
     """Nodes that at least one flavor can use."""
 
 
-def room(flavors: Sequence[JSON], topologies: Sequence[JSON], nodes: Sequence[Labels]) -> Room:
+def room(flavors: Sequence[JSON], topologies: Sequence[JSON], nodes: Sequence[Labels]) -> FlavorFindings:
     """`nodes`: the labels of those that take pods."""
     levels = {t["metadata"]["name"]: _levels(t) for t in topologies}
     empty: dict[str, str] = {}
@@ -38,7 +38,7 @@ def room(flavors: Sequence[JSON], topologies: Sequence[JSON], nodes: Sequence[La
         elif not placed:
             missing, topology = _missing(keys, [nodes[number] for number in matching]), spec["topologyName"]
             empty[name] = f"{name}: none of its {len(matching)} nodes has all levels of Topology {topology}: {missing}"
-    return Room(empty, len(used))
+    return FlavorFindings(empty, len(used))
 
 
 def _levels(topology: JSON) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from kqueue.kube import names as kube_names
 from kqueue.kube.conditions import is_true
 from kqueue.operations.asking import ask, path
 from kqueue.operations.checkup.hooks import has_rule, registered
-from kqueue.operations.checkup.values import Verdict, failed, many, ok, skipped, warning
+from kqueue.operations.checkup.values import CheckVerdict, failed, many, ok, skipped, warning
 from kqueue.operations.removal.lease import holder_in
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import LEASES, ResourceType
@@ -45,14 +45,14 @@ class Installation:
         self._configuration, self._clock = configuration, clock
         self._is_served = False
 
-    async def api_server(self) -> Verdict:
+    async def api_server(self) -> CheckVerdict:
         """Whether it answers."""
         version = await self._client.version()
         return ok(f"Kubernetes {version.get('gitVersion', 'of an unknown version')} at {self._client.server}")
 
     # --- kinds -------------------------------------------------------------------------------------------------
 
-    async def kinds(self) -> Verdict:
+    async def kinds(self) -> CheckVerdict:
         """Whether our kinds are there, established, and as this kqueue knows them."""
         from kqueue.api.crd_files import load_crds
 
@@ -73,7 +73,7 @@ class Installation:
 
     # --- webhooks ----------------------------------------------------------------------------------------------
 
-    async def webhooks(self) -> Verdict:
+    async def webhooks(self) -> CheckVerdict:
         """Whether they are registered, and lead somewhere."""
         hooks, missing = await registered(self._client)
         if missing:
@@ -92,7 +92,7 @@ class Installation:
             return warning("no webhook looks at Jobs", "add batch/job to integrations.frameworks, if Jobs are to wait")
         return ok(f"{len(hooks)} webhooks are registered, at {', '.join(sorted({_target(hook) for hook in hooks}))}")
 
-    async def certificates(self) -> Verdict:
+    async def certificates(self) -> CheckVerdict:
         """Whether the API server was told which authority to trust, and how long that is valid."""
         hooks, _ = await registered(self._client)
         if not hooks:
@@ -118,7 +118,7 @@ class Installation:
             return failed(f"the authority of the webhooks has expired ({min(ends):%Y-%m-%d})", remedy)
         return warning(told, remedy) if left < _SOON else ok(told)
 
-    async def reviews(self) -> Verdict:
+    async def reviews(self) -> CheckVerdict:
         """Whether a queued Job is suspended, and one that asks for nonsense refused; neither is stored."""
         hooks, _ = await registered(self._client)
         if self._job_hook(hooks) is None:
@@ -164,7 +164,7 @@ class Installation:
             "spec": {"suspend": False, "template": template},
         }
 
-    async def labelled(self) -> Verdict:
+    async def labelled(self) -> CheckVerdict:
         """Whether objects name a queue that are of a kind which is not queued, so that they start without quota."""
         hooks, _ = await registered(self._client)
         if not hooks:
@@ -218,7 +218,7 @@ class Installation:
 
     # --- who answers and who leads -----------------------------------------------------------------------------
 
-    async def visibility(self) -> Verdict:
+    async def visibility(self) -> CheckVerdict:
         """Whether the controller answers questions through the API server."""
         name = f"{_VISIBILITY[1]}.{_VISIBILITY[0]}"
         try:
@@ -234,7 +234,7 @@ class Installation:
         self._is_served = True
         return ok(f"{'/'.join(_VISIBILITY)} answers")
 
-    async def controller(self) -> Verdict:
+    async def controller(self) -> CheckVerdict:
         """Whether somebody leads: a Lease that is renewed while we look."""
         election = self._configuration.leader_election
         found = await self._leases(election.resource_name, election.resource_namespace)

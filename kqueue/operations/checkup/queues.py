@@ -29,7 +29,7 @@ from kqueue.kube.conditions import condition, is_true
 from kqueue.kube.names import CONDITION_READY
 from kqueue.model import PodView
 from kqueue.operations.checkup.flavors import being_deleted, room
-from kqueue.operations.checkup.values import Verdict, failed, many, ok, skipped, warning
+from kqueue.operations.checkup.values import CheckVerdict, failed, many, ok, skipped, warning
 from kqueue.operations.node_labels.findings import find
 from kqueue.operations.node_labels.reading import read_nodes, read_topologies
 from kqueue.runtime.client import Client
@@ -48,7 +48,7 @@ class Tenants:
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client, self._clock = client, clock
 
-    async def queues(self) -> Verdict:
+    async def queues(self) -> CheckVerdict:
         """Whether ClusterQueues admit, and LocalQueues lead to one."""
         cluster_queues = await self._client.list_json(CLUSTER_QUEUES)
         if not cluster_queues:
@@ -77,7 +77,7 @@ class Tenants:
             )
         return ok(f"{told}, all active")
 
-    async def flavors(self) -> Verdict:
+    async def flavors(self) -> CheckVerdict:
         """Whether each flavor has nodes on which pods can run."""
         flavors = await self._client.list_json(RESOURCE_FLAVORS)
         if not flavors:
@@ -98,7 +98,7 @@ class Tenants:
             )
         return ok(f"{many(len(flavors), 'flavor')}, {found.usable} of {len(nodes)} nodes usable")
 
-    async def labels(self) -> Verdict:
+    async def labels(self) -> CheckVerdict:
         """Whether nodes have the labels that Topologies read."""
         topologies = await read_topologies(self._client)
         if not topologies:
@@ -113,7 +113,7 @@ class Tenants:
             *_few(f"{name}: {finding.text}" for name, finding in found),
         )
 
-    async def leftovers(self) -> Verdict:
+    async def leftovers(self) -> CheckVerdict:
         """Whether pods are held by a gate of ours although there is no Workload that could release them."""
         pods = [pod for pod in await self._client.list_json(PODS) if self._is_held(pod)]
         if not pods:
@@ -129,7 +129,7 @@ class Tenants:
             *_few(f"namespace {namespace}: {count} pods" for namespace, count in where.most_common()),
         )
 
-    async def pods(self) -> Verdict:
+    async def pods(self) -> CheckVerdict:
         """Whether the released pods of admitted Workloads run."""
         views = defaultdict[str, list[PodView]](list)
         for pod in await self._client.list_json(PODS):

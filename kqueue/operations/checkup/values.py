@@ -16,7 +16,7 @@ STEP_SECONDS = 90.0
 """What a step may take before it counts as failed; the longest one watches a Lease of a minute."""
 
 
-class Status(StrEnum):
+class StepStatus(StrEnum):
     """How a step ended."""
 
     OK = "ok"
@@ -27,22 +27,22 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckVerdict:
     """What a step found.  `details` are lines of their own, such as the objects that are meant."""
 
-    status: Status
+    status: StepStatus
     message: str
     remedy: str = ""
     details: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class CheckStep:
     """A step that is over."""
 
     name: str
     seconds: float
-    verdict: Verdict
+    verdict: CheckVerdict
 
     def as_json(self) -> JSON:
         """The step for programs."""
@@ -57,24 +57,24 @@ class Step:
         }
 
 
-def ok(message: str, *details: str) -> Verdict:
+def ok(message: str, *details: str) -> CheckVerdict:
     """All is well."""
-    return Verdict(Status.OK, message, "", details)
+    return CheckVerdict(StepStatus.OK, message, "", details)
 
 
-def warning(message: str, remedy: str, *details: str) -> Verdict:
+def warning(message: str, remedy: str, *details: str) -> CheckVerdict:
     """Something that somebody should know."""
-    return Verdict(Status.WARNING, message, remedy, details)
+    return CheckVerdict(StepStatus.WARNING, message, remedy, details)
 
 
-def failed(message: str, remedy: str, *details: str) -> Verdict:
+def failed(message: str, remedy: str, *details: str) -> CheckVerdict:
     """Something that keeps jobs from starting."""
-    return Verdict(Status.FAILED, message, remedy, details)
+    return CheckVerdict(StepStatus.FAILED, message, remedy, details)
 
 
-def skipped(message: str) -> Verdict:
+def skipped(message: str) -> CheckVerdict:
     """It was not looked at."""
-    return Verdict(Status.SKIPPED, message)
+    return CheckVerdict(StepStatus.SKIPPED, message)
 
 
 def many(count: int, word: str) -> str:
@@ -85,17 +85,17 @@ def many(count: int, word: str) -> str:
 
 PAUSE_SECONDS = 2.0
 """Between two looks at what fails."""
-Check = Callable[[], Awaitable[Verdict]]
+Check = Callable[[], Awaitable[CheckVerdict]]
 
 
 async def examine(
     checks: Iterable[tuple[str, Check]],
     clock: Clock,
-    tell: Callable[[Step], None],
+    tell: Callable[[CheckStep], None],
     *,
     seconds: float = STEP_SECONDS,
     patience: float = 0.0,
-) -> list[Step]:
+) -> list[CheckStep]:
     """Run the checks one after the other, and tell of each when it is over.
 
     Where the API server does not answer the rest is skipped.
@@ -107,23 +107,23 @@ async def examine(
         seconds: what one look may take.
         patience: seconds from the start in which a check that fails is repeated; an installation may just be starting.
     """
-    steps: list[Step] = []
+    steps: list[CheckStep] = []
     unreachable = ""
     until = clock.monotonic() + patience
     for name, check in checks:
         before = clock.monotonic()
         verdict = skipped(unreachable) if unreachable else await judged(check, seconds)
-        while verdict.status is Status.FAILED and clock.monotonic() + PAUSE_SECONDS <= until:
+        while verdict.status is StepStatus.FAILED and clock.monotonic() + PAUSE_SECONDS <= until:
             await clock.sleep(PAUSE_SECONDS)
             verdict = await judged(check, seconds)
-        steps.append(Step(name, clock.monotonic() - before, verdict))
+        steps.append(CheckStep(name, clock.monotonic() - before, verdict))
         tell(steps[-1])
-        if len(steps) == 1 and verdict.status is Status.FAILED:
+        if len(steps) == 1 and verdict.status is StepStatus.FAILED:
             unreachable = "the API server does not answer"
     return steps
 
 
-async def judged(check: Check, seconds: float = STEP_SECONDS) -> Verdict:
+async def judged(check: Check, seconds: float = STEP_SECONDS) -> CheckVerdict:
     """What a check finds; an error of it is a verdict, too."""
     try:
         async with asyncio.timeout(seconds):

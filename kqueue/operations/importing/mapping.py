@@ -16,7 +16,7 @@ _BYTES_MAX = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class MappingRule:
     """Pods that match go to a queue, or (`skip`) nowhere."""
 
     priority_class: str = ""
@@ -33,17 +33,17 @@ class Rule:
         return self.priority_class in ("", named) and all(own.get(key) == value for key, value in self.labels.items())
 
 
-def rule_for(pod: Mapping[str, Any], rules: Sequence[Rule]) -> Rule | None:
+def rule_for(pod: Mapping[str, Any], rules: Sequence[MappingRule]) -> MappingRule | None:
     """The first rule that a pod matches; None where there is none."""
     return next((rule for rule in rules if rule.takes(pod)), None)
 
 
-def rules_of_label(label: str, queues: Mapping[str, str]) -> list[Rule]:
+def rules_of_label(label: str, queues: Mapping[str, str]) -> list[MappingRule]:
     """One rule for each value of a label."""
-    return [Rule(labels={label: value}, queue=queue) for value, queue in queues.items()]
+    return [MappingRule(labels={label: value}, queue=queue) for value, queue in queues.items()]
 
 
-def rules_in(path: Path) -> list[Rule]:
+def rules_in(path: Path) -> list[MappingRule]:
     """The rules of a YAML file: a list of mappings with `match` (priorityClassName, labels), and toLocalQueue or skip.
 
     Raises:
@@ -64,7 +64,7 @@ def rules_in(path: Path) -> list[Rule]:
     return [_rule(each, f"--queuemapping-file {path}: rule {number}") for number, each in enumerate(found, 1)]
 
 
-def _rule(written: object, where: str) -> Rule:
+def _rule(written: object, where: str) -> MappingRule:
     rule = _mapping(written, where, _RULE)
     match = _mapping(rule.get("match") or {}, f"{where}: match", _MATCH)
     labels = match.get("labels") or {}
@@ -75,7 +75,7 @@ def _rule(written: object, where: str) -> Rule:
         raise ConfigError(f"{where}: toLocalQueue and priorityClassName must be text")
     if not isinstance(skip, bool) or bool(queue) == skip:
         raise ConfigError(f"{where}: needs either toLocalQueue with a name, or skip: true")
-    return Rule(priority_class=named, labels=labels, queue=queue, skip=skip)
+    return MappingRule(priority_class=named, labels=labels, queue=queue, skip=skip)
 
 
 def _mapping(value: object, where: str, known: set[str]) -> dict[str, Any]:

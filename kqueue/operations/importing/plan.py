@@ -19,7 +19,7 @@ from kqueue.jobs.pod import PlainPod
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority, priority_source, workload_for
 from kqueue.kube import names as kube_names
-from kqueue.operations.importing.mapping import Rule, rule_for
+from kqueue.operations.importing.mapping import MappingRule, rule_for
 from kqueue.state.requests import Requests
 
 Object = Mapping[str, Any]
@@ -30,7 +30,7 @@ _PARENTS = (names.WORKLOAD_ANNOTATION, names.POD_SUSPENDING_PARENT_ANNOTATION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class ImportWorld:
     """What the cluster has, by name."""
 
     local_queues: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -45,10 +45,10 @@ class World:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ImportSettings:
     """How pods are imported."""
 
-    rules: Sequence[Rule]
+    rules: Sequence[MappingRule]
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that imported pods get besides ours."""
     switches: JobFeatures = field(default_factory=JobFeatures)
@@ -58,7 +58,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ImportStep:
     """An import that can be done."""
 
     pod: Object
@@ -70,7 +70,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ImportProblem:
     """Why a pod cannot be imported, in one sentence."""
 
     text: str
@@ -80,26 +80,26 @@ class Skipped:
     """A pod that is not to be imported, or that is already."""
 
 
-def plan(pod: Object, world: World, settings: Settings) -> Step | Problem | Skipped:
+def plan(pod: Object, world: ImportWorld, settings: ImportSettings) -> ImportStep | ImportProblem | Skipped:
     """What is to be done about a pod that has not ended."""
     rule = rule_for(pod, settings.rules)
     if rule is None:
-        return Problem("no rule maps it to a LocalQueue; add one, with skip: true if it is to stay out")
+        return ImportProblem("no rule maps it to a LocalQueue; add one, with skip: true if it is to stay out")
     if rule.skip:
         return Skipped()
     try:
         return _step(pod, rule.queue, world, settings)
     except _ProblemError as e:
-        return Problem(str(e))
+        return ImportProblem(str(e))
     except InvalidObjectError as e:
-        return Problem(str(e))
+        return ImportProblem(str(e))
 
 
 class _ProblemError(Exception):
     """Ends the planning of a pod."""
 
 
-def _step(pod: Object, queue: str, world: World, settings: Settings) -> Step | Skipped:
+def _step(pod: Object, queue: str, world: ImportWorld, settings: ImportSettings) -> ImportStep | Skipped:
     meta = pod["metadata"]
     _refuse_others(pod, queue, settings)
     there = world.workloads.get(meta["uid"])
@@ -118,10 +118,10 @@ def _step(pod: Object, queue: str, world: World, settings: Settings) -> Step | S
     usage = Requests(settings.counting).total(msgspec.convert(made, wire.Workload, strict=False))
     assigned = _assignment(pod, cluster_queue, usage, world)
     admission = Admission(queue=cluster_queue["metadata"]["name"], pod_sets=(assigned,))
-    return Step(pod=pod, labels=labels, workload=there or made, admission=admission)
+    return ImportStep(pod=pod, labels=labels, workload=there or made, admission=admission)
 
 
-def _refuse_others(pod: Object, queue: str, settings: Settings) -> None:
+def _refuse_others(pod: Object, queue: str, settings: ImportSettings) -> None:
     """Pods that belong to somebody, wait for somebody, or want what cannot be given afterwards."""
     named = rules.queue_name(pod)
     if named not in ("", queue):
@@ -137,7 +137,7 @@ def _refuse_others(pod: Object, queue: str, settings: Settings) -> None:
         raise _ProblemError("it asks for a place in a topology, which cannot be given to a pod that has one")
 
 
-def _cluster_queue(namespace: str, queue: str, world: World) -> Object:
+def _cluster_queue(namespace: str, queue: str, world: ImportWorld) -> Object:
     name = world.local_queues.get((namespace, queue))
     if name is None:
         raise _ProblemError(f"there is no LocalQueue {queue} in its namespace")
@@ -149,7 +149,7 @@ def _cluster_queue(namespace: str, queue: str, world: World) -> Object:
     return found
 
 
-def _priority(pod: Object, world: World, settings: Settings) -> Priority:
+def _priority(pod: Object, world: ImportWorld, settings: ImportSettings) -> Priority:
     source = priority_source(dict(pod), _KIND.pod_sets(dict(pod), settings.switches))
     if source is None:
         return Priority(value=int((pod.get("spec") or {}).get("priority") or 0))
@@ -159,7 +159,7 @@ def _priority(pod: Object, world: World, settings: Settings) -> Priority:
     return Priority(value=value, kind=source.kind, name=source.name)
 
 
-def _assignment(pod: Object, queue: Object, usage: Mapping[str, int], world: World) -> PodSetAssignment:
+def _assignment(pod: Object, queue: Object, usage: Mapping[str, int], world: ImportWorld) -> PodSetAssignment:
     """Every resource that costs something in one flavor of its group: the first that has the pod's node.
 
     Raises:
@@ -179,7 +179,7 @@ def _assignment(pod: Object, queue: Object, usage: Mapping[str, int], world: Wor
     return PodSetAssignment(name=names.DEFAULT_PODSET, flavors=flavors, usage={r: counted[r] for r in flavors}, count=1)
 
 
-def _flavor(pod: Object, group: Object, queue: Object, world: World) -> str:
+def _flavor(pod: Object, group: Object, queue: Object, world: ImportWorld) -> str:
     listed = [str(each["name"]) for each in group["flavors"]]
     missing = [name for name in listed if name not in world.flavors]
     if missing:

@@ -13,7 +13,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.errors import AlreadyExistsError, ApiError, ConflictError, NotFoundError
-from kqueue.operations.importing.plan import Step
+from kqueue.operations.importing.plan import ImportStep
 from kqueue.runtime.client import Client
 from kqueue.state import status
 from kqueue.state.conditions import Stamp
@@ -22,12 +22,12 @@ from kqueue.state.conditions import Stamp
 class Importer:
     """Imports pods, a few at a time; one that fails is told and does not stop the others."""
 
-    def __init__(self, client: Client, clock: Clock, tell: Callable[[Step, str], None]) -> None:
+    def __init__(self, client: Client, clock: Clock, tell: Callable[[ImportStep, str], None]) -> None:
         """`tell` gets each pod and why it failed; an empty text where it did not."""
         self._client, self._clock, self._tell = client, clock, tell
         self.imported = self.failed = 0
 
-    async def run(self, steps: Sequence[Step], *, at_once: int) -> None:
+    async def run(self, steps: Sequence[ImportStep], *, at_once: int) -> None:
         """Import all; returns when the last one is done."""
         left = list(reversed(steps))
 
@@ -39,7 +39,7 @@ class Importer:
             for _ in range(min(at_once, len(left))):
                 group.create_task(work())
 
-    async def _import(self, step: Step) -> None:
+    async def _import(self, step: ImportStep) -> None:
         try:
             await self._do(step)
         except ApiError as e:
@@ -49,7 +49,7 @@ class Importer:
             self.imported += 1
             self._tell(step, "")
 
-    async def _do(self, step: Step) -> None:
+    async def _do(self, step: ImportStep) -> None:
         """The label comes last: a pod with the label and without an admitted Workload would be stopped by the
         controller, if it were started before we come back.
         """

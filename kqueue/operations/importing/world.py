@@ -9,7 +9,7 @@ from kqueue.api import names
 from kqueue.controllers import resources
 from kqueue.jobs import pod_view
 from kqueue.kube import names as kube_names
-from kqueue.operations.importing.plan import World
+from kqueue.operations.importing.plan import ImportWorld
 from kqueue.runtime.client import Client
 
 Object = Mapping[str, Any]
@@ -23,7 +23,7 @@ async def pods_in(client: Client, namespaces: Sequence[str]) -> list[Object]:
     return [pod for pod in found if not pod_view.is_terminated(pod) and not pod_view.is_deleting(pod)]
 
 
-async def read_world(client: Client, namespaces: Sequence[str]) -> World:
+async def read_world(client: Client, namespaces: Sequence[str]) -> ImportWorld:
     """Everything but the pods."""
     queues: dict[tuple[str, str], str] = {}
     workloads: dict[str, Object] = {}
@@ -34,7 +34,7 @@ async def read_world(client: Client, namespaces: Sequence[str]) -> World:
             for owner in each["metadata"].get("ownerReferences") or ():
                 if owner.get("kind") == "Pod" and owner.get("controller"):
                     workloads[owner["uid"]] = each
-    return World(
+    return ImportWorld(
         local_queues=queues,
         cluster_queues=_by_name(await client.list_json(resources.CLUSTER_QUEUES)),
         flavors=_by_name(await client.list_json(resources.RESOURCE_FLAVORS)),

@@ -10,8 +10,8 @@ from kqueue.config.gates import GATES, GROUPS, gate_problems
 from kqueue.config.load import mapping_of
 from kqueue.config.names import nearest
 from kqueue.errors import ConfigError
-from kqueue.operations.migration.findings import Finding, converts, note, work
-from kqueue.operations.migration.settings import Settings, settings_in
+from kqueue.operations.migration.findings import MigrationFinding, converts, note, work
+from kqueue.operations.migration.settings import MigratedSettings, settings_in
 
 JSON = dict[str, Any]
 GET_VALUES = "write the file by: helm get values kueue -n kueue-system --all -o yaml"
@@ -78,11 +78,11 @@ class _Conversion:
 
     source: str
     values: JSON
-    findings: list[Finding]
-    settings: Settings | None = None
+    findings: list[MigrationFinding]
+    settings: MigratedSettings | None = None
 
 
-def chart_in(text: str, *, source: str) -> Settings:
+def chart_in(text: str, *, source: str) -> MigratedSettings:
     """Look at a values file of Kueue's chart.
 
     Raises:
@@ -97,7 +97,7 @@ def chart_in(text: str, *, source: str) -> Settings:
     if inner is None:
         why = "the file has no Configuration, so that of Kueue's chart holds, which is not known here"
         found.findings.append(work(_CONFIGURATION, why, GET_VALUES))
-    return Settings(
+    return MigratedSettings(
         findings=(*found.findings, *(inner.findings if inner else ())),
         values=_joined(inner.values if inner else {}, found.values),
         configuration=inner.configuration if inner else None,

@@ -25,7 +25,7 @@ from kqueue.jobs.ancestry import OwnerKind
 from kqueue.jobs.fields import condition_status
 from kqueue.kinds import framework_of
 from kqueue.operations.migration.definitions import judge_definitions
-from kqueue.operations.migration.findings import Finding, note, some, work
+from kqueue.operations.migration.findings import MigrationFinding, note, some, work
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 
@@ -47,13 +47,13 @@ _BUILT_IN = {
 """Controllers of checks that are part of Kueue and not of kqueue, and the remedy."""
 
 
-async def look(client: Client, configuration: Configuration) -> list[Finding]:
+async def look(client: Client, configuration: Configuration) -> list[MigrationFinding]:
     """Everything that is found; what may not be read, is a finding, too.
 
     Raises:
         ApiError: the API server does not answer, or fails.
     """
-    parts: list[tuple[str, Callable[[], Awaitable[list[Finding]]]]] = [
+    parts: list[tuple[str, Callable[[], Awaitable[list[MigrationFinding]]]]] = [
         ("CustomResourceDefinition", lambda: _definitions(client)),
         ("AdmissionCheck", lambda: _checks(client)),
         ("Workload", lambda: _claims(client)),
@@ -63,7 +63,7 @@ async def look(client: Client, configuration: Configuration) -> list[Finding]:
             for owner in unmanaged.kinds_not_queued(configuration.integrations)
         ),
     ]
-    found: list[Finding] = []
+    found: list[MigrationFinding] = []
     for kind, part in parts:
         try:
             found += await part()
@@ -75,19 +75,19 @@ async def look(client: Client, configuration: Configuration) -> list[Finding]:
     return found
 
 
-async def _definitions(client: Client) -> list[Finding]:
+async def _definitions(client: Client) -> list[MigrationFinding]:
     return list(judge_definitions(await client.list_json(_CRDS)))
 
 
 # --- checks and claims
 
 
-async def _checks(client: Client) -> list[Finding]:
+async def _checks(client: Client) -> list[MigrationFinding]:
     checks = await client.list_json(ADMISSION_CHECKS)
     return list(judge_checks(checks, await client.list_json(CLUSTER_QUEUES) if checks else []))
 
 
-def judge_checks(checks: Iterable[JSON], queues: Iterable[JSON]) -> Iterator[Finding]:
+def judge_checks(checks: Iterable[JSON], queues: Iterable[JSON]) -> Iterator[MigrationFinding]:
     """AdmissionChecks that nobody would answer under kqueue."""
     users: dict[str, list[str]] = defaultdict(list)
     for queue in queues:
@@ -113,11 +113,11 @@ def _checks_named_by(spec: Mapping[str, Any]) -> set[str]:
     return {rule["name"] for rule in rules} | set(spec.get("admissionChecks") or ())
 
 
-async def _claims(client: Client) -> list[Finding]:
+async def _claims(client: Client) -> list[MigrationFinding]:
     return list(judge_claims(await client.list_json(WORKLOADS)))
 
 
-def judge_claims(workloads: Iterable[JSON]) -> Iterator[Finding]:
+def judge_claims(workloads: Iterable[JSON]) -> Iterator[MigrationFinding]:
     """Jobs that ask for devices by resource claims."""
     asking = [
         f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
@@ -138,14 +138,14 @@ def _has_claims(workload: JSON) -> bool:
 # --- versions in which manifests are written
 
 
-def _versions_of(client: Client, kind: ResourceType) -> Callable[[], Awaitable[list[Finding]]]:
-    async def part() -> list[Finding]:
+def _versions_of(client: Client, kind: ResourceType) -> Callable[[], Awaitable[list[MigrationFinding]]]:
+    async def part() -> list[MigrationFinding]:
         return list(judge_writers(kind.kind, await client.list_json(kind)))
 
     return part
 
 
-def judge_writers(kind: str, found: Iterable[JSON]) -> Iterator[Finding]:
+def judge_writers(kind: str, found: Iterable[JSON]) -> Iterator[MigrationFinding]:
     """Objects whose fields somebody has written in a version that kqueue does not serve; status is left out."""
     written: dict[tuple[str, str], list[str]] = defaultdict(list)
     for obj in found:
@@ -166,17 +166,17 @@ def judge_writers(kind: str, found: Iterable[JSON]) -> Iterator[Finding]:
 # --- labelled objects of kinds that are not queued
 
 
-def _unmanaged_of(client: Client, owner: OwnerKind) -> Callable[[], Awaitable[list[Finding]]]:
+def _unmanaged_of(client: Client, owner: OwnerKind) -> Callable[[], Awaitable[list[MigrationFinding]]]:
     gvk = owner.gvk
     resource = ResourceType(gvk.group, gvk.version, owner.resource, gvk.kind)
 
-    async def part() -> list[Finding]:
+    async def part() -> list[MigrationFinding]:
         return list(judge_labelled(owner, await client.list_json(resource, label_selector=names.QUEUE_NAME_LABEL)))
 
     return part
 
 
-def judge_labelled(owner: OwnerKind, found: Iterable[JSON]) -> Iterator[Finding]:
+def judge_labelled(owner: OwnerKind, found: Iterable[JSON]) -> Iterator[MigrationFinding]:
     """Objects with a queue's name that would start without quota.  Those that another object controls are left out."""
     gvk, loose = owner.gvk, unmanaged.names_of_loose(found)
     if not loose:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kqueue.api import names
-from kqueue.operations.migration.findings import Finding, note, work
+from kqueue.operations.migration.findings import MigrationFinding, note, work
 
 JSON = dict[str, Any]
 _PAGE = "docs/how-to/migrate-from-kueue.md"
 
 
-def judge_definitions(definitions: Iterable[JSON]) -> Iterator[Finding]:
+def judge_definitions(definitions: Iterable[JSON]) -> Iterator[MigrationFinding]:
     """Findings about those of Kueue's group.  The API server refuses kqueue's definition of a kind of which objects are
     stored in a version that this definition does not have.
     """
@@ -25,7 +25,7 @@ def judge_definitions(definitions: Iterable[JSON]) -> Iterator[Finding]:
         yield from _judged(crd)
 
 
-def _judged(crd: JSON) -> Iterator[Finding]:
+def _judged(crd: JSON) -> Iterator[MigrationFinding]:
     where = f"CustomResourceDefinition {crd['metadata']['name']}"
     versions = crd["spec"].get("versions") or ()
     stored = next((v["name"] for v in versions if v.get("storage")), "")

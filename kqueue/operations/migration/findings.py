@@ -23,7 +23,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class MigrationFinding:
     """One thing that was looked at."""
 
     level: Level
@@ -42,26 +42,28 @@ class Finding:
         return [f"{self.level.value:<8}  {self.field}", f"{'':10}{self.why}", f"{'':10}remedy: {self.remedy}"]
 
 
-def converts(field: str, target: str) -> Finding:
+def converts(field: str, target: str) -> MigrationFinding:
     """A setting that has another place in kqueue's chart."""
-    return Finding(level=Level.CONVERTS, field=field, why="it means the same in kqueue", remedy=f"set {target}")
+    return MigrationFinding(
+        level=Level.CONVERTS, field=field, why="it means the same in kqueue", remedy=f"set {target}"
+    )
 
 
-def note(field: str, why: str, remedy: str) -> Finding:
+def note(field: str, why: str, remedy: str) -> MigrationFinding:
     """A setting or an object that the migration leaves behind."""
-    return Finding(level=Level.NOTE, field=field, why=why, remedy=remedy)
+    return MigrationFinding(level=Level.NOTE, field=field, why=why, remedy=remedy)
 
 
-def work(field: str, why: str, remedy: str) -> Finding:
+def work(field: str, why: str, remedy: str) -> MigrationFinding:
     """A setting or an object that somebody has to act on."""
-    return Finding(level=Level.WORK, field=field, why=why, remedy=remedy)
+    return MigrationFinding(level=Level.WORK, field=field, why=why, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """All findings, and the values that kqueue's chart takes in place of what was read."""
 
-    findings: Sequence[Finding]
+    findings: Sequence[MigrationFinding]
     values: JSON = field(default_factory=dict)
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 from kqueue.config import Configuration, parse
 from kqueue.config.compatible import from_v1beta1
 from kqueue.config.load import ConfigFileError, document_of, drop_nulls
-from kqueue.operations.migration.findings import Finding, Level, converts, note, work
+from kqueue.operations.migration.findings import Level, MigrationFinding, converts, note, work
 
 JSON = dict[str, Any]
 _FILLED_IN = (
@@ -34,17 +34,17 @@ _NEEDED = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class MigratedSettings:
     """What was found in a Configuration."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[MigrationFinding, ...]
     values: JSON = field(default_factory=dict)
     """For kqueue's chart."""
     configuration: Configuration | None = None
     """None: kqueue would not start with it."""
 
 
-def settings_in(text: str, *, source: str, above: str = "") -> Settings:
+def settings_in(text: str, *, source: str, above: str = "") -> MigratedSettings:
     """Look at the Configuration in `text`.
 
     Args:
@@ -62,17 +62,17 @@ def settings_in(text: str, *, source: str, above: str = "") -> Settings:
         configuration = parse(text, source=source)
     except ConfigFileError as e:
         found += [work(f"{above}{p.path}", p.problem, f"correct {p.path}; nothing else was judged") for p in e.problems]
-        return Settings(findings=(*found, *filled), values=values)
+        return MigratedSettings(findings=(*found, *filled), values=values)
     found += [_judged(warning, above) for warning in configuration.warnings]
     found += [converts(f"{above}{name}", f"configuration.{name}") for name in sorted(values["configuration"])]
     integrations = values["configuration"].setdefault("integrations", {})
     if not integrations.get("frameworks"):  # Kueue then queues Jobs only; the default of kqueue's chart is longer
         integrations["frameworks"] = list(configuration.integrations.frameworks)
-    return Settings(findings=(*found, *filled), values=values, configuration=configuration)
+    return MigratedSettings(findings=(*found, *filled), values=values, configuration=configuration)
 
 
-def _old_version(above: str) -> Finding:
-    return Finding(
+def _old_version(above: str) -> MigrationFinding:
+    return MigrationFinding(
         level=Level.CONVERTS,
         field=f"{above}apiVersion",
         why="v1beta1 is read with the defaults of v1beta1, and told below as v1beta2",
@@ -80,7 +80,7 @@ def _old_version(above: str) -> Finding:
     )
 
 
-def _judged(warning: str, above: str) -> Finding:
+def _judged(warning: str, above: str) -> MigrationFinding:
     """A sentence about a setting without effect, as a finding."""
     where, _, why = warning.partition(": ")
     if where == "integrations.frameworks":
@@ -92,13 +92,13 @@ def _judged(warning: str, above: str) -> Finding:
     return note(f"{above}{where}", why, f"leave {where} out of the configuration")
 
 
-def _values_of(document: JSON, above: str) -> tuple[JSON, list[Finding]]:
+def _values_of(document: JSON, above: str) -> tuple[JSON, list[MigrationFinding]]:
     """Values of kqueue's chart, and findings about what the chart fills in itself."""
     data = copy.deepcopy(document)
     version = data.pop("apiVersion")
     del data["kind"]
     drop_nulls(data)
-    found: list[Finding] = []
+    found: list[MigrationFinding] = []
     if version.endswith("/v1beta1"):
         from_v1beta1(data)
         if "waitForPodsReady" in data and data["waitForPodsReady"] is None:  # on by default in v1beta2
@@ -114,7 +114,7 @@ def _values_of(document: JSON, above: str) -> tuple[JSON, list[Finding]]:
     return values, [*found, *_taken_out(data, above)]
 
 
-def _taken_out(data: JSON, above: str) -> Iterator[Finding]:
+def _taken_out(data: JSON, above: str) -> Iterator[MigrationFinding]:
     """Remove what the chart fills in."""
     for path in _FILLED_IN:
         section = data if len(path) == 1 else data.get(path[0])

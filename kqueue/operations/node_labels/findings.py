@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kqueue.kube.names import HOSTNAME_LABEL
-from kqueue.operations.node_labels.values import Finding, LabelledNode, Levels, label_command, some, squeezed
+from kqueue.operations.node_labels.values import LabelFinding, LabelledNode, Levels, label_command, some, squeezed
 
 RENAMED: Mapping[str, str] = {
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
@@ -20,13 +20,13 @@ _FEW = 4
 Path = tuple[str, ...]
 
 
-def find(topology: Levels, nodes: Iterable[LabelledNode]) -> list[Finding]:
+def find(topology: Levels, nodes: Iterable[LabelledNode]) -> list[LabelFinding]:
     """Everything that is odd, gravest first: problems before notes, then from the widest level down."""
     everybody = list(nodes)
     members = [node for node in everybody if topology.has(node)]
     if not members:
         return [_nobody(topology, everybody)]
-    found: list[Finding] = []
+    found: list[LabelFinding] = []
     for level in topology.levels:
         found += _missing(topology, level, members)
         found += _renamed(level, members)
@@ -42,19 +42,19 @@ def find(topology: Levels, nodes: Iterable[LabelledNode]) -> list[Finding]:
     return sorted(found, key=lambda f: (f.is_note, topology.levels.index(f.level) if f.level else -1))
 
 
-def _nobody(topology: Levels, nodes: Sequence[LabelledNode]) -> Finding:
+def _nobody(topology: Levels, nodes: Sequence[LabelledNode]) -> LabelFinding:
     if not topology.selectors:
         text = "no ResourceFlavor uses this Topology (spec.topologyName), so nothing is placed by it"
-        return Finding(code="unused", level="", text=text, is_note=True)
+        return LabelFinding(code="unused", level="", text=text, is_note=True)
     wanted = " or ".join(some(f"{k}={v}" for k, v in one.items()) or "any node" for one in topology.selectors)
     text = f"none of {len(nodes)} nodes has the labels of its flavors ({wanted}): label nodes, or correct the flavors"
-    return Finding(code="noNodes", level="", text=text)
+    return LabelFinding(code="noNodes", level="", text=text)
 
 
 # --- labels that are not there -----------------------------------------------------------------------------------
 
 
-def _missing(topology: Levels, level: str, members: Sequence[LabelledNode]) -> Iterator[Finding]:
+def _missing(topology: Levels, level: str, members: Sequence[LabelledNode]) -> Iterator[LabelFinding]:
     lacking = [node for node in members if level not in node.labels]
     if not lacking:
         return
@@ -63,7 +63,7 @@ def _missing(topology: Levels, level: str, members: Sequence[LabelledNode]) -> I
         keys = {key for node in members for key in node.labels}
         similar = sorted(key for key in keys if key not in topology.levels and squeezed(key) == squeezed(level))
         hint = f"; did you mean {some(similar)}?" if similar else ""
-        yield Finding(
+        yield LabelFinding(
             code="unknownLevel",
             level=level,
             text=f"no node of this topology has the label {level}{hint}",
@@ -77,7 +77,7 @@ def _missing(topology: Levels, level: str, members: Sequence[LabelledNode]) -> I
         alias = others.get(node.name)
         values[node.labels[alias] if alias else known(node)].append(node.name)
     from_alias = f"; {some(sorted(set(others.values())))} looks like its other name" if others else ""
-    yield Finding(
+    yield LabelFinding(
         code="missingLevel",
         level=level,
         text=f"{len(lacking)} of {len(members)} nodes lack the label {level}, so no pods are placed there{from_alias}",
@@ -130,12 +130,12 @@ class _Guess:
         return next(iter(values)) if len(values) == 1 else "VALUE"
 
 
-def _renamed(level: str, members: Sequence[LabelledNode]) -> Iterator[Finding]:
+def _renamed(level: str, members: Sequence[LabelledNode]) -> Iterator[LabelFinding]:
     """The topology reads the old name of a label that its nodes have under the new one, too."""
     new = RENAMED.get(level)
     having = [node.name for node in members if new in node.labels] if new is not None else []
     if having:
-        yield Finding(
+        yield LabelFinding(
             code="renamedLevel",
             level=level,
             text=f"{level} is the former name of {new}, which {len(having)} of {len(members)} nodes have: new nodes "
@@ -144,10 +144,10 @@ def _renamed(level: str, members: Sequence[LabelledNode]) -> Iterator[Finding]:
         )
 
 
-def _empty(level: str, members: Sequence[LabelledNode]) -> Iterator[Finding]:
+def _empty(level: str, members: Sequence[LabelledNode]) -> Iterator[LabelFinding]:
     found = [node.name for node in members if not node.labels[level].strip()]
     if found:
-        yield Finding(
+        yield LabelFinding(
             code="emptyValue",
             level=level,
             text=f"{len(found)} nodes have the label {level} with an empty value, and count as one domain",
@@ -156,7 +156,7 @@ def _empty(level: str, members: Sequence[LabelledNode]) -> Iterator[Finding]:
         )
 
 
-def _shared_hosts(members: Sequence[LabelledNode]) -> Iterator[Finding]:
+def _shared_hosts(members: Sequence[LabelledNode]) -> Iterator[LabelFinding]:
     by_host: dict[str, list[str]] = defaultdict(list)
     for node in members:
         if HOSTNAME_LABEL in node.labels:
@@ -165,7 +165,7 @@ def _shared_hosts(members: Sequence[LabelledNode]) -> Iterator[Finding]:
         if len(names) > 1:
             first, *rest = sorted(names)
             wrong = [name for name in sorted(names) if name != host] if host in names else rest
-            yield Finding(
+            yield LabelFinding(
                 code="duplicateHostname",
                 level=HOSTNAME_LABEL,
                 text=f"nodes {some(sorted(names))} have the same {HOSTNAME_LABEL}={host}; pods are placed on {first} "
@@ -178,7 +178,7 @@ def _shared_hosts(members: Sequence[LabelledNode]) -> Iterator[Finding]:
 # --- values that are odd -----------------------------------------------------------------------------------------
 
 
-def _near(topology: Levels, depth: int, members: Sequence[LabelledNode]) -> Iterator[Finding]:
+def _near(topology: Levels, depth: int, members: Sequence[LabelledNode]) -> Iterator[LabelFinding]:
     """Values under one parent that differ in nothing but how they are written."""
     level = topology.named[depth]
     groups: dict[tuple[Path, str], dict[str, list[str]]] = {}
@@ -191,7 +191,7 @@ def _near(topology: Levels, depth: int, members: Sequence[LabelledNode]) -> Iter
         if len(values) > 1:
             right = max(sorted(values), key=lambda value: len(values[value]))
             wrong = {value: names for value, names in sorted(values.items()) if value != right}
-            yield Finding(
+            yield LabelFinding(
                 code="nearDuplicate",
                 level=level,
                 text=f"{level} has values that differ only in writing: {some(map(repr, sorted(values)))}; they count "
@@ -203,7 +203,7 @@ def _near(topology: Levels, depth: int, members: Sequence[LabelledNode]) -> Iter
             )
 
 
-def _two_parents(topology: Levels, depth: int, members: Sequence[LabelledNode]) -> Iterator[Finding]:
+def _two_parents(topology: Levels, depth: int, members: Sequence[LabelledNode]) -> Iterator[LabelFinding]:
     """A domain's value under more than one parent: a few are slips, most are a way of numbering."""
     if depth == 0:
         return
@@ -214,7 +214,7 @@ def _two_parents(topology: Levels, depth: int, members: Sequence[LabelledNode]) 
         places.setdefault(path[-1], {}).setdefault(path[:-1], []).append(node.name)
     torn = {value: parents for value, parents in sorted(places.items()) if len(parents) > 1}
     if 2 * len(torn) > len(places):
-        yield Finding(
+        yield LabelFinding(
             code="numberedAnew",
             level=level,
             text=f"{len(torn)} of {len(places)} values of {level} occur in several {above}: kqueue tells them apart by "
@@ -232,7 +232,7 @@ def _two_parents(topology: Levels, depth: int, members: Sequence[LabelledNode]) 
             if parent[number] != right[number]
             for line in label_command(names, key, right[number], overwrite=True)
         ]
-        yield Finding(
+        yield LabelFinding(
             code="twoParents",
             level=level,
             text=f"{level}={value} is used in {len(parents)} domains: {some('/'.join(p) for p in sorted(parents))}; "
@@ -242,7 +242,7 @@ def _two_parents(topology: Levels, depth: int, members: Sequence[LabelledNode]) 
         )
 
 
-def _swapped(topology: Levels, depth: int, members: Sequence[LabelledNode]) -> Iterator[Finding]:
+def _swapped(topology: Levels, depth: int, members: Sequence[LabelledNode]) -> Iterator[LabelFinding]:
     """A level that is narrower than the one below it."""
     if depth == 0:
         return
@@ -253,7 +253,7 @@ def _swapped(topology: Levels, depth: int, members: Sequence[LabelledNode]) -> I
         parents[node.labels[level]].add(node.labels[above])
         children[node.labels[above]].add(node.labels[level])
     if len(children) > len(parents) > 1 and all(len(below) == 1 for below in children.values()):
-        yield Finding(
+        yield LabelFinding(
             code="swappedLevels",
             level=above,
             text=f"{above} has {len(children)} values and {level} below it only {len(parents)}, each with several of "
@@ -261,11 +261,11 @@ def _swapped(topology: Levels, depth: int, members: Sequence[LabelledNode]) -> I
         )
 
 
-def _alone(topology: Levels, depth: int, members: Sequence[LabelledNode]) -> Iterator[Finding]:
+def _alone(topology: Levels, depth: int, members: Sequence[LabelledNode]) -> Iterator[LabelFinding]:
     level = topology.named[depth]
     sizes = Counter(_path(topology, depth, node) for node in members)
     if len(sizes) >= _FEW and max(sizes.values()) == 1 and (topology.is_by_host or depth < len(topology.named) - 1):
-        yield Finding(
+        yield LabelFinding(
             code="oneNodeEach",
             level=level,
             text=f"each of the {len(sizes)} domains of {level} has one node: a gang of two fits into none of them; the "
@@ -273,11 +273,11 @@ def _alone(topology: Levels, depth: int, members: Sequence[LabelledNode]) -> Ite
         )
 
 
-def _all_one(topology: Levels, depth: int, members: Sequence[LabelledNode]) -> Iterator[Finding]:
+def _all_one(topology: Levels, depth: int, members: Sequence[LabelledNode]) -> Iterator[LabelFinding]:
     level = topology.named[depth]
     values = {node.labels[level] for node in members}
     if len(values) == 1 and len(members) > 1 and len(topology.named) > 1:
-        yield Finding(
+        yield LabelFinding(
             code="oneDomain",
             level=level,
             text=f"all {len(members)} nodes have {level}={next(iter(values))}: the level tells nothing apart",

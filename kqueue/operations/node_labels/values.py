@@ -47,7 +47,7 @@ class Levels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class LabelFinding:
     """One thing that is odd.
 
     `mend` are kubectl commands; where only a person can know the value it says `VALUE`.  A note is no mistake by

@@ -22,7 +22,7 @@ _ATTEMPTS = 5
 
 
 @dataclass(slots=True)
-class Outcome:
+class RemovalOutcome:
     """What has been done."""
 
     released: list[Leftover] = field(default_factory=list)
@@ -36,7 +36,7 @@ async def release(
     *,
     leave_gated: bool = False,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
-) -> Outcome:
+) -> RemovalOutcome:
     """Release what can be: webhook configurations first, then pods, then what pods were held by.
 
     What one refuses stops nobody else.  `progress` is told how many of how many are done, after each.
@@ -45,7 +45,7 @@ async def release(
         UnreachableError, UnauthorizedError: nothing more can be done; what was released stays released.
     """
     todo = [leftover for leftover in found if leftover.left.releasable]
-    outcome = Outcome()
+    outcome = RemovalOutcome()
 
     async def work(queue: Iterator[Leftover]) -> None:
         for leftover in queue:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kqueue.controllers.leftovers import Left, Leftover
-from kqueue.operations.removal.release import Outcome
+from kqueue.operations.removal.release import RemovalOutcome
 from kqueue.printable import printable
 
 _SHOWN = 20
@@ -37,7 +37,7 @@ _WORDS = {
 }
 
 
-def as_json(found: Sequence[Leftover], outcome: Outcome | None) -> dict[str, Any]:
+def as_json(found: Sequence[Leftover], outcome: RemovalOutcome | None) -> dict[str, Any]:
     """The answer of `-o json`; `clean` says whether kqueue can go without leaving anything behind."""
     done = {} if outcome is None else {
         "released": len(outcome.released),
@@ -57,7 +57,7 @@ def is_clean(found: Iterable[Leftover]) -> bool:
     return not any(leftover.left.counts for leftover in found)
 
 
-def lines(found: Sequence[Leftover], outcome: Outcome | None) -> list[str]:
+def lines(found: Sequence[Leftover], outcome: RemovalOutcome | None) -> list[str]:
     """The answer for people."""
     shown: list[str] = []
     if outcome is not None:

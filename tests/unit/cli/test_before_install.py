@@ -14,7 +14,7 @@ from kqueue.controllers.resources import NAMESPACES
 from kqueue.manager.registration import CONFIGURATIONS
 from kqueue.operations.checkup.before import BeforeInstall
 from kqueue.operations.checkup.canary import Plan
-from kqueue.operations.checkup.values import Status
+from kqueue.operations.checkup.values import StepStatus
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from webhooks.configuration import KEPT_BY, VALIDATING_NAME
@@ -45,10 +45,15 @@ async def test_steps_that_are_chosen(client: Client, only: tuple[str, ...], want
 
 @pytest.mark.parametrize(
     ("version", "status"),
-    [("v1.29.9", Status.FAILED), ("v1.30.0", Status.OK), ("v1.36.3+k3s1", Status.OK), ("odd", Status.OK)],
+    [
+        ("v1.29.9", StepStatus.FAILED),
+        ("v1.30.0", StepStatus.OK),
+        ("v1.36.3+k3s1", StepStatus.OK),
+        ("odd", StepStatus.OK),
+    ],
 )
 async def test_an_api_server_that_is_too_old(
-    client: Client, version: str, status: Status, monkeypatch: pytest.MonkeyPatch
+    client: Client, version: str, status: StepStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As Chart.yaml says."""
 
@@ -77,16 +82,16 @@ async def test_definitions_that_the_api_server_would_not_replace(
     monkeypatch.setattr(client, "get_json", old)
     bad = await before.definitions()
 
-    assert fine.status is Status.OK
-    assert bad.status is Status.FAILED
+    assert fine.status is StepStatus.OK
+    assert bad.status is StepStatus.FAILED
     assert "step 2" in bad.remedy
     assert [line.partition(":")[0] for line in bad.details] == [
         "CustomResourceDefinition workloads.kueue.x-k8s.io status.storedVersions"
     ]
 
 
-@pytest.mark.parametrize(("replicas", "status"), [(1, Status.FAILED), (0, Status.OK)])
-async def test_kueue_that_still_runs(client: Client, replicas: int, status: Status) -> None:
+@pytest.mark.parametrize(("replicas", "status"), [(1, StepStatus.FAILED), (0, StepStatus.OK)])
+async def test_kueue_that_still_runs(client: Client, replicas: int, status: StepStatus) -> None:
     """Scaled to 0 it is stopped."""
     await client.create(NAMESPACES, {"metadata": {"name": "kueue-system"}})
     await client.create(DEPLOYMENTS, deployment(replicas), "kueue-system")
@@ -96,9 +101,9 @@ async def test_kueue_that_still_runs(client: Client, replicas: int, status: Stat
     assert replicas == 0 or "scale deployment kueue-controller-manager --replicas 0" in found.remedy
 
 
-@pytest.mark.parametrize(("labels", "status"), [({}, Status.FAILED), ({KEPT_BY: "kqueue"}, Status.OK)])
+@pytest.mark.parametrize(("labels", "status"), [({}, StepStatus.FAILED), ({KEPT_BY: "kqueue"}, StepStatus.OK)])
 async def test_webhook_configurations_of_kueue_that_are_left(
-    client: Client, labels: dict[str, str], status: Status
+    client: Client, labels: dict[str, str], status: StepStatus
 ) -> None:
     """Those of an earlier kqueue are ours; with webhook.register=false they are not looked at."""
     await client.create(VALIDATING, {"metadata": {"name": VALIDATING_NAME, "labels": labels}})
@@ -107,8 +112,8 @@ async def test_webhook_configurations_of_kueue_that_are_left(
     found = await BeforeInstall(client, load(None)).other_manager()
 
     assert found.status is status
-    assert status is Status.OK or found.remedy.endswith(f"validatingwebhookconfiguration {VALIDATING_NAME}")
-    assert (await BeforeInstall(client, without).other_manager()).status is Status.OK
+    assert status is StepStatus.OK or found.remedy.endswith(f"validatingwebhookconfiguration {VALIDATING_NAME}")
+    assert (await BeforeInstall(client, without).other_manager()).status is StepStatus.OK
 
 
 @pytest.mark.parametrize(

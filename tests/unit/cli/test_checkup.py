@@ -22,7 +22,7 @@ from kqueue.operations.checkup.canary import CANARY_LABEL, Canary, Plan
 from kqueue.operations.checkup.flavors import being_deleted, room
 from kqueue.operations.checkup.installation import JOBS, Installation
 from kqueue.operations.checkup.queues import Tenants
-from kqueue.operations.checkup.values import Status, Step, Verdict, examine, failed, many, ok
+from kqueue.operations.checkup.values import CheckStep, CheckVerdict, StepStatus, examine, failed, many, ok
 from kqueue.runtime.certificates import make_bundle
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import LEASES, ResourceType
@@ -80,15 +80,15 @@ async def judged(client: Client, resource: ResourceType, obj: JSON, *conditions:
 
 async def test_steps_are_told_one_by_one_and_errors_are_verdicts() -> None:
     """What may not be looked at is no failure; what does not end is one."""
-    told: list[Step] = []
+    told: list[CheckStep] = []
 
-    async def well() -> Verdict:
+    async def well() -> CheckVerdict:
         return ok("well")
 
-    async def may_not() -> Verdict:
+    async def may_not() -> CheckVerdict:
         raise ForbiddenError("no right")
 
-    async def hangs() -> Verdict:
+    async def hangs() -> CheckVerdict:
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -101,13 +101,13 @@ async def test_steps_are_told_one_by_one_and_errors_are_verdicts() -> None:
 
 async def test_what_fails_is_repeated_while_there_is_patience() -> None:
     """Until it does not fail, and no longer than that; each step is told once."""
-    clock, looks, told = FakeClock(), {"late": 0, "never": 0}, list[Step]()
+    clock, looks, told = FakeClock(), {"late": 0, "never": 0}, list[CheckStep]()
 
-    async def late() -> Verdict:
+    async def late() -> CheckVerdict:
         looks["late"] += 1
         return ok("fine") if looks["late"] == 3 else failed("not yet", "wait")
 
-    async def never() -> Verdict:
+    async def never() -> CheckVerdict:
         looks["never"] += 1
         return failed("no", "look")
 
@@ -115,19 +115,19 @@ async def test_what_fails_is_repeated_while_there_is_patience() -> None:
     await clock.advance(20)
     steps = await work
 
-    assert [step.verdict.status for step in steps] == [Status.OK, Status.FAILED]
+    assert [step.verdict.status for step in steps] == [StepStatus.OK, StepStatus.FAILED]
     assert (looks, told) == ({"late": 3, "never": 4}, steps)
 
 
 async def test_without_an_api_server_nothing_else_is_looked_at() -> None:
-    async def down() -> Verdict:
+    async def down() -> CheckVerdict:
         raise UnreachableError("refused")
 
-    async def never() -> Verdict:
+    async def never() -> CheckVerdict:
         raise AssertionError
 
     steps = await examine([("api-server", down), ("kinds", never)], SystemClock(), lambda _: None)
-    assert [s.verdict.status for s in steps] == [Status.FAILED, Status.SKIPPED]
+    assert [s.verdict.status for s in steps] == [StepStatus.FAILED, StepStatus.SKIPPED]
     assert steps[0].as_json()["remedy"]
 
 
@@ -164,17 +164,17 @@ def test_wrong_calls(arguments: list[str], said: str, capsys: pytest.CaptureFixt
 
 async def test_kinds_of_another_version_are_named(client: Client) -> None:
     steps = installation(client)
-    assert (await steps.kinds()).status is Status.OK
+    assert (await steps.kinds()).status is StepStatus.OK
 
     crd = await client.get_json(CRDS, "topologies.kueue.x-k8s.io")
     crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["description"] = "of another version"
     await client.patch(CRDS, "topologies.kueue.x-k8s.io", {"spec": {"versions": crd["spec"]["versions"]}})
     other = await steps.kinds()
-    assert (other.status, other.details) == (Status.WARNING, ("topologies.kueue.x-k8s.io",))
+    assert (other.status, other.details) == (StepStatus.WARNING, ("topologies.kueue.x-k8s.io",))
 
     await client.delete(CRDS, "cohorts.kueue.x-k8s.io")
     missing = await steps.kinds()
-    assert (missing.status, len(missing.details)) == (Status.FAILED, 1)
+    assert (missing.status, len(missing.details)) == (StepStatus.FAILED, 1)
     assert missing.details[0].startswith("cohorts.kueue.x-k8s.io")  # gone, or on its way
 
 
@@ -203,14 +203,14 @@ def authority(*, days: float) -> bytes:
 @pytest.mark.parametrize(
     ("bundle", "status", "said"),
     [
-        pytest.param(b"", Status.FAILED, "have no caBundle", id="nothing to trust"),
-        pytest.param(b"nonsense", Status.FAILED, "is no certificate", id="no certificate"),
-        pytest.param(authority(days=-1), Status.FAILED, "has expired", id="expired"),
-        pytest.param(authority(days=3), Status.WARNING, "valid until", id="about to expire"),
-        pytest.param(authority(days=100), Status.OK, "valid until", id="sound"),
+        pytest.param(b"", StepStatus.FAILED, "have no caBundle", id="nothing to trust"),
+        pytest.param(b"nonsense", StepStatus.FAILED, "is no certificate", id="no certificate"),
+        pytest.param(authority(days=-1), StepStatus.FAILED, "has expired", id="expired"),
+        pytest.param(authority(days=3), StepStatus.WARNING, "valid until", id="about to expire"),
+        pytest.param(authority(days=100), StepStatus.OK, "valid until", id="sound"),
     ],
 )
-async def test_certificates(client: Client, bundle: bytes, status: Status, said: str) -> None:
+async def test_certificates(client: Client, bundle: bytes, status: StepStatus, said: str) -> None:
     await register(client, bundle)
     verdict = await installation(client).certificates()
     assert verdict.status is status
@@ -221,22 +221,22 @@ async def test_webhooks_that_lead_nowhere(client: Client) -> None:
     """To a Service that is not there; and one that does not answer refuses whoever creates a Job."""
     steps = installation(client)
     missing = await steps.webhooks()
-    assert missing.status is Status.FAILED
+    assert missing.status is StepStatus.FAILED
     assert MUTATING_NAME in missing.message
-    assert (await steps.reviews()).status is Status.SKIPPED
+    assert (await steps.reviews()).status is StepStatus.SKIPPED
 
     await register(client, authority(days=10), service="kueue-webhook-service")
     nowhere = await steps.webhooks()
-    assert (nowhere.status, nowhere.details) == (Status.FAILED, ("Service default/kueue-webhook-service",))
+    assert (nowhere.status, nowhere.details) == (StepStatus.FAILED, ("Service default/kueue-webhook-service",))
     unanswered = await steps.reviews()
-    assert unanswered.status is Status.FAILED
+    assert unanswered.status is StepStatus.FAILED
     assert "does not get an answer" in unanswered.message
     assert await client.list_json(JOBS, "default") == []
 
 
 async def test_webhooks_that_do_not_look_at_jobs(client: Client) -> None:
     await register(client, authority(days=100), plural="cronjobs")
-    assert (await installation(client).webhooks()).status is Status.WARNING
+    assert (await installation(client).webhooks()).status is StepStatus.WARNING
 
 
 async def test_a_job_that_nobody_suspends_is_noticed(client: Client) -> None:
@@ -247,7 +247,7 @@ async def test_a_job_that_nobody_suspends_is_noticed(client: Client) -> None:
         found["webhooks"][0]["namespaceSelector"] = {"matchLabels": {"team": "other"}}
         await client.patch(resource, name, {"webhooks": found["webhooks"]})
     verdict = await installation(client).reviews()
-    assert verdict.status is Status.FAILED
+    assert verdict.status is StepStatus.FAILED
     assert "was not suspended" in verdict.message
 
 
@@ -263,7 +263,7 @@ async def test_nobody_leads_where_a_lease_is_not_renewed(client: Client) -> None
     await lease(client, renewTime="2030-01-01T00:00:00.000000Z")
     looking = asyncio.create_task(installation(client, clock).controller())
     verdict = await _played(clock, looking)
-    assert verdict.status is Status.FAILED
+    assert verdict.status is StepStatus.FAILED
     assert f"nobody renews Lease default/{LEASE}" in verdict.message
 
 
@@ -275,10 +275,10 @@ async def test_who_leads_is_named(client: Client) -> None:
         await asyncio.sleep(0.01)
     await client.patch(LEASES, LEASE, {"spec": {"renewTime": "2026-01-01T00:00:01.000000Z"}}, namespace="default")
     verdict = await _played(clock, looking)
-    assert (verdict.status, verdict.message) == (Status.OK, f"pod-1_x leads (Lease default/{LEASE})")
+    assert (verdict.status, verdict.message) == (StepStatus.OK, f"pod-1_x leads (Lease default/{LEASE})")
 
 
-async def _played(clock: FakeClock, looking: asyncio.Task[Verdict]) -> Verdict:
+async def _played(clock: FakeClock, looking: asyncio.Task[CheckVerdict]) -> CheckVerdict:
     async with asyncio.timeout(20):
         while not looking.done():
             if clock.next_wake() is not None:
@@ -290,9 +290,9 @@ async def _played(clock: FakeClock, looking: asyncio.Task[Verdict]) -> Verdict:
 async def test_without_a_lease_somebody_may_still_lead(client: Client) -> None:
     """Whoever has judged the queues as they stand now does so without leader election."""
     steps = installation(client)
-    assert (await steps.controller()).status is Status.FAILED
+    assert (await steps.controller()).status is StepStatus.FAILED
     await judged(client, CLUSTER_QUEUES, cluster_queue(), condition("Active", observedGeneration=1))
-    assert (await steps.controller()).status is Status.WARNING
+    assert (await steps.controller()).status is StepStatus.WARNING
 
 
 # --- tenants -----------------------------------------------------------------------------------------------------
@@ -309,17 +309,17 @@ BROKEN = condition("Active", "False", reason="FlavorNotFound", message="flavor g
 @pytest.mark.parametrize(
     ("conditions", "local", "status", "detail"),
     [
-        pytest.param([condition("Active")], local_queue(), Status.OK, "", id="sound"),
-        pytest.param([STOPPED], local_queue(), Status.FAILED, "its stopPolicy is Hold", id="all are stopped"),
-        pytest.param([BROKEN], local_queue(), Status.FAILED, "flavor gpu not found", id="broken"),
-        pytest.param([], local_queue(), Status.FAILED, "no controller has looked", id="never looked at"),
-        pytest.param([condition("Active")], local_queue("other"), Status.FAILED, "other does not exist", id="a door to nowhere"),
-        pytest.param([condition("Active")], local_queue(stopPolicy="Hold"), Status.WARNING, "LocalQueue default/main", id="a closed door"),
+        pytest.param([condition("Active")], local_queue(), StepStatus.OK, "", id="sound"),
+        pytest.param([STOPPED], local_queue(), StepStatus.FAILED, "its stopPolicy is Hold", id="all are stopped"),
+        pytest.param([BROKEN], local_queue(), StepStatus.FAILED, "flavor gpu not found", id="broken"),
+        pytest.param([], local_queue(), StepStatus.FAILED, "no controller has looked", id="never looked at"),
+        pytest.param([condition("Active")], local_queue("other"), StepStatus.FAILED, "other does not exist", id="a door to nowhere"),
+        pytest.param([condition("Active")], local_queue(stopPolicy="Hold"), StepStatus.WARNING, "LocalQueue default/main", id="a closed door"),
     ],
 )  # fmt: skip
-async def test_queues(client: Client, conditions: list[JSON], local: JSON, status: Status, detail: str) -> None:
+async def test_queues(client: Client, conditions: list[JSON], local: JSON, status: StepStatus, detail: str) -> None:
     tenants = Tenants(client, SystemClock())
-    assert (await tenants.queues()).status is Status.WARNING  # there is none
+    assert (await tenants.queues()).status is StepStatus.WARNING  # there is none
     await judged(client, CLUSTER_QUEUES, cluster_queue(), *conditions)
     await judged(client, LOCAL_QUEUES, local)
     verdict = await tenants.queues()
@@ -336,12 +336,12 @@ async def test_flavors_have_nodes(client: Client) -> None:
     """A flavor without usable nodes fails where a queue uses it; cordoned nodes are no use."""
     tenants = Tenants(client, SystemClock())
     await flavor(client, "gpu", **{"cloud.provider.com/node-group": "default"})
-    assert (await tenants.flavors()).status is Status.OK
+    assert (await tenants.flavors()).status is StepStatus.OK
     await flavor(client, "other", pool="other")
     unused = await tenants.flavors()
-    assert (unused.status, unused.details) == (Status.WARNING, ("other: kubectl get nodes -l pool=other",))
+    assert (unused.status, unused.details) == (StepStatus.WARNING, ("other: kubectl get nodes -l pool=other",))
     await judged(client, CLUSTER_QUEUES, cluster_queue(flavor="other"))
-    assert (await tenants.flavors()).status is Status.FAILED
+    assert (await tenants.flavors()).status is StepStatus.FAILED
     for node in await client.list_json(NODES):
         await client.patch(NODES, node["metadata"]["name"], {"spec": {"unschedulable": True}})
     assert len((await tenants.flavors()).details) == 2
@@ -404,16 +404,16 @@ FINISHED = [condition("Finished")]
 @pytest.mark.parametrize(
     ("metadata", "conditions", "age", "status"),
     [
-        pytest.param({"annotations": {names.WORKLOAD_ANNOTATION: "w"}}, [], 120, Status.OK, id="its Workload is there"),
-        pytest.param({"annotations": {names.WORKLOAD_ANNOTATION: "w"}}, FINISHED, 120, Status.FAILED, id="its Workload has finished"),
-        pytest.param({"annotations": {names.WORKLOAD_ANNOTATION: "x"}}, [], 120, Status.FAILED, id="its Workload is gone"),
-        pytest.param({"labels": {names.POD_GROUP_NAME_LABEL: "w"}}, [], 120, Status.OK, id="a member of a group"),
-        pytest.param({}, [], 120, Status.FAILED, id="nobody knows it"),
-        pytest.param({}, [], 10, Status.OK, id="so young that its Workload may yet come"),
+        pytest.param({"annotations": {names.WORKLOAD_ANNOTATION: "w"}}, [], 120, StepStatus.OK, id="its Workload is there"),
+        pytest.param({"annotations": {names.WORKLOAD_ANNOTATION: "w"}}, FINISHED, 120, StepStatus.FAILED, id="its Workload has finished"),
+        pytest.param({"annotations": {names.WORKLOAD_ANNOTATION: "x"}}, [], 120, StepStatus.FAILED, id="its Workload is gone"),
+        pytest.param({"labels": {names.POD_GROUP_NAME_LABEL: "w"}}, [], 120, StepStatus.OK, id="a member of a group"),
+        pytest.param({}, [], 120, StepStatus.FAILED, id="nobody knows it"),
+        pytest.param({}, [], 10, StepStatus.OK, id="so young that its Workload may yet come"),
     ],
 )  # fmt: skip
 async def test_pods_that_nobody_will_release(
-    client: Client, metadata: JSON, conditions: list[JSON], age: float, status: Status
+    client: Client, metadata: JSON, conditions: list[JSON], age: float, status: StepStatus
 ) -> None:
     await client.create(
         PODS,
@@ -441,11 +441,11 @@ async def test_pods_that_nobody_will_release(
 @pytest.mark.parametrize(
     ("age", "status"),
     [
-        pytest.param(120, Status.WARNING, id="released two minutes ago"),
-        pytest.param(10, Status.OK, id="released just now"),
+        pytest.param(120, StepStatus.WARNING, id="released two minutes ago"),
+        pytest.param(10, StepStatus.OK, id="released just now"),
     ],
 )
-async def test_released_pods_that_no_node_runs(client: Client, age: float, status: Status) -> None:
+async def test_released_pods_that_no_node_runs(client: Client, age: float, status: StepStatus) -> None:
     """The line names the pod and repeats the scheduler's sentence."""
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
     meta = {"name": "p", "namespace": "default", "annotations": {names.WORKLOAD_ANNOTATION: "w"}}
@@ -467,14 +467,14 @@ async def test_released_pods_that_no_node_runs(client: Client, age: float, statu
     verdict = await Tenants(client, clock).pods()
 
     assert verdict.status is status
-    if status is Status.WARNING:
+    if status is StepStatus.WARNING:
         assert verdict.details == ("default/p since 2026-01-01T00:00:00Z: no free ports",)
 
 
 # --- the canary --------------------------------------------------------------------------------------------------
 
 
-async def fly(client: Client, **plan: Any) -> dict[str, Step]:
+async def fly(client: Client, **plan: Any) -> dict[str, CheckStep]:
     wish = Plan(namespace="default", queue="main", **plan)
     return {step.name: step for step in await Canary(client, wish, SystemClock(), lambda _: None).fly()}
 
@@ -485,7 +485,7 @@ async def test_a_canary_of_which_nothing_becomes_is_taken_back(client: Client) -
     await judged(client, LOCAL_QUEUES, local_queue())
     steps = await fly(client, seconds=1.0)
     assert list(steps) == ["canary-old", "canary-room", "canary-suspend", "canary-cleanup"]
-    assert steps["canary-suspend"].verdict.status is Status.FAILED
+    assert steps["canary-suspend"].verdict.status is StepStatus.FAILED
     assert steps["canary-room"].verdict.message.startswith("2 pods of 10m cpu each")
     assert await client.list_json(JOBS, "default") == []
 
@@ -563,6 +563,6 @@ def test_counts_in_words(count: int, word: str, told: str) -> None:
 
 def test_a_failed_step_has_a_remedy() -> None:
     verdict = failed("broken", "mend it", "a", "b")
-    assert Step("x", 0.12345, verdict).as_json() == {
+    assert CheckStep("x", 0.12345, verdict).as_json() == {
         "name": "x", "status": "failed", "seconds": 0.123, "message": "broken", "remedy": "mend it", "details": ["a", "b"],
     }  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from kqueue.cli.reaching import Reach, flags_behind_name, reaches_cluster
+from kqueue.cli.reaching import ReachFlags, flags_behind_name, reaches_cluster
 from kqueue.errors import ConfigError
 
 KUBECONFIG = """
@@ -48,7 +48,7 @@ def test_a_command_gets_what_the_flags_say() -> None:
 
     @app.command()
     @reaches_cluster
-    def show(name: str, *, loud: bool = False, reach: Reach) -> None:
+    def show(name: str, *, loud: bool = False, reach: ReachFlags) -> None:
         got.extend([name, loud, reach])
 
     flags = "--kubeconfig k --context c --cluster cl --user u -s http://s --token t --as a --as-group g --as-group h"
@@ -58,7 +58,7 @@ def test_a_command_gets_what_the_flags_say() -> None:
     assert got == [
         "x",
         True,
-        Reach(
+        ReachFlags(
             namespace="team",
             kubeconfig=Path("k"),
             context="c",
@@ -76,15 +76,15 @@ def test_a_command_gets_what_the_flags_say() -> None:
 @pytest.mark.parametrize(
     ("reach", "namespace", "seconds"),
     [
-        pytest.param(Reach(), "of-context", 30.0, id="nothing-said"),
-        pytest.param(Reach(namespace="team"), "team", 30.0, id="a-namespace"),
-        pytest.param(Reach(request_timeout="0"), "of-context", 30.0, id="zero-is-no-limit-of-ones-own"),
-        pytest.param(Reach(request_timeout="7"), "of-context", 7.0, id="a-bare-number-is-seconds"),
-        pytest.param(Reach(request_timeout="1m"), "of-context", 60.0, id="a-duration"),
+        pytest.param(ReachFlags(), "of-context", 30.0, id="nothing-said"),
+        pytest.param(ReachFlags(namespace="team"), "team", 30.0, id="a-namespace"),
+        pytest.param(ReachFlags(request_timeout="0"), "of-context", 30.0, id="zero-is-no-limit-of-ones-own"),
+        pytest.param(ReachFlags(request_timeout="7"), "of-context", 7.0, id="a-bare-number-is-seconds"),
+        pytest.param(ReachFlags(request_timeout="1m"), "of-context", 60.0, id="a-duration"),
     ],
 )
 async def test_a_session_works_where_the_flags_say(
-    reach: Reach, namespace: str, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reach: ReachFlags, namespace: str, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The namespace of the flag wins over that of the context."""
     (tmp_path / "config").write_text(KUBECONFIG)
@@ -98,5 +98,5 @@ async def test_a_session_works_where_the_flags_say(
 async def test_a_wrong_limit_is_named(text: str) -> None:
     """With its flag."""
     with pytest.raises(ConfigError, match=f"--request-timeout {text}"):
-        async with Reach(request_timeout=text).session():
+        async with ReachFlags(request_timeout=text).session():
             pass

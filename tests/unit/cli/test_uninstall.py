@@ -609,7 +609,7 @@ def test_names_and_messages_of_others_cannot_drive_the_terminal() -> None:
     left = Leftover(
         left=Left.HELD_POD, resource=PODS, namespace=hostile, name=hostile, uid="1", version="1", ours=(hostile,)
     )
-    shown = lines([left], releasing.Outcome(released=[], failed=[(left, hostile)]))
+    shown = lines([left], releasing.RemovalOutcome(released=[], failed=[(left, hostile)]))
 
     assert all(line.isprintable() for line in shown)
     assert shown.count("nothing is left behind") == 0

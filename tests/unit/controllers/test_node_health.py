@@ -10,7 +10,7 @@ import pytest
 
 from kqueue.api.wire import core as wire_core
 from kqueue.controllers.host_marks import HostMarks
-from kqueue.controllers.hosts import Hosts
+from kqueue.controllers.hosts import HostIndex
 from kqueue.controllers.node_health import FailureSwitches, NodeHealth
 from kqueue.controllers.pinned_pods import PinnedPods
 from kqueue.controllers.resources import NODES, PODS, RESOURCE_FLAVORS, TOPOLOGIES, WORKLOADS
@@ -48,7 +48,7 @@ class Ward(World):
         self.pods: Store[PodView] = Store("pods")
         self.client.watch(PODS, self.pods, lambda obj: pod_view(msgspec.convert(obj, wire_core.Pod)))
         self.health = NodeHealth(
-            hosts=Hosts(self.nodes, self.pods),
+            hosts=HostIndex(self.nodes, self.pods),
             marks=HostMarks(book=self.writer, recorder=self.recorder, clock=self.clock),
             cache=self.cache,
             taints=TaintTolerance(self.flavors.get),

@@ -8,7 +8,7 @@ import pytest
 
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.ranks import owner_rank, workload_rank
-from kqueue.runtime.workqueue import Rank
+from kqueue.runtime.workqueue import KeyRank
 from tests.unit.controllers.builders import JSON, condition, make_workload, read, reserved
 
 EVICTED = condition("Evicted", reason="Preempted")
@@ -47,23 +47,23 @@ RESERVED, RUNNING, PENDING = make(reserved(NOT_YET)), make(reserved()), make()
 @pytest.mark.parametrize(
     ("workload", "want"),
     [
-        *(pytest.param(workload, Rank.FREE, id=name) for name, workload in LEAVING.items()),
-        pytest.param(make(metadata=DELETED), Rank.FREE, id="deleted-and-pending"),
-        pytest.param(RESERVED, Rank.START, id="reserved-and-not-admitted"),
-        pytest.param(make(active=False), Rank.START, id="inactive-to-be-taken-out-of-its-queue"),
+        *(pytest.param(workload, KeyRank.FREE, id=name) for name, workload in LEAVING.items()),
+        pytest.param(make(metadata=DELETED), KeyRank.FREE, id="deleted-and-pending"),
+        pytest.param(RESERVED, KeyRank.START, id="reserved-and-not-admitted"),
+        pytest.param(make(active=False), KeyRank.START, id="inactive-to-be-taken-out-of-its-queue"),
         pytest.param(
             make({"conditions": [GIVEN_BACK, EVICTED, condition("Requeued", "False")]}),
-            Rank.START,
+            KeyRank.START,
             id="evicted-to-be-queued-again",
         ),
-        pytest.param(RUNNING, Rank.FOLLOW, id="admitted"),
-        pytest.param(FINISHED, Rank.FOLLOW, id="finished"),
-        pytest.param(None, Rank.FOLLOW, id="gone"),
-        pytest.param(PENDING, Rank.TELL, id="new"),
-        pytest.param(make({"conditions": [GIVEN_BACK]}), Rank.TELL, id="pending"),
+        pytest.param(RUNNING, KeyRank.FOLLOW, id="admitted"),
+        pytest.param(FINISHED, KeyRank.FOLLOW, id="finished"),
+        pytest.param(None, KeyRank.FOLLOW, id="gone"),
+        pytest.param(PENDING, KeyRank.TELL, id="new"),
+        pytest.param(make({"conditions": [GIVEN_BACK]}), KeyRank.TELL, id="pending"),
     ],
 )
-def test_workloads_have_a_rank(workload: wire.Workload | None, want: Rank) -> None:
+def test_workloads_have_a_rank(workload: wire.Workload | None, want: KeyRank) -> None:
     """What gives quota back comes first, and words come last."""
     assert workload_rank(workload) is want
 
@@ -72,23 +72,23 @@ def test_workloads_have_a_rank(workload: wire.Workload | None, want: Rank) -> No
 @pytest.mark.parametrize("workload", LEAVING.values(), ids=LEAVING)
 def test_owners_of_leaving_workloads_go_first(workload: wire.Workload, held_back: bool) -> None:
     """Whatever the owner looks like, its reconciler ends the eviction."""
-    assert owner_rank([RUNNING, workload], ended=False, held_back=held_back) is Rank.FREE
+    assert owner_rank([RUNNING, workload], ended=False, held_back=held_back) is KeyRank.FREE
 
 
 @pytest.mark.parametrize(
     ("workloads", "ended", "held_back", "want"),
     [
-        pytest.param([RUNNING], True, False, Rank.FREE, id="ended-and-its-quota-is-held"),
-        pytest.param([FINISHED], True, False, Rank.FOLLOW, id="ended-and-its-quota-is-free"),
-        pytest.param([], True, False, Rank.FOLLOW, id="gone-without-workload"),
-        pytest.param([RUNNING], False, True, Rank.START, id="admitted-and-not-started"),
-        pytest.param([], False, True, Rank.START, id="new"),
-        pytest.param([], False, False, Rank.START, id="runs-without-workload"),
-        pytest.param([RUNNING], False, False, Rank.FOLLOW, id="runs"),
-        pytest.param([RESERVED], False, True, Rank.FOLLOW, id="reserved"),
-        pytest.param([PENDING], False, True, Rank.FOLLOW, id="pending"),
+        pytest.param([RUNNING], True, False, KeyRank.FREE, id="ended-and-its-quota-is-held"),
+        pytest.param([FINISHED], True, False, KeyRank.FOLLOW, id="ended-and-its-quota-is-free"),
+        pytest.param([], True, False, KeyRank.FOLLOW, id="gone-without-workload"),
+        pytest.param([RUNNING], False, True, KeyRank.START, id="admitted-and-not-started"),
+        pytest.param([], False, True, KeyRank.START, id="new"),
+        pytest.param([], False, False, KeyRank.START, id="runs-without-workload"),
+        pytest.param([RUNNING], False, False, KeyRank.FOLLOW, id="runs"),
+        pytest.param([RESERVED], False, True, KeyRank.FOLLOW, id="reserved"),
+        pytest.param([PENDING], False, True, KeyRank.FOLLOW, id="pending"),
     ],
 )
-def test_owners_have_a_rank(workloads: list[wire.Workload], ended: bool, held_back: bool, want: Rank) -> None:
+def test_owners_have_a_rank(workloads: list[wire.Workload], ended: bool, held_back: bool, want: KeyRank) -> None:
     """Ends that free quota come before starts, and starts before what is only followed."""
     assert owner_rank(workloads, ended=ended, held_back=held_back) is want

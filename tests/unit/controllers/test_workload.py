@@ -13,7 +13,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.controllers.life_cycle import LifeRules
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, WORKLOADS
 from kqueue.errors import ServerError
-from kqueue.model.pending import RequeueReason, Verdict
+from kqueue.model.pending import LastTry, RequeueReason
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.turns import Turns
@@ -272,7 +272,7 @@ async def test_an_equal_that_was_parked_untried_says_what_the_tried_one_says(
     world.add(make_workload("tried"))
     [(_, head)] = world.queues.pop_heads(lambda _: True)
     assert head.key == "ns/tried"
-    world.queues.requeue(head.key, RequeueReason.NO_FIT, verdict=Verdict("WaitingForQuota", "free 3"))
+    world.queues.requeue(head.key, RequeueReason.NO_FIT, verdict=LastTry("WaitingForQuota", "free 3"))
     assert list(world.reconciler.explainer.pending_notifications.among(["ns/a"])) == (
         ["ns/a"] if want[1] != before else []
     )
@@ -293,7 +293,7 @@ async def test_under_load_the_first_word_of_an_equal_waits_for_its_turn(make_wor
         pass
     world.add(make_workload("tried"))
     [(_, head)] = world.queues.pop_heads(lambda _: True)
-    world.queues.requeue(head.key, RequeueReason.NO_FIT, verdict=Verdict("WaitingForQuota", "free 3"))
+    world.queues.requeue(head.key, RequeueReason.NO_FIT, verdict=LastTry("WaitingForQuota", "free 3"))
 
     waits = []
     for _ in range(3):
@@ -318,7 +318,7 @@ async def test_nobody_waits_for_a_turn_when_the_load_has_ended(make_world: Calla
         pass
     world.add(make_workload("tried"))
     [(_, head)] = world.queues.pop_heads(lambda _: True)
-    world.queues.requeue(head.key, RequeueReason.NO_FIT, verdict=Verdict("WaitingForQuota", "free 3"))
+    world.queues.requeue(head.key, RequeueReason.NO_FIT, verdict=LastTry("WaitingForQuota", "free 3"))
 
     world.sync()
     first = (await world.reconciler.reconcile("ns/a")).requeue_after

@@ -16,7 +16,7 @@ from kqueue.core import quota
 from kqueue.core.charging import charge_domains
 from kqueue.core.cycle import plan
 from kqueue.core.decision import Admit, Decision, Outcome, Preempt, Wait
-from kqueue.core.preemption import Rules, Strategy
+from kqueue.core.preemption import Rules, SharingStrategy
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage, available
 from kqueue.core.scan import Attempt, ScanMemory, goes_round, remembered
 from kqueue.core.topology import HOSTNAME, Capacity, Leaf, NodeFacts, PodSetRequest, TopologyRequest, Tree
@@ -68,7 +68,7 @@ class Model:
     """A world as its seed makes it; `chance` goes on deciding what happens next."""
 
     seed: int
-    fair: tuple[Strategy, ...] | None = None
+    fair: tuple[SharingStrategy, ...] | None = None
     chance: random.Random = field(init=False)
     queues: list[str] = field(init=False, default_factory=list)
     specs: dict[str, QueueSpec] = field(init=False, default_factory=dict)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cmp_to_key
 
-from kqueue.core.preemption import Preemptor, Rules, Strategy
+from kqueue.core.preemption import Preemptor, Rules, SharingStrategy
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.workload import Admitted, Preempts, QueueSpec, Snapshot
 
@@ -331,7 +331,7 @@ def first_pass(ledger: Ledger, candidates: list[Admitted], chosen: Answer, rules
             left.remove(workload)
             ledger.gone.add(workload.uid)
             new = ledger.share(theirs)
-            passes = final <= new if rules.fair[0] is Strategy.LTE else final < old
+            passes = final <= new if rules.fair[0] is SharingStrategy.LTE else final < old
             if not passes:
                 ledger.gone.discard(workload.uid)
                 aside.append(workload)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kqueue.core.fair_share import dominant_share
-from kqueue.core.preemption import Strategy
+from kqueue.core.preemption import SharingStrategy
 from kqueue.core.quota import FlavorResource
 from kqueue.core.topology import PodSetRequest, TopologyRequest
 from kqueue.core.workload import Admitted, Head, PodSet, Preempts, QueueSpec, ResourceGroup
@@ -26,9 +26,9 @@ COLUMN = FlavorResource("pool", CPU)
 WORLDS = int(os.environ.get("KQUEUE_SHARE_WORLDS", "12"))
 MAX_CYCLES = 600
 STRATEGIES = {
-    "both": (Strategy.LTE, Strategy.LTI),
-    "final share": (Strategy.LTE,),
-    "initial share": (Strategy.LTI,),
+    "both": (SharingStrategy.LTE, SharingStrategy.LTI),
+    "final share": (SharingStrategy.LTE,),
+    "initial share": (SharingStrategy.LTI,),
 }
 
 _ONE_POD = PodSetRequest(name="main", count=1, requests={CPU: 1}, topology=TopologyRequest())
@@ -40,7 +40,9 @@ Shape = list[Any]
 class Shares(Model):
     """A world of equal workloads, many of which wait behind every queue."""
 
-    def __init__(self, shape: Shape, *, fair: tuple[Strategy, ...] | None, reclaims: Preempts, seed: int = 0) -> None:
+    def __init__(
+        self, shape: Shape, *, fair: tuple[SharingStrategy, ...] | None, reclaims: Preempts, seed: int = 0
+    ) -> None:
         self.given, self.reclaims = shape, reclaims
         super().__init__(seed, fair)
         self.evictions = 0
@@ -120,7 +122,7 @@ class Shares(Model):
         Where the final share counts, only those where that is so even if the one gave a workload away.
         """
         root = next(iter(self.snapshot().nodes.values())).root
-        given = -1 if self.fair == (Strategy.LTE,) else 0
+        given = -1 if self.fair == (SharingStrategy.LTE,) else 0
         pairs = [(r, p) for cohort in root.walk() for r in cohort.children for p in cohort.children if r is not p]
         return [
             f"{rich.name} has {dominant_share(rich).precise():.1f}, {poor.name} would have {more.precise():.1f}"
@@ -153,7 +155,7 @@ STARTS = {"scavenger": {"scavenger": 6}, "light": {"light": 6}, "heavy": {"heavy
 @pytest.mark.parametrize("slow", ["light", "heavy", "none"])
 @pytest.mark.parametrize("start", STARTS.values(), ids=STARTS)
 def test_weights_of_one_and_two_end_at_two_and_four(
-    start: dict[str, int], slow: str, fair: tuple[Strategy, ...]
+    start: dict[str, int], slow: str, fair: tuple[SharingStrategy, ...]
 ) -> None:
     """It matters neither who runs what is preempted, nor whose victims take longer to leave."""
     world = Shares(one_and_two(), fair=fair, reclaims=Preempts.LOWER_PRIORITY)
@@ -167,7 +169,7 @@ def test_weights_of_one_and_two_end_at_two_and_four(
         for uid in world.leaving:
             if claimed.get(uid) != slow or cycle % 4 == 3:
                 world.release(uid)
-    keeps_one = "scavenger" in start and fair == (Strategy.LTE,)  # without it the scavenger's share would be 0
+    keeps_one = "scavenger" in start and fair == (SharingStrategy.LTE,)  # without it the scavenger's share would be 0
     assert (world.held("light"), world.held("heavy")) == (2, 3 if keeps_one else 4)
     assert world.evictions <= 6
 
@@ -184,7 +186,7 @@ def random_shape(chance: random.Random) -> Shape:
     return [_quotas(chance.randint(4, 14)), [child(chance.randint(0, 2)) for _ in range(chance.randint(2, 4))]]
 
 
-def random_world(seed: int, fair: tuple[Strategy, ...] | None, reclaims: Preempts) -> Shares:
+def random_world(seed: int, fair: tuple[SharingStrategy, ...] | None, reclaims: Preempts) -> Shares:
     """All quota is in use when workloads come to every queue, more than it could ever run."""
     chance = random.Random(seed)
     shape = random_shape(chance)
@@ -199,7 +201,7 @@ def random_world(seed: int, fair: tuple[Strategy, ...] | None, reclaims: Preempt
 
 @pytest.mark.parametrize("reclaims", [Preempts.LOWER_PRIORITY, Preempts.ANY])
 @pytest.mark.parametrize("fair", STRATEGIES.values(), ids=STRATEGIES)
-def test_shares_end_on_target_in_random_trees(fair: tuple[Strategy, ...], reclaims: Preempts) -> None:
+def test_shares_end_on_target_in_random_trees(fair: tuple[SharingStrategy, ...], reclaims: Preempts) -> None:
     """From any start, with victims that take time to leave, and with few evictions."""
     for seed in range(WORLDS):
         world = random_world(seed, fair, reclaims)
@@ -213,7 +215,7 @@ def test_shares_end_on_target_in_random_trees(fair: tuple[Strategy, ...], reclai
 def test_what_waits_without_candidates_costs_later_preemptors_no_further_victim() -> None:
     """Beside free quota that it may keep it is charged nothing, so each preemptor evicts what it needs."""
     for seed in range(8, 120, 16):
-        world = random_world(seed, (Strategy.LTI,), Preempts.LOWER_PRIORITY)
+        world = random_world(seed, (SharingStrategy.LTI,), Preempts.LOWER_PRIORITY)
         for _ in range(30):
             world.cycle()
             assert [c for c in world.claims.values() if len(c.victims) > 1] == [], f"seed {seed}"

@@ -9,7 +9,7 @@ import pytest
 
 from kqueue.core.decision import Wait
 from kqueue.core.explain import BlockerKind
-from kqueue.core.preemption import Rules, Strategy
+from kqueue.core.preemption import Rules, SharingStrategy
 from kqueue.core.share_order import NextHead
 from kqueue.core.workload import Head, Snapshot
 from tests.builders import START, make_queue, plan
@@ -67,7 +67,7 @@ def test_the_borrower_hears_why() -> None:
         pytest.param(lending(LOWER), 4, {}, id="its owner reclaims from lower priorities only"),
         pytest.param(lending(), 9, {}, id="its owner's head waits, and may go on waiting"),
         pytest.param(lending(borrower_has=2), 4, {}, id="it is not borrowed"),
-        pytest.param(lending(), 4, {"rules": Rules(now=START, fair=(Strategy.LTE,))}, id="shares decide"),
+        pytest.param(lending(), 4, {"rules": Rules(now=START, fair=(SharingStrategy.LTE,))}, id="shares decide"),
     ],
 )
 def test_otherwise_it_is_lent(snapshot: Snapshot, head: int, more: dict[str, Any]) -> None:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kqueue.core.limit_ranges import NO_LIMITS, Bound, Limits, NamespaceLimits, merged, violations, with_defaults
+from kqueue.core.limit_ranges import (
+    NO_LIMITS,
+    Bound,
+    ContainerLimits,
+    NamespaceLimits,
+    merged,
+    violations,
+    with_defaults,
+)
 from kqueue.core.pod_requests import ContainerRequests, PodResources
 
 
@@ -16,16 +24,17 @@ def pod(*containers: ContainerRequests, init: tuple[ContainerRequests, ...] = ()
     return PodResources(containers, init, overhead={"cpu": overhead} if overhead else {})
 
 
-def at_most(cpu: int) -> Limits:
-    return Limits(most={"cpu": Bound(cpu, "bounds")})
+def at_most(cpu: int) -> ContainerLimits:
+    return ContainerLimits(most={"cpu": Bound(cpu, "bounds")})
 
 
-def at_least(cpu: int) -> Limits:
-    return Limits(least={"cpu": Bound(cpu, "bounds")})
+def at_least(cpu: int) -> ContainerLimits:
+    return ContainerLimits(least={"cpu": Bound(cpu, "bounds")})
 
 
 DEFAULTS = NamespaceLimits(
-    container=Limits(default={"cpu": 4000}, default_request={"cpu": 500}), pod=Limits(default={"memory": 9})
+    container=ContainerLimits(default={"cpu": 4000}, default_request={"cpu": 500}),
+    pod=ContainerLimits(default={"memory": 9}),
 )
 
 
@@ -38,19 +47,19 @@ DEFAULTS = NamespaceLimits(
         pytest.param(pod(of(cpu=2000)), NO_LIMITS, {"cpu": 2000}, id="without-default-the-limit-is-the-request"),
         pytest.param(
             PodResources((of(), of(), of()), level=of(cpu=4000)),
-            NamespaceLimits(container=Limits(default_request={"cpu": 1000})),
+            NamespaceLimits(container=ContainerLimits(default_request={"cpu": 1000})),
             {"cpu": 4000},
             id="the-limit-of-the-pod-comes-before-the-defaults-of-its-containers",
         ),
         pytest.param(
             PodResources((of({"cpu": 3000}), of()), level=of(cpu=8000)),
-            NamespaceLimits(container=Limits(default_request={"cpu": 1000})),
+            NamespaceLimits(container=ContainerLimits(default_request={"cpu": 1000})),
             {"cpu": 4000},
             id="a-container-that-asks-for-itself-comes-before-the-limit-of-the-pod",
         ),
         pytest.param(
             pod(of()),
-            NamespaceLimits(container=Limits(default={"cpu": 4000})),
+            NamespaceLimits(container=ContainerLimits(default={"cpu": 4000})),
             {"cpu": 4000},
             id="a-default-limit-is-the-request-where-there-is-none",
         ),
@@ -74,20 +83,20 @@ def test_what_is_missing_is_filled_in(asked: PodResources, limits: NamespaceLimi
 
 def test_several_limit_ranges_hold_together() -> None:
     """The first default, the smallest maximum, the largest minimum; each bound knows who set it."""
-    one = Limits(default={"cpu": 1}, most={"cpu": Bound(5, "a")}, least={"cpu": Bound(1, "a")})
-    two = Limits(
+    one = ContainerLimits(default={"cpu": 1}, most={"cpu": Bound(5, "a")}, least={"cpu": Bound(1, "a")})
+    two = ContainerLimits(
         default={"cpu": 2, "memory": 3},
         default_request={"cpu": 1},
         most={"cpu": Bound(4, "b"), "memory": Bound(9, "b")},
         least={"cpu": Bound(2, "b")},
     )
-    assert merged([one, two]) == Limits(
+    assert merged([one, two]) == ContainerLimits(
         default={"cpu": 1, "memory": 3},
         default_request={"cpu": 1},
         most={"cpu": Bound(4, "b"), "memory": Bound(9, "b")},
         least={"cpu": Bound(2, "b")},
     )
-    assert merged([two, one]) == Limits(
+    assert merged([two, one]) == ContainerLimits(
         default={"cpu": 2, "memory": 3},
         default_request={"cpu": 1},
         most={"cpu": Bound(4, "b"), "memory": Bound(9, "b")},

@@ -10,7 +10,7 @@ import pytest
 
 from kqueue.core.claims import Claims
 from kqueue.core.explain import WaitReason
-from kqueue.core.nomination import Entry, NominationResult, Nominator
+from kqueue.core.nomination import NominatedHead, NominationResult, Nominator
 from kqueue.core.preemption import Findings
 from kqueue.core.quota import FlavorResource
 from kqueue.core.topology import DEFAULT_PROFILE, Taint
@@ -22,7 +22,7 @@ from tests.unit.core.preemption_cases import ANY, GPUS, LOWER, RULES, cohort, le
 PLACED = {"gpu": Flavor(name="gpu", node_labels={"pool": "gpu"}, topology="dc")}
 
 
-def nominate(snapshot: Snapshot, head: Head) -> Entry:
+def nominate(snapshot: Snapshot, head: Head) -> NominatedHead:
     """The head against a snapshot and its claims; what was looked at stays as it was."""
     nominator = Nominator(snapshot, Claims(snapshot, snapshot.claims), Findings(RULES))
     before = state(snapshot)
@@ -31,11 +31,11 @@ def nominate(snapshot: Snapshot, head: Head) -> Entry:
     return entry
 
 
-def victims(entry: Entry) -> list[str]:
+def victims(entry: NominatedHead) -> list[str]:
     return sorted(target.admitted.uid for target in entry.targets)
 
 
-def flavor_of(entry: Entry) -> str:
+def flavor_of(entry: NominatedHead) -> str:
     (pod_set,) = entry.assignment.pod_sets
     return pod_set.flavors[GPU]
 

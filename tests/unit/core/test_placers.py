@@ -13,7 +13,7 @@ import pytest
 from kqueue.api import names
 from kqueue.core.topology import HOSTNAME, Algorithm, Misfit, MisfitCode, Placement, Profile, place
 from kqueue.core.topology.optimal import Arrangement
-from kqueue.core.topology.placers import PLACERS, Found, Question, register
+from kqueue.core.topology.placers import PLACERS, FoundPlacement, Question, register
 from kqueue.errors import ConfigError
 from kqueue.jobs import profiles
 from kqueue.manager.extensions import PLACERS_GROUP, allow_profiles, load_profiles
@@ -61,7 +61,7 @@ def test_two_placers_of_one_name_are_an_error() -> None:
 
 def broken(leaves: list[int], pods: list[int]) -> Any:
     """A placer that always has the same answer."""
-    return lambda _question: Found(Arrangement(leaves, pods))
+    return lambda _question: FoundPlacement(Arrangement(leaves, pods))
 
 
 @pytest.mark.parametrize(
@@ -97,11 +97,11 @@ def test_a_placer_may_say_that_there_is_no_room() -> None:
     assert (found.code, found.level, found.best_domain) == (MisfitCode.NO_FIT, RACK, ("b1", "r1"))
 
 
-def finds_nothing(question: Question) -> Found | Misfit:
+def finds_nothing(question: Question) -> FoundPlacement | Misfit:
     return toy_placer.no_room(question)
 
 
-def changes_counts(question: Question) -> Found | Misfit:
+def changes_counts(question: Question) -> FoundPlacement | Misfit:
     question.counts.pods[-1][0] = 0
     return toy_placer.place(question)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kqueue.core import preemption, quota
-from kqueue.core.preemption import Findings, LocalQueueUsage, Rules, Strategy
+from kqueue.core.preemption import Findings, LocalQueueUsage, Rules, SharingStrategy
 from kqueue.core.quota import QuotaNode
 from kqueue.core.workload import Admitted, Preempts, QueueSpec
 from tests.unit.core.preemption_cases import (
@@ -51,7 +51,9 @@ def test_those_that_need_not_go_are_given_back_and_the_last_takes_their_place() 
     assert named(targets) == [("b3", "InCohortReclamation"), ("b2", "InCohortReclamation")]
 
 
-@pytest.mark.parametrize("rules", [RULES, Rules(now=NOW, fair=(Strategy.LTE,))], ids=["by quota", "by fair shares"])
+@pytest.mark.parametrize(
+    "rules", [RULES, Rules(now=NOW, fair=(SharingStrategy.LTE,))], ids=["by quota", "by fair shares"]
+)
 def test_what_is_known_of_a_cohort_ends_with_the_next_change(rules: Rules) -> None:
     """Within one cycle a queue begins to borrow, and ends: it gives back in between only."""
     rules = replace(rules)
@@ -66,7 +68,9 @@ def test_what_is_known_of_a_cohort_ends_with_the_next_change(rules: Rules) -> No
     assert found == [[], ["b1", "b2"], []]
 
 
-@pytest.mark.parametrize("rules", [RULES, Rules(now=NOW, fair=(Strategy.LTE,))], ids=["by quota", "by fair shares"])
+@pytest.mark.parametrize(
+    "rules", [RULES, Rules(now=NOW, fair=(SharingStrategy.LTE,))], ids=["by quota", "by fair shares"]
+)
 @pytest.mark.parametrize(
     ("own", "before", "after"),
     [

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kqueue.core.preemption import Rules, Strategy
+from kqueue.core.preemption import Rules, SharingStrategy
 from kqueue.core.quota import QuotaNode
 from kqueue.core.workload import Admitted, Snapshot
 from tests.unit.core.preemption_cases import (
@@ -28,7 +28,7 @@ from tests.unit.core.preemption_cases import (
     world,
 )
 
-LTE, LTI = Strategy.LTE, Strategy.LTI
+LTE, LTI = SharingStrategy.LTE, SharingStrategy.LTI
 BOTH = Rules(now=NOW, fair=(LTE, LTI))
 FAIR = "InCohortFairSharing"
 
@@ -44,7 +44,7 @@ FAIR = "InCohortFairSharing"
         pytest.param(4, (LTE, LTI), ["y-small"], id="what the first strategy put aside the second one takes"),
     ],
 )
-def test_strategies_compare_shares(size: int, strategies: tuple[Strategy, ...], expected: list[str]) -> None:
+def test_strategies_compare_shares(size: int, strategies: tuple[SharingStrategy, ...], expected: list[str]) -> None:
     """Queue x has nothing of its own; y borrows 6 of 30, z stays within its 15."""
     tree = cohort("root", leaf("x"), leaf("y", nominal=15), leaf("z", nominal=15))
     running = [runs("y-small", "y", size), runs("y-rest", "y", 21 - size, priority=9), runs("z1", "z", 9)]
@@ -80,7 +80,9 @@ def make_branches() -> Snapshot:
         pytest.param((LTE,), [], id="the first one alone takes nobody"),
     ],
 )
-def test_branches_of_the_tree_are_compared(strategies: tuple[Strategy, ...], expected: list[tuple[str, str]]) -> None:
+def test_branches_of_the_tree_are_compared(
+    strategies: tuple[SharingStrategy, ...], expected: list[tuple[str, str]]
+) -> None:
     """Not the queues' shares count but those of the children of the cohort that is around both."""
     snapshot = make_branches()
     assert named(find_targets(snapshot, wants("x", 3), Rules(now=NOW, fair=strategies))) == expected

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.core.preemption import Preemptor, Rules, Strategy
+from kqueue.core.preemption import Preemptor, Rules, SharingStrategy
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.workload import Admitted, Preempts, QueueSpec, Snapshot
 from tests.unit.core.preemption_cases import (
@@ -131,7 +131,9 @@ def test_by_fair_shares_the_reference_finds_the_same_targets(start: int) -> None
     found = []
     for seed in range(start, start + BATCH):
         world = World(seed)
-        strategies = [(Strategy.LTE,), (Strategy.LTI,), (Strategy.LTE, Strategy.LTI)][seed % 3]
+        strategies = [(SharingStrategy.LTE,), (SharingStrategy.LTI,), (SharingStrategy.LTE, SharingStrategy.LTI)][
+            seed % 3
+        ]
         rules = replace(world.rules, fair=strategies, within_nominal=seed % 2 == 0)
         found.append(assert_same(seed, world, rules, fair))
     assert sum(n > 0 for n in found) > BATCH // 10

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kqueue.core import quota
-from kqueue.core.preemption import Preemptor, Reach, Rules, Strategy, simulate
+from kqueue.core.preemption import Preemptor, Rules, SharingStrategy, VictimReach, simulate
 from kqueue.core.quota import FlavorResource
 from kqueue.core.topology import Capacity, Misfit, NodeRules, PodSetRequest, TopologyRequest, Tree, place
 from kqueue.core.topology.result import DomainUsage
@@ -37,7 +37,7 @@ from tests.unit.core.preemption_cases import (
     world,
 )
 
-BOTH = Rules(now=NOW, fair=(Strategy.LTE, Strategy.LTI))
+BOTH = Rules(now=NOW, fair=(SharingStrategy.LTE, SharingStrategy.LTI))
 
 
 def on(*hosts: str, gpus: int = 8, flavor: str = "gpu") -> dict[str, tuple[DomainUsage, ...]]:
@@ -122,7 +122,7 @@ def test_hosts_that_do_not_matter_raise_no_question() -> None:
     running = [runs("r0", "q0", 8, priority=1, domains=on("b0-r0-h0"))]
     running += [runs(f"r1-{i}", "q0", 8, domains=on(f"b0-r1-h{i}")) for i in range(4)]
     snapshot = cluster(running, make_view((1, 2, 4)))
-    matters = Reach(snapshot, {"gpu": [asks(1, within="rack", rack="b0-r0")]}).matters
+    matters = VictimReach(snapshot, {"gpu": [asks(1, within="rack", rack="b0-r0")]}).matters
     asked = count()
 
     def never() -> bool:
@@ -192,7 +192,7 @@ def test_hosts_come_back_in_the_flavors_of_whom_they_are_taken_from(
     spec = policy("q", preempts_own=LOWER)
     snapshot = world([cohort("all", node)], admitted, [spec], topologies=topologies)
     request = asks(pods, within="rack")
-    reach = Reach(snapshot, {"spot": [request]})
+    reach = VictimReach(snapshot, {"spot": [request]})
     preemptor = wants("q", {CPU: cores, SPOT: 8 * pods}, priority=5)
     before = state(snapshot)
 
@@ -227,9 +227,9 @@ def full_racks(racks: int, hosts: int) -> tuple[Snapshot, PodSetRequest]:
     return cluster(running, make_view((1, racks, hosts))), asks(hosts, within="rack")
 
 
-def known(snapshot: Snapshot, request: PodSetRequest) -> tuple[Callable[[], bool], Reach]:
+def known(snapshot: Snapshot, request: PodSetRequest) -> tuple[Callable[[], bool], VictimReach]:
     """Whether pods find domains, and what may be known without looking for them."""
-    reach = Reach(snapshot, {"gpu": [request]})
+    reach = VictimReach(snapshot, {"gpu": [request]})
 
     def places() -> bool:
         found = place(snapshot.topologies["gpu"].capacity, [request])
@@ -297,7 +297,7 @@ def test_lacking_domains_are_counted(request_: PodSetRequest, left: list[int], e
     with simulate(snapshot) as simulation:
         for i in left:
             simulation.remove(workloads[i])
-        assert Reach(snapshot, {"gpu": [request_]}).lacks() == expected
+        assert VictimReach(snapshot, {"gpu": [request_]}).lacks() == expected
 
 
 @pytest.mark.parametrize("rules", [RULES, BOTH], ids=["by quota and priority", "by fair shares"])
@@ -336,7 +336,7 @@ def test_targets_are_enough_and_each_of_them_is_needed(rules: Rules, data: st.Da
 
     snapshot = cluster(running, make_view(shape), queues=2)
     before = state(snapshot)
-    places, matters = room(snapshot, request), Reach(snapshot, {"gpu": [request]}).matters
+    places, matters = room(snapshot, request), VictimReach(snapshot, {"gpu": [request]}).matters
     targets = find_targets(snapshot, preemptor, rules, places=places, matters=matters)
     assert state(snapshot) == before
     assert set(targets) == set(find_targets(snapshot, preemptor, rules, places=places))
@@ -396,7 +396,7 @@ def test_only_hosts_that_the_pods_may_use_matter(flavor: str, host: str, flavors
     }
     snapshot = world([leaf("q")], [], topologies=topologies)
     request = asks(1, within="rack", rack="b0-r0")
-    matters = Reach(snapshot, {name: [request] for name in flavors}).matters
+    matters = VictimReach(snapshot, {name: [request] for name in flavors}).matters
     one, none = runs("one", "q", 8, domains=on(host, flavor=flavor)), runs("none", "q", 8)
     assert [matters(one), matters(one), matters(none)] == [expected, expected, False]
 
@@ -406,7 +406,7 @@ def test_hosts_of_pods_that_were_assigned_several_flavors_matter_in_each_of_them
     view = make_view((1, 2, 1))
     snapshot = world([leaf("q")], [], topologies={"gpu": view, "spot": replace(view, capacity=view.capacity.fork())})
     request = asks(1, within="rack", rack="b0-r0")
-    reach = Reach(snapshot, {"gpu": [request]})
+    reach = VictimReach(snapshot, {"gpu": [request]})
     one, none = (
         replace(runs("w", "q", 8, domains=spot), further={"spot": on(host)})
         for host in ("b0-r0-h0", "b0-r1-h0")
@@ -425,7 +425,7 @@ def test_who_comes_back_in_another_flavor_disturbs_nothing() -> None:
     snapshot, _ = two_flavors()
     found = place(snapshot.topologies["spot"].capacity, [asks(1, within="rack")])
     assert not isinstance(found, Misfit)
-    reach = Reach(snapshot, {"spot": [asks(1, within="rack")]})
+    reach = VictimReach(snapshot, {"spot": [asks(1, within="rack")]})
     reach.note({"spot": found})
 
     held = [runs(flavor, "q", 8, domains=on("b0-r0-h1", flavor=flavor)) for flavor in ("spot", "gpu")]
@@ -436,7 +436,7 @@ def test_pods_of_all_pod_sets_may_use_hosts() -> None:
     """One that takes any host makes all of them matter."""
     snapshot = world([leaf("q")], [], topologies={"gpu": make_view((1, 2, 1))})
     requests = [asks(1, within="rack", rack="b0-r0"), asks(1, within="rack")]
-    matters = Reach(snapshot, {"gpu": requests}).matters
+    matters = VictimReach(snapshot, {"gpu": requests}).matters
     assert matters(runs("one", "q", 8, domains=on("b0-r1-h0")))
 
 

@@ -15,12 +15,12 @@ import os
 import pytest
 
 from kqueue.core.nomination import Nominator
-from kqueue.core.preemption import Strategy
+from kqueue.core.preemption import SharingStrategy
 from tests.unit.core.cycle_worlds import Model
 
 WORLDS = int(os.environ.get("KQUEUE_PROGRESS_WORLDS", "120"))
 BATCH = 20
-FAIR = ((Strategy.LTE, Strategy.LTI), (Strategy.LTI,), (Strategy.LTE,))
+FAIR = ((SharingStrategy.LTE, SharingStrategy.LTI), (SharingStrategy.LTI,), (SharingStrategy.LTE,))
 CALM_MAX = 400
 """Cycles; some sixty workloads can make each other leave for a while."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from kqueue.core.claims import Claims
 from kqueue.core.decision import Admit, Decision, Outcome, Preempt, Wait
-from kqueue.core.preemption import Rules, Strategy
+from kqueue.core.preemption import Rules, SharingStrategy
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.topology import PodSetRequest, TopologyRequest
 from kqueue.core.topology.result import DomainUsage
@@ -122,7 +122,7 @@ def test_pod_sets_of_both_flavors_need_room_together() -> None:
 
 # --- whom to preempt ------------------------------------------------------------------------------------------------
 
-FAIR = Rules(now=NOW, fair=(Strategy.LTE, Strategy.LTI))
+FAIR = Rules(now=NOW, fair=(SharingStrategy.LTE, SharingStrategy.LTI))
 
 
 @pytest.mark.parametrize("rules", [RULES, FAIR], ids=["by quota and priority", "by fair shares"])

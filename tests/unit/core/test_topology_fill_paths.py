@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kqueue.core.topology import Algorithm, filling, search
-from kqueue.core.topology.placers import Found, Question, greedy
+from kqueue.core.topology.placers import FoundPlacement, Question, greedy
 from kqueue.core.topology.result import Misfit
 from kqueue.placing.contract import drawn
 
@@ -24,7 +24,7 @@ WAYS = {
 """What the limits are set to: few domains, many domains, a handful of domains."""
 
 
-def answer_by(way: str, question: Question, monkeypatch: pytest.MonkeyPatch) -> Found | Misfit:
+def answer_by(way: str, question: Question, monkeypatch: pytest.MonkeyPatch) -> FoundPlacement | Misfit:
     """The answer with these limits."""
     few, many, handful = WAYS[way]
     with monkeypatch.context() as patch:
@@ -55,15 +55,15 @@ def test_the_ways_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limits lead to different code: each of its functions is called by some way."""
     called: set[str] = set()
     for name in ("_fill_equal", "_fill_children", "_order"):
-        original = getattr(search.Search, name)
+        original = getattr(search.PlacementSearch, name)
 
         def noted(
-            self: search.Search, *args: object, _name: str = name, _original: object = original, **more: object
+            self: search.PlacementSearch, *args: object, _name: str = name, _original: object = original, **more: object
         ) -> object:
             called.add(_name)
             return _original(self, *args, **more)  # type: ignore[operator]
 
-        monkeypatch.setattr(search.Search, name, noted)
+        monkeypatch.setattr(search.PlacementSearch, name, noted)
     for seed in range(60):
         for way in WAYS:
             answer_by(way, drawn(random.Random(seed)), monkeypatch)

@@ -39,7 +39,7 @@ from kqueue.core.topology import (
 )
 from kqueue.core.topology import tree as tree_module
 from kqueue.core.topology.counting import pods_per_domain
-from kqueue.core.topology.knapsack import Problem
+from kqueue.core.topology.knapsack import KnapsackProblem
 from kqueue.core.topology.matching import NodeFilter, rules_problem
 from tests.unit.core.topology_cases import BLOCK, LEVELS, RACK, make_node, make_pod_set, make_tree
 
@@ -200,14 +200,14 @@ def test_a_search_makes_no_more_steps_than_allowed_and_calls_follow_its_steps(
 ) -> None:
     """Everything that grows with tree or request is counted: calls stay near what the steps and best fit take."""
     steps = 0
-    look = Problem.look
+    look = KnapsackProblem.look
 
-    def watched(problem: Problem, more: int) -> None:
+    def watched(problem: KnapsackProblem, more: int) -> None:
         nonlocal steps
         look(problem, more)
         steps += more
 
-    monkeypatch.setattr(Problem, "look", watched)
+    monkeypatch.setattr(KnapsackProblem, "look", watched)
     for capacity in (SMALL, LARGE, PAIRS):
         for wish in ({"preferred": BLOCK}, {"preferred": BLOCK, "slices": [(RACK, 4), (HOSTNAME, 2)]}):
             for count in (64, LEAVES, 3 * LEAVES):

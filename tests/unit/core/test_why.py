@@ -13,7 +13,16 @@ from kqueue.core.decision import Admit
 from kqueue.core.explain import BlockerKind, sentence
 from kqueue.core.quota import FlavorResource, Quota, rebuild
 from kqueue.core.topology import PodSetRequest, SliceLayer, Taint, TopologyRequest
-from kqueue.core.why import Alternative, FlavorLook, MoreQuota, WhatIf, WorkloadsEnd, World, condition_for, search
+from kqueue.core.why import (
+    Alternative,
+    FlavorLook,
+    MoreQuota,
+    PlannedState,
+    WhatIf,
+    WorkloadsEnd,
+    condition_for,
+    search,
+)
 from kqueue.core.why.changes import facts
 from kqueue.core.workload import Flavor, Head, PodSet, ResourceGroup, Snapshot
 from tests.builders import GPU, START, make_head, make_snapshot, make_view
@@ -435,7 +444,7 @@ def test_a_search_changes_neither_quota_nor_domains_of_its_world() -> None:
     assert amounts(world) == before
 
 
-def amounts(world: World) -> tuple[Any, ...]:
+def amounts(world: PlannedState) -> tuple[Any, ...]:
     """Used and allowed quota of each ClusterQueue, what each host has free, and the holders."""
     now = world.snapshot
     used = {name: (dict(node.usage), dict(node.quotas)) for name, node in now.nodes.items()}

@@ -9,7 +9,7 @@ import pytest
 
 from kqueue.core.cycle import plan
 from kqueue.core.decision import Admit
-from kqueue.core.preemption import Strategy
+from kqueue.core.preemption import SharingStrategy
 from kqueue.core.quota import rebuild
 from kqueue.core.topology import Tree
 from kqueue.core.why import (
@@ -19,10 +19,10 @@ from kqueue.core.why import (
     NodesReturn,
     OtherQueue,
     OtherWish,
+    PlannedState,
     Spare,
     WhatIf,
     WorkloadsEnd,
-    World,
 )
 from kqueue.core.workload import Head, Snapshot
 from tests.unit.core.cycle_worlds import Model
@@ -33,7 +33,7 @@ _SEEDS = 40
 
 def worlds(seed: int) -> tuple[Model, dict[str, Tree], list[Spare]]:
     """A model after some cycles, its trees as they are with all nodes, and the nodes that it lacks."""
-    model = Model(seed, fair=(Strategy.LTE, Strategy.LTI) if seed % 4 == 3 else None)
+    model = Model(seed, fair=(SharingStrategy.LTE, SharingStrategy.LTI) if seed % 4 == 3 else None)
     whole, spares = dict(model.trees), list[Spare]()
     lost = {f"h{i}" for i in range(model.chance.randint(0, 3))}
     for flavor, tree in whole.items():
@@ -121,7 +121,7 @@ def test_every_change_that_is_named_lets_the_workload_start(seed: int) -> None:
     claims = tuple(model.claims.values())
     for head in list(model.pending.values())[:6]:
         holders = [workload for workload, _ in model.admitted.values()]
-        world = World(snapshot=model.snapshot(claims), rules=model.rules(), holders=holders, spares=spares)
+        world = PlannedState(snapshot=model.snapshot(claims), rules=model.rules(), holders=holders, spares=spares)
         others = [Alternative(local_queue=q, head=replace(head, queue=q)) for q in model.queues if q != head.queue]
         for what_if in what_ifs(head, world, others):
             after, head_after = changed(what_if, head, model, whole)
@@ -139,7 +139,7 @@ def test_where_the_end_of_one_workload_is_enough_some_end_is_named(seed: int) ->
     model, _, _ = worlds(seed)
     for head in list(model.pending.values())[:4]:
         holders = [workload for workload, _ in model.admitted.values()]
-        world = World(snapshot=model.snapshot(), rules=model.rules(), holders=holders)
+        world = PlannedState(snapshot=model.snapshot(), rules=model.rules(), holders=holders)
         (now,) = plan(model.snapshot(), [head], rules=model.rules())
         if isinstance(now, Admit):
             continue
@@ -163,7 +163,7 @@ def test_all_kinds_of_changes_come_up() -> None:
         model, _, spares = worlds(seed)
         holders = [workload for workload, _ in model.admitted.values()]
         for head in list(model.pending.values())[:4]:
-            world = World(snapshot=model.snapshot(), rules=model.rules(), holders=holders, spares=spares)
+            world = PlannedState(snapshot=model.snapshot(), rules=model.rules(), holders=holders, spares=spares)
             others = [Alternative(local_queue=q, head=replace(head, queue=q)) for q in model.queues if q != head.queue]
             kinds |= {type(what_if.change) for what_if in what_ifs(head, world, others)}
     assert kinds == {WorkloadsEnd, NodesReturn, OtherQueue, FewerPods, OtherWish, MoreQuota}

@@ -11,7 +11,7 @@ from kqueue.core.decision import Admit
 from kqueue.core.preemption import Rules
 from kqueue.core.topology import Leaf, NodeFacts
 from kqueue.core.topology.result import DomainUsage
-from kqueue.core.why import Alternative, Look, Search, Spare, Trials, WhatIf, World, look
+from kqueue.core.why import Alternative, ChangeSearch, Look, PlannedState, Spare, Trials, WhatIf, look
 from kqueue.core.workload import Admitted, Head, Snapshot
 from tests.builders import LEVELS, START, make_node
 
@@ -56,9 +56,11 @@ def run(snapshot: Snapshot, *heads: Head, evicted: Iterable[str] = ()) -> list[A
     return holders
 
 
-def make_world(snapshot: Snapshot, *running: Head, spares: Sequence[Spare] = (), evicted: Iterable[str] = ()) -> World:
+def make_world(
+    snapshot: Snapshot, *running: Head, spares: Sequence[Spare] = (), evicted: Iterable[str] = ()
+) -> PlannedState:
     """The snapshot with these workloads on it."""
-    return World(snapshot=snapshot, rules=RULES, holders=run(snapshot, *running, evicted=evicted), spares=spares)
+    return PlannedState(snapshot=snapshot, rules=RULES, holders=run(snapshot, *running, evicted=evicted), spares=spares)
 
 
 def make_spare(name: str, *, rack: str, block: str = "b0", reason: str = "unschedulable", **facts: Any) -> Spare:
@@ -69,21 +71,21 @@ def make_spare(name: str, *, rack: str, block: str = "b0", reason: str = "unsche
 
 
 def explain(
-    head: Head, world: World, alternatives: Sequence[Alternative] = (), *, steps: int = 1_000_000
-) -> tuple[Look, Search]:
+    head: Head, world: PlannedState, alternatives: Sequence[Alternative] = (), *, steps: int = 1_000_000
+) -> tuple[Look, ChangeSearch]:
     """Everything that is found, in so many steps of the search at most."""
     found = Look()
     trials = Trials(world, {head.queue, *(other.head.queue for other in alternatives)})
     for _ in look(head, world, trials, found):
         pass
-    search = Search(head, world, trials, found, alternatives)
+    search = ChangeSearch(head, world, trials, found, alternatives)
     for number, _ in enumerate(search.steps()):
         if number >= steps:
             break
     return found, search
 
 
-def what_ifs(head: Head, world: World, alternatives: Sequence[Alternative] = ()) -> list[WhatIf]:
+def what_ifs(head: Head, world: PlannedState, alternatives: Sequence[Alternative] = ()) -> list[WhatIf]:
     """What would let it start, the cheapest first."""
     _, search = explain(head, world, alternatives)
     assert not search.unfinished

@@ -20,7 +20,7 @@ from kqueue.clock import FakeClock, SystemClock
 from kqueue.config import Configuration, parse
 from kqueue.controllers.resources import LOCAL_QUEUES, NAMESPACES
 from kqueue.errors import ConfigError, UnreachableError
-from kqueue.manager.admission import Endpoint, _tend, admission
+from kqueue.manager.admission import AdmissionEndpoint, _tend, admission
 from kqueue.runtime.certificate_secret import SECRETS
 from kqueue.runtime.certificates import make_bundle, write_bundle
 from kqueue.runtime.client import Client
@@ -54,7 +54,7 @@ async def served(
     kept = [] if records is None else records
     certificates = [] if shown is None else shown
     chosen: dict[str, Any] = {"host": "127.0.0.1", "port": 0, "url": "https://127.0.0.1:{port}"}
-    settings = Endpoint(**(chosen | place))
+    settings = AdmissionEndpoint(**(chosen | place))
     async with admission(
         client,
         make_configuration(text),

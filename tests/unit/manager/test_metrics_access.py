@@ -17,7 +17,7 @@ from kqueue.clock import FakeClock, SystemClock
 from kqueue.config import Configuration
 from kqueue.errors import ConfigError, TooManyRequestsError, UnreachableError
 from kqueue.manager.metrics_access import certificate, guard
-from kqueue.observe import Checks, Endpoint, HealthServer, Metrics
+from kqueue.observe import Checks, HealthServer, HttpEndpoint, Metrics
 from kqueue.runtime.certificates import make_bundle, write_bundle
 from kqueue.visibility.front_proxy import User
 from kqueue.visibility.rights import Action, Rights
@@ -31,8 +31,8 @@ async def served(judge: Judge, tls: ssl.SSLContext | None = None) -> AsyncIterat
     """The metrics page behind the guard; its URL."""
     server = HealthServer(checks=Checks(), metrics=Metrics(), guard=guard(cast("Rights", judge)))
     await server.start(
-        probes=Endpoint(setting="probes", bind_address="0"),
-        metrics=Endpoint(setting="metrics", bind_address="127.0.0.1:0", tls=tls),
+        probes=HttpEndpoint(setting="probes", bind_address="0"),
+        metrics=HttpEndpoint(setting="metrics", bind_address="127.0.0.1:0", tls=tls),
     )
     try:
         yield f"{'http' if tls is None else 'https'}://{server.addresses['metrics']}/metrics"

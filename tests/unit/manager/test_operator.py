@@ -22,7 +22,7 @@ from kqueue.api.wire.meta import ObjectMeta
 from kqueue.clock import FakeClock
 from kqueue.config import Configuration, Timings, parse
 from kqueue.config.without_effect import warnings
-from kqueue.controllers.explaining import Explainer
+from kqueue.controllers.explaining import PendingExplainer
 from kqueue.controllers.record import workload_reference
 from kqueue.controllers.resources import CLUSTER_QUEUES, NAMESPACES, PODS, WORKLOADS
 from kqueue.core.topology import HOSTNAME, Algorithm, NodeFacts, Profile
@@ -647,7 +647,7 @@ async def test_a_workload_that_waits_for_its_turn_to_be_told_is_not_looked_at_be
     """It is parked again at each round of cycles, and its time is set."""
     operator = filled(make())
     put("workloads", "ns/v", make_workload("v"))(operator)
-    monkeypatch.setattr(Explainer, "until_turn", lambda _self, _key: 3.0)
+    monkeypatch.setattr(PendingExplainer, "until_turn", lambda _self, _key: 3.0)
 
     assert await woken(operator, lambda o: o.queues.on_parked(["ns/v"])) == set()
 

@@ -14,7 +14,7 @@ from kqueue.clock import FakeClock
 from kqueue.config import Configuration, Timings, parse
 from kqueue.core.decision import SecondLooks
 from kqueue.core.ordering import OrderRules
-from kqueue.core.preemption import Strategy
+from kqueue.core.preemption import SharingStrategy
 from kqueue.core.scan import ScanRules
 from kqueue.core.workload import Claim
 from kqueue.manager.operator import Operator
@@ -43,7 +43,7 @@ def gate(name: str, *, on: bool) -> str:
     ("text", "settings"),
     [
         pytest.param("", {}, id="as-it-comes"),
-        pytest.param(FAIR, {"fair": (Strategy.LTE, Strategy.LTI)}, id="fair-sharing"),
+        pytest.param(FAIR, {"fair": (SharingStrategy.LTE, SharingStrategy.LTI)}, id="fair-sharing"),
         pytest.param(
             gate("FairSharingPreemptWithinNominal", on=False), {"within_nominal": False}, id="shares-within-nominal-too"
         ),

@@ -20,7 +20,7 @@ from kqueue.clock import SystemClock
 from kqueue.config import parse
 from kqueue.errors import ConfigError, NotFoundError
 from kqueue.manager import visibility as server
-from kqueue.manager.visibility import SECRET, Endpoint, visibility
+from kqueue.manager.visibility import SECRET, VisibilityEndpoint, visibility
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.certificate_secret import SECRETS
 from kqueue.runtime.certificates import make_bundle, write_bundle
@@ -29,8 +29,8 @@ from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.rotation import Rhythm
 from kqueue.runtime.transport import RequestRecord
 from kqueue.sandbox import Sandbox, SandboxOptions
-from kqueue.visibility.asked import JSON, Asked
-from kqueue.visibility.catalog import Catalog, Resource
+from kqueue.visibility.asked import JSON, AuthorizedQuestion
+from kqueue.visibility.catalog import Catalog, CatalogResource
 from kqueue.visibility.registration import API_SERVICES, NAMESPACES, SERVICE, SERVICES, reached_at
 from kqueue.visibility.server import VisibilityServer
 from tests.readings import failing
@@ -70,7 +70,7 @@ async def client(writes: list[str]) -> AsyncIterator[Client]:
         await sandbox.stop()
 
 
-async def told(asked: Asked) -> JSON:
+async def told(asked: AuthorizedQuestion) -> JSON:
     return {"of": asked.name}
 
 
@@ -80,9 +80,9 @@ async def served(
 ) -> AsyncIterator[tuple[VisibilityServer, Checks]]:
     """The server on a free port of loopback, as soon as it is ready."""
     configuration = parse("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n", source="test")
-    catalog = Catalog([Resource(group="g.example", version="v1", name="things", kind="Thing", view=told)])
+    catalog = Catalog([CatalogResource(group="g.example", version="v1", name="things", kind="Thing", view=told)])
     chosen: dict[str, Any] = {"host": "127.0.0.1", "port": 0}
-    checks, settings = Checks(), Endpoint(**(chosen | place))
+    checks, settings = Checks(), VisibilityEndpoint(**(chosen | place))
     async with visibility(
         client,
         configuration,

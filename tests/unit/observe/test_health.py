@@ -11,21 +11,21 @@ import pytest
 from aiohttp import web
 
 from kqueue.errors import ConfigError
-from kqueue.observe import Checks, Endpoint, HealthServer, Metrics, Route
+from kqueue.observe import Checks, HealthServer, HttpEndpoint, Metrics, Route
 from kqueue.observe.health import ProbePaths
 from tests.readings import failing
 
 FREE = "127.0.0.1:0"
 
 
-def probes(address: str = FREE) -> Endpoint:
+def probes(address: str = FREE) -> HttpEndpoint:
     """The probes' endpoint."""
-    return Endpoint(setting="health.healthProbeBindAddress", bind_address=address)
+    return HttpEndpoint(setting="health.healthProbeBindAddress", bind_address=address)
 
 
-def metrics_on(address: str = FREE) -> Endpoint:
+def metrics_on(address: str = FREE) -> HttpEndpoint:
     """The metrics' endpoint."""
-    return Endpoint(setting="metrics.bindAddress", bind_address=address)
+    return HttpEndpoint(setting="metrics.bindAddress", bind_address=address)
 
 
 class Site:
@@ -142,8 +142,8 @@ async def test_probes_and_metrics_do_not_share_an_address_where_the_latter_are_s
     site = make()
     with pytest.raises(ConfigError, match=r"metrics\.bindAddress: .* choose another port"):
         await site.server.start(
-            probes=Endpoint(setting="health.healthProbeBindAddress", bind_address="127.0.0.1:18099"),
-            metrics=Endpoint(
+            probes=HttpEndpoint(setting="health.healthProbeBindAddress", bind_address="127.0.0.1:18099"),
+            metrics=HttpEndpoint(
                 setting="metrics.bindAddress",
                 bind_address="127.0.0.1:18099",
                 tls=ssl.create_default_context(ssl.Purpose.CLIENT_AUTH),

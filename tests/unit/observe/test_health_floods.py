@@ -12,17 +12,17 @@ from aiohttp import web
 
 from kqueue.clock import FakeClock
 from kqueue.connections import Bounds
-from kqueue.observe import Checks, Endpoint, HealthServer, Metrics, Route
+from kqueue.observe import Checks, HealthServer, HttpEndpoint, Metrics, Route
 
-PROBES = Endpoint(setting="health.healthProbeBindAddress", bind_address="127.0.0.1:0")
-OFF = Endpoint(setting="metrics.bindAddress", bind_address="0")
-SAME = Endpoint(setting="metrics.bindAddress", bind_address="127.0.0.1:0")
+PROBES = HttpEndpoint(setting="health.healthProbeBindAddress", bind_address="127.0.0.1:0")
+OFF = HttpEndpoint(setting="metrics.bindAddress", bind_address="0")
+SAME = HttpEndpoint(setting="metrics.bindAddress", bind_address="127.0.0.1:0")
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @asynccontextmanager
-async def serving(*, metrics: Endpoint = SAME, **options: Any) -> AsyncIterator[int]:
+async def serving(*, metrics: HttpEndpoint = SAME, **options: Any) -> AsyncIterator[int]:
     """The port of the pages."""
     server = HealthServer(checks=Checks(), metrics=Metrics(), **options)
     await server.start(probes=PROBES, metrics=metrics)

@@ -16,7 +16,7 @@ from kqueue.api.wire.meta import ObjectMeta, Struct
 from kqueue.clock import SystemClock
 from kqueue.runtime.client import Client
 from kqueue.runtime.credentials import Credentials, NoCredentials
-from kqueue.runtime.kubeconfig import Cluster
+from kqueue.runtime.kubeconfig import ClusterAccess
 from kqueue.runtime.reflector import Projection, Reflector, WatchSettings
 from kqueue.runtime.transport import ClientSettings
 from tests.unit.runtime.fake_server import THINGS, FakeServer
@@ -68,7 +68,7 @@ async def open_client(server: FakeServer) -> AsyncIterator[Callable[..., Client]
     async with AsyncExitStack() as stack:
 
         def make(settings: ClientSettings = QUICK, credentials: Credentials | None = None, **more: Any) -> Client:
-            cluster = Cluster(server=server.url, credentials=credentials or NoCredentials())
+            cluster = ClusterAccess(server=server.url, credentials=credentials or NoCredentials())
             client = Client(cluster, settings=settings, chance=random.Random(1), **more)
             stack.push_async_callback(client.close)
             return client

@@ -11,8 +11,8 @@ import structlog
 
 from kqueue import errors
 from kqueue.clock import FakeClock
-from kqueue.runtime.controller import Controller, ControllerSettings, Outcome, ReconcileRecord, Result
-from kqueue.runtime.workqueue import Rank
+from kqueue.runtime.controller import Controller, ControllerSettings, ReconcileOutcome, ReconcileRecord, Result
+from kqueue.runtime.workqueue import KeyRank
 from tests.unit.runtime.conftest import running
 
 SETTINGS = ControllerSettings(workers=4, timeout=60, retry_base=1, retry_max=60, conflict_retry_max=2)
@@ -28,19 +28,22 @@ def make_controller(
 @pytest.mark.parametrize(
     ("ends", "outcome", "due"),
     [
-        pytest.param(Result(), Outcome.DONE, None, id="done"),
-        pytest.param(Result(requeue_after=7), Outcome.REQUEUED, (7, 7), id="requeue-after"),
-        pytest.param(errors.TerminalError("no"), Outcome.TERMINAL, None, id="terminal-waits-for-a-change"),
-        pytest.param(errors.ConflictError("newer"), Outcome.CONFLICT, (0.5, 1), id="conflict-soon"),
-        pytest.param(errors.ServerError("down"), Outcome.FAILED, (0.5, 1), id="failure-backs-off"),
+        pytest.param(Result(), ReconcileOutcome.DONE, None, id="done"),
+        pytest.param(Result(requeue_after=7), ReconcileOutcome.REQUEUED, (7, 7), id="requeue-after"),
+        pytest.param(errors.TerminalError("no"), ReconcileOutcome.TERMINAL, None, id="terminal-waits-for-a-change"),
+        pytest.param(errors.ConflictError("newer"), ReconcileOutcome.CONFLICT, (0.5, 1), id="conflict-soon"),
+        pytest.param(errors.ServerError("down"), ReconcileOutcome.FAILED, (0.5, 1), id="failure-backs-off"),
         pytest.param(
-            errors.TooManyRequestsError("slow", retry_after=20), Outcome.FAILED, (20, 21), id="retry-after-is-honoured"
+            errors.TooManyRequestsError("slow", retry_after=20),
+            ReconcileOutcome.FAILED,
+            (20, 21),
+            id="retry-after-is-honoured",
         ),
-        pytest.param(ZeroDivisionError(), Outcome.FAILED, (0.5, 1), id="a-bug-backs-off-too"),
+        pytest.param(ZeroDivisionError(), ReconcileOutcome.FAILED, (0.5, 1), id="a-bug-backs-off-too"),
     ],
 )
 async def test_each_end_of_a_reconcile_has_its_consequence(
-    ends: Result | Exception, outcome: Outcome, due: tuple[float, float] | None
+    ends: Result | Exception, outcome: ReconcileOutcome, due: tuple[float, float] | None
 ) -> None:
     """What a reconcile returns or raises decides when its key comes again."""
     clock = FakeClock()
@@ -103,7 +106,7 @@ async def test_a_reconcile_that_hangs_is_cut_off() -> None:
         await clock.advance(1)
 
     assert before == 0
-    assert [(r.outcome, r.seconds) for r in records] == [(Outcome.FAILED, 60)]
+    assert [(r.outcome, r.seconds) for r in records] == [(ReconcileOutcome.FAILED, 60)]
 
 
 async def test_success_makes_the_next_failure_the_first() -> None:
@@ -281,15 +284,15 @@ async def test_keys_are_reconciled_by_rank() -> None:
         done.append(key)
         return Result()
 
-    def rank_of(key: str) -> Rank:
-        return {"word": Rank.TELL, "free": Rank.FREE, "raised": Rank.TELL}[key]
+    def rank_of(key: str) -> KeyRank:
+        return {"word": KeyRank.TELL, "free": KeyRank.FREE, "raised": KeyRank.TELL}[key]
 
     controller = Controller("test", reconcile, clock=FakeClock(), settings=SETTINGS, rank_of=rank_of)
     for key in ("word", "unknown", "free"):
         controller.enqueue(key)
-    controller.enqueue("raised", rank=Rank.FREE)
+    controller.enqueue("raised", rank=KeyRank.FREE)
     controller.queue.shut_down()
     await controller.run()
 
     assert done == ["free", "raised", "unknown", "word"]
-    assert controller.ranks == tuple(Rank)
+    assert controller.ranks == tuple(KeyRank)

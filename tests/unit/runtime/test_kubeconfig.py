@@ -8,7 +8,7 @@ import pytest
 
 from kqueue import errors
 from kqueue.runtime.client import client_of
-from kqueue.runtime.kubeconfig import Cluster, Overrides, find_cluster
+from kqueue.runtime.kubeconfig import ClusterAccess, Overrides, find_cluster
 from tests.unit.runtime.fake_server import FakeServer
 
 TEXT = """
@@ -27,7 +27,7 @@ contexts:
 """
 
 
-async def found(tmp_path: Path, context: str | None = None, **overrides: str) -> Cluster:
+async def found(tmp_path: Path, context: str | None = None, **overrides: str) -> ClusterAccess:
     """The cluster that the kubeconfig and the overrides name."""
     path = tmp_path / "config"
     path.write_text(TEXT)

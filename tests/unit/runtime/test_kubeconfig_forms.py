@@ -18,7 +18,7 @@ from kqueue.runtime import kubeconfig as module
 from kqueue.runtime.access import Identity, Pem
 from kqueue.runtime.client import connect
 from kqueue.runtime.kubeconfig import TOKEN_SECONDS, find_cluster
-from kqueue.runtime.kubeconfig_file import Entry, choose, read_kubeconfig
+from kqueue.runtime.kubeconfig_file import KubeconfigEntry, choose, read_kubeconfig
 from kqueue.runtime.kubeconfig_library import _library
 from tests.unit.runtime.test_rotated_certificates import QUICK, Own, Server, bundle, own, server
 
@@ -218,7 +218,7 @@ async def test_what_cannot_be_read_is_named_and_no_secret_is_shown(
 
 
 def test_values_with_secrets_do_not_print_them() -> None:
-    entry, pem = Entry("user 'u'", {"token": "secret"}), Pem(b"secret")
+    entry, pem = KubeconfigEntry("user 'u'", {"token": "secret"}), Pem(b"secret")
     identity = Identity(authorization="secret", key=pem)
     assert "secret" not in repr((entry, pem, identity))
 

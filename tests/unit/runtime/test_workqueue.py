@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kqueue.clock import FakeClock
-from kqueue.runtime.workqueue import Rank, WorkQueue
+from kqueue.runtime.workqueue import KeyRank, WorkQueue
 
 
 def make_queue(clock: FakeClock) -> WorkQueue:
@@ -187,7 +187,7 @@ async def test_keys_come_out_by_rank(adds: list[tuple[str, int]], want: str) -> 
     queue = make_queue(FakeClock())
 
     for key, rank in adds:
-        queue.add(key, Rank(rank))
+        queue.add(key, KeyRank(rank))
 
     assert await take_all(queue) == want.split()
 
@@ -195,11 +195,11 @@ async def test_keys_come_out_by_rank(adds: list[tuple[str, int]], want: str) -> 
 async def test_a_key_in_work_comes_again_with_its_best_rank() -> None:
     """Of all adds of a key while a worker has it, the best rank counts."""
     queue = make_queue(FakeClock())
-    queue.add("a", Rank.TELL)
+    queue.add("a", KeyRank.TELL)
     await queue.get()
-    for rank in (Rank.TELL, Rank.FREE, Rank.FOLLOW):
+    for rank in (KeyRank.TELL, KeyRank.FREE, KeyRank.FOLLOW):
         queue.add("a", rank)
-    queue.add("b", Rank.START)
+    queue.add("b", KeyRank.START)
 
     queue.done("a")
 
@@ -210,15 +210,19 @@ async def test_a_late_key_has_the_rank_of_its_time() -> None:
     """A key for later is ranked when it is due; a rank that was asked for then is kept, unless that of its time is
     better.
     """
-    clock, ranks = FakeClock(), {"a": Rank.TELL, "b": Rank.TELL, "c": Rank.TELL}
+    clock, ranks = FakeClock(), {"a": KeyRank.TELL, "b": KeyRank.TELL, "c": KeyRank.TELL}
     queue = WorkQueue(
-        clock=clock, retry_base=1, retry_max=60, chance=random.Random(1), rank_of=lambda key: ranks.get(key, Rank.START)
+        clock=clock,
+        retry_base=1,
+        retry_max=60,
+        chance=random.Random(1),
+        rank_of=lambda key: ranks.get(key, KeyRank.START),
     )
     for key in ("a", "b"):
         queue.add_after(key, 5)
-    queue.add_after("c", 5, Rank.FREE)
-    queue.add_after("c", 4, Rank.FOLLOW)
-    ranks["b"] = Rank.FREE
+    queue.add_after("c", 5, KeyRank.FREE)
+    queue.add_after("c", 4, KeyRank.FOLLOW)
+    ranks["b"] = KeyRank.FREE
     queue.add("d")
     await asyncio.sleep(0)
     await clock.advance(5)
@@ -231,11 +235,11 @@ async def test_no_rank_waits_for_ever() -> None:
     clock = FakeClock()
     queue = make_queue(clock)
     for key in ("word-1", "word-2"):
-        queue.add(key, Rank.TELL)
+        queue.add(key, KeyRank.TELL)
     taken = []
     for i in range(20):
         await clock.advance(1)
-        queue.add(f"free-{i}", Rank.FREE)
+        queue.add(f"free-{i}", KeyRank.FREE)
         picked = await queue.get()
         assert picked is not None
         queue.done(picked)
@@ -250,12 +254,12 @@ async def test_a_new_key_of_the_best_rank_waits_behind_few_others() -> None:
     for start in range(8):
         queue = make_queue(clock)
         for i in range(5000):
-            queue.add(f"word-{i}", Rank.TELL)
+            queue.add(f"word-{i}", KeyRank.TELL)
         await clock.advance(600)
         for _ in range(start):
             queue.done(str(await queue.get()))
 
-        queue.add("free", Rank.FREE)
+        queue.add("free", KeyRank.FREE)
 
         assert "free" in (await queue.get(), await queue.get())
 
@@ -264,12 +268,12 @@ async def test_a_worker_is_left_for_other_keys_than_words() -> None:
     """So many workers take keys of the last rank and no more; when one is done the next key is taken."""
     queue = WorkQueue(clock=FakeClock(), retry_base=1, retry_max=60, chance=random.Random(1), tell_at_once=2)
     for i in range(3):
-        queue.add(f"word-{i}", Rank.TELL)
+        queue.add(f"word-{i}", KeyRank.TELL)
     first = [await queue.get(), await queue.get()]
     waiting = asyncio.ensure_future(queue.get())
     await asyncio.sleep(0)
     alone = waiting.done()
-    queue.add("free", Rank.FREE)
+    queue.add("free", KeyRank.FREE)
     freed = await waiting
     last = asyncio.ensure_future(queue.get())
     await asyncio.sleep(0)
@@ -283,7 +287,7 @@ async def test_words_are_drained_at_the_end() -> None:
     """A queue that is shut down hands out all that is ready, by however few workers."""
     queue = WorkQueue(clock=FakeClock(), retry_base=1, retry_max=60, chance=random.Random(1), tell_at_once=1)
     for key in "ab":
-        queue.add(key, Rank.TELL)
+        queue.add(key, KeyRank.TELL)
     taken = [await queue.get()]
     queue.shut_down()
 
@@ -294,14 +298,14 @@ async def test_depth_and_age_are_told_by_rank() -> None:
     """A key that moves up takes its age along."""
     clock = FakeClock()
     queue = make_queue(clock)
-    queue.add("a", Rank.TELL)
+    queue.add("a", KeyRank.TELL)
     await clock.advance(3)
-    queue.add("b", Rank.TELL)
-    queue.add("c", Rank.FREE)
+    queue.add("b", KeyRank.TELL)
+    queue.add("c", KeyRank.FREE)
     await clock.advance(1)
-    queue.add("a", Rank.FREE)
+    queue.add("a", KeyRank.FREE)
 
-    assert {rank.label: (queue.depth(rank), queue.oldest_age(rank)) for rank in Rank} == {
+    assert {rank.label: (queue.depth(rank), queue.oldest_age(rank)) for rank in KeyRank} == {
         "free": (2, 4),
         "start": (0, 0),
         "follow": (0, 0),

@@ -11,12 +11,12 @@ from aiohttp.test_utils import make_mocked_request
 from kqueue.clock import FakeClock
 from kqueue.errors import InvalidError
 from kqueue.sandbox import access
-from kqueue.sandbox.access import AccessAttempt, RequestUser, account
+from kqueue.sandbox.access import AccessAttempt, SandboxUser, account
 from kqueue.sandbox.api import NAMESPACES, GroupVersionResource
 from kqueue.sandbox.cluster_api import ClusterApi
 
 Object = dict[str, Any]
-ALICE = RequestUser("alice", ("devs", "system:authenticated"))
+ALICE = SandboxUser("alice", ("devs", "system:authenticated"))
 
 
 def rules(*found: Object) -> list[Object]:
@@ -107,7 +107,7 @@ async def api() -> AsyncIterator[ClusterApi]:
         pytest.param(ALICE, AccessAttempt(verb="get", path="/metrics/x"), False, id="path-beside"),
         pytest.param(ALICE, AccessAttempt(verb="get", path="/apis/x"), True, id="what-is-served"),
         pytest.param(
-            RequestUser("x", ()), AccessAttempt(verb="get", path="/apis/x"), False, id="not-for-who-is-nobody"
+            SandboxUser("x", ()), AccessAttempt(verb="get", path="/apis/x"), False, id="not-for-who-is-nobody"
         ),
         pytest.param(
             account("b", "bot"),
@@ -123,7 +123,7 @@ async def api() -> AsyncIterator[ClusterApi]:
         ),
     ],
 )
-def test_roles_say_who_may_what(api: ClusterApi, user: RequestUser, attempt: AccessAttempt, want: bool) -> None:
+def test_roles_say_who_may_what(api: ClusterApi, user: SandboxUser, attempt: AccessAttempt, want: bool) -> None:
     """As RBAC does it."""
     assert access.allows(api, user, attempt) is want
 
@@ -132,10 +132,10 @@ def test_roles_say_who_may_what(api: ClusterApi, user: RequestUser, attempt: Acc
     ("headers", "want"),
     [
         pytest.param({}, None, id="as-themselves"),
-        pytest.param({"Impersonate-User": "bob"}, RequestUser("bob", ("system:authenticated",)), id="a-user"),
+        pytest.param({"Impersonate-User": "bob"}, SandboxUser("bob", ("system:authenticated",)), id="a-user"),
         pytest.param(
             {"Impersonate-User": "bob", "Impersonate-Group": "g", "Impersonate-Uid": "1", "Impersonate-Extra-Team": "x"},
-            RequestUser("bob", ("g", "system:authenticated"), "1", (("team", ("x",)),)),
+            SandboxUser("bob", ("g", "system:authenticated"), "1", (("team", ("x",)),)),
             id="with-all",
         ),
         pytest.param(
@@ -143,7 +143,7 @@ def test_roles_say_who_may_what(api: ClusterApi, user: RequestUser, attempt: Acc
         ),
     ],
 )  # fmt: skip
-def test_the_administrator_may_ask_as_somebody_else(headers: dict[str, str], want: RequestUser | None) -> None:
+def test_the_administrator_may_ask_as_somebody_else(headers: dict[str, str], want: SandboxUser | None) -> None:
     """By the headers of impersonation."""
     assert access.impersonated(make_mocked_request("GET", "/api", headers=headers)) == want
 

@@ -9,7 +9,7 @@ from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES
-from kqueue.core.preemption import Strategy
+from kqueue.core.preemption import SharingStrategy
 from kqueue.scheduling.settings import LoopSettings
 from kqueue.state import status
 from tests.unit.controllers.builders import (
@@ -23,7 +23,7 @@ from tests.unit.controllers.builders import (
 from tests.unit.scheduling.scheduled import Scheduled
 
 WEIGHTS = {"light": "1", "heavy": "2", "scavenger": "0"}
-BOTH = LoopSettings(fair=(Strategy.LTE, Strategy.LTI))
+BOTH = LoopSettings(fair=(SharingStrategy.LTE, SharingStrategy.LTI))
 
 
 def company() -> list[Any]:

@@ -12,7 +12,7 @@ import pytest
 
 from kqueue.clock import FakeClock
 from kqueue.controllers.resources import WORKLOADS
-from kqueue.scheduling.pace import Pace
+from kqueue.scheduling.pace import WritePace
 from tests.unit.controllers.builders import JSON, make_workload
 from tests.unit.scheduling.scheduled import Scheduled
 
@@ -24,7 +24,7 @@ class Paced:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.pace = Pace(self.clock, shortest=SHORTEST, longest=LONGEST)
+        self.pace = WritePace(self.clock, shortest=SHORTEST, longest=LONGEST)
         self.writes: list[Callable[[], None]] = []
 
     def cycle(self, *, writes: int = 0, admitted: bool = True, seconds_ago: float = 0.0) -> None:

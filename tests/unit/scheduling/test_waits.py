@@ -13,7 +13,7 @@ from kqueue.core.topology.request import PodSetRequest
 from kqueue.core.workload import PodSet
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.turns import Turns
-from kqueue.scheduling.waits import News, Waits, Why, news
+from kqueue.scheduling.waits import News, PendingReasons, Why, news
 from kqueue.scheduling.writes import Writes
 from kqueue.state.waiting import cause_of
 from tests.unit.controllers.builders import JSON, condition, make_workload, message_of, read, status_of
@@ -29,7 +29,7 @@ class Telling:
         self.world, self.held = world, set[str]()
         self.decides = False
         self.writes = Writes(world.writer, in_flight=9)
-        self.waits = Waits(
+        self.waits = PendingReasons(
             writes=self.writes,
             is_held=self.held.__contains__,
             observer=world.observed,

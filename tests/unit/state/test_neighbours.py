@@ -8,7 +8,7 @@ import pytest
 
 from kqueue import model
 from kqueue.api.wire import kueue as wire
-from kqueue.model.neighbours import Neighbours
+from kqueue.model.neighbours import NeighbourRules
 from tests.unit.state.wire_objects import read
 
 JSON = dict[str, Any]
@@ -144,4 +144,4 @@ def test_workloads_whose_labels_make_other_rules_are_not_equal() -> None:
 def test_without_rules_nothing_is_kept() -> None:
     """Most workloads have none."""
     assert model.neighbours(workload(pod_set(), pod_set("other"))) == {}
-    assert Neighbours() == model.NO_RULES
+    assert NeighbourRules() == model.NO_RULES

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kqueue.core.quota import FlavorResource
-from kqueue.model.pending import Pending, RequeueReason, Verdict
+from kqueue.model.pending import LastTry, Pending, RequeueReason
 from kqueue.state import queue_policy
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO, POLICIES, SHAPE_WIDE, STRICT_FIFO, QueuePolicy
 from kqueue.state.queues import Queues
@@ -151,7 +151,7 @@ def test_equals_of_one_that_does_not_fit_are_parked_with_it() -> None:
     for name in ("a", "b"):
         queues.push(make_pending(name, shape="same"))
     assert pop(queues) == "a"
-    verdict = Verdict("WaitingForQuota", "8 asked, 4 free")
+    verdict = LastTry("WaitingForQuota", "8 asked, 4 free")
     queues.requeue("ns/a", RequeueReason.NO_FIT, verdict=verdict)
     queues.push(make_pending("late", shape="same"))
     assert pop(queues) is None
@@ -168,7 +168,7 @@ def test_single_shapes_come_back_and_the_others_stay_parked() -> None:
     lacks = {"large": ((FlavorResource("gpu", "cpu"), 8),), "medium": ((FlavorResource("gpu", "cpu"), 4),)}
     for name in ("large", "medium"):
         assert pop(queues) == name
-        verdict = Verdict("WaitingForQuota", "short", lacks[name])
+        verdict = LastTry("WaitingForQuota", "short", lacks[name])
         queues.requeue(f"ns/{name}", RequeueReason.NO_FIT, verdict=verdict)
     queues.push(make_pending("alone"))
     assert pop(queues) == "alone"
@@ -181,7 +181,7 @@ def test_single_shapes_come_back_and_the_others_stay_parked() -> None:
     assert queues.counts("team") == (2, 2)
     assert pop(queues) == "medium"
     queues.push(make_pending("large-2", shape="large"))
-    assert queues.bulk_verdict("ns/large-2") == Verdict("WaitingForQuota", "short", lacks["large"])
+    assert queues.bulk_verdict("ns/large-2") == LastTry("WaitingForQuota", "short", lacks["large"])
     assert queues.bring_back(["team"], lambda _queue, _item, _verdict: False) == 0
 
 
@@ -193,7 +193,7 @@ def test_where_shapes_do_not_count_each_is_tried_for_itself() -> None:
     for name in ("a", "b"):
         queues.push(make_pending(name, shape="same"))
     assert pop(queues) == "a"
-    queues.requeue("ns/a", RequeueReason.NO_FIT, verdict=Verdict("WaitingForQuota", "8 asked, 4 free"))
+    queues.requeue("ns/a", RequeueReason.NO_FIT, verdict=LastTry("WaitingForQuota", "8 asked, 4 free"))
     queues.push(make_pending("late", shape="same"))
 
     assert (pop(queues), parked) == ("b", [])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kqueue.api.wire import kueue as wire
-from kqueue.controllers.owner_lifecycle import Stop
+from kqueue.controllers.owner_lifecycle import OwnerStop
 from kqueue.controllers.workload_steps import WorkloadSteps
 from kqueue.jobs.kind import Finished
 
@@ -59,7 +59,7 @@ class LampOwner:
         """Note it."""
         self.lamp.done.append("closed")
 
-    async def stop(self, why: Stop) -> None:
+    async def stop(self, why: OwnerStop) -> None:
         """Switch it off."""
         self.lamp.shines = False
         self.lamp.done.append(f"stopped: {why.message}")

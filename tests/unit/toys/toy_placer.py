@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from kqueue.core.topology.optimal import Arrangement
-from kqueue.core.topology.placers import Found, Question, greedy, problem_with
+from kqueue.core.topology.placers import FoundPlacement, Question, greedy, problem_with
 from kqueue.core.topology.result import Misfit, MisfitCode
 
 NAME = "Toy"
 
 
-def place(question: Question) -> Found | Misfit:
+def place(question: Question) -> FoundPlacement | Misfit:
     """The last host that holds everything; best fit where none does, and for slices and leaders."""
     pods = question.request.need * question.request.slice_size
     for leaf in reversed(range(len(question.tree))):
         arrangement = Arrangement([leaf], [pods])
         if not question.leaders and problem_with(question, arrangement) is None:
-            return Found(arrangement)
+            return FoundPlacement(arrangement)
     return greedy(question)
 
 

@@ -14,9 +14,9 @@ import trustme
 
 from kqueue.clock import SystemClock
 from kqueue.errors import ApiError
-from kqueue.visibility.asked import JSON, Asked, View
-from kqueue.visibility.catalog import Catalog, Resource
-from kqueue.visibility.connections import Limits, Trust
+from kqueue.visibility.asked import JSON, AuthorizedQuestion, View
+from kqueue.visibility.catalog import Catalog, CatalogResource
+from kqueue.visibility.connections import ServerLimits, Trust
 from kqueue.visibility.front_proxy import FrontProxy, User
 from kqueue.visibility.rights import Action, Decision, Rights
 from kqueue.visibility.server import VisibilityServer
@@ -121,14 +121,18 @@ async def exchange(
 BEARER: Any = {"Authorization": "Bearer secret"}
 
 
-async def told(asked: Asked) -> JSON:
+async def told(asked: AuthorizedQuestion) -> JSON:
     """A view that tells what it was asked."""
     return {"metadata": {}, "of": f"{asked.namespace}/{asked.name}", "params": dict(asked.params)}
 
 
 @asynccontextmanager
 async def door(
-    view: View = told, *, limits: Limits | None = None, warm: Callable[[], bool] = lambda: True, proxied: bool = True
+    view: View = told,
+    *,
+    limits: ServerLimits | None = None,
+    warm: Callable[[], bool] = lambda: True,
+    proxied: bool = True,
 ) -> AsyncIterator[Door]:
     """A server with one question and one list; token `secret` is alice's."""
     authority, proxies = trustme.CA(), trustme.CA()
@@ -136,8 +140,8 @@ async def door(
     place: dict[str, Any] = {"group": "g.example", "version": "v1", "name": "things"}
     catalog = Catalog(
         [
-            Resource(**place, subresource="told", namespaced=True, kind="Told", view=view),
-            Resource(**place, is_list=True, kind="ThingList", view=view),
+            CatalogResource(**place, subresource="told", namespaced=True, kind="Told", view=view),
+            CatalogResource(**place, is_list=True, kind="ThingList", view=view),
         ]
     )
     answers: list[int] = []

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from kqueue.visibility.asked import JSON, Asked
-from kqueue.visibility.catalog import Catalog, Resource
+from kqueue.visibility.asked import JSON, AuthorizedQuestion
+from kqueue.visibility.catalog import Catalog, CatalogResource
 
 
-async def view(asked: Asked) -> JSON:
+async def view(asked: AuthorizedQuestion) -> JSON:
     raise AssertionError("asked")
 
 
-def resource(name: str, kind: str, version: str = "v1", **more: Any) -> Resource:
-    return Resource(group="g.example", version=version, name=name, kind=kind, view=view, **more)
+def resource(name: str, kind: str, version: str = "v1", **more: Any) -> CatalogResource:
+    return CatalogResource(group="g.example", version=version, name=name, kind=kind, view=view, **more)
 
 
 CATALOG = Catalog(

@@ -21,11 +21,11 @@ from kqueue.errors import ConfigError, NotFoundError
 from kqueue.scheduling.settings import LoopSettings
 from kqueue.state.heads import Heads
 from kqueue.state.not_running import NotRunning
-from kqueue.visibility.asked import JSON, Asked
+from kqueue.visibility.asked import JSON, AuthorizedQuestion
 from kqueue.visibility.explanation import WorkloadExplainer
 from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.queue_quotas import QueueQuotas
-from kqueue.visibility.sources import Freshness, Known, Planning
+from kqueue.visibility.sources import Freshness, Known, PlanningSource
 from kqueue.visibility.standing import Hindrance
 from tests.unit.controllers.builders import (
     condition,
@@ -59,7 +59,7 @@ class Desk:
                 queues=world.queues,
                 namespace_labels=world.namespaces.get,
             ),
-            planning=Planning(
+            planning=PlanningSource(
                 heads=Heads(world.cache, world.writer.newest),
                 tries=world.tries,
                 rules=world.loop.planning.rules,
@@ -76,7 +76,7 @@ class Desk:
         async def reads(namespace: str) -> bool:
             return namespace in self.readable
 
-        answer = await self.explainer.view(Asked(namespace="ns", name=name, params=params, reads=reads))
+        answer = await self.explainer.view(AuthorizedQuestion(namespace="ns", name=name, params=params, reads=reads))
         assert answer["summary"]
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(answer))
         return plain
@@ -209,7 +209,7 @@ async def test_all_answers_count_the_same_places(make: Callable[..., Desk]) -> N
 
     explained = {n: (await desk.ask(n))["pending"]["position"] for n in names}
     listed = await pending.places("team")
-    shown = (await quotas.view(Asked(namespace="ns", name="", params={}, reads=reads)))["items"]
+    shown = (await quotas.view(AuthorizedQuestion(namespace="ns", name="", params={}, reads=reads)))["items"]
     waiting = {one["name"]: one for item in shown for one in item["waiting"]}
 
     assert {n: (p["place"], p["placeInLocalQueue"]) for n, p in explained.items()} == {

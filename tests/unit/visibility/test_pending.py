@@ -17,7 +17,7 @@ from kqueue.model.pending import Pending, RequeueReason
 from kqueue.runtime.store import Store, split_key
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
 from kqueue.state.queues import Queues
-from kqueue.visibility.asked import JSON, Asked
+from kqueue.visibility.asked import JSON, AuthorizedQuestion
 from kqueue.visibility.pending import PendingWorkloads
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -66,7 +66,7 @@ class Hall:
 
     async def ask(self, name: str, namespace: str = "", params: Mapping[str, str] | None = None) -> list[JSON]:
         """Items of the answer for a ClusterQueue, or for a LocalQueue when a namespace is given."""
-        asked = Asked(namespace=namespace, name=name, params=params or {}, reads=never)
+        asked = AuthorizedQuestion(namespace=namespace, name=name, params=params or {}, reads=never)
         found = await (self.view.of_local_queue(asked) if namespace else self.view.of_cluster_queue(asked))
         assert (found["kind"], found["metadata"]) == ("PendingWorkloadsSummary", {})
         return list(found["items"])
@@ -195,7 +195,7 @@ async def test_without_its_cluster_queue_nobody_waits(hall: Hall) -> None:
 
 async def test_who_was_deleted_while_the_answer_is_written_is_left_out(hall: Hall) -> None:
     """Items are looked up one by one; the places of the others stay."""
-    asked = Asked(namespace="", name="team", params={}, reads=never)
+    asked = AuthorizedQuestion(namespace="", name="team", params={}, reads=never)
     found = await hall.view.of_cluster_queue(asked)
     hall.workloads.remove("b/boosted")
 

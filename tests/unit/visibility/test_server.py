@@ -13,8 +13,8 @@ import pytest
 import trustme
 
 from kqueue.errors import ConfigError, FieldError, InvalidObjectError, NotFoundError, UnreachableError
-from kqueue.visibility.asked import JSON, Asked
-from kqueue.visibility.connections import Limits
+from kqueue.visibility.asked import JSON, AuthorizedQuestion
+from kqueue.visibility.connections import ServerLimits
 from kqueue.visibility.front_proxy import User
 from kqueue.visibility.rights import Action
 from tests.unit.visibility.doors import BEARER, LIST, QUESTION, door, exchange, front_proxy
@@ -94,7 +94,7 @@ async def test_who_is_believed_changes_at_once_and_for_open_connections_too() ->
 async def test_who_may_not_is_told_what_they_cannot() -> None:
     """403 in the API server's own words, with the authorizer's reason; the view is not asked."""
 
-    async def never(asked: Asked) -> JSON:
+    async def never(asked: AuthorizedQuestion) -> JSON:
         raise AssertionError("asked")
 
     async with door(never) as found:
@@ -134,7 +134,7 @@ async def test_discovery_is_a_right_too(path: str) -> None:
 async def test_a_view_learns_what_else_its_user_may_read() -> None:
     """`reads` asks about the very user of the question."""
 
-    async def told(asked: Asked) -> JSON:
+    async def told(asked: AuthorizedQuestion) -> JSON:
         return {"reads": [await asked.reads(namespace) for namespace in ("a", "b")]}
 
     async with door(told) as found:
@@ -214,7 +214,7 @@ async def test_a_body_is_not_read() -> None:
 async def test_what_a_view_raises_is_told_in_words(raised: Exception, want: int, words: str) -> None:
     """One question that fails stops nobody; a bug tells its name and nothing else."""
 
-    async def fails(asked: Asked) -> JSON:
+    async def fails(asked: AuthorizedQuestion) -> JSON:
         raise raised
 
     async with door(fails) as found:
@@ -243,7 +243,7 @@ def many(count: int, text: str = "x" * 500) -> Iterator[JSON]:
     return ({"n": n, "text": text} for n in range(count))
 
 
-async def big(asked: Asked) -> JSON:
+async def big(asked: AuthorizedQuestion) -> JSON:
     return {"metadata": {}, "items": many(20_000)}
 
 
@@ -260,12 +260,12 @@ async def test_a_long_list_is_written_whole() -> None:
 async def test_readers_that_do_not_read_are_cut_and_keep_nobody_waiting() -> None:
     """They take places of their own user only; others are answered meanwhile, and the places are free afterwards."""
 
-    async def endless(asked: Asked) -> JSON:
+    async def endless(asked: AuthorizedQuestion) -> JSON:
         return {"items": ({"text": "x" * 10_000} for _ in itertools.count())}
 
     request = f"GET {LIST} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n\r\n".encode()
     async with (
-        door(endless, limits=Limits(write=0.5, requests=2, requests_of_one=2)) as found,
+        door(endless, limits=ServerLimits(write=0.5, requests=2, requests_of_one=2)) as found,
         found.connected() as (reader, writer),
         found.connected() as (_, other),
     ):
@@ -290,7 +290,7 @@ class Held:
     def __init__(self) -> None:
         self.free, self.asked = asyncio.Event(), asyncio.Semaphore(0)
 
-    async def view(self, asked: Asked) -> JSON:
+    async def view(self, asked: AuthorizedQuestion) -> JSON:
         self.asked.release()
         await self.free.wait()
         return {}
@@ -299,7 +299,7 @@ class Held:
 async def test_too_much_at_once_is_put_off() -> None:
     """One user has so many places, all together a few more; who is put off is told when to come again."""
     held = Held()
-    async with door(held.view, limits=Limits(requests=3, requests_of_one=2)) as found:
+    async with door(held.view, limits=ServerLimits(requests=3, requests_of_one=2)) as found:
         under_way = [asyncio.create_task(found.ask(**BEARER)) for _ in range(2)]
         for _ in under_way:
             await held.asked.acquire()
@@ -319,7 +319,7 @@ async def test_too_much_at_once_is_put_off() -> None:
 async def test_an_answer_that_is_not_found_in_time_is_given_up() -> None:
     """504, and the place is free again."""
     held = Held()
-    async with door(held.view, limits=Limits(answer=0.2, requests=1)) as found:
+    async with door(held.view, limits=ServerLimits(answer=0.2, requests=1)) as found:
         first, _ = await found.ask(**BEARER)
         second, _ = await found.ask(**BEARER)
 
@@ -329,7 +329,7 @@ async def test_an_answer_that_is_not_found_in_time_is_given_up() -> None:
 async def test_who_goes_away_frees_their_place() -> None:
     """A client that closes its connection while its answer is being found is waited for no longer."""
     held = Held()
-    async with door(held.view, limits=Limits(requests=1)) as found:
+    async with door(held.view, limits=ServerLimits(requests=1)) as found:
         async with found.connected() as (_, writer):
             writer.write(f"GET {QUESTION} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n\r\n".encode())
             await held.asked.acquire()
@@ -341,7 +341,10 @@ async def test_who_goes_away_frees_their_place() -> None:
 
 async def test_connections_that_ask_nothing_keep_nobody_out() -> None:
     """All places are taken by those who ask nothing: the one who was there first makes room; the front proxy's stay."""
-    async with door(limits=Limits(connections=4)) as found, found.connected(found.client_tls(name="proxy")) as proxy:
+    async with (
+        door(limits=ServerLimits(connections=4)) as found,
+        found.connected(found.client_tls(name="proxy")) as proxy,
+    ):
         assert (await exchange(*proxy, headers={"X-Remote-User": "carol"}))[0] == 200
         idle: list[Any] = []
         for _ in range(20):
@@ -362,7 +365,7 @@ async def test_connections_that_ask_nothing_keep_nobody_out() -> None:
 
 async def test_handshakes_that_never_begin_give_their_places_back() -> None:
     """Plain connections without a word are closed when their time is over; who is to be let in until then, is."""
-    async with door(limits=Limits(connections=3, handshake=0.5)) as found:
+    async with door(limits=ServerLimits(connections=3, handshake=0.5)) as found:
         silent = [await asyncio.open_connection("127.0.0.1", found.server.port) for _ in range(3)]
         assert (await found.ask(**BEARER))[0] == 200
         async with asyncio.timeout(10):
@@ -378,7 +381,7 @@ async def test_handshakes_that_never_begin_give_their_places_back() -> None:
 @pytest.mark.parametrize("begun", [b"", b"GET / HT", b"GET /apis HTTP/1.1\r\nHost: x\r\nX-Slow: a"])
 async def test_a_request_that_is_never_complete_is_cut(begun: bytes) -> None:
     """Whoever sends nothing, or headers drop by drop, has so many seconds."""
-    async with door(limits=Limits(first_request=0.2)) as found, found.connected() as (reader, writer):
+    async with door(limits=ServerLimits(first_request=0.2)) as found, found.connected() as (reader, writer):
         writer.write(begun)
         async with asyncio.timeout(10):
             with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):

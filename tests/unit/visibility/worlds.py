@@ -15,7 +15,7 @@ from kqueue.model.pending import Pending
 from kqueue.state.cache import Cache
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
 from kqueue.state.queues import Queues
-from kqueue.visibility.asked import Asked
+from kqueue.visibility.asked import AuthorizedQuestion
 
 JSON = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -132,11 +132,11 @@ class Place:
         )
 
 
-def asked(name: str = "", *, reads: Callable[[str], bool] = lambda _: True, **params: str) -> Asked:
+def asked(name: str = "", *, reads: Callable[[str], bool] = lambda _: True, **params: str) -> AuthorizedQuestion:
     async def may(namespace: str) -> bool:
         return reads(namespace)
 
-    return Asked(namespace="", name=name, params=params, reads=may)
+    return AuthorizedQuestion(namespace="", name=name, params=params, reads=may)
 
 
 def by_path(flavor: Mapping[str, Any]) -> dict[str, JSON]:

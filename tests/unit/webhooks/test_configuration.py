@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kqueue.config.declared import DeclaredKind
-from kqueue.config.selector import LabelSelector, Requirement
+from kqueue.config.selector import RequirementSettings, SelectorSettings
 from kqueue.jobs.declared import Declared
 from kqueue.jobs.switches import JobFeatures
 from webhooks.configuration import MOST_DEFAULT_QUEUES, WebhookEndpoint, WebhookScope, webhook_configurations
@@ -17,8 +17,9 @@ Object = dict[str, Any]
 NAME = "kubernetes.io/metadata.name"
 QUEUE = "kueue.x-k8s.io/queue-name"
 PROTECTED = {"key": NAME, "operator": "NotIn", "values": ["kube-system", "kueue-system"]}
-TEAMS = LabelSelector(
-    match_labels={"kind": "batch"}, match_expressions=(Requirement(key="team", operator="In", values=("a", "b")),)
+TEAMS = SelectorSettings(
+    match_labels={"kind": "batch"},
+    match_expressions=(RequirementSettings(key="team", operator="In", values=("a", "b")),),
 )
 TARGET = WebhookEndpoint(ca_bundle=b"ca", url="https://h:1/")
 

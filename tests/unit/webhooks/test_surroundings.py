@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.config.selector import LabelSelector, Requirement
+from kqueue.config.selector import RequirementSettings, SelectorSettings
 from kqueue.errors import FieldError, InvalidObjectError
 from kqueue.jobs.ancestry import Ancestor, Lineage
 from kqueue.jobs.kind import GroupVersionKind
@@ -19,9 +19,9 @@ from webhooks.surroundings import JobContextFinder, LookupFailedError, Policy
 
 Object = dict[str, Any]
 QUEUE = "kueue.x-k8s.io/queue-name"
-BY_LABEL = LabelSelector(match_expressions=(Requirement(key="team", operator="Exists"),))
-NOT_LEFT = LabelSelector(
-    match_expressions=(Requirement(key="kubernetes.io/metadata.name", operator="NotIn", values=("left",)),)
+BY_LABEL = SelectorSettings(match_expressions=(RequirementSettings(key="team", operator="Exists"),))
+NOT_LEFT = SelectorSettings(
+    match_expressions=(RequirementSettings(key="kubernetes.io/metadata.name", operator="NotIn", values=("left",)),)
 )
 JOB_SET = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "controller": True, "uid": "u"}
 CRON_JOB = JOB_SET | {"apiVersion": "batch/v1", "kind": "CronJob"}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kqueue.cli.ctl import pod_view, queue_view, workload_view
-from kqueue.cli.ctl.workloads import Search, Surroundings
+from kqueue.cli.ctl.workloads import Surroundings, WorkloadFilter
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 Object = dict[str, Any]
@@ -101,16 +101,16 @@ def test_a_workload_is_one_line(workload: Object, want: list[str]) -> None:
 @pytest.mark.parametrize(
     ("search", "taken"),
     [
-        pytest.param(Search(), True, id="everything"),
-        pytest.param(Search(statuses=frozenset({"pending", "admitted"})), True, id="one-of-the-statuses"),
-        pytest.param(Search(statuses=frozenset({"pending"})), False, id="another-status"),
-        pytest.param(Search(cluster_queue="cq"), True, id="its-clusterqueue"),
-        pytest.param(Search(cluster_queue="of-lq"), False, id="another-clusterqueue"),
-        pytest.param(Search(local_queue="lq"), True, id="its-localqueue"),
-        pytest.param(Search(local_queue="x"), False, id="another-localqueue"),
+        pytest.param(WorkloadFilter(), True, id="everything"),
+        pytest.param(WorkloadFilter(statuses=frozenset({"pending", "admitted"})), True, id="one-of-the-statuses"),
+        pytest.param(WorkloadFilter(statuses=frozenset({"pending"})), False, id="another-status"),
+        pytest.param(WorkloadFilter(cluster_queue="cq"), True, id="its-clusterqueue"),
+        pytest.param(WorkloadFilter(cluster_queue="of-lq"), False, id="another-clusterqueue"),
+        pytest.param(WorkloadFilter(local_queue="lq"), True, id="its-localqueue"),
+        pytest.param(WorkloadFilter(local_queue="x"), False, id="another-localqueue"),
     ],
 )
-def test_flags_choose_workloads(search: Search, taken: bool) -> None:
+def test_flags_choose_workloads(search: WorkloadFilter, taken: bool) -> None:
     """All that is given must hold."""
     assert search.takes(workload(admitted_by="cq", Admitted="11:20")) is taken
 

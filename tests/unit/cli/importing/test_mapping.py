@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kqueue.errors import ConfigError
-from kqueue.operations.importing.mapping import Rule, rule_for, rules_in, rules_of_label
+from kqueue.operations.importing.mapping import MappingRule, rule_for, rules_in, rules_of_label
 
 RULES = """
 - match: {labels: {app: train, size: big}}
@@ -42,7 +42,10 @@ def test_the_first_rule_that_matches_counts(
 def test_a_label_may_name_the_queue() -> None:
     """One rule for each value; a pod with another value, or without the label, has none."""
     rules = rules_of_label("app", {"train": "main", "notebook": "small"})
-    assert rules == [Rule(labels={"app": "train"}, queue="main"), Rule(labels={"app": "notebook"}, queue="small")]
+    assert rules == [
+        MappingRule(labels={"app": "train"}, queue="main"),
+        MappingRule(labels={"app": "notebook"}, queue="small"),
+    ]
     assert rule_for({"metadata": {"labels": {"app": "x"}}}, rules) is None
     assert rule_for({"metadata": {}}, rules) is None
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kqueue.core.quota_requests import Counting
-from kqueue.operations.importing.mapping import Rule
-from kqueue.operations.importing.plan import Problem, Settings, Skipped, Step, World, plan
+from kqueue.operations.importing.mapping import MappingRule
+from kqueue.operations.importing.plan import ImportProblem, ImportSettings, ImportStep, ImportWorld, Skipped, plan
 
 Object = dict[str, Any]
 
@@ -20,7 +20,7 @@ def flavor_quotas(*flavors: str, resources: tuple[str, ...] = ("cpu",)) -> Objec
     return {"coveredResources": list(resources), "flavors": [{"name": f, "resources": quotas} for f in flavors]}
 
 
-def world(*groups: Object, checks: bool = False, **more: Any) -> World:
+def world(*groups: Object, checks: bool = False, **more: Any) -> ImportWorld:
     """LocalQueue `main` leads to ClusterQueue `team`; nodes `n-a` and `n-b` are of the flavors `a` and `b`."""
     spec: Object = {"resourceGroups": list(groups) or [flavor_quotas("a", "b")]}
     if checks:
@@ -32,7 +32,7 @@ def world(*groups: Object, checks: bool = False, **more: Any) -> World:
         "node_labels": {"n-a": {"pool": "a"}, "n-b": {"pool": "b"}, "n-c": {}},
         "priorities": {("PriorityClass", "high"): 7, ("WorkloadPriorityClass", "urgent"): 9},
     }
-    return World(**{**settings, **more})
+    return ImportWorld(**{**settings, **more})
 
 
 def pod(node: str = "n-a", *, labels: Object | None = None, spec: Object | None = None, **requests: str) -> Object:
@@ -46,13 +46,13 @@ def pod(node: str = "n-a", *, labels: Object | None = None, spec: Object | None 
     }
 
 
-TO_MAIN = Settings(rules=[Rule(queue="main")])
+TO_MAIN = ImportSettings(rules=[MappingRule(queue="main")])
 
 
 def test_a_pod_gets_an_admitted_workload_and_the_labels_of_its_queue() -> None:
     """Owned by the pod, in the flavor of its node, at what it asks for."""
     step = plan(pod("n-b"), world(), replace(TO_MAIN, labels={"team": "x"}))
-    assert isinstance(step, Step)
+    assert isinstance(step, ImportStep)
     assert step.labels == {"team": "x", "kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/managed": "true"}
     assert step.workload["metadata"]["ownerReferences"][0]["uid"] == "u"
     assert step.workload["spec"]["queueName"] == "main"
@@ -66,7 +66,7 @@ def test_a_pod_that_is_nowhere_yet_gets_the_first_flavor() -> None:
     """Of each group that it asks for something of; the number of pods may cost quota, too."""
     groups = flavor_quotas("b", "a", resources=("cpu", "memory")), flavor_quotas("a", resources=("gpu",))
     step = plan(pod("", cpu="1", gpu="4"), world(*groups, flavor_quotas("b", resources=("pods",))), TO_MAIN)
-    assert isinstance(step, Step)
+    assert isinstance(step, ImportStep)
     [assigned] = step.admission.pod_sets
     assert dict(assigned.flavors) == {"cpu": "b", "gpu": "a", "pods": "b"}
     assert dict(assigned.usage) == {"cpu": 1000, "gpu": 4, "pods": 1}
@@ -75,7 +75,7 @@ def test_a_pod_that_is_nowhere_yet_gets_the_first_flavor() -> None:
 def test_resources_that_are_not_counted_need_no_quota() -> None:
     """As the flag or the configuration says."""
     settings = replace(TO_MAIN, counting=Counting(excluded_prefixes=("example.com/",)))
-    assert isinstance(plan(pod(**dict[str, Any]({"cpu": "1", "example.com/x": "3"})), world(), settings), Step)
+    assert isinstance(plan(pod(**dict[str, Any]({"cpu": "1", "example.com/x": "3"})), world(), settings), ImportStep)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_resources_that_are_not_counted_need_no_quota() -> None:
 def test_the_priority_is_the_pods(of: Object, value: int) -> None:
     """Found as the controller finds it."""
     step = plan(of, world(), TO_MAIN)
-    assert isinstance(step, Step)
+    assert isinstance(step, ImportStep)
     assert step.workload["spec"]["priority"] == value
 
 
@@ -104,11 +104,11 @@ def marked(**annotations: str) -> Object:
 @pytest.mark.parametrize(
     ("of", "in_world", "settings", "text"),
     [
-        pytest.param(pod(), world(), Settings(rules=[]), "no rule maps it", id="no-rule"),
+        pytest.param(pod(), world(), ImportSettings(rules=[]), "no rule maps it", id="no-rule"),
         pytest.param(pod(labels={"kueue.x-k8s.io/queue-name": "x"}), world(), TO_MAIN, "says x, the rules say main",
                      id="another-queue"),
         pytest.param(pod(), world(local_queues={}), TO_MAIN, "no LocalQueue main", id="no-localqueue"),
-        pytest.param(pod(), world(), Settings(rules=[Rule(queue="astray")]), "nobody, which does not exist",
+        pytest.param(pod(), world(), ImportSettings(rules=[MappingRule(queue="astray")]), "nobody, which does not exist",
                      id="no-clusterqueue"),
         pytest.param(pod(), world(flavors={}), TO_MAIN, "ResourceFlavor a, which does not exist", id="no-flavor"),
         pytest.param(pod(memory="1Gi"), world(), TO_MAIN, "no quota for memory", id="a-resource-without-quota"),
@@ -122,10 +122,10 @@ def marked(**annotations: str) -> Object:
         pytest.param(pod(spec={"schedulingGates": [{"name": "g"}]}), world(), TO_MAIN, "scheduling gate", id="gated"),
     ],
 )  # fmt: skip
-def test_what_is_in_the_way_is_told(of: Object, in_world: World, settings: Settings, text: str) -> None:
+def test_what_is_in_the_way_is_told(of: Object, in_world: ImportWorld, settings: ImportSettings, text: str) -> None:
     """In one sentence."""
     found = plan(of, in_world, settings)
-    assert isinstance(found, Problem)
+    assert isinstance(found, ImportProblem)
     assert text in found.text
 
 
@@ -133,10 +133,10 @@ def test_who_is_to_stay_out_or_is_imported_already_is_skipped() -> None:
     """A Workload without admission, or a pod without its label, is gone on with."""
     there = {"metadata": {"name": "w", "namespace": "ns"}, "status": {"admission": {"clusterQueue": "team"}}}
     managed = pod(labels={"kueue.x-k8s.io/managed": "true"})
-    assert isinstance(plan(pod(), world(), Settings(rules=[Rule(skip=True)])), Skipped)
+    assert isinstance(plan(pod(), world(), ImportSettings(rules=[MappingRule(skip=True)])), Skipped)
     assert isinstance(plan(managed, world(workloads={"u": there}), TO_MAIN), Skipped)
     unlabelled = plan(pod(), world(workloads={"u": there}), TO_MAIN)
     waiting = plan(managed, world(workloads={"u": {**there, "status": {}}}), TO_MAIN)
-    assert isinstance(unlabelled, Step)
-    assert isinstance(waiting, Step)
+    assert isinstance(unlabelled, ImportStep)
+    assert isinstance(waiting, ImportStep)
     assert waiting.workload["metadata"]["name"] == "w"

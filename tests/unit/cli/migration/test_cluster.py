@@ -17,7 +17,7 @@ from kqueue.errors import ForbiddenError
 from kqueue.jobs.ancestry import owner_kinds
 from kqueue.operations.migration.cluster import judge_checks, judge_claims, judge_labelled, judge_writers, look
 from kqueue.operations.migration.definitions import judge_definitions
-from kqueue.operations.migration.findings import Finding
+from kqueue.operations.migration.findings import MigrationFinding
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from kqueue.sandbox import Sandbox
@@ -29,7 +29,7 @@ NEW, OLD = "kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1"
 HEAD = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 
 
-def told(found: list[Finding]) -> list[tuple[str, str]]:
+def told(found: list[MigrationFinding]) -> list[tuple[str, str]]:
     """Level and field of each finding."""
     return [(finding.level.value, finding.field) for finding in found]
 

@@ -39,7 +39,7 @@ def loop_settings(config: Configuration, timings: Timings) -> LoopSettings:
         window_min=timings.cycle_window_min,
         window_max=timings.cycle_window_max,
         yield_after=timings.cycle_yield_after,
-        details_told_after=timings.details_told_after,
+        details_after=timings.details_told_after,
         elastic=config.enabled("ElasticJobsViaWorkloadSlices"),
         fail_fast=config.enabled("TASFailedNodeReplacementFailFast"),
         skips_pod_owned=config.enabled("SkipReassignmentForPodOwnedWorkloads"),

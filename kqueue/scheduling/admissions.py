@@ -30,14 +30,14 @@ _LONGEST_PAUSE = timedelta(seconds=30)
 
 @dataclass(slots=True)
 class _Attempt:
-    """One admission on its way to the API server."""
+    """An admission whose write has begun or will begin."""
 
     decision: Admit
     charge: Charge
     generation: int
-    """Of the workload that was decided on."""
+    """The generation of the workload on which the decision was made."""
     tried: int = 0
-    """The resource version for which the write was made last; 0: for none yet."""
+    """The resource version of the Workload at the last attempt to write; 0 before the first attempt."""
     is_written: bool = False
 
 
@@ -51,8 +51,8 @@ class Admissions:
         paused: Callable[[str, datetime], None],
         broke: Callable[[str, Exception], None],
     ) -> None:
-        """`paused` is called with a ClusterQueue in which a workload stays parked until then, because it could not be
-        written; `broke` with a workload on whose write a bug showed.
+        """`paused` is called with a ClusterQueue and the time until which one of its workloads stays parked because its
+        admission could not be written. `broke` is called with a workload and the error of a bug that its write raised.
         """
         state, settings = context.state, context.settings
         self._cache, self._queues, self._preemptions = state.cache, state.queues, state.preemptions
@@ -61,10 +61,10 @@ class Admissions:
         self._observer, self._clock, self._order = context.observer, context.clock, settings.queue_order
         self._waits_for_ready, self._paused, self._broke = settings.waits_for_ready, paused, broke
         self._failures: LRUCache[str, int] = LRUCache(maxsize=10_000)
-        """How often in a row an admission could not be written."""
+        """By workload, the number of writes of its admission that failed in a row."""
 
     def begin(self, decision: Admit, obj: wire.Workload) -> None:
-        """Hold what was decided for the workload as it is, and write it beside the loop."""
+        """Charge the decision to the cache, and start a task that writes it to the Workload."""
         head = decision.head
         holding = Holding(
             key=head.key,
@@ -90,7 +90,7 @@ class Admissions:
             self._writes.spawn(self._write(attempt), ended=partial(self._settle, attempt))
 
     async def _write(self, attempt: _Attempt) -> None:
-        """Write what was decided for the workload as it was then."""
+        """Write the decision, unless the Workload has another UID or generation by now."""
         decision = attempt.decision
         key = decision.head.key
         wanted = self._wanted_checks(decision.admission)
@@ -103,7 +103,7 @@ class Admissions:
             patch = status.reserve(obj, decision.admission, wanted=wanted, stamp=stamp, waits_for_ready=waits)
             reserved = patch is None and model.condition_true(obj, names.CONDITION_QUOTA_RESERVED)
             if reserved and self._writer.newest(key) is not None:
-                # an earlier write of ours whose answer was lost: it holds its quota
+                # an earlier write of this process had reserved the quota, and its answer was lost
                 self._cache.held.on_answer(key, obj)
             return patch
 
@@ -123,7 +123,7 @@ class Admissions:
             await self._end_older(decision.head.replaces.key, by=f"{key} (UID {decision.head.uid})")
 
     def _settle(self, attempt: _Attempt, error: BaseException | None) -> None:
-        """The write has ended: where the decision does not stand, give back the charge and the place in the queue."""
+        """Finish an attempt: unless the decision was written, release the charge and queue the workload again."""
         attempt.charge.settle()
         key = attempt.decision.head.key
         if attempt.is_written:
@@ -141,14 +141,14 @@ class Admissions:
             self._push_again(key, 0)
 
     async def _end_older(self, key: str, *, by: str) -> None:
-        """The slice that was taken over from is finished: its pods go on, and count for the newer one."""
+        """Finish the replaced workload slice; its pods go on and belong to the newer slice."""
 
         def change(obj: wire.Workload) -> status.Patch | None:
             stamp = status.Stamp(self._clock.now())
             reason, message = names.REASON_WORKLOAD_SLICE_REPLACED, f"Replaced by {by}"
             return status.finish(obj, reason=reason, message=message, stamp=stamp)
 
-        written = await self._writes.tell(key, change, what="the end of a slice that was replaced")
+        written = await self._writes.try_write(key, change, what="the end of a slice that was replaced")
         if written is not None:
             _log.info("workload replaced", workload=key, by=by)
             self._observer.replaced(written, by=by)
@@ -158,9 +158,8 @@ class Admissions:
         return checks.wanted_checks(obj.spec, checks.flavors_of(admission)) if obj is not None else ()
 
     def _push_again(self, key: str, tried: int) -> None:
-        """Queue it again: at once if there is news of it, else after a pause, because the same write would fail again.
-
-        `tried` is the version for which the write was made.
+        """Queue a workload again: at once if a newer version of it is known, else after a pause, because the same write
+        would fail again. `tried` is the resource version for which the last write was made.
         """
         obj = self._writer.newest(key)
         if obj is None or not model.is_queueable(obj) or self._cache.held.holding(key) is not None:

@@ -16,11 +16,11 @@ from kqueue.state.wake_up import QueueLookup, WakeUp, WakeUpSource
 _log = structlog.get_logger(__name__)
 
 _UNSOUND_FOR = timedelta(seconds=10)
-"""For how long a ClusterQueue rests of which no snapshot could be made."""
+"""How long no workload of a ClusterQueue is tried after a snapshot of it could not be made."""
 
 
 class Alarm:
-    """One task that wakes the loop when the first of these times has come."""
+    """Wakes the loop when the earliest of its times has come; one task waits for it."""
 
     def __init__(self, queues: Queues, *, lookup: QueueLookup, clock: Clock, wake: Callable[[], None]) -> None:
         self._queues, self._lookup, self._clock, self._wake = queues, lookup, clock, wake
@@ -29,22 +29,22 @@ class Alarm:
         self._held_up: set[str] = set()
         """ClusterQueues with workloads that wait until a protected workload may be preempted."""
         self._paused: dict[str, datetime] = {}
-        """ClusterQueues with workloads whose admission could not be written, and until when these are left alone."""
+        """By ClusterQueue with workloads whose admission could not be written: the time of the next attempt."""
         self._resting: dict[str, datetime] = {}
-        """ClusterQueues of which no snapshot could be made, and until when none of their workloads is tried."""
+        """By ClusterQueue of which no snapshot could be made: the time until which none of its workloads is tried."""
 
     def hold_up(self, queue: str, until: datetime) -> None:
-        """A workload of this ClusterQueue may preempt a protected one from then on."""
+        """Wake the loop at `until`, when a workload of this ClusterQueue may preempt a protected workload."""
         self._held_up.add(queue)
         self.look_again(until)
 
     def pause(self, queue: str, until: datetime) -> None:
-        """A workload of this ClusterQueue is parked until then."""
+        """Wake the loop at `until`, when a parked workload of this ClusterQueue is due."""
         self._paused[queue] = max(until, self._paused.get(queue, until))
         self.look_again(until)
 
     def rest(self, queue: str) -> None:
-        """No workload of this ClusterQueue is tried for a while."""
+        """Try no workload of this ClusterQueue for ten seconds."""
         until = self._resting[queue] = self._clock.now() + _UNSOUND_FOR
         self.pause(queue, until)
 
@@ -53,7 +53,7 @@ class Alarm:
         return bool(self._resting) and self._resting.get(queue, self._clock.now()) > self._clock.now()
 
     def look_again(self, at: datetime) -> None:
-        """Try again at that time."""
+        """Wake the loop at this time, or at the time that was set before, whichever is earlier."""
         if self._task is not None and not self._task.done():
             if self._at <= at:
                 return
@@ -61,13 +61,13 @@ class Alarm:
         self._at, self._task = at, asyncio.create_task(self._ring(at))
 
     def resume(self) -> None:
-        """Set the alarm again that `stop` cut off: ClusterQueues wait for it."""
+        """Start the task again that `stop` ended, for the ClusterQueues that still wait."""
         times = [*self._paused.values(), *([self._clock.now()] if self._held_up else [])]
         if times:
             self.look_again(min(times))
 
     async def stop(self) -> None:
-        """End the task; what waits for it is kept for `resume`."""
+        """End the task; the times are kept for `resume`."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -23,16 +23,16 @@ from kqueue.state.tries import Tries
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingState:
-    """What scheduling decides on and remembers; controllers and views share it.
+    """The state that scheduling reads and changes; controllers and views share it.
 
     Args:
-        cache: quota, nodes, and which workload holds what.
+        cache: quota, nodes, and the quota and hosts that each workload holds.
         queues: workloads that wait.
         second_pass: workloads that lost hosts.
-        preemptions: for which workloads room is kept.
+        preemptions: the resources that are reserved for preemptors.
         quarantine: workloads on which scheduling fails.
         tries: the last try of each workload.
-        fair_usage: what LocalQueues used lately; None: it counts nowhere.
+        fair_usage: the decaying usage of LocalQueues; None: admission does not depend on it.
     """
 
     cache: Cache
@@ -45,19 +45,19 @@ class SchedulingState:
 
 
 class LookAtParked(Protocol):
-    """Brings parked workloads back that may be helped by what became free."""
+    """Queues parked workloads again that resources freed since may help."""
 
     def __call__(self, *, fitting: bool) -> int:
-        """`fitting`: only workloads that seem to fit now.
+        """Queue parked workloads again; with `fitting`, only workloads that seem to fit now.
 
-        Returns how many shapes of workloads the ClusterQueue got back that got the most; 0: none did.
+        Returns the largest number of shapes of workloads that one ClusterQueue got back; 0 when none was queued again.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lookups:
-    """What the scheduling loop asks of others.
+    """Functions that answer questions of the scheduling loop.
 
     Args:
         namespace_labels: labels of a namespace; None when it does not exist.
@@ -73,7 +73,7 @@ class Lookups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What every part of the scheduling loop works with."""
+    """The objects that all parts of the scheduling loop share."""
 
     state: SchedulingState
     writer: StatusWriter[wire.Workload]

@@ -14,14 +14,14 @@ from kqueue.scheduling.stopwatch import Stopwatch
 
 
 class Read(NamedTuple):
-    """What a try is made on: the workload, what the queues know of it, and the generation of its queue's room."""
+    """The input of a try: the Workload, its entry in the queues, and the generation of its ClusterQueue's capacity."""
 
     obj: wire.Workload
     item: Pending
     room: int
 
     def attempt(self, queue: str, cycle: int) -> Attempt:
-        """The try, to be compared with other tries."""
+        """Return a value by which this try can be compared with others."""
         return Attempt(
             uid=self.obj.metadata.uid,
             queue=queue,
@@ -34,26 +34,26 @@ class Read(NamedTuple):
 
 @dataclass(slots=True)
 class CycleState:
-    """One cycle.
+    """The state of one cycle.
 
     Args:
-        number: of the cycle, since this process began to lead.
-        watch: where its time goes.
+        number: the cycle's number since this process began to lead.
+        watch: measures the time of each phase.
     """
 
     number: int
     watch: Stopwatch
     reads: dict[str, Read] = field(default_factory=dict)
-    """By head (namespace/name), what this cycle decides on."""
+    """By head (namespace/name): the input of its try in this cycle."""
     came_back: set[str] = field(default_factory=set)
     """Workloads that are heads of their queues again."""
     robbed: Counter[str] = field(default_factory=Counter)
-    """By ClusterQueue, preemptors that had found targets and got nothing."""
+    """By ClusterQueue: the number of preemptors that had found targets and lost them to earlier entries."""
     gave_way: bool = False
-    """Since the snapshot was taken there may have been events."""
+    """Whether the event loop had a turn since the snapshot was taken, so that objects may have changed."""
 
     def as_decided(self, key: str, uid: str, newest: Callable[[str], wire.Workload | None]) -> wire.Workload | None:
-        """The workload, if it still asks for what was decided on; None leaves it to the next cycle."""
+        """Return the Workload if its UID and generation are those of the decision; None leaves it to the next cycle."""
         read = self.reads[key].obj
         if not self.gave_way:
             return read

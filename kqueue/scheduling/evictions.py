@@ -36,7 +36,7 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """The victims of one decision that do not know yet that they must leave, by their keys (namespace/name)."""
+    """The victims of one decision whose eviction is not written yet, by their keys (namespace/name)."""
 
     preemptor: wire.Workload
     queue: str
@@ -45,17 +45,15 @@ class _Round:
 
 
 def _as_read_by(victim: Admitted, preemptor: wire.Workload, queue: str) -> str:
-    """The preemptor, for those who read the victim."""
+    """Name the preemptor as far as readers of the victim may know it."""
     return mentioned((Mention(model.workload_key(preemptor), queue),), readers_of(victim.key))
 
 
 class Evictions:
-    """Makes victims leave."""
+    """Evicts the victims of preemptions."""
 
     def __init__(self, context: Context, *, failed: Callable[[], None]) -> None:
-        """Victims are marked in the cache at once, and written by `writes`; `failed` is called for a write that was not
-        made, whose victim is as before.
-        """
+        """`failed` is called when an eviction could not be written and the victim is unchanged."""
         self._cache, self._preemptions = context.state.cache, context.state.preemptions
         self._writes, self._observer, self._clock, self._failed = (
             context.writes,
@@ -65,7 +63,7 @@ class Evictions:
         )
 
     def begin(self, decision: Preempt, preemptor: wire.Workload) -> None:
-        """Tell all victims that do not know yet, beside the loop."""
+        """Mark the victims in the cache, and start a task that evicts all that are not being evicted yet."""
         new = [t for t in decision.targets if self._cache.held.mark_evicted(t.admitted.key, t.admitted.uid)]
         if not new:
             return
@@ -90,7 +88,7 @@ class Evictions:
         await asyncio.gather(*(work() for _ in range(min(_AT_ONCE, len(left)))))
 
     def _settle(self, round_: _Round, error: BaseException | None) -> None:
-        """End the round: a victim whose eviction was not written stays as before."""
+        """End the round: take back the mark of each victim whose eviction was not written."""
         if isinstance(error, Exception):
             _log.error("preemptions were not written on a bug", victims=sorted(round_.open), exc_info=error)
         for target in round_.open.values():
@@ -130,8 +128,8 @@ class Evictions:
         self._observer.preempted(written, target=target, queue=queue, preemptor=preemptor, message=message)
 
     def _not_written(self, target: Target, preemptor: wire.Workload) -> None:
-        """There was nothing to evict.  A victim whose own admission is still being written is as before; any other one
-        is going or gone, as its watch will tell.
+        """Handle a victim that holds no quota by its status. While its own admission is being written, the mark is
+        taken back; otherwise it is leaving or gone, and the watch reports that.
         """
         held = self._cache.held.holding(target.admitted.key)
         if held is not None and held.assumed:

@@ -27,7 +27,7 @@ from kqueue.scheduling.trouble import Trouble
 _log = structlog.get_logger(__name__)
 
 MAX_BLAME_SEARCHES = 3
-"""How often another workload is searched for on which the plan of a workload fails, before it is blamed itself."""
+"""The number of searches for another workload that makes the plan of a head fail, before the head itself is blamed."""
 
 
 class FaultIsolation:
@@ -51,11 +51,11 @@ class FaultIsolation:
         self._planning, self._alarm, self._trouble = planning, alarm, trouble
         self._scans, self._put_back = scans, put_back
         self._searched: LRUCache[str, int] = LRUCache(maxsize=1000)
-        """Workloads (uid) whose plan failed on another workload, and how often."""
+        """By workload (uid): the number of searches made because its plan failed."""
 
     def failed(self, cycle: CycleState, key: str, error: Exception, *, doing: str) -> None:
-        """A bug on one workload is its own: the others of the cycle go on, and rely on nothing that came of it."""
-        cycle.gave_way = True  # workloads that are admitted after it are measured by the cache, too
+        """Record a bug on one workload; the other workloads of the cycle go on without cached results."""
+        cycle.gave_way = True  # workloads that are admitted after it are checked against the cache, too
         self._planning.forget()
         self._scans.forget(key)
         self._trouble.failed(key, error, doing=doing)
@@ -65,9 +65,9 @@ class FaultIsolation:
     async def plan_in_parts(
         self, cycle: CycleState, heads: list[Head], plan: Callable[[list[Head]], Awaitable[bool]]
     ) -> bool:
-        """Plan all together.  Where that fails, and not on one head alone, plan halves until the cause is known.
-
-        What was decided before it failed stands; heads that were not reached are in one of the halves.
+        """Plan all heads together; if that fails, plan each half, and so on until one head or ClusterQueue is found as
+        the cause. Decisions made before the failure remain in force; heads that had no decision are in one of the
+        halves.
         """
         with isolated() as whole:
             return await plan(heads)

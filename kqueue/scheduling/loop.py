@@ -1,10 +1,10 @@
 """The cycle's shell: take the heads, plan on a snapshot, charge what is admitted, write, bring the rest back.
 
-Writes run beside the loop: what is admitted is charged to the cache at once, so the next cycle need not wait for the
-API server.  A write that fails gives the charge back and the workload its place in the queue.
+Writes run beside the loop: an admission is charged to the cache at once, so the next cycle need not wait for the API
+server.  When the write fails, the charge is released and the workload returns to its place in the queue.
 
-Beside the heads a cycle takes admitted workloads that lost hosts, and mends them first: what they need is less than a
-whole gang, and they hold the rest of it.
+A cycle also replaces the failed hosts of admitted workloads, before it tries the heads: such a workload holds most of
+its hosts already and needs less than a whole gang.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from kqueue.scheduling.writes import Writes
 _log = structlog.get_logger(__name__)
 
 _FAILURE_REST = 0.01
-"""Seconds after a cycle that failed as a whole; doubles."""
+"""Seconds of pause after a cycle that failed as a whole; doubles with each further failure."""
 _FAILURES_REST = 30.0
-"""Seconds of rest at most, where one cycle after the other fails as a whole."""
+"""The longest pause in seconds."""
 
 _SOON = timedelta(seconds=1)
-"""After a write that failed, look again so much later."""
+"""The pause after a failed write before the next try."""
 
 _Tries = frozenset[tuple[object, ...]]
 """The heads of one cycle, each with where its scan of flavors began."""
@@ -90,18 +90,19 @@ class SchedulingLoop:
         self._make_parts(lookups, turns or Turns(clock, lambda: self.quiet_for))
         self._cycle = CycleState(0, Stopwatch(clock.monotonic))
         self._goes_on = False
-        """Workloads stand behind the heads of the last cycle, and no event is needed to try them."""
+        """Whether workloads behind the heads of the last cycle can be tried without a further event."""
         self._descended_at = 0
         """From this cycle on parked workloads may be brought back within a round: by then each ClusterQueue has tried
         all that were brought back last, and one workload behind them at least."""
         self._refused: tuple[tuple[int, int], set[_Tries]] = ((0, 0), set())
-        """What was tried in vain on one state."""
+        """A generation of the cache, and the tries that admitted nothing at that generation."""
         self.drain_for: Callable[[], float | None] = lambda: None
-        """Asked when `run` is cancelled: seconds for the writes under way; None: however long they take."""
+        """Called when `run` is cancelled; returns the seconds that writes under way may still take, None for no limit.
+        """
         self.cycles = 0
-        """Cycles run so far."""
+        """The number of cycles so far."""
         self.busy = 0.0
-        """Seconds that they took."""
+        """The seconds that all cycles took."""
 
     def _make_parts(self, lookups: Lookups, turns: Turns) -> None:
         context, alarm = self._context, self._alarm
@@ -150,7 +151,7 @@ class SchedulingLoop:
         return self._pace.is_loaded
 
     def wake(self) -> None:
-        """Something may have become possible."""
+        """Run a cycle soon, because a workload may be admissible now."""
         self._work.set()
 
     async def run(self) -> None:
@@ -158,7 +159,7 @@ class SchedulingLoop:
         self._waits.resume()
         self._trouble.resume()
         self._alarm.resume()
-        self.wake()  # what the end of the last run took back is to be tried again
+        self.wake()  # workloads that the end of the last run queued again are tried
         failures = 0
         try:
             while True:
@@ -169,7 +170,7 @@ class SchedulingLoop:
             await self.drain(self.drain_for())
 
     async def _run_cycle(self, failures: int) -> int:
-        """One cycle, or the rest after one that failed; how many have failed in a row by now."""
+        """Run one cycle, and pause if it fails; return the number of cycles that have failed in a row."""
         self._bring_back_parked()
         self._work.clear()
         self._goes_on = False
@@ -197,9 +198,8 @@ class SchedulingLoop:
             self._descended_at = self.cycles + 1 + self._look_at_parked(fitting=True)
 
     async def drain(self, limit: float | None = None) -> None:
-        """Wait until every write under way has ended, so many seconds at most; then cut them off.
-
-        Reasons that are still to be written wait for the next run.
+        """Wait until every write under way has ended; after `limit` seconds (None: never) cancel the rest. Pending
+        reasons that are not written yet wait for the next run.
         """
         self._waits.pause()
         self._trouble.pause()
@@ -212,7 +212,7 @@ class SchedulingLoop:
 
     async def cycle(self) -> bool:
         """Try the head of every ClusterQueue that may admit; True when at least one was admitted."""
-        self._trouble.tell()
+        self._trouble.report()
         for _ in self._cache.ledger.build_steps():  # of a flavor that is new, or of which much has changed
             await self._clock.sleep(0)
         self.planning.end_claims()  # there may be no head left to try, and claims that are over must end
@@ -228,7 +228,7 @@ class SchedulingLoop:
             for queue, item in popped:  # a cycle that is cut off half-way loses no workload
                 if self._queues.in_flight(queue) is item:
                     self._put_back.requeue(cycle, item.key, RequeueReason.FAILED_AFTER_NOMINATION)
-            for lost in damaged:  # as many as were not reached
+            for lost in damaged:  # the cycle ended before it reached these
                 self._repairs.ask_again(lost.damaged.key)
         if len(cycle.came_back) < len(popped):
             self._go_on()
@@ -269,7 +269,9 @@ class SchedulingLoop:
         return heads
 
     async def _plan(self, cycle: CycleState, heads: list[Head], damaged: list[DamagedWorkload]) -> bool:
-        """Mend what is damaged, plan the heads, and carry out each decision; True when one was admitted or mended."""
+        """Replace failed hosts, plan the heads, and carry out each decision; True when a workload was admitted or got
+        new hosts.
+        """
         snapshot = self.planning.snapshot({head.queue for head in heads})
         since, success = self._clock.monotonic(), False
         while damaged:
@@ -284,7 +286,7 @@ class SchedulingLoop:
         return success
 
     async def _give_way(self, cycle: CycleState, since: float) -> float:
-        """Let events come in when the plan has run for long; since when it has run without a pause."""
+        """Give the event loop a turn if the plan has run for `yield_after` seconds; return the time of its last turn."""
         if self._clock.monotonic() - since <= self._settings.yield_after:
             return since
         cycle.gave_way = True
@@ -294,15 +296,14 @@ class SchedulingLoop:
         return self._clock.monotonic()
 
     def _go_on(self) -> None:
-        """Try the heads that are left, though nothing else happens."""
+        """Run another cycle without waiting for an event."""
         self._goes_on = True
         self.wake()
 
     def _wake_unless_stuck(self, tries: _Tries) -> None:
-        """Go on after a cycle whose heads all came back, unless the same tries were in vain before.
-
-        A cycle that admits or parks a workload makes way for the next one, so going on comes to an end by itself.
-        Heads of StrictFIFO queues come back at once: they are tried again while their scan of flavors moves on.
+        """Run another cycle after one whose heads all came back, unless the same tries have failed on the same state
+        before. A cycle that admits or parks a workload lets the next workload become the head, so the series of cycles
+        ends. Heads of StrictFIFO queues come back at once: they are tried again while their scan of flavors advances.
         """
         state = (self._cache.generation, self._cache.ledger.generation)
         if self._refused[0] != state:
@@ -337,7 +338,7 @@ class SchedulingLoop:
         return True
 
     def _preempt(self, cycle: CycleState, decision: Preempt) -> None:
-        """Make its targets leave; it waits first in its queue, and what is freed is kept for it."""
+        """Evict the targets; the preemptor waits at the head of its queue, and freed resources are reserved for it."""
         head = decision.head
         obj = cycle.as_decided(head.key, head.uid, self._context.writer.newest)
         if obj is None:
@@ -357,7 +358,7 @@ def _make_waits(context: Context, turns: Turns) -> PendingReasons:
         is_held=lambda key: state.cache.held.holding(key) is not None or key in state.quarantine,
         observer=context.observer,
         clock=context.clock,
-        at_once=settings.told_at_once,
-        details_after=settings.details_told_after,
+        at_once=settings.reasons_at_once,
+        details_after=settings.details_after,
         turns=turns,
     )

@@ -13,27 +13,27 @@ from kqueue.core.workload import Admission
 
 
 class AdmissionObserver(Protocol):
-    """Makes metrics and events of it.  Calls must return at once and must not raise."""
+    """Reports admissions as metrics and events.  Calls must return at once and must not raise."""
 
     def reserved(self, workload: wire.Workload, admission: Admission, *, decision: Admit) -> None:
         """Quota was reserved, and the write is done; `workload` is as written."""
         ...
 
     def replaced(self, workload: wire.Workload, *, by: str) -> None:
-        """A slice of an elastic job came to its end, because a newer one (namespace/name and UID) took over."""
+        """A workload slice was finished because the newer slice `by` (namespace/name and UID) replaced it."""
         ...
 
 
 class RepairObserver(Protocol):
-    """Makes metrics and events of it.  Calls must return at once and must not raise."""
+    """Reports failed hosts that were not replaced.  Calls must return at once and must not raise."""
 
     def hosts_not_replaced(self, workload: wire.Workload, *, message: str) -> None:
-        """No other hosts were found for failed ones; it is tried again, or the workload was evicted."""
+        """No hosts were found to replace failed ones; the workload is tried again later, or was evicted."""
         ...
 
 
 class EvictionObserver(Protocol):
-    """Makes metrics and events of it.  Calls must return at once and must not raise."""
+    """Reports preemptions as metrics and events.  Calls must return at once and must not raise."""
 
     def preempted(
         self, workload: wire.Workload, *, target: Target, queue: str, preemptor: wire.Workload, message: str
@@ -42,12 +42,12 @@ class EvictionObserver(Protocol):
         ...
 
     def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[Mention]) -> None:
-        """The preemptor has made the same workloads leave before, and was not admitted since."""
+        """The preemptor evicted the same workloads before and has not been admitted since."""
         ...
 
 
 class TroubleObserver(Protocol):
-    """Makes metrics and events of it.  Calls must return at once and must not raise."""
+    """Reports quarantines as metrics and events.  Calls must return at once and must not raise."""
 
     def quarantined(self, workload: wire.Workload, *, queue: str, message: str) -> None:
         """The quarantine of a workload was written; `queue` is the ClusterQueue in which it waited, if any."""
@@ -55,23 +55,22 @@ class TroubleObserver(Protocol):
 
 
 class WaitObserver(Protocol):
-    """Observes the reasons that were written.  Calls must return at once and must not raise."""
+    """Reports reasons for waiting that were written.  Calls must return at once and must not raise."""
 
     def waits(self, workload: wire.Workload, *, reason: str, message: str) -> None:
-        """A try ended without admission, and what the workload says about it has changed."""
+        """A try ended without admission, and a new reason or message was written to the Workload."""
         ...
 
 
 class Observer(AdmissionObserver, RepairObserver, EvictionObserver, WaitObserver, TroubleObserver, Protocol):
-    """Makes metrics and events of what the loop did.  Calls must return at once and must not raise."""
+    """Reports the work of the loop as metrics and events.  Calls must return at once and must not raise."""
 
     def cycle_ended(
         self, *, seconds: float, success: bool, robbed: Mapping[str, int], phases: Mapping[Phase, float]
     ) -> None:
-        """One cycle with at least one head has ended; `success`: something was admitted.
-
-        `robbed`: per ClusterQueue that had a head, how many of these had found workloads to preempt and got nothing.
-        `phases`: seconds spent in each, without those in which the event loop had its turn.
+        """One cycle with at least one head has ended; `success`: a workload was admitted. `robbed`: per ClusterQueue
+        that had a head, the number of its heads that had found workloads to preempt and lost them to earlier entries.
+        `phases`: the seconds of each phase, without the turns of the event loop.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Plans: what a cycle hands to the planner, and what is kept from one plan to the next."""
+"""Plans: the input of the planner in a cycle, and the results that are kept for the next plan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = structlog.get_logger(__name__)
 
 
 class PlanMaker:
-    """Makes plans on the state of the moment."""
+    """Makes plans from the present state."""
 
     def __init__(self, context: Context, alarm: Alarm) -> None:
         self._context, self._alarm, state = context, alarm, context.state
@@ -40,13 +40,13 @@ class PlanMaker:
         self._kept = PlanCache()
 
     def snapshot(self, queues: Iterable[str]) -> Snapshot:
-        """What a plan over heads of these ClusterQueues decides on."""
+        """Return a snapshot of quota and capacity for a plan over heads of these ClusterQueues."""
         return self._cache.snapshot(queues, self.end_claims())
 
     def decisions(
         self, snapshot: Snapshot, heads: Sequence[Head], watch: Stopwatch | None = None
     ) -> Iterator[Decision]:
-        """What the planner decides, in the order of its decisions; `watch` measures its phases."""
+        """Yield the planner's decisions in their order; `watch` measures the planner's phases."""
         settings = self._settings
         return plan(
             snapshot,
@@ -63,11 +63,11 @@ class PlanMaker:
         )
 
     def forget(self) -> None:
-        """After a failure nothing is relied on that was worked out with it."""
+        """Drop cached results, which a failed plan may have made wrong."""
         self._kept = PlanCache()
 
     def rules(self, now: datetime, preemptors: Iterable[str]) -> Rules:
-        """How preemption chooses at that time for these workloads (uids)."""
+        """Return the rules of preemption at time `now` for these preemptors (uids)."""
         usage = self._context.state.fair_usage
         return Rules(
             now=now,
@@ -79,11 +79,11 @@ class PlanMaker:
         )
 
     def held_by(self) -> str:
-        """A workload whose pods must be ready before another one is admitted; empty: there is none."""
+        """Return the workload whose pods must be ready before the next admission; empty when there is none."""
         return (self._cache.held.unready() or "") if self._settings.block_admission else ""
 
     def may_admit(self, queue: str) -> bool:
-        """Whether workloads of a ClusterQueue are tried."""
+        """Whether the ClusterQueue is active, so that its workloads are tried."""
         if self._alarm.rests(queue):
             return False
         return self._cache.quota.queue_spec(queue) is not None and self._cache.quota.inactive(queue) is None
@@ -91,15 +91,15 @@ class PlanMaker:
     # --- claims
 
     def claims(self) -> tuple[Claim, ...]:
-        """What is kept for preemptors; none is ended by asking."""
+        """Return the claims of preemptors that still wait, and leave all claims as they are."""
         return tuple(claim for claim in self._preemptions.claims(lambda _: True) if self.still_waits(claim))
 
     def end_claims(self) -> tuple[Claim, ...]:
-        """What is kept for preemptors that still wait; the claims of all others end."""
+        """Return the claims of preemptors that still wait, and end all other claims."""
         return self._preemptions.claims(self.still_waits)
 
     def still_waits(self, claim: Claim) -> bool:
-        """Whether a preemptor may still get what is kept for it."""
+        """Whether the preemptor of a claim still waits in an active ClusterQueue."""
         unknown = "whether room is still kept for a workload is unknown, so it is not"
         with isolated_logged(_log, unknown, workload=claim.key):
             return self._still_waits(claim)
@@ -116,7 +116,7 @@ class PlanMaker:
         )
 
     def _next_head(self, queue: str, without: Collection[str]) -> Head | None:
-        """The workload of a ClusterQueue that is tried next when these are left out; None: none can be read."""
+        """Return the next head of a ClusterQueue besides the workloads `without`; None when none can be read."""
         keys, _ = self._queues.front(queue, len(without) + 1)
         for key in keys:
             obj = self._context.writer.newest(key) if key not in without else None
@@ -130,7 +130,7 @@ class PlanMaker:
 
 
 def _unmeasured(_phase: Phase) -> None:
-    """For plans that are made to find a fault."""
+    """Measure nothing: for plans that search for a fault."""
 
 
 def _planner_failed(name: str, error: Exception) -> None:

@@ -50,7 +50,7 @@ class PutBack:
         self._note(cycle, key, why.reason)
         verdict = LastTry(why.reason, why.message, lacks)
         self.requeue(cycle, key, requeue, verdict=verdict, has_more=has_more)
-        self._waits.tell(key, obj, why, briefly=briefly)
+        self._waits.report(key, obj, why, briefly=briefly)
 
     def _note(self, cycle: CycleState, key: str, reason: str) -> None:
         read, queue = cycle.reads.get(key), self._queues.home(key)

@@ -23,7 +23,7 @@ from kqueue.state.namespaces import namespace_problem
 
 
 class HeadReader:
-    """Makes heads of what the queues give out; what cannot be tried is dealt with here."""
+    """Makes heads of the workloads that leave the queues; refuses workloads that cannot be tried."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class HeadReader:
         self._scans, self._victims, self._put_back, self._waits = scans, victims, put_back, waits
 
     def read(self, cycle: CycleState, queue: str, item: Pending, now: datetime) -> Head | None:
-        """The workload as the planner sees it; None when it is not to be tried in this cycle."""
+        """Return the workload as the planner's input; None when it is not tried in this cycle."""
         if self._preemptions.has_claims:
             self._pass_by(queue, item)
             if self._victims.are_as_before(queue, item):
@@ -53,7 +53,8 @@ class HeadReader:
     def _pass_by(self, queue: str, item: Pending) -> None:
         """End the claims of workloads behind the first one of a StrictFIFO queue.
 
-        They are not tried before it, so what is kept for them would be kept for ever; the first one may take it.
+        They are not tried before the first one, so their claims would never end; the first one may use the claimed
+        resources.
         """
         if not self._queues.is_strict(queue):
             return
@@ -62,7 +63,7 @@ class HeadReader:
             if passed is not None and passed.metadata.uid == claim.uid:
                 first = mentioned((Mention(item.key, queue),), readers_of(claim.key))
                 message = f"{first} goes first in ClusterQueue {queue}, and gets what others were made to leave for"
-                self._waits.tell(claim.key, passed, Why(names.REASON_WAITING_FOR_QUOTA, message))
+                self._waits.report(claim.key, passed, Why(names.REASON_WAITING_FOR_QUOTA, message))
 
     def _head(self, cycle: CycleState, queue: str, item: Pending, now: datetime) -> Head | None:
         obj = self._newest(item.key)

@@ -33,7 +33,7 @@ class DamagedWorkload:
     damaged: Damaged
 
     def same(self, now: wire.Workload | None) -> bool:
-        """Whether what is decided on the object holds for its present version."""
+        """Whether a decision on the object is still valid for its present version `now`."""
         then = self.obj
         return (
             now is not None
@@ -112,7 +112,7 @@ class Repairs:
         return False
 
     async def _write_hosts(self, lost: DamagedWorkload, found: HostsReplaced, charge: Charge | None) -> None:
-        """Write what was found for the workload as it was then."""
+        """Write the new hosts, unless the workload has changed since the decision."""
         key = lost.damaged.key
 
         def change(obj: wire.Workload) -> status.Patch | None:
@@ -133,7 +133,7 @@ class Repairs:
         )
 
     async def _give_up(self, lost: DamagedWorkload, found: HostsNotReplaced) -> None:
-        """Evict, or try again later: when that is asked for, or when the obstacle may go away by itself."""
+        """Evict the workload, or try again later if the obstacle may pass or failing fast is off."""
         key = lost.damaged.key
         if found.may_pass or not self._fail_fast:
             _log.info("failed hosts are not replaced yet", workload=key, message=found.message)
@@ -149,7 +149,7 @@ class Repairs:
             stamp = status.Stamp(self._clock.now())
             return status.evict(obj, reason=names.REASON_NODE_FAILURES, message=message, stamp=stamp)
 
-        written = await self._writes.tell(key, change, what="the eviction")
+        written = await self._writes.try_write(key, change, what="the eviction")
         if written is None:
             self.ask_again(key)
             return
@@ -158,7 +158,7 @@ class Repairs:
         self._observer.hosts_not_replaced(written, message=message)
 
     def _settle(self, key: str, charge: Charge | None, error: BaseException | None) -> None:
-        """The write has ended: where the new hosts do not stand, hold the old ones and look at the workload again."""
+        """End the write: unless the new hosts were written, charge the old ones and try the workload again."""
         if charge is not None:
             charge.settle()
         if isinstance(error, KqueueError):
@@ -170,11 +170,11 @@ class Repairs:
             self.ask_again(key)
 
     def _look_later(self, key: str, error: Exception) -> None:
-        """A bug showed: it holds what it held, and is looked at again after a pause that grows."""
+        """Record a bug: the workload keeps its hosts and is tried again after a pause that grows."""
         _log.error("the second pass failed on a bug", workload=key, exc_info=error)
         self._second_pass.failed(key)
 
     def ask_again(self, key: str) -> None:
-        """It has changed meanwhile: begin anew."""
+        """Try a workload anew that has changed since it was read."""
         self._second_pass.drop(key)
         self._second_pass.ask(key)

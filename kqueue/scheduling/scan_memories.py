@@ -22,12 +22,14 @@ class ScanMemories:
         self._of: OrderedDict[str, ScanMemory] = OrderedDict()
 
     def known(self, key: str) -> LastTried:
-        """Where the last scan of a workload (namespace/name) ended, of use or not; empty where it is forgotten."""
+        """Return where the last scan of a workload (namespace/name) ended, even if outdated; empty when nothing is
+        remembered.
+        """
         memory = self._of.get(key)
         return memory.last_tried if memory is not None else _FROM_THE_FRONT
 
     def last_tried(self, key: str, attempt: Attempt) -> LastTried:
-        """Where this try begins; a memory that is of no use to it is forgotten."""
+        """Return where this try begins its scan; forget a memory that is outdated for it."""
         memory = self._of.get(key)
         if memory is None:
             return _FROM_THE_FRONT
@@ -37,11 +39,11 @@ class ScanMemories:
         return memory.last_tried
 
     def forget(self, key: str) -> None:
-        """The next scan begins at the first flavor."""
+        """Make the next scan begin at the first flavor."""
         self._of.pop(key, None)
 
     def note(self, decision: Wait, attempt: Attempt) -> ScanMemory | None:
-        """Remember where the scan of a try ended; returns what was remembered before."""
+        """Remember where the scan of a try ended; return the memory that it replaces."""
         key = decision.head.key
         before = self._of.pop(key, None)
         if before is not None or decision.has_more_flavors:

@@ -22,10 +22,10 @@ class LoopSettings:
     """The plan gives the event loop a turn when it has run for so long."""
     in_flight: int = 64
     """Admission writes at once."""
-    told_at_once: int = 8
+    reasons_at_once: int = 8
     """Writes of reasons for waiting at once: where the API server is slow, most of its time is left to admissions, and
     a workload that is admitted meanwhile needs no reason."""
-    details_told_after: float = 5.0
+    details_after: float = 5.0
     """Seconds after which changed details of the same reason for waiting are written."""
     elastic: bool = False
     """A workload may name another one that it replaces: it takes over its quota and places, and the other one ends."""

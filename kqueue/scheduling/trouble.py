@@ -1,6 +1,7 @@
-"""What becomes of a workload on which scheduling fails with a bug: set aside, tried once more, then left alone.
+"""Handles a workload on which scheduling fails with a bug: it is tried once more after a pause.
 
-Nothing here may raise: it is what the boundaries call that keep one workload from stopping the others.
+A workload that fails again enters quarantine.  No function here may raise: the error boundaries around each workload
+call them.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 
 
 class Trouble:
-    """Sets aside, brings into quarantine, and tells so."""
+    """Delays and quarantines workloads that break scheduling, and reports their quarantine."""
 
     def __init__(self, context: Context, *, paused: Callable[[str, datetime], None]) -> None:
-        """`paused` is called with a ClusterQueue in which a workload stays parked until then."""
+        """`paused` is called with a ClusterQueue and the time until which one of its workloads is delayed."""
         state = context.state
         self._quarantine, self._cache, self._queues = state.quarantine, state.cache, state.queues
         self._preemptions, self._order, self._paused = state.preemptions, context.settings.queue_order, paused
         self._writer, self._writes = context.writer, context.writes
         self._observer, self._clock = context.observer, context.clock
         self._arrivals = 0
-        self._told: LRUCache[str, Quarantined] = LRUCache(maxsize=10_000)
+        self._reported: LRUCache[str, Quarantined] = LRUCache(maxsize=10_000)
         self._pauses: dict[str, float] = {}
-        self._timetable = Timetable(context.clock, self._tell)
+        self._timetable = Timetable(context.clock, self._report)
 
     def failed(self, key: str, error: Exception, *, doing: str) -> None:
         """Scheduling a workload (namespace/name) failed while `doing` something, such as "planning it"."""
@@ -58,7 +59,7 @@ class Trouble:
         queue = self._queues.cluster_queue_of(f"{obj.metadata.namespace}/{obj.spec.queue_name}") or ""
         now = self._clock.now()
         if self._quarantine.strike(key, obj, error, doing=doing, queue=queue, now=now) is not None:
-            self.tell()
+            self.report()
             return
         with isolated_logged(_log, "a workload that was set aside cannot be queued again", workload=key) as queued:
             if model.is_queueable(obj) and self._cache.held.holding(key) is None:
@@ -66,32 +67,32 @@ class Trouble:
                 self._paused(queue, now + SET_ASIDE)
         if queued.error is not None:  # nothing would try the workload again, so it must say why it waits
             self._quarantine.strike(key, obj, queued.error, doing="taking it in", queue=queue, now=now, for_good=True)
-            self.tell()
+            self.report()
 
-    # --- telling
+    # --- reporting
 
-    def tell(self) -> None:
-        """Let all in quarantine say so that do not yet."""
+    def report(self) -> None:
+        """Write the quarantine to each Workload whose status does not show it yet."""
         if self._arrivals == self._quarantine.arrivals:
             return
         self._arrivals = self._quarantine.arrivals
         for held in self._quarantine.values():
-            if self._told.get(held.key) is not held:
-                self._told[held.key] = held
-                self._tell(held.key)
+            if self._reported.get(held.key) is not held:
+                self._reported[held.key] = held
+                self._report(held.key)
 
     def resume(self) -> None:
         """Begin, or go on after a pause: report workloads that came into quarantine meanwhile."""
-        self._told.clear()
+        self._reported.clear()
         self._arrivals = 0
-        self.tell()
+        self.report()
 
     def pause(self) -> None:
         """Stop writing reports that could not be written so far."""
         self._timetable.clear()
         self._pauses.clear()
 
-    def _tell(self, key: str) -> None:
+    def _report(self, key: str) -> None:
         self._writes.spawn(self._write(key))
 
     async def _write(self, key: str) -> None:

@@ -38,7 +38,7 @@ from kqueue.state import status, waiting
 _log = structlog.get_logger(__name__)
 
 _MOST_FORMS = 4096
-"""Forms of workloads of which it is kept what they ask for; then it begins anew."""
+"""The number of distinct pod set tuples whose requests are cached; a full cache is emptied."""
 
 
 @value()
@@ -46,10 +46,10 @@ class Why:
     """The outcome of a try.
 
     Args:
-        reason: for programs.
-        message: for people.
-        pod_sets: what the workload asked for; None: that could not be read.
-        gated: it could preempt others, if its preemption gates were open.
+        reason: the machine-readable reason.
+        message: the sentence for people.
+        pod_sets: the pod sets that the workload requested; None: they could not be read.
+        gated: whether the workload could preempt others if its preemption gates were open.
     """
 
     reason: str
@@ -63,14 +63,14 @@ class News(Enum):
 
     NOTHING = auto()
     DETAILS = auto()
-    """The reason is the one that it gives already, the cause is another one."""
+    """The reason is the written one, and the cause in the message differs."""
     REASON = auto()
 
 
 def news(obj: wire.Workload, why: Why, *, briefly: bool = False) -> News:
-    """What is new to a workload; `briefly`: another cause with the same reason is not."""
-    told = _told(obj)
-    if told is None or (told.status, told.reason) != ("False", why.reason):
+    """Compare an outcome with the written reason; with `briefly`, another message with the same reason is no news."""
+    reported = _written_reason(obj)
+    if reported is None or (reported.status, reported.reason) != ("False", why.reason):
         return News.REASON
     if why.gated and not model.condition_true(obj, names.CONDITION_BLOCKED_ON_PREEMPTION_GATES):
         return News.REASON
@@ -79,32 +79,32 @@ def news(obj: wire.Workload, why: Why, *, briefly: bool = False) -> News:
     if not _knows_of_no_admission(obj):
         return News.REASON
     text = waiting.message(model.workload_key(obj), why.message)
-    return News.NOTHING if waiting.is_same_cause(told.message, text) else News.DETAILS
+    return News.NOTHING if waiting.is_same_cause(reported.message, text) else News.DETAILS
 
 
-class _Told(NamedTuple):
-    """What a workload says of its quota."""
+class _WrittenReason(NamedTuple):
+    """The QuotaReserved condition of a Workload."""
 
     status: str
     reason: str
     message: str
 
 
-class _Word(NamedTuple):
-    """What is to be written."""
+class _PendingWrite(NamedTuple):
+    """A reason that is to be written."""
 
     why: Why
-    instead_of: _Told | None = None
-    """It is written only where this stands; None: whatever stands there."""
+    instead_of: _WrittenReason | None = None
+    """The condition that the write replaces; the write is dropped if another one is there. None: replace any."""
 
-    def followed_by(self, why: Why, told: _Told | None) -> _Word:
-        """Return what to write after a further try; `told`: the reason that the workload had at that try."""
-        same = self.why.reason == why.reason and self.instead_of == told
-        return _Word(why, self.instead_of if same else None)
+    def followed_by(self, why: Why, reported: _WrittenReason | None) -> _PendingWrite:
+        """Return the write after a further try with outcome `why`, at which the Workload had condition `reported`."""
+        same = self.why.reason == why.reason and self.instead_of == reported
+        return _PendingWrite(why, self.instead_of if same else None)
 
 
 class PendingReasons:
-    """The reasons for waiting that are still to be written."""
+    """Writes the reasons why workloads wait."""
 
     def __init__(
         self,
@@ -119,50 +119,50 @@ class PendingReasons:
     ) -> None:
         """`turns` spreads reasons over time while decisions are being written.
 
-        `is_held` says whether a workload holds quota; `at_once`: so many writes, the rest waits its turn.
+        `is_held` says whether a workload holds quota. `at_once` is the number of concurrent writes.
 
-        `details_after`: seconds from a change of details to their telling; 0: at once.
+        `details_after`: seconds from a change of details to their write; 0: at once.
         """
         self._writes, self._is_held, self._observer, self._clock = writes, is_held, observer, clock
         self._at_once, self._writers, self._details_after = at_once, 0, details_after
-        self._untold: dict[str, _Word] = {}
-        """By workload; those that are being written, too."""
+        self._unwritten: dict[str, _PendingWrite] = {}
+        """By workload, its pending write, also while it is being written."""
         self._line: deque[str] = deque()
-        self._details: dict[str, _Word] = {}
-        """Reasons that are not due yet; no workload is here and in `_untold`."""
-        self._timetable = Timetable(clock, self._tell_details)
+        self._details: dict[str, _PendingWrite] = {}
+        """Writes that are not due yet; a workload is here or in `_unwritten`, never in both."""
+        self._timetable = Timetable(clock, self._report_details)
         self._turns = turns
         self._hurry = asyncio.Event()
-        """The loop ends: writes that wait for a turn go on without one."""
+        """Set when the loop ends: writes no longer wait for their turn."""
         self._asked: dict[int, tuple[tuple[PodSet, ...], list[status.Patch]]] = {}
-        """What pod sets ask for, by their identity: workloads of one form share theirs."""
+        """Requests of pod sets by the identity of the tuple, which workloads of one form share."""
 
-    def tell(self, key: str, obj: wire.Workload, why: Why, *, briefly: bool = False) -> None:
+    def report(self, key: str, obj: wire.Workload, why: Why, *, briefly: bool = False) -> None:
         """Write why a workload waits, unless it has the reason already or is admitted before its turn.
 
         `briefly`: only a new reason is written; a new message with the same reason is not.
         """
-        ahead = self._untold.get(key)
+        ahead = self._unwritten.get(key)
         if ahead is not None:
             if ahead.why.reason != why.reason or not briefly:
-                self._untold[key] = ahead.followed_by(why, _told(obj))
+                self._unwritten[key] = ahead.followed_by(why, _written_reason(obj))
             return
         new = self._news(obj, why, briefly=briefly)
         if new is News.DETAILS:
-            self._tell_later(key, obj, why)
+            self._report_later(key, obj, why)
         elif new is News.REASON:
             self._forget_details(key)
-            self._begin(key, _Word(why))
+            self._begin(key, _PendingWrite(why))
         elif not briefly:
             self._forget_details(key)
 
     def pause(self) -> None:
-        """Stop writing details, and keep them."""
+        """Stop writing details, and keep them for `resume`."""
         self._timetable.clear()
         self._hurry.set()
 
     def resume(self) -> None:
-        """Go on after a pause: write the details of workloads whose reason has not changed meanwhile."""
+        """Continue after `pause`: write the kept details of workloads whose reason has not changed since."""
         self._hurry.clear()
         for key in self._details:
             self._timetable.add(key, self._details_after)
@@ -173,24 +173,24 @@ class PendingReasons:
         new = news(obj, why, briefly=briefly)
         return News.REASON if new is News.DETAILS and not self._details_after else new
 
-    def _tell_later(self, key: str, obj: wire.Workload, why: Why) -> None:
-        self._details[key] = _Word(why, _told(obj))
+    def _report_later(self, key: str, obj: wire.Workload, why: Why) -> None:
+        self._details[key] = _PendingWrite(why, _written_reason(obj))
         self._timetable.add(key, self._details_after)
 
     def _forget_details(self, key: str) -> None:
         if self._details.pop(key, None) is not None:
             self._timetable.drop(key)
 
-    def _tell_details(self, key: str) -> None:
+    def _report_details(self, key: str) -> None:
         self._begin(key, self._details.pop(key))
 
-    def _begin(self, key: str, word: _Word) -> None:
-        self._untold[key] = word
+    def _begin(self, key: str, pending: _PendingWrite) -> None:
+        self._unwritten[key] = pending
         self._line.append(key)
         self._spawn()
 
     def _spawn(self) -> None:
-        """One more writer, where one may be."""
+        """Start a further writer unless `at_once` of them run."""
         if self._writers < self._at_once:
             self._writers += 1
             self._writes.spawn(self._write(), ended=self._writer_ended)
@@ -221,51 +221,51 @@ class PendingReasons:
 
     async def _write_one(self, key: str) -> None:
         try:
-            with isolated_logged(_log, "the reason for waiting could not be told on a bug", workload=key):
+            with isolated_logged(_log, "the reason for waiting could not be written on a bug", workload=key):
                 await self._write_newest(key)
         except asyncio.CancelledError:
             self._line.append(key)
             raise
-        del self._untold[key]
+        del self._unwritten[key]
 
     async def _write_newest(self, key: str) -> None:
         """Write until no other reason has come meanwhile."""
         while True:
-            word = self._untold[key]
-            why = word.why
-            written = await self._writes.tell(
-                key, partial(self._change, key, word), what="the reason for waiting", lane=Lane.WORDS
+            pending = self._unwritten[key]
+            why = pending.why
+            written = await self._writes.try_write(
+                key, partial(self._change, key, pending), what="the reason for waiting", lane=Lane.WORDS
             )
             if written is not None:
                 _log.info("workload waits", workload=key, reason=why.reason, message=why.message)
-                told = _told(written)
-                if told is not None:
-                    self._observer.waits(written, reason=told.reason, message=told.message)
-            newest = self._untold[key]
-            if newest is word:
+                reported = _written_reason(written)
+                if reported is not None:
+                    self._observer.waits(written, reason=reported.reason, message=reported.message)
+            newest = self._unwritten[key]
+            if newest is pending:
                 return
             new = self._news(written, newest.why) if written is not None else News.REASON
             if new is News.DETAILS and written is not None:
-                self._tell_later(key, written, newest.why)
+                self._report_later(key, written, newest.why)
             if new is not News.REASON:
                 return
 
-    def _change(self, key: str, word: _Word, obj: wire.Workload) -> status.Patch | None:
+    def _change(self, key: str, pending: _PendingWrite, obj: wire.Workload) -> status.Patch | None:
         if self._is_held(key):
             return None  # admitted since: an old reason must not go over it
-        if word.instead_of is not None and _told(obj) != word.instead_of:
+        if pending.instead_of is not None and _written_reason(obj) != pending.instead_of:
             return None  # a newer reason was written meanwhile
         return status.wait(
             obj,
-            reason=word.why.reason,
-            message=word.why.message,
+            reason=pending.why.reason,
+            message=pending.why.message,
             stamp=status.Stamp(self._clock.now()),
-            requests=self._requests(word.why.pod_sets) if word.why.pod_sets is not None else None,
-            gated=word.why.gated,
+            requests=self._requests(pending.why.pod_sets) if pending.why.pod_sets is not None else None,
+            gated=pending.why.gated,
         )
 
     def _requests(self, pod_sets: tuple[PodSet, ...]) -> list[status.Patch]:
-        """What each pod set costs in quota."""
+        """Return the quota that each pod set requests."""
         known = self._asked.get(id(pod_sets))
         if known is None:
             if len(self._asked) >= _MOST_FORMS:
@@ -275,9 +275,9 @@ class PendingReasons:
         return known[1]
 
 
-def _told(obj: wire.Workload) -> _Told | None:
-    told = model.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
-    return _Told(told.status, told.reason, told.message) if told is not None else None
+def _written_reason(obj: wire.Workload) -> _WrittenReason | None:
+    reported = model.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
+    return _WrittenReason(reported.status, reported.reason, reported.message) if reported is not None else None
 
 
 def _knows_of_no_admission(obj: wire.Workload) -> bool:

@@ -1,8 +1,7 @@
-"""Status writes beside the loop: many at once, none forgotten.
+"""Status writes that run beside the loop.
 
-What a decision takes before its write begins (a charge, a mark, a place in a queue) is settled by a plain function that
-runs when the write's task has ended.  It runs whatever ends the task: success, failure, cancellation, and cancellation
-before the first step, of which the coroutine itself never learns.
+A decision takes a charge, a mark or a place in a queue before its write begins.  A plain function settles these when the write's task has ended: after success, failure, cancellation, and
+cancellation before the first step, which the coroutine itself cannot notice.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ Ended = Callable[[BaseException | None], None]
 
 
 class WithdrawnError(KqueueError):
-    """What was decided no longer applies."""
+    """The workload has changed, so the decision no longer applies."""
 
 
 class Writes:
-    """The writes of one loop that are under way."""
+    """Runs the writes of one loop as tasks, and waits for their end."""
 
     def __init__(
         self,
@@ -43,7 +42,7 @@ class Writes:
         in_flight: int,
         begins: Callable[[], Callable[[], None]] = lambda: lambda: None,
     ) -> None:
-        """`in_flight`: so many writes that something is held for, at once.  `begins` is called when the write of a
+        """`in_flight`: the number of concurrent writes of decisions.  `begins` is called when the write of a
         decision begins to wait for its place; the function that it returns is called when that write has ended.
         """
         self._writer, self._begins = writer, begins
@@ -52,7 +51,7 @@ class Writes:
         self._idle = asyncio.Event()
 
     def spawn(self, work: Coroutine[Any, Any, None], *, ended: Ended | None = None) -> None:
-        """Do it beside the loop.
+        """Run `work` as a task.
 
         Args:
             work: the write.
@@ -83,10 +82,11 @@ class Writes:
             await self._idle.wait()
 
     async def commit(self, key: str, change: Change, *, doing: str) -> wire.Workload:
-        """Write a decision for which something is held.
+        """Write a decision that has a charge.
 
-        Raises WithdrawnError when `change` finds that the workload is not any more what was decided on, and whatever
-        the write raises.
+        Raises:
+            WithdrawnError: `change` returned None, because the workload has changed since the decision.
+            KqueueError: the write failed.
         """
         ended = self._begins()
         try:
@@ -99,14 +99,14 @@ class Writes:
         return written
 
     async def write(self, key: str, change: Change) -> wire.Workload | None:
-        """Write a decision; None when there was nothing to be written.  Raises whatever the write raises."""
+        """Write a decision; return None when `change` had nothing to write. Errors of the write are raised."""
         ended = self._begins()
         try:
             return await self._writer.write(key, change)
         finally:
             ended()
 
-    async def tell(self, key: str, change: Change, *, what: str, lane: Lane = Lane.STATUS) -> wire.Workload | None:
+    async def try_write(self, key: str, change: Change, *, what: str, lane: Lane = Lane.STATUS) -> wire.Workload | None:
         """Write in `lane`; a failure is only logged.  None when nothing was written."""
         try:
             return await self._writer.write(key, change, lane=lane)

@@ -73,7 +73,7 @@ async def test_victims_of_a_preemption_that_never_began_are_preempted_later(make
 
 async def test_writers_that_never_began_leave_their_places_to_others(make: Make) -> None:
     """There is one place to tell why workloads wait, and the next term has it."""
-    world = make(settings=LoopSettings(told_at_once=1))
+    world = make(settings=LoopSettings(reasons_at_once=1))
     world.add(make_workload("a", cpus=20))
 
     await cut_off(world)

@@ -61,7 +61,7 @@ async def test_who_loses_the_quota_within_a_cycle_is_not_told_twice(
     world = make(
         *three_teams(),
         *((CLUSTER_QUEUES, make_cluster_queue(team, cpus=5, cohortName="all")) for team in TEAMS[:2]),
-        settings=LoopSettings(details_told_after=0),
+        settings=LoopSettings(details_after=0),
     )
     waits = {"conditions": [condition("QuotaReserved", "False", reason=told)]} if told is not None else {}
     world.add(make_workload("first", queue="red", cpus=8))

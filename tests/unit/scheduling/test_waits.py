@@ -52,7 +52,7 @@ class Telling:
     ) -> None:
         obj = self.world.writer.newest(f"ns/{name}")
         assert obj is not None
-        self.waits.tell(f"ns/{name}", obj, Why(reason, message, pod_sets, gated), briefly=briefly)
+        self.waits.report(f"ns/{name}", obj, Why(reason, message, pod_sets, gated), briefly=briefly)
 
     async def written(self) -> list[tuple[str, str]]:
         """Who was told what, once all is written that there is."""

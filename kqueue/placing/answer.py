@@ -31,7 +31,7 @@ def text(value: Mapping[str, Any], *, compact: bool) -> str:
 
 
 def error(document: Any, problems: Sequence[FieldProblem]) -> dict[str, Any]:
-    """What stands in the place of the answer to an input that is not valid."""
+    """Return the document that is printed in place of an answer when the input is not valid."""
     name = document.get("name") if isinstance(document, dict) else None
     return {
         "name": name if isinstance(name, str) else "",

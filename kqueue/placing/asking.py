@@ -1,4 +1,4 @@
-"""Reads what is asked: algorithm, workload, pod sets and the form of the answer."""
+"""Reads the request of a document: algorithm, workload, pod sets and the form of the answer."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def output_options(problems: Problems, document: Fields) -> OutputOptions:
 
 
 def pod_sets(problems: Problems, document: Fields, levels: Sequence[str]) -> tuple[AskedPodSet, ...]:
-    """All pod sets, in the order in which they are placed.  `levels` are those of the topology, empty if unknown."""
+    """Return all pod sets in the order of placement. `levels` are the levels of the topology, empty if unknown."""
     document.require("podSets", "a list of pod sets")
     written = levels[-1:] if levels and levels[-1] == HOSTNAME else levels
     found = []
@@ -177,7 +177,7 @@ _Layers = tuple[tuple[str, str], ...]
 
 
 def _topology_request(problems: Problems, pod_set: Fields) -> tuple[TopologyRequest, str | None, _Layers]:
-    """The request, the group that it names, and where its slice layers stand."""
+    """Return the request, its group, and the JSON pointers of its slice layers."""
     value = pod_set.value("topologyRequest")
     fields = problems.fields({} if value is None else value, pod_set.path("topologyRequest"), _REQUEST)
     required, preferred = fields.optional_text("required"), fields.optional_text("preferred")
@@ -239,8 +239,8 @@ _Part = tuple[str, Mapping[str, str]]
 def _merged(
     problems: Problems, fields: Fields
 ) -> tuple[dict[str, str], dict[str, str], tuple[Toleration, ...], FieldProblem | None]:
-    """Node selector with the updates merged in, where each of its keys stands, tolerations that they add, and the first
-    conflict among them.
+    """Return the node selector merged with the updates, the JSON pointer of each key, the tolerations that updates add,
+    and the first conflict.
     """
     selectors: list[_Part] = [(fields.path("nodeSelector"), fields.labels("nodeSelector"))]
     labels: list[_Part] = []
@@ -260,7 +260,7 @@ def _merged(
 
 
 def _conflict(what: str, parts: Iterable[_Part]) -> FieldProblem | None:
-    """The first key that two parts give different values, where the second value stands."""
+    """Return the first key that has different values in two parts, with the JSON pointer of the second value."""
     values: dict[str, list[tuple[str, str]]] = {}
     for path, part in parts:
         for key, value in part.items():

@@ -1,4 +1,4 @@
-"""The result of a placement for people: what fits into which domain, what was chosen, and where a search ended."""
+"""Describes a placement for people: the pods that fit in each domain, the chosen domains, the reason of a misfit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class PlacementExplainer:
         self._parts: list[str] = []
 
     def watch(self, step: PlacingStep) -> None:
-        """Tell of one group, with what was free before it."""
+        """Describe one group, with the capacity that was free before it."""
         self._parts.append("\n".join(_tell(self._case, step)))
 
     def text(self, solution: Solution) -> str:

@@ -1,6 +1,6 @@
-"""One JSON object while it is read: every access checks a type, and what is wrong is noted under its JSON pointer.
+"""Reads one JSON object: every access checks a type, and records each problem with its JSON pointer.
 
-Reading goes on after a problem with a harmless value in place of the bad one, so that all problems are found at once.
+Reading goes on with a harmless value in place of a bad one, so that one run finds all problems.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LONGEST_QUOTE = 60
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """What is wrong, or hardly meant so, at a place of the document, and what to write instead."""
+    """A problem, or a probable mistake, at a place of the document, and the remedy."""
 
     path: str
     text: str
@@ -28,7 +28,7 @@ class FieldProblem:
 
 @dataclass(slots=True)
 class Problems:
-    """All that is wrong with one placement, in reading order; besides, what is valid but hardly meant so."""
+    """All problems of one document in reading order, and beside them remarks on valid but improbable input."""
 
     found: list[FieldProblem] = field(default_factory=list)
     remarks: list[FieldProblem] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Problems:
         self.remarks.append(FieldProblem(path, text))
 
     def fields(self, value: Any, path: str, known: Collection[str]) -> Fields:
-        """The object at `path`, which may have these keys and those that start with `x-`."""
+        """Return the object at `path`, which may have these keys and keys that start with `x-`."""
         return Fields(self, value, path, known)
 
     def text(self, value: Any, path: str) -> str:
@@ -74,7 +74,7 @@ class Problems:
         return tuple([self.text(item, where) for where, item in self.items(value, path)])
 
     def members(self, value: Any, path: str) -> Iterator[tuple[str, str, Any]]:
-        """(key, pointer, value) of an object whose keys are free, in key order; without keys that start with `x-`."""
+        """Yield (key, pointer, value) of an object with free keys, in key order, without keys that start with `x-`."""
         if not isinstance(value, dict):
             self.add(path, f"expected an object, found {quoted(value)}")
             return
@@ -96,7 +96,7 @@ class Problems:
 
 
 class Fields:
-    """One object with a fixed set of keys.  The methods take a key and, where it may be absent, a default."""
+    """A JSON object with a fixed set of keys. The methods take a key and, if the key is optional, a default."""
 
     __slots__ = ("_is_object", "_path", "_problems", "_value")
 
@@ -126,7 +126,7 @@ class Fields:
         return self._value.get(key) is not None
 
     def given(self, key: str) -> bool:
-        """Whether the key is there, with whatever value."""
+        """Whether the key is present, with any value."""
         return key in self._value
 
     def require(self, key: str, what: str) -> bool:
@@ -138,7 +138,7 @@ class Fields:
         return False
 
     def value(self, key: str, default: Any = None) -> Any:
-        """What stands there, unchecked."""
+        """Return the value unchecked."""
         return self._value.get(key, default)
 
     def text(self, key: str, default: str = "") -> str:
@@ -150,7 +150,7 @@ class Fields:
         return self._problems.text(self._value[key], self.path(key)) if self.has(key) else None
 
     def choice(self, key: str, choices: Collection[str], default: str) -> str:
-        """One of these texts."""
+        """Return a text that must be one of `choices`."""
         value = self._value.get(key, default)
         if isinstance(value, str) and value in choices:
             return value
@@ -202,7 +202,7 @@ def _similar(word: str, words: tuple[str, ...]) -> str | None:
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    """The text for a terminal: what is not printed as it stands there is written as an escape, but what to `keep`."""
+    """Return text for a terminal: characters that do not print become escapes, except the characters in `keep`."""
     if text.isprintable():
         return text
     return "".join(

@@ -53,7 +53,7 @@ def _quantity(problems: Problems, value: Any, path: str, resource: str) -> int:
 
 
 def _is_above(text: str, amount: int, resource: str) -> bool:
-    """Whether the quantity stands for more than `amount`."""
+    """Whether the quantity is larger than `amount`."""
     return parse_exactly(text) * (1000 if resource == CPU else 1) > amount
 
 

@@ -24,7 +24,9 @@ _SMALL_TREE = 64
 
 
 def picture(case: Case, step: PlacingStep) -> Iterator[str]:
-    """What fitted where before the group was placed; nothing where the request was refused before any search."""
+    """Draw the pods that fitted in each domain before the group was placed; empty if the request was refused before any
+    search.
+    """
     workers = max(step.requests, key=lambda request: request.count)
     leader = next((request for request in step.requests if request is not workers), None)
     tree, profile = step.capacity.tree, case.switches.profile

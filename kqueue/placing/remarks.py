@@ -83,7 +83,7 @@ def _unknown_domains(case: Case) -> Iterator[FieldProblem]:
         yield from unknown(cluster.other_usage, "/usage/otherFlavors")
 
 
-# --- what is asked ---------------------------------------------------------------------------------------------------
+# --- requests ----- ---------------------------------------------------------------------------------------------------
 
 
 def _empty(case: Case) -> Iterator[FieldProblem]:
@@ -95,7 +95,7 @@ def _empty(case: Case) -> Iterator[FieldProblem]:
 
 
 def _replaced(case: Case) -> Iterator[FieldProblem]:
-    """What keeps failed nodes from being replaced."""
+    """Remark on inputs that prevent the replacement of failed nodes."""
     failed, *more = case.unhealthy_nodes
     known = any(failed in (node.name, node.labels.get(HOSTNAME)) for node in case.cluster.nodes)
     assigned = (pod_set.assignment for pod_set in case.pod_sets if pod_set.assignment is not None)
@@ -122,7 +122,7 @@ def _replaced(case: Case) -> Iterator[FieldProblem]:
 
 
 def _placed(case: Case) -> Iterator[FieldProblem]:
-    """What keeps pod sets, or some of their pods, from being placed, however much room there is."""
+    """Remark on inputs that prevent a placement of pod sets at any capacity."""
 
     @cache
     def tree() -> Tree:
@@ -197,7 +197,7 @@ def _left_over(workers: AskedPodSet, pods: int) -> Iterator[FieldProblem]:
 
 
 def _unusable(case: Case, pod_set: AskedPodSet, pods: int) -> Iterator[FieldProblem]:
-    """What is wrong with a request for so many pods: its updates, the first of its levels and sizes, its rules."""
+    """Yield problems of a request for so many `pods`: its updates, its levels and sizes (the first only), its rules."""
     request = pod_set.request if pod_set.request.count == pods else replace(pod_set.request, count=pods)
     found = resolve(request, case.cluster.levels, case.switches.profile)
     if isinstance(found, Misfit):
@@ -233,7 +233,7 @@ def _layer_of(misfit: Misfit, layers: Sequence[SliceLayer]) -> int:
 
 
 def _sentence(misfit: Misfit, levels: Sequence[str]) -> str:
-    """What is wrong, what to write instead, and the level that the user may have meant."""
+    """Return the sentence with problem, remedy, and the level that the user may have meant."""
     text = str(request_fault(misfit, levels))
     meant = similar(misfit.level or "", levels) if misfit.code in _UNKNOWN_LEVEL else None
     return f"{text}; perhaps {meant} is meant" if meant else text
@@ -243,7 +243,7 @@ def _unusable_template(case: Case, pod_set: AskedPodSet) -> Iterator[FieldProble
     """Updates that contradict each other, a node selector or affinity that no node could be asked."""
     if pod_set.conflict is not None:
         yield FieldProblem(pod_set.conflict.path, f"{pod_set.conflict.text}; keep one of them")
-        return  # what the rules are, is open
+        return  # the rules are unknown here
 
     def problem(rules: NodeRules) -> str | None:
         found = rules_problem(

@@ -24,9 +24,8 @@ _NUMBER = re.compile(r"/[0-9]+(?=/|$)")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the command gives back: a JSON document, an exit code, and on request an account for people.
-
-    `remarks` are about inputs that are valid, and no part of the document.
+    """The output of the command: a JSON document, an exit code, and on request a description for people. `remarks` are
+    about valid inputs and are not part of the document.
     """
 
     document: dict[str, Any]
@@ -110,6 +109,6 @@ def _fair_share(found: Sequence[FieldProblem]) -> list[FieldProblem]:
 
 
 def _line(text: str) -> str:
-    """One line that does nothing to the terminal, whatever names stand in it."""
+    """Return one line without control characters, so that names in it cannot change the terminal."""
     cut = text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}..."
     return printable(cut)

@@ -36,7 +36,7 @@ _LATE = (MisfitCode.NO_FIT, MisfitCode.NO_DOMAINS_AT_LEVEL, MisfitCode.INTERNAL_
 
 
 class PodSetStatus(StrEnum):
-    """What became of a pod set."""
+    """The result of placing a pod set, in one word."""
 
     PLACED = "Placed"
     FAILED = "Failed"
@@ -58,13 +58,13 @@ Result = tuple[PodSetPlacement, ...] | Misfit | UpdateConflict
 
 @dataclass(frozen=True, slots=True)
 class PodSetOutcome:
-    """What became of one pod set.
+    """The result of placing one pod set.
 
     Args:
-        placement: where its pods are; None unless it is placed.
-        failure: why it is not; None unless it failed.
-        kept: in a replacement, whether it stays as it was; None where nothing was to be replaced.
-        added: what a replacement chose newly.
+        placement: the domains of its pods; None unless it is placed.
+        failure: why it was not placed; None unless it failed.
+        kept: in a replacement, whether all its pods stay; None if no replacement was requested.
+        added: the domains that a replacement added.
     """
 
     name: str
@@ -77,11 +77,11 @@ class PodSetOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PlacingStep:
-    """One group as its placement begins.
+    """A group whose placement begins.
 
     Args:
         requests: of its pod sets, in input order; in a replacement, of the missing pods.
-        capacity: what is free before anything of it is placed; changes afterwards.
+        capacity: the free capacity before the group is placed; changes afterwards.
         result: a placement per request, or the failure of all.
     """
 
@@ -92,12 +92,12 @@ class PlacingStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """A case, done.
+    """The result of a case.
 
     Args:
         ignored: nodes left out of the tree, by reason.
-        capacity: what is left after all that was placed.
-        used: per written domain, the resources of which something is used there.
+        capacity: the free capacity after all placements.
+        used: per written domain, the resources with usage.
         outcomes: one per pod set, in input order.
     """
 
@@ -142,7 +142,7 @@ def tree_of(case: Case) -> Tree:
 
 
 class _Run:
-    """One case on its way: the capacity shrinks with all that is placed."""
+    """A case under way: each placement reduces the capacity."""
 
     def __init__(self, case: Case, tree: Tree, watch: Callable[[PlacingStep], None]) -> None:
         self._case, self._tree, self._watch = case, tree, watch
@@ -173,7 +173,7 @@ class _Run:
         ]
 
     def _place_group(self, group: Sequence[AskedPodSet]) -> Result:
-        """What `place` says, unless contradicting updates come before it in the order of checks."""
+        """Place the group; contradicting updates are reported first, as in the order of checks."""
         requests = [pod_set.request for pod_set in group]
         workers, leader = roles(group)
         searched = self._searched(workers, leader) if len(group) <= 2 else ()
@@ -267,7 +267,7 @@ def _conflict_of(pod_set: AskedPodSet) -> UpdateConflict:
 
 
 def _counted_usage(case: Case) -> tuple[DomainUsage, ...]:
-    """What counts of the usage of workloads that topology placed."""
+    """Return the usage of workloads placed by topology that counts here."""
     if case.switches.simulate_empty and not case.unhealthy_nodes:
         return ()
     others = case.switches.overlapping_flavors and case.cluster.is_hostname
@@ -280,14 +280,14 @@ def _foreign_resources(case: Case, leaf: Leaf) -> set[str]:
 
 
 def previous_of(case: Case, group: Iterable[AskedPodSet]) -> dict[str, TopologyAssignment]:
-    """By pod set, what the replaced workload slice holds, where this counts."""
+    """By pod set, the assignment of the replaced workload slice; empty if it does not count."""
     if not case.switches.elastic_slices:
         return {}
     return {pod_set.request.name: pod_set.previous for pod_set in group if pod_set.previous is not None}
 
 
 def roles(group: Sequence[AskedPodSet]) -> tuple[AskedPodSet, AskedPodSet | None]:
-    """The workers of a group and their leader, as the planner tells them apart."""
+    """Return the workers of a group and the leader (None: no leader), by the planner's rule."""
     asked = _by_request(group)
     found = Group.of(None, [pod_set.request for pod_set in group])
     return asked[id(found.workers)], asked[id(found.leader)] if found.leader is not None else None

@@ -1,4 +1,4 @@
-"""One placement as core values: what `place` needs, and what its answer repeats."""
+"""A placement request as core values: the inputs of `place`, and the inputs that its answer repeats."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from kqueue.placing.fields import FieldProblem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlavorNodes:
-    """The nodes of one flavor and what is used of them.
+    """The nodes of one flavor and their usage.
 
     Args:
-        topology: its name, used in failures alone.
-        flavor: its name, for texts that people read.
+        topology: the topology's name, for failures.
+        flavor: the flavor's name, for texts.
         levels: node label keys, widest first.
         foreign: per node, what pods take that are not placed by topology; `pods` included.
         usage: what workloads placed by topology take, of this flavor and (where they count) of others.
@@ -61,13 +61,13 @@ class Switches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """JSON pointers of what a pod set says.
+    """JSON pointers of the parts of a pod set.
 
     Args:
-        pod_set: the whole of it.
-        group: the name of its group; the pod set itself where it names none.
+        pod_set: the pod set.
+        group: the name of its group; the pod set itself if it names none.
         layers: level and size of each slice layer, as in the request.
-        selector: by label key, each demand of the node selector, with those that updates add.
+        selector: by label key, each requirement of the node selector, including requirements from updates.
     """
 
     pod_set: str
@@ -104,7 +104,7 @@ class AskedPodSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputOptions:
-    """What the answer carries besides the assignments."""
+    """The optional parts of the answer."""
 
     paths: bool = False
     encoding: str = "none"
@@ -114,11 +114,11 @@ class OutputOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One placement to be done.
+    """A placement request.
 
     Args:
         members: which nodes are leaves of the topology, and which are left out.
-        noted: valid inputs that the author probably did not intend.
+        noted: remarks on valid inputs that the author probably did not intend.
     """
 
     name: str

@@ -286,7 +286,7 @@ class SchedulingLoop:
         return success
 
     async def _give_way(self, cycle: CycleState, since: float) -> float:
-        """Give the event loop a turn if the plan has run for `yield_after` seconds; return the time of its last turn."""
+        """Give the event loop a turn if the plan has run for `yield_after` seconds; return the time of its turn."""
         if self._clock.monotonic() - since <= self._settings.yield_after:
             return since
         cycle.gave_way = True

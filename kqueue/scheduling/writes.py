@@ -1,7 +1,8 @@
 """Status writes that run beside the loop.
 
-A decision takes a charge, a mark or a place in a queue before its write begins.  A plain function settles these when the write's task has ended: after success, failure, cancellation, and
-cancellation before the first step, which the coroutine itself cannot notice.
+A decision takes a charge, a mark or a place in a queue before its write begins.  A plain function settles these when
+the write's task has ended: after success, failure, cancellation, and cancellation before the first step, which the
+coroutine itself cannot notice.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ JSON = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizedQuestion:
-    """One question of a user whose right to ask it was checked."""
+    """A question of a user whose right to ask it was checked."""
 
     namespace: str
     """Empty for what has no namespace."""

@@ -23,33 +23,33 @@ _TITLE = "kqueue visibility"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogResource:
-    """One thing that can be asked for in one group and version: an object, or a list of all."""
+    """A resource in one group and version: an object, or the list of all objects."""
 
     group: str
     version: str
     name: str
     """Plural, as in the path."""
     kind: str
-    """Of the answer."""
+    """The kind of the answer."""
     view: View
     subresource: str = ""
     namespaced: bool = False
     is_list: bool = False
-    """Asked for without a name."""
+    """Whether the resource is a list, whose path has no name."""
 
     @property
     def verb(self) -> str:
-        """What one must be allowed to do."""
+        """The verb for which the user needs a right."""
         return "list" if self.is_list else "get"
 
     @property
     def api_version(self) -> str:
-        """What stands in an answer's `apiVersion`."""
+        """The `apiVersion` of answers."""
         return f"{self.group}/{self.version}"
 
     @property
     def path(self) -> str:
-        """With braces where namespace and name stand."""
+        """The path, with braces in place of the namespace and the name."""
         parts = ["/apis", self.group, self.version, *(["namespaces", "{namespace}"] if self.namespaced else [])]
         return "/".join([*parts, self.name, *([] if self.is_list else ["{name}"]), *filter(None, [self.subresource])])
 
@@ -81,7 +81,7 @@ _Place = tuple[str, str, str, str, bool, bool]
 
 
 class Catalog:
-    """All resources; complete before anybody asks."""
+    """All resources.  It is complete before the server answers the first request."""
 
     def __init__(self, resources: Iterable[CatalogResource] = ()) -> None:
         self._resources: dict[_Place, CatalogResource] = {}
@@ -150,7 +150,7 @@ class Catalog:
         return (each for each in self._resources.values() if (each.group, each.version) == (group, version))
 
     def _resource_list(self, group: str, version: str) -> JSON:
-        """What a subresource belongs to is listed, though nothing can be done with it."""
+        """The resource that a subresource belongs to is listed, even if it has no verb."""
         found: dict[str, JSON] = {}
         for resource in self._of(group, version):
             plural = resource.name
@@ -210,7 +210,7 @@ def _listed(name: str, kind: str, *, namespaced: bool) -> JSON:
 
 
 def _operation(resource: CatalogResource, answers: JSON, *, flat: bool = False) -> JSON:
-    """`flat`: types of parameters stand beside their names, as in version 2."""
+    """`flat`: a parameter's type is written beside its name, as in OpenAPI version 2."""
     kind: JSON = {"type": "string"}
     given = [part[1:-1] for part in resource.path.split("/") if part.startswith("{")]
     return {

@@ -1,6 +1,7 @@
-"""Connections of the visibility server: whom they belong to.
+"""Connections of the visibility server.
 
-When all places are taken, one that asks nothing makes room, unless it belongs to the front proxy.
+When the limit of connections is reached, an idle connection is closed for a new one, unless it belongs to the front
+proxy.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ class ServerLimits(connections.Bounds):
     """Limits of one server; times in seconds.  A user of many groups has a header for each; no request has a body."""
 
     requests: int = 64
-    """At once, of all users."""
+    """Concurrent requests of all users."""
     requests_of_one: int = 16
-    """At once, of one user."""
+    """Concurrent requests of one user."""
     answer: float = 20.0
-    """Until an answer is known."""
+    """Seconds until an answer must be computed."""
     write_all: float = 60.0
-    """Until the last piece of it is taken."""
+    """Seconds until the client must have read the whole answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """How connections are taken from now on: our certificate, and whose clients are believed."""
+    """The TLS settings of new connections: the server's certificate, and the trusted front proxy."""
 
     context: ssl.SSLContext
     proxy: FrontProxy | None
 
 
 class UserConnection(connections.Connection):
-    """One connection of one client."""
+    """A connection that knows the client's certificate."""
 
     __slots__ = ("trust",)
 
@@ -52,9 +53,9 @@ class UserConnection(connections.Connection):
 
     @property
     def certificate(self) -> dict[str, Any]:
-        """Of the client, in the form of `getpeercert`; empty without one that an authority of `trust` has signed.
+        """The client's certificate in the form of `getpeercert`; empty unless an authority of `trust` has signed it.
 
-        One that was shown on an earlier connection does not count: it is not looked at again when that is resumed.
+        The certificate of a resumed TLS session does not count, because TLS does not verify it again.
         """
         if self.transport is None:
             return {}
@@ -65,11 +66,11 @@ class UserConnection(connections.Connection):
 
     @property
     def spared(self) -> bool:
-        """The front proxy's are."""
+        """Whether the connection belongs to the front proxy, so that it is not closed for a new one."""
         return bool(self.certificate)
 
     def unreadable(self, status: int) -> web.Response:
-        """As the API server would say it."""
+        """Refuse a request that is not HTTP, in the form of the API server."""
         return Refusal(status, "this is no request that can be read").response()
 
 
@@ -91,12 +92,12 @@ class UserConnections:
 
     @property
     def port(self) -> int:
-        """Where it listens; the real port where 0 was asked."""
+        """The port; the one that was taken if 0 was requested."""
         return self._all.port
 
     @property
     def trust(self) -> Trust | None:
-        """What counts now."""
+        """The present TLS settings; None before `start`."""
         return self._trust
 
     @property
@@ -105,7 +106,9 @@ class UserConnections:
         return self._trust
 
     def believe(self, trust: Trust) -> None:
-        """Take new connections so.  Where others are believed than before, open connections end after their request."""
+        """Use these TLS settings for new connections.
+
+        If the front proxy has changed, open connections are closed after their present request."""
         before, self._trust = self._trust, trust
         if before is not None and before.proxy != trust.proxy:
             for connection in self._all.open():
@@ -114,7 +117,7 @@ class UserConnections:
                 connection.close()
 
     def listen(self, host: str, port: int) -> None:
-        """Take the address; `host` empty is all interfaces, `port` 0 takes a free one.  Who connects has to wait.
+        """Bind the address.  An empty `host` means all interfaces, `port` 0 any free port.  Clients wait until `start`.
 
         Raises:
             ConfigError: the address cannot be used.
@@ -128,10 +131,10 @@ class UserConnections:
             ) from e
 
     def start(self, trust: Trust) -> None:
-        """Let those in who connect."""
+        """Accept connections."""
         self._trust = trust
         self._all.start()
 
     async def stop(self, seconds: float = 2.0) -> None:
-        """Accept no more, answer what is being asked, and close."""
+        """Accept no more connections, answer the requests under way, and close."""
         await self._all.stop(seconds)

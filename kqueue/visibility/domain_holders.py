@@ -41,7 +41,7 @@ async def holders(
 
 
 def _pods_inside(holding: Holding, flavor: str, tree: Tree, domain: Path) -> Iterator[int]:
-    """Where leaves are hosts, pods of other flavors stand on them, too."""
+    """Count pods per domain; where leaves are hosts, pods of other flavors on the same hosts count, too."""
     for pod_set in holding.admission.pod_sets:
         where = pod_set.topology
         if where is None or not (tree.is_hostname or flavor in pod_set.flavors.values()):

@@ -89,11 +89,11 @@ def _all_held(look: Look) -> Iterator[ResourceHolders]:
             yield from (domain.held for domain in level.best if domain.held is not None)
 
 
-# --- what stands in the way ------------------------------------------------------------------------------------------
+# --- blockers ----------- ------------------------------------------------------------------------------------------
 
 
 def blockers(look: Look, queue: str, audience: Audience) -> list[JSON]:
-    """All that stands in the way, what a cycle would say first."""
+    """All blockers; first the one that a cycle would report."""
     return [_blocker(blocker, audience) for blocker in look.blockers(queue)[:_BLOCKERS_SHOWN]]
 
 
@@ -208,7 +208,7 @@ def _holder(holder: Holder, resource: str, audience: Audience) -> JSON:
 
 
 def decision(look: Look, audience: Audience) -> JSON:
-    """What a cycle with this workload alone would decide now."""
+    """The decision of a cycle that tried this workload alone now."""
     match look.decision:
         case Admit(admission=admission, quality=quality):
             return {"outcome": "Admit", **_admission(admission), **_qualities([q.levels for q in quality])}

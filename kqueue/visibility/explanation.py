@@ -90,7 +90,7 @@ class WorkloadExplainer:
         key = object_key(asked.namespace, asked.name)
         if key not in self._workloads:
             raise NotFoundError(f'workloads.kueue.x-k8s.io "{asked.name}" not found', status=404)
-        async with self._turn:  # one after the other: each takes the loop in stretches, and all are about as long
+        async with self._turn:  # one explanation at a time, so that each takes about as long
             obj = self._workloads.get(key)
             if obj is None:
                 raise NotFoundError(f'workloads.kueue.x-k8s.io "{asked.name}" not found', status=404)
@@ -140,10 +140,10 @@ class WorkloadExplainer:
     async def _rivals_of(
         self, item: Pending | None, queues: Collection[str], now: datetime, pace: RequestPace
     ) -> dict[str, list[Head]]:
-        """The workloads that are tried before this one, by the ClusterQueue in which it would wait, in their order.
+        """Return the workloads that are tried before this one, in order, by the ClusterQueue in which it would wait.
 
-        In each cycle every ClusterQueue tries one, so of the others there are as many as of those ahead and one more.
-        A ClusterQueue with more than some dozens of them is left out.
+        Every ClusterQueue tries one workload in each cycle, so the list has, of each other ClusterQueue, one workload
+        more than there are ahead of this one. A ClusterQueue with more than some dozens of them is left out.
         """
         found: dict[str, list[Head]] = {}
         for queue in queues if item is not None else ():
@@ -316,7 +316,7 @@ class WorkloadExplainer:
         *,
         with_search: bool,
     ) -> None:
-        """Look at what stands in the way, and for what would let it start, on one snapshot."""
+        """Find the blockers, and search for changes that would let the workload start, on one snapshot."""
         cache = self._cache
         why.seen = self._seen(self._clock.now())  # nothing comes in between from here to the snapshot
         queues = {head.queue, *(other.head.queue for other in others)}
@@ -388,7 +388,7 @@ class WorkloadExplainer:
 
 @dataclass(slots=True, kw_only=True)
 class _Why:
-    """What was found out about a Workload that waits."""
+    """The findings about a Workload that waits."""
 
     workload: wire.Workload
     queue: str
@@ -398,9 +398,9 @@ class _Why:
     held_back: list[JSON]
     seen: JSON
     held_by: str
-    """A workload whose pods must be ready first; empty: none."""
+    """The workload whose pods must be ready first; empty: none."""
     first: str = ""
-    """The workload in front of a StrictFIFO queue; empty: no other one is."""
+    """The head of a StrictFIFO queue; empty when the queue is not strict or this workload is the head."""
     position: JSON | None = None
     last_tried: JSON | None = None
     look: Look | None = None
@@ -434,7 +434,7 @@ class _Why:
         return shown
 
     def _also_needed(self, found: WhatIf, audience: Audience, held_back: Sequence[JSON]) -> list[str]:
-        """What a change alone does not give: the end of stops, and room that workloads which come first would take."""
+        """Conditions besides the change: the end of stops, and capacity for workloads that would start first."""
         needed = [f"this must end: {held['message']}" for held in held_back]
         needed += self._returns(found.change)
         if found.before is not None:
@@ -451,7 +451,7 @@ class _Why:
         return [*needed, "workloads that wait in other ClusterQueues leave the room"]
 
     def _returns(self, change: Change) -> Iterator[str]:
-        """Nodes without which the pods of workloads that are to end do not end."""
+        """Name nodes that are not ready, on which pods of workloads to stop would not end."""
         hosts = {usage.values[-1] for w in stops_of(change) for usages in w.domains.values() for usage in usages}
         nodes = sorted(self.silent[host] for host in hosts if host in self.silent)
         if nodes:
@@ -463,7 +463,7 @@ class _Why:
             )
 
     def _commands(self, found: WhatIf, audience: Audience, held_back: Sequence[JSON]) -> list[str]:
-        """What ends the stops, then what makes the change; nothing that names a workload which may not be named."""
+        """Commands that end the stops, then make the change; none if the user may not read a workload to stop."""
         resumes = [held["command"] for held in held_back if "command" in held]
         ended = stops_of(found.change)
         if not all(audience.may_name(workload.key) for workload in ended):

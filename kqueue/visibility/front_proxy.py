@@ -32,7 +32,7 @@ class Headers(Protocol):
         ...
 
     def keys(self) -> Iterable[str]:
-        """Names, in whatever case they came."""
+        """The names of all headers, in the case in which they came."""
         ...
 
 

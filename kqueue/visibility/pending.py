@@ -113,7 +113,7 @@ class PendingWorkloads:
         look = self._looks.get(name)
         if look is None:
             look = self._looks[name] = asyncio.create_task(self._look(name), name=f"pending workloads of {name}")
-        return await asyncio.shield(look)  # others may wait for it too
+        return await asyncio.shield(look)  # other requests may wait for the same answer
 
     async def _look(self, name: str) -> _Line:
         try:
@@ -171,10 +171,10 @@ def _item(workload: wire.Workload, place: Place) -> JSON:
 
 
 def _window(params: Mapping[str, str]) -> slice:
-    """What `offset` and `limit` leave of an order.
+    """Return the part of an order that `offset` and `limit` select.
 
     Raises:
-        InvalidObjectError: one of them is no number.
+        InvalidObjectError: `offset` or `limit` is no number.
     """
     limit, offset = _number(params, "limit") or DEFAULT_LIMIT, max(0, _number(params, "offset"))
     return slice(offset, offset + max(0, min(limit, MOST)))

@@ -45,10 +45,10 @@ class Reached:
 
 
 def reached_at(url: str, port: int) -> Reached:
-    """What `https://HOST:PORT` says, in which `{port}` stands for the real one.
+    """Parse `https://HOST:PORT`, after `{port}` in it is replaced by the port of the server.
 
     Raises:
-        ConfigError: it says something else.
+        ConfigError: the text has another form.
     """
     found = _URL.fullmatch(url)
     if found is None:
@@ -195,7 +195,7 @@ class Registration:
 
 
 def _covers(found: Any, wanted: Any) -> bool:
-    """Whether what is stored says all that is wanted; what the API server has added does not matter."""
+    """Whether the stored object has all wanted fields; fields that the API server added do not matter."""
     if isinstance(wanted, dict):
         return isinstance(found, dict) and all(key in found and _covers(found[key], wanted[key]) for key in wanted)
     return bool(found == wanted)

@@ -43,7 +43,7 @@ def commands(change: Change, *, workload: wire.Workload, queue: wire.ClusterQueu
 
 
 def stops(workloads: tuple[Admitted, ...]) -> list[str]:
-    """The commands that stop these workloads; none for those that are leaving, or where they are more than ten."""
+    """Commands that stop these workloads; none for a workload that is leaving, and none at all for more than ten."""
     staying = [workload for workload in workloads if not workload.evicted]
     if len(staying) > _MOST:
         return []
@@ -87,7 +87,7 @@ def _annotate(workload: wire.Workload, wish: OtherWish) -> list[str]:
 
 
 def _more_quota(queue: wire.ClusterQueue, increases: tuple[QuotaIncrease, ...]) -> list[str]:
-    """One patch for all of them, which the API server refuses where the quotas lie elsewhere meanwhile."""
+    """One patch for all quotas; the API server refuses it if a quota has another index in the ClusterQueue by then."""
     steps = [step for one in increases for step in _steps(queue, one)]
     if len(steps) != 3 * len(increases):
         return []

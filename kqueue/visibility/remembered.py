@@ -34,7 +34,7 @@ class Remembered(Generic[K, V]):
         if asking is None:
             asking = self._asking[key] = asyncio.create_task(self._ask(key, ask))
             asking.add_done_callback(_looked_at)
-        return await asyncio.shield(asking)  # one who goes away must not take the answer from the others
+        return await asyncio.shield(asking)  # a client that disconnects must not cancel the answer for other clients
 
     async def _ask(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
         try:

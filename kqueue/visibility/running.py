@@ -31,13 +31,13 @@ _PODS_NAMED, _SENTENCES = 10, 5
 
 
 class RunningPlaces:
-    """Says where Workloads run."""
+    """Describes where Workloads run."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
 
     async def placement(self, obj: wire.Workload, pace: RequestPace) -> JSON:
-        """What an admission gives; that of the status, which is what pods follow."""
+        """The admission in the status, which the pods follow."""
         try:
             admission = self._admission(obj)
         except InvalidObjectError as e:
@@ -66,14 +66,16 @@ class RunningPlaces:
         return shown
 
     def _admission(self, obj: wire.Workload) -> Admission | None:
-        """That of the status; what is held by it has been read already, and to read thousands of hosts takes long."""
+        """Return the admission of the status. The cache has parsed it if the workload holds quota, which saves parsing
+        thousands of hosts again.
+        """
         holding = self._cache.held.holding(model.workload_key(obj))
         if holding is not None and holding.uid == obj.metadata.uid and not holding.assumed and holding.replaces is None:
             return holding.admission
         return self._cache.requests.admission(obj)
 
     def _requests(self, obj: wire.Workload, admission: Admission) -> dict[str, PodSetRequest]:
-        """What the pod sets ask for, with the counts that they run with; empty where that cannot be read."""
+        """Return the requests of the pod sets with their admitted counts; empty if the Workload is not valid."""
         try:
             head = self._cache.requests.head(obj, queue=admission.queue, topology_only=True, last_tried={})
         except InvalidObjectError:
@@ -113,7 +115,7 @@ class RunningPlaces:
         shown["domains"] = [{"domain": list(path), "pods": pods} for path, pods in domains[:_DOMAINS_SHOWN]]
         if len(domains) > _DOMAINS_SHOWN:
             shown["moreDomains"] = len(domains) - _DOMAINS_SHOWN
-        if lost:  # pods whose host is no part of the topology now
+        if lost:  # the host is not in the topology any more
             shown["lost"] = sum(lost.values())
             shown["lostHosts"] = sorted(lost)[:_DOMAINS_SHOWN]
         return shown
@@ -134,7 +136,7 @@ class RunningPlaces:
         return levels(quality_now(view, group, places, spec.profile if spec is not None else DEFAULT_PROFILE))
 
     def _borrowed(self, admission: Admission) -> Iterator[JSON]:
-        """What its ClusterQueue borrows of what it uses."""
+        """Yield the amounts that the ClusterQueue borrows of the resources that the workload uses."""
         node = self._cache.quota.node_of(admission.queue)
         if node is None or node.parent is None:
             return

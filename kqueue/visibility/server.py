@@ -74,11 +74,11 @@ class VisibilityServer:
         self._connections.start(trust)
 
     def believe(self, trust: Trust) -> None:
-        """Certificates have changed, ours or those that the front proxy shows."""
+        """Use new certificates: the server's own, or the authority of the front proxy."""
         self._connections.believe(trust)
 
     async def stop(self) -> None:
-        """Answer what is being asked, then close."""
+        """Answer the requests under way, then close."""
         await self._connections.stop()
 
     # --- one request
@@ -127,7 +127,7 @@ class VisibilityServer:
     async def _bounded(
         self, request: web.BaseRequest, connection: UserConnection, places: ExitStack
     ) -> JSON | web.Response:
-        """What is asked, as far as it takes no more than it may."""
+        """Answer a request within the limits of requests and time."""
         path, _, query = request.raw_path.partition("?")
         if request.method != "GET" or request.can_read_body:
             raise Refusal(405, "only GET without a body is answered here: nothing can be written")
@@ -160,7 +160,7 @@ class VisibilityServer:
             if not self._busy_for[user.name]:
                 del self._busy_for[user.name]
 
-    # --- who asks, and may they
+    # --- the user and the rights
 
     async def _who(self, request: web.BaseRequest, connection: UserConnection) -> User:
         """Return the user whom the front proxy names; without a front proxy, the user of the token.
@@ -205,7 +205,7 @@ class VisibilityServer:
                 details={key: value for key, value in details.items() if value},
             )
 
-    # --- what is the answer
+    # --- the answer
 
     async def _found(self, user: User, path: str, query: str) -> JSON:
         found = self._catalog.find(path)

@@ -18,12 +18,12 @@ from kqueue.state.tries import Tries
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningSource:
-    """What the scheduling loop goes by.
+    """The inputs of the scheduling loop, for explanations.
 
     Args:
-        rules: how preemption chooses at a time for these workloads (uids).
-        claims: what is kept for preemptors.
-        held_by: a workload whose pods must be ready before anybody is admitted; empty: there is none.
+        rules: returns the rules of preemption at a time for these preemptors (uids).
+        claims: returns the resources reserved for preemptors.
+        held_by: returns the workload whose pods must be ready before the next admission; empty: there is none.
     """
 
     heads: Heads
@@ -35,7 +35,7 @@ class PlanningSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What explanations are made from; `namespace_labels` gives None for a namespace that does not exist."""
+    """The state from which explanations are made; `namespace_labels` gives None for an unknown namespace."""
 
     workloads: Store[wire.Workload]
     local_queues: Store[wire.LocalQueue]

@@ -1,4 +1,4 @@
-"""Where a Workload stands in its life, as its own status says it.  Pure."""
+"""The state of a Workload, derived from its own spec and status.  Pure."""
 
 from __future__ import annotations
 
@@ -18,25 +18,23 @@ from kqueue.visibility.asked import JSON
 
 
 class State(StrEnum):
-    """The one word for it."""
+    """The state of a Workload in one word."""
 
     FINISHED = "Finished"
     LEAVING = "Leaving"
-    """Evicted, and its pods are still there."""
+    """Evicted, and its pods have not ended yet."""
     RUNNING = "Running"
     """Admitted."""
     RESERVED = "Reserved"
-    """It has quota, and waits for admission checks."""
+    """Quota is reserved, and admission checks are not ready."""
     DEACTIVATED = "Deactivated"
     EVICTED = "Evicted"
-    """It was evicted, and waits to come back."""
+    """Evicted, and waiting for quota again."""
     PENDING = "Pending"
 
 
 class Hindrance(NamedTuple):
-    """One thing that keeps a Workload out of its queue: reason, sentence, and the command that ends it, where there is
-    one.
-    """
+    """A reason why a Workload is not in its queue: reason, sentence, and the command that removes it (empty: none)."""
 
     kind: str
     message: str
@@ -48,7 +46,7 @@ class Hindrance(NamedTuple):
 
 
 def state_of(obj: wire.Workload) -> State:
-    """Where it stands."""
+    """Return the state of a Workload."""
     if model.condition_true(obj, names.CONDITION_FINISHED):
         return State.FINISHED
     evicted = model.condition_true(obj, names.CONDITION_EVICTED)
@@ -62,11 +60,11 @@ def state_of(obj: wire.Workload) -> State:
 
 
 WAITS = frozenset({State.EVICTED, State.PENDING, State.DEACTIVATED})
-"""States in which it has nothing."""
+"""The states without quota."""
 
 
 def told(obj: wire.Workload, now: datetime) -> JSON | None:
-    """Why it waits, as its condition says, and since when it says so; None: it says nothing."""
+    """Return reason, message and time of the condition QuotaReserved=False; None if the Workload has none."""
     found = model.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
     if found is None or found.status == "True":
         return None
@@ -75,7 +73,7 @@ def told(obj: wire.Workload, now: datetime) -> JSON | None:
 
 
 def evictions(obj: wire.Workload, now: datetime) -> JSON | None:
-    """By whom it was evicted, by which rule, how often, and when it comes back; None: it never was."""
+    """Return reason, rule and number of evictions, and the time of the return; None if it was never evicted."""
     evicted = model.condition(obj.status.conditions, names.CONDITION_EVICTED)
     stats = obj.status.scheduling_stats
     counts = [
@@ -100,8 +98,8 @@ def _this_eviction(obj: wire.Workload, evicted: Condition, now: datetime) -> JSO
 
 
 def _former_eviction(evicted: Condition, now: datetime) -> JSON:
-    """The condition's reason and time are of the reservation that ended the eviction; its message keeps the former
-    one.
+    """Describe an eviction that has ended. The condition then has reason and time of the reservation that ended the
+    eviction, and keeps the eviction's message.
     """
     since = _since(evicted, now)
     reserved: JSON = {"reservedAgainSecondsAgo": since["secondsAgo"]} if since else {}
@@ -109,7 +107,7 @@ def _former_eviction(evicted: Condition, now: datetime) -> JSON:
 
 
 def _returns(obj: wire.Workload, now: datetime) -> str:
-    """When it comes back, in words."""
+    """Say when the workload is queued again."""
     until = requeueing.waits_until(obj, now)
     requeued = model.condition(obj.status.conditions, names.CONDITION_REQUEUED)
     if not obj.spec.active:
@@ -125,7 +123,7 @@ def _returns(obj: wire.Workload, now: datetime) -> str:
 
 
 def finished(obj: wire.Workload, now: datetime) -> JSON | None:
-    """How it ended; None: it has not."""
+    """Return reason, message and time of the end; None while the workload is not finished."""
     found = model.condition(obj.status.conditions, names.CONDITION_FINISHED)
     if found is None or found.status != "True":
         return None
@@ -135,13 +133,13 @@ def finished(obj: wire.Workload, now: datetime) -> JSON | None:
 
 
 def waits_for_checks(obj: wire.Workload) -> list[JSON]:
-    """Admission checks that are not ready, and what they say."""
+    """Return name, state and message of each admission check that is not ready."""
     waiting = [check for check in obj.status.admission_checks if check.state != names.CHECK_READY]
     return [{"name": check.name, "state": check.state, "message": check.message} for check in waiting]
 
 
 def held_back(obj: wire.Workload, now: datetime) -> list[JSON]:
-    """What its own object says keeps it from being tried, beside what its queues and surroundings say."""
+    """Return the reasons in the Workload's own object for which it is not tried."""
     found: list[JSON] = []
 
     def add(kind: str, message: str) -> None:

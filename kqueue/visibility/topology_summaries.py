@@ -50,28 +50,26 @@ _WORDS = ("notReady", "unschedulable", "missingLevel", "duplicateHostname")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wish:
-    """What the answer has of a flavor."""
+    """The part of a flavor that the answer shows."""
 
     level: str
-    """Empty: the usual one."""
+    """The lowest level; empty: the default level."""
     widest: bool
-    """Whether the usual one is the widest."""
+    """Whether the default level is the widest."""
     domain: Path
     limit: int
 
 
 class TopologySummaries:
-    """Answers for all Topologies that are known, those that flavors list themselves included."""
+    """Answers questions about Topologies, including topologies that flavors define inline."""
 
     def __init__(self, *, cache: Cache, clock: Clock) -> None:
         self._cache, self._clock = cache, clock
 
     async def view(self, asked: AuthorizedQuestion) -> JSON:
-        """One Topology, or the list.
-
-        Raises:
-            NotFoundError: there is no such Topology, flavor or domain.
-            ConfigError: a parameter cannot be read.
+        """Return one Topology, or the list of all. Raises:
+        NotFoundError: there is no such Topology, flavor or domain.
+        ConfigError: a parameter cannot be read.
         """
         params = asked.params
         only(params, "flavor", "level", "domain", "limit")
@@ -154,7 +152,7 @@ class TopologySummaries:
         }
 
     async def _foreign(self, tree: Tree, pace: RequestPace) -> tuple[Mapping[str, Ints], set[str]]:
-        """What foreign pods take on each leaf, per resource; and the nodes where they hold a device."""
+        """Return the usage of foreign pods per leaf and resource, and the nodes where they hold a device."""
         taken: dict[str, list[int]] = {}
         devices: set[str] = set()
         for number, leaf in enumerate(tree.leaves):
@@ -294,7 +292,7 @@ class _Amounts:
 async def _domains(
     amounts: _Amounts, tree: Tree, span: range, lowest: int, *, limit: int, lost: Mapping[Path, int], pace: RequestPace
 ) -> AsyncIterator[JSON]:
-    """The domains of all levels down to `lowest`, each above those below it."""
+    """Yield the domains of all levels down to `lowest`, each before the domains inside it."""
     tables = [_Sums.of(amounts, tree.first_leaf[level]) for level in range(lowest + 1)]
     await pace.step()
     order = sorted(
@@ -309,7 +307,7 @@ async def _domains(
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """One level's sums, per domain."""
+    """The sums of one level, per domain."""
 
     nodes: list[int]
     idle: list[int]

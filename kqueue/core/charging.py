@@ -14,7 +14,7 @@ from kqueue.core.workload import Admitted, TopologyView
 
 
 def same_hosts(flavor: str, topologies: Mapping[str, TopologyView]) -> list[str]:
-    """The flavor, and every other one whose leaves are the same hosts; none when the flavor has no topology (now)."""
+    """Return the flavor and all flavors with the same hosts as leaves; empty if the flavor has no topology now."""
     view = topologies.get(flavor)
     if view is None:
         return []
@@ -41,7 +41,7 @@ def own_domains(
     workload: Admitted, topologies: Mapping[str, TopologyView]
 ) -> Iterable[tuple[str, tuple[DomainUsage, ...]]]:
     """Yield the usage of hosts by a workload, for each flavor that its pods were assigned and are counted in now."""
-    if not workload.further:  # almost everybody, and a search asks very often
+    if not workload.further:  # the case of almost all workloads, and a search calls this very often
         return workload.domains.items()
     own = list(workload.domains.items())
     for flavor, others in workload.further.items():
@@ -51,7 +51,7 @@ def own_domains(
 
 
 def fit_together(usage: Mapping[str, Sequence[DomainUsage]], topologies: Mapping[str, TopologyView]) -> bool:
-    """Whether what one workload would take, by flavor, finds room at once, as `place_workload` finds room for it."""
+    """Whether the usage of one workload, by flavor, fits at the same time, by the rule of `place_workload`."""
     if len(usage) == 1:  # a single flavor cannot compete with itself for hosts
         ((flavor, taken),) = usage.items()
         return topologies[flavor].capacity.fits(taken)

@@ -39,7 +39,7 @@ _AS_IT_IS = nullcontext()
 
 @dataclass(slots=True)
 class _Kept:
-    """A claim in a snapshot: its remaining victims, and the amounts that are charged for it besides."""
+    """A claim in a snapshot: its remaining victims, and the amounts charged for it in addition."""
 
     claim: Claim
     victims: tuple[Admitted, ...]
@@ -126,7 +126,7 @@ class Claims:
         return tuple(Mention(kept.claim.key, kept.claim.queue) for uid, kept in self._kept.items() if uid != besides)
 
     def keep(self, claim: Claim) -> None:
-        """Charge a claim, in place of what the same preemptor claimed before."""
+        """Charge a claim in place of the preemptor's earlier claim."""
         self.give_up(claim.uid)
         if claim.queue not in self._snapshot.nodes:
             return
@@ -151,7 +151,7 @@ class Claims:
                 yield found
 
     def give_up(self, uid: str) -> None:
-        """Stop keeping what a preemptor claimed; nothing happens when it claimed nothing."""
+        """End the claim of a preemptor; no effect if it has none."""
         kept = self._kept.pop(uid, None)
         if kept is None:
             return
@@ -167,7 +167,7 @@ class Claims:
         self._without_leaving = None
 
     def without(self, uid: str) -> AbstractContextManager[None]:
-        """Inside the block a preemptor's own claim does not stand in its way."""
+        """Leave the preemptor's own claim uncharged inside the block."""
         kept = self._kept.get(uid)
         return _AS_IT_IS if kept is None else self._uncharged(kept)
 
@@ -245,7 +245,7 @@ class Claims:
 
     @staticmethod
     def _come(changes: PendingChanges, kept: _Kept, sign: int) -> None:
-        """A claimant has come in, and nothing is kept for it any more."""
+        """Charge a claimant in full, and end its claim."""
         for node, column, amount in kept.usage:
             changes.add_node(node, column, -sign * amount)
         changes.add_quota(kept.claim.queue, kept.claim.usage, sign)

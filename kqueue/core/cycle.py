@@ -328,7 +328,7 @@ class _Cycle:
     def _lower_share(self, entry: NominatedHead) -> str | None:
         """Return a ClusterQueue whose next workload goes before this preemption; None: there is none.
 
-        A claim of an earlier cycle is kept.
+        A claim of an earlier cycle stays.
         """
         if self.findings.rules.fair is None or self.claims.of(entry.head.uid) is not None:
             return None
@@ -346,7 +346,7 @@ class _Cycle:
             return self.share_order.first_below(entry.head.queue, claims)
 
     def _claim(self, entry: NominatedHead) -> Claim:
-        """The claim of a preemptor from now on; victims of its earlier claim still leave, and wait for it as well."""
+        """Return the new claim of a preemptor. Victims of its earlier claim that are leaving belong to it, too."""
         claim, earlier = entry.claim(), self.claims.of(entry.head.uid)
         counts_on = self.claims.counted_on(besides=entry.head.uid)
         if earlier is None:
@@ -471,9 +471,8 @@ class _Cycle:
         return Blocker(kind=_NOBODY, queue=head.queue, holders=holders, detail=policies)
 
     def _reserve(self, entry: NominatedHead, *, anyway: bool = False) -> None:
-        """Keep free what the entry waits for, so that smaller or lesser entries of this cycle do not take it.
-
-        A queue that may reclaim from anybody gets it back without; `anyway`: for that one, too.
+        """Reserve the amounts that the entry waits for, so that later entries of this cycle do not take them. A queue
+        that may reclaim from any queue gets them back without a reservation; `anyway` reserves them all the same.
         """
         spec, node = self.snapshot.queues[entry.head.queue], self.snapshot.nodes[entry.head.queue]
         if spec.reclaims is _FROM_ANYBODY and not anyway:

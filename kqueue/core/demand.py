@@ -183,7 +183,7 @@ _Kept = tuple[tuple[PodSet, ...], tuple[GroupDemand, ...]]
 
 
 class Demands:
-    """Demands by pod sets, and by what a queue lists."""
+    """A cache of demands by pod sets and by the flavors of a queue."""
 
     def __init__(self, most: int = 4096) -> None:
         """`most`: so many are kept, a few KiB each; the next one begins anew."""
@@ -218,8 +218,8 @@ def _groups(pod_sets: Sequence[PodSet]) -> list[list[PodSet]]:
 
 
 def _counts_only(pod_set: PodSet, resource_group: ResourceGroup, covered: frozenset[str]) -> bool:
-    """Whether the group is about nothing that pods really ask for, as what transformations make of it, and another
-    one is: that one's flavor says where they go.
+    """Whether the group has only resources that transformations made, and another group has resources that pods
+    request. Then the flavor of the other group decides the nodes.
     """
     own = pod_set.request.requests.keys()
     return own.isdisjoint(resource_group.resources) and not own.isdisjoint(covered)

@@ -72,7 +72,7 @@ def nobody(column: FlavorResource, amount: int, level: int) -> tuple[Mode, int]:
 class FlavorTry:
     """The outcome of trying one flavor for the resources of one resource group.
 
-    `mode` and `level` are those of the least preferred resource, `worst` and `borrows` the worst of any.
+    `mode` and `level` come from the least preferred resource, `worst` and `borrows` are the worst of all resources.
     """
 
     option: Option

@@ -37,7 +37,9 @@ class Lenders:
             self._admitted[head.queue] = head.key, usage
 
     def leave(self, queue: str, usage: Usage) -> bool:
-        """Whether a workload of this ClusterQueue that borrows fits beside what the others' next workloads ask for."""
+        """Whether a borrowing workload of this ClusterQueue fits beside the requests of the other queues' next
+        workloads.
+        """
         if not self._admitted:
             return True
         kept = dict(self._beside(queue, usage))

@@ -101,7 +101,7 @@ class NominatedHead:
 
     @property
     def is_preemptor(self) -> bool:
-        """Whether room is being made for it."""
+        """Whether workloads are being preempted for the head."""
         return self.result is PREEMPTS or self.result is FITS_LATER
 
     def claim(self) -> Claim:
@@ -156,9 +156,9 @@ class Nominator:
     """Results of equal pod sets: many queues often have equal heads, and no charge is made during nomination."""
 
     def nominate(self, head: Head, profile: Profile, *, pinned: Pins | None = None) -> NominatedHead:
-        """The best that can be done for a head; `pinned` holds it to the flavors of an earlier nomination.
+        """Return the best nomination of a head; `pinned` restricts it to the flavors of an earlier nomination.
 
-        While room is made for a head it is held to that, unless all of it fits elsewhere: others left for it.
+        A preemptor is restricted to the flavors of its claim, unless all of it fits in others.
         """
         pinned = pinned or flavors_to_keep(head)
         claim = self.claims.of(head.uid)
@@ -174,9 +174,8 @@ class Nominator:
     # --- in steps ------------------------------------------------------------------------------------------------
 
     def choose(self, head: Head, profile: Profile) -> NominatedHead | None:
-        """First step: the head with its flavors, and nothing decided.
-
-        None: it has a claim or takes over from an older slice, so all of it is decided on a snapshot without these.
+        """First step: return the head with its flavors, undecided. None: the head has a claim or replaces a slice, so
+        it is nominated as a whole on a snapshot without these.
         """
         if head.replaces is not None or self.claims.of(head.uid) is not None:
             return None
@@ -201,18 +200,18 @@ class Nominator:
                 entry.hint = hint
 
     def commit(self, entry: NominatedHead) -> NominatedHead:
-        """Third step: what can be done for an entry with the flavors that were chosen for it."""
+        """Third step: nominate an entry with its chosen flavors."""
         return self._most(entry, flavors_to_keep(entry.head))
 
     def _most(self, entry: NominatedHead, pinned: Pins | None) -> NominatedHead:
-        """The whole of it, or else the largest part that is of use."""
+        """Nominate all pods, or else the largest number of pods that fits."""
         entry = self._judged(entry, pinned)
         if entry.result in _IN_VAIN:
             entry = self._part(entry.head, entry.profile, pinned) or entry
         return entry
 
     def moves(self, entry: NominatedHead) -> bool:
-        """Whether an entry that has its quota finds other domains in its flavors; nothing else of it is looked at."""
+        """Whether an entry whose quota fits finds other domains in its flavors; nothing else is checked."""
         with self.claims.without(entry.head.uid), without_older(entry.head, self.snapshot):
             entry.avoids = entry.head.avoided
             return not self.place(entry, measure=True)
@@ -220,7 +219,7 @@ class Nominator:
     def place(self, entry: NominatedHead, *, empty: bool = False, measure: bool = False) -> Mapping[str, Misfit]:
         """Find domains for every pod set that has a topology flavor; returns what does not fit, by flavor.
 
-        `entry.placement` holds the domains found.  Flavors whose leaves are hosts share what this workload takes.
+        `entry.placement` holds the domains found.  Flavors with hosts as leaves share the usage of this workload.
         Hosts on which it failed repeatedly are avoided, unless it does not fit then.
         """
         if not entry.place_requests:
@@ -293,7 +292,7 @@ class Nominator:
         return self._judged(self._assigned(head, profile, pinned), pinned)
 
     def _judged(self, entry: NominatedHead, pinned: Pins | None) -> NominatedHead:
-        """The entry with what can be done for all of it."""
+        """Return the nomination of the entry with all its pods."""
         if entry.assignment.mode is FIT and not self._misplaced(entry):
             entry.result = FITS
             return entry
@@ -413,7 +412,7 @@ class Nominator:
                 reach.note(found)
             return len(found) == len(answers)
 
-        if places_to_keep(entry.head):  # what stays where it is takes no room
+        if places_to_keep(entry.head):  # pods that keep their places need no further capacity
             return find_targets(self.snapshot, preemptor, self.findings, places=places, matters=reach.matters)
         return find_targets(
             self.snapshot,

@@ -43,7 +43,7 @@ class OrderedEntry(Protocol):
 
     @property
     def is_preemptor(self) -> bool:
-        """Others were evicted to make room for it."""
+        """Whether workloads were evicted for this entry."""
 
 
 E = TypeVar("E", bound=OrderedEntry)
@@ -84,9 +84,9 @@ def tournament(
     rules: OrderRules = DEFAULT_RULES,
     under_way: Mapping[QuotaNode, Usage] = _NOTHING_UNDER_WAY,
 ) -> Iterator[E]:
-    """Fair sharing: the winner of all cohorts on its way to the root, again and again, until no entry is left.
+    """Fair sharing: yield the entry that wins in every cohort on its path to the root, until no entry is left.
 
-    At a cohort, what wins in one child meets what wins in the others.  First come preemptors (by rule), then children
+    At a cohort the winners of its children are compared.  First come preemptors (by rule), then children
     that do not borrow what their workload requests (by rule), lower share of the child, higher priority (by rule),
     older, UID.  What a child uses is counted with the workload added.  Trees share no quota: between them, and between
     several entries of one queue, it goes by reservation, preemptor, priority and age.
@@ -163,7 +163,7 @@ class _Rankings(Generic[E]):
         return self.of_trees if node.parent is None else self._at[node.parent]
 
     def _candidate(self, node: QuotaNode, ranking: list[tuple[_Key, int, E]]) -> tuple[_Key, int, E]:
-        """The first of the node, as it is compared with those of the node's siblings."""
+        """Return the first entry of the node, in the form in which siblings' entries are compared."""
         (_, waits, _, _, _, seniority), position, entry = ranking[0]
         if node.parent is None:
             return self._alone(entry), position, entry

@@ -1,8 +1,8 @@
-"""Changes of workloads that leave and enter, summed up, so that a snapshot takes them in one go.
+"""Sums the changes of workloads that leave and enter, so that a snapshot applies them in one step.
 
-Many heads of a cycle are judged under the same changes.  Sums are kept per ClusterQueue, per node of the quota
-tree and per host: making the changes one workload after the other comes to the same, because what a queue takes of the
-cohorts above it depends on what it holds, not on the steps that led there.
+Many heads of a cycle are nominated under the same changes. Sums are kept per ClusterQueue, per node of the quota tree
+and per host. The result equals that of one change after the other, because the usage of a queue in its cohorts depends
+only on the queue's own usage, not on the order of the changes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kqueue.core.workload import Snapshot
 class PendingChanges:
     """Sums of changes to one snapshot, whose queues and trees stay as they are.
 
-    Everything can be added with the sign -1, too, which takes it out again.
+    Every change can be added with the sign -1, which takes it back.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:

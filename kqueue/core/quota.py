@@ -120,7 +120,7 @@ class QuotaNode:
 
     @property
     def root(self) -> QuotaNode:
-        """The topmost ancestor; the node itself when it stands alone."""
+        """The topmost ancestor; the node itself when it has no parent."""
         node = self
         while node.parent is not None:
             node = node.parent
@@ -201,7 +201,7 @@ def local_quota(node: QuotaNode, column: FlavorResource) -> int:
 
 
 def is_open(node: QuotaNode, column: FlavorResource) -> bool:
-    """Whether no limit between the node and its root hides or withholds anything: what the root has, it has."""
+    """Whether no limit between the node and its root applies, so that the node can use all that is free at the root."""
     return (node.cells.get(column) or _cell(node, column)).is_open
 
 
@@ -332,7 +332,7 @@ def shift_usage(node: QuotaNode, column: FlavorResource, amount: int) -> None:
 
 
 def set_usage(node: QuotaNode, usage: Usage) -> None:
-    """Put back what the node alone held before."""
+    """Set the usage of this node alone."""
     node.changes[0] += 1
     node.usage = usage
 
@@ -364,9 +364,9 @@ def copy_tree(root: QuotaNode) -> dict[str, QuotaNode]:
 
 
 class TreeCopy:
-    """A tree of the same shape whose usage can be changed freely, and that can be made true again.
+    """A copy of a tree whose usage can be changed freely and reset to the original's.
 
-    Everything that follows from quotas alone is shared with the original.
+    All values derived from quotas alone are shared with the original.
     """
 
     def __init__(self, root: QuotaNode) -> None:
@@ -385,7 +385,7 @@ class TreeCopy:
         self._seen = root.changes[0], 0
 
     def refresh(self) -> None:
-        """Be as the original is now, whatever became of either of the two.  Costs nothing while nothing did."""
+        """Reset the usage to the original's present usage. Free of cost if neither tree has changed."""
         if self._seen == (self._original.changes[0], self._changes[0]):
             return
         for node, twin in self._pairs:

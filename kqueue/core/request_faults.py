@@ -9,7 +9,7 @@ from kqueue.core.topology import Misfit, MisfitCode
 
 
 class RequestFault(NamedTuple):
-    """What is wrong with a topology request.  `remedy` is empty where `problem` says all that is known."""
+    """A fault of a topology request. `remedy` is empty if no remedy is known."""
 
     problem: str
     remedy: str = ""

@@ -39,13 +39,13 @@ class ShareOrder:
         self._claimed[claim.queue] = claim
 
     def concerns(self, claims: Iterable[Claim]) -> list[Claim]:
-        """The claims to compare with: open ones, and those that were fulfilled in this cycle."""
+        """Return the claims to compare with: open claims, and claims fulfilled in this cycle."""
         return [*claims, *self._claimed.values()]
 
     def first_below(self, queue: str, claims: Iterable[Claim]) -> str | None:
-        """The first ClusterQueue whose next workload would leave it a lower share than this queue has; None: none.
-
-        The quota nodes must hold what they will hold when all claims are fulfilled and the workload of `queue` is in.
+        """Return the first ClusterQueue whose share, with its next workload, would be below the share of `queue`; None:
+        none. The quota nodes must have the usage that they will have when all claims are fulfilled and the workload of
+        `queue` is admitted.
         """
         own_side = {node.parent: node for node in self.nodes[queue].path_to_root()}
         for claim in claims:

@@ -1,11 +1,11 @@
 """Targets of preemption for one workload: candidates, two ways to choose among them, and the trial they run in.
 
-    candidates     whom the preemptor's queue may preempt, and in which order
+    candidates  the workloads that the preemptor's queue may preempt, in order
     classical      by quota: reclaim what others borrowed, then lesser workloads of the own queue
     fair           by dominant resource shares, from the most borrowing branch of the tree
-    fit            whether the preemptor fits by now
-    reach          what is known of hosts before anybody looks for domains
-    simulation     a snapshot from which workloads are taken away, and which is as before at the end
+    fit         the test whether the preemptor fits
+    reach       bounds about hosts before a search for domains
+    simulation  a snapshot from which workloads are removed, rolled back at the end
 
 Nothing here evicts, and nothing knows why a workload is tried.
 Source: the compatible system's preemption (KEP-1337, KEP-1714, KEP-79).

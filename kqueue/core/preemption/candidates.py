@@ -39,7 +39,7 @@ def over_quota(
 
 
 def _over_quota(nodes: Iterable[QuotaNode], columns: frozenset[FlavorResource]) -> list[QuotaNode]:
-    if len(columns) == 1:  # what choosing a flavor asks, for every head of every queue of all others in the cohort
+    if len(columns) == 1:  # the hot case: the choice of a flavor checks one column in each queue of the cohort
         (column,) = columns
         return [node for node in nodes if node.usage.get(column, 0) > node.subtree.get(column, 0)]
     return [node for node in nodes if not within_quota(node, columns)]
@@ -53,7 +53,7 @@ def candidates(
         return []
     admitted = snapshot.admitted[queue]
     kept = findings.candidates_of(preemptor)
-    known = kept.get((queue, policy))  # the same, whatever columns it needs
+    known = kept.get((queue, policy))  # independent of the columns that the preemptor needs
     if known is None or known.of is not admitted:
         giving = [
             workload
@@ -131,10 +131,10 @@ def order(preemptor: Preemptor, findings: Findings) -> Callable[[Admitted], Orde
 
 
 def in_order(workloads: Iterable[Admitted], preemptor: Preemptor, findings: Findings) -> list[Admitted]:
-    """Candidates, first to go first.
+    """Return candidates in the order in which they are preempted.
 
-    Where LocalQueues' usage counts it does so only between workloads of one ClusterQueue: each queue is put in its
-    own order, and what stands first in its queue is compared with what stands first in the others.
+    The usage of LocalQueues orders only workloads of one ClusterQueue: each queue is sorted by itself, and the first
+    workloads of all queues are then compared without usage.
     """
     key, usage = order(preemptor, findings), findings.rules.local_queue_usage
     if usage is None:

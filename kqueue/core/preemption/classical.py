@@ -1,4 +1,4 @@
-"""Targets by quota and priority: what others borrowed is taken back, and lesser workloads of the own queue go.
+"""Targets by quota and priority: reclaim borrowed quota, and preempt lower workloads of the own queue.
 
     hierarchical    candidates of queues that borrow what the preemptor's queue, or a cohort around it, has a right to
     priority        candidates of other borrowing queues
@@ -133,7 +133,7 @@ def _ancestors(node: QuotaNode, preemptor: Preemptor) -> Iterator[tuple[QuotaNod
 def _borrowing_queues(
     cohort: QuotaNode, done: QuotaNode | None, columns: frozenset[FlavorResource], findings: Findings
 ) -> Iterator[QuotaNode]:
-    """Queues below the cohort that use more than their quota, on whose way down every cohort does so as well."""
+    """Yield queues below the cohort that use more than their quota, if all cohorts in between do so, too."""
     for child in over_quota(cohort, columns, findings):
         if child is done:
             continue
@@ -144,7 +144,7 @@ def _borrowing_queues(
 
 
 def _lesser(admitted: Admitted, ancestor: QuotaNode, spec: QueueSpec, preemptor: Preemptor) -> _Candidate:
-    """A candidate that there is no right to: whether it may also go for a workload that borrows."""
+    """Return a candidate to whose quota the preemptor has no right, and whether a borrowing preemptor may take it."""
     up_to = spec.borrow_preempts_up_to
     is_above = admitted.priority >= preemptor.priority or (up_to is not None and admitted.priority > up_to)
     if not spec.borrow_preempts or is_above:

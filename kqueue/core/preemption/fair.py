@@ -1,7 +1,7 @@
 """Targets by fair shares: the queue that borrows most for its weight loses first, while that makes shares fairer.
 
-Queues are chosen from the root down, by the share of each branch, and what is removed changes the shares.  Where two
-queues lie in different branches it is the branches that are compared, with the preemptor counted in its own.
+Queues are chosen from the root down, by the share of each branch; each removal changes the shares. Queues in different
+branches are compared by the shares of the branches, with the preemptor counted in its own.
 
 Source: the compatible system's fair sharing (KEP-1714).
 """
@@ -73,11 +73,11 @@ def any_other_queue_borrows(own: QuotaNode, columns: frozenset[FlavorResource], 
 
 
 class _Choice:
-    """Which queue the next target comes from.
+    """Chooses the queue of the next target.
 
-    Branches without candidates are out, and those that do not borrow, except for the way to the preemptor's own queue.
-    Every cohort keeps its children in a heap.  From one choice to the next only the queue that was chosen and what is
-    above it may change, so only these are put back into their heaps by what they are now.
+    Branches without candidates are left out, and so are branches that do not borrow, except on the path to the
+    preemptor's own queue. Every cohort keeps its children in a heap. Between two choices only the chosen queue and its
+    ancestors can change, so only these are inserted into their heaps again with their present shares.
     """
 
     def __init__(self, waiting: _Waiting, own: QuotaNode, key: Callable[[Admitted], Order]) -> None:
@@ -92,7 +92,7 @@ class _Choice:
         self._chosen: list[QuotaNode] = []
 
     def next(self) -> QuotaNode | None:
-        """The queue whose first candidate is looked at next; None when there is none left."""
+        """Return the queue whose first candidate is tried next; None when no queue is left."""
         for node in reversed(self._chosen):
             self._offer(node)
         self._chosen = []
@@ -113,21 +113,21 @@ class _Choice:
                 self._offer(child)
 
     def _offer(self, node: QuotaNode) -> None:
-        """Put a node among its siblings, unless nothing can be taken there.  What is below it must be there already."""
+        """Insert a node into its parent's heap if it has candidates. Nodes below it must have been inserted before."""
         if not (self._heaps[node] if node.is_cohort else self._waiting[node]):
             return
         share = dominant_share(node)
         if not share.is_borrowing and node not in self._on_the_way:
             return
         assert node.parent is not None
-        # the highest share first; between equals a cohort, then whose first candidate goes first
+        # the highest share first; of equal shares a cohort, then the queue whose first candidate is preempted first
         tie = (node.name,) if node.is_cohort else self._key(self._waiting[node][0])
         rank = (not share.is_endless, -share.scaled, not node.is_cohort, tie)
         heappush(self._heaps[node.parent], (rank, next(self._serial), node))
 
 
 class _Search:
-    """One search.  The preemptor counts as if it ran, except when it is tested whether it fits."""
+    """A search for targets. The preemptor's usage is charged, except during the test whether it fits."""
 
     def __init__(
         self, simulation: Simulation, preemptor: Preemptor, findings: Findings, hosts: HostNeeds | None
@@ -144,7 +144,7 @@ class _Search:
         self._stays_within_nominal = findings.rules.within_nominal and within_quota(self._own, preemptor.needs)
 
     def first_pass(self, waiting: _Waiting, strategy: SharingStrategy) -> bool:
-        """Take what the strategy allows until the preemptor fits; what it does not is put aside."""
+        """Take the candidates that the strategy allows until the preemptor fits; put the others aside."""
         choice = _Choice(waiting, self._own, self._key)
         while (queue := choice.next()) is not None:
             if queue is self._own:
@@ -158,7 +158,9 @@ class _Search:
         return False
 
     def second_pass(self) -> bool:
-        """Take one of each queue from what was put aside, where its branch has more than the preemptor's will have."""
+        """Take one candidate of each queue from those put aside if its branch has a higher share than the preemptor's
+        will be.
+        """
         choice = _Choice(self._aside, self._own, self._key)
         while (queue := choice.next()) is not None:
             candidate = self._aside[queue].popleft()
@@ -170,11 +172,11 @@ class _Search:
         return False
 
     def needed(self) -> tuple[Target, ...]:
-        """The targets, without those that may stay after all."""
+        """Return the targets without workloads that need not be preempted after all."""
         return without_needless(self._targets, self._simulation, self._fit, self._fits)
 
     def _take_fairly(self, queue: QuotaNode, waiting: deque[Admitted], strategy: SharingStrategy) -> bool:
-        """Take the first candidate of the queue that the strategy allows, and put those before it aside."""
+        """Take the first candidate of the queue that the strategy allows, and put the candidates before it aside."""
         mine, theirs = self._compared(queue)
         final, initial = dominant_share(mine), dominant_share(theirs)
         aside = self._aside.setdefault(queue, deque())

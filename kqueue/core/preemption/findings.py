@@ -31,7 +31,7 @@ class Candidates:
 
 @dataclass(slots=True)
 class Findings:
-    """The rules of one plan, and what was found out by them; the next plan begins with new ones.
+    """The rules of one plan, and results computed under these rules; each plan has its own.
 
     Args:
         rules: the rules; all findings hold under them only.
@@ -46,13 +46,15 @@ class Findings:
     )
     """Children of cohorts that use more than their quota, with the number of changes of their tree till then."""
     candidates: dict[tuple[str, Preempts], Candidates] = field(default_factory=dict, init=False)
-    """Of the preemptor that asked last, by ClusterQueue and policy."""
+    """The candidates for the last preemptor, by ClusterQueue and policy."""
     _asked_for: str = field(default="", init=False)
     retry_at: dict[str, datetime] = field(default_factory=dict, init=False)
-    """By UID of a preemptor, when the first workload that may not be preempted for it yet may be."""
+    """By UID of a preemptor: the earliest time at which a workload that is protected from it now may be preempted."""
 
     def candidates_of(self, preemptor: Preemptor) -> dict[tuple[str, Preempts], Candidates]:
-        """What is known of queues for this preemptor; what was found for another one is dropped, it may be long."""
+        """Return the cache of candidates for this preemptor; candidates for another preemptor are dropped to save
+        memory.
+        """
         if self._asked_for != preemptor.uid:
             self._asked_for, self.candidates = preemptor.uid, {}
         return self.candidates

@@ -1,7 +1,7 @@
-"""Whether the preemptor fits, in a snapshot that some have left; and giving back those that need not have left.
+"""Tests whether the preemptor fits after removals from a snapshot, and finds removals that were not necessary.
 
-Finding domains for the preemptor's pods is what costs.  So it is only done when enough was given back since it last
-failed, and where domains that were found once are taken again.
+The search for domains of the preemptor's pods is expensive. So it runs only when enough domains were released since it
+last failed, and again only when domains of the last success are taken.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kqueue.core.workload import Admitted
 
 
 def nothing() -> int:
-    """Nothing is known to be lacking."""
+    """Return 0: no domain is known to be missing."""
     return 0
 
 
@@ -27,11 +27,11 @@ def nobody(_: Admitted) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HostNeeds:
-    """What the preemptor's pods need besides quota.
+    """The needs of the preemptor's pods besides quota, as functions.
 
-    `places` says whether they find domains in the snapshot as it is; `matters` whether that may depend on the hosts
-    which a workload holds.  `lacks` says how many domains must be given back at least before they can, without asking;
-    `disturbs` whether a workload holds any of the domains that were found last.
+    `places` returns whether the pods find domains in the present snapshot. `matters` returns whether the hosts of a
+    workload can change that. `lacks` returns a lower bound of the domains that must be released first. `disturbs`
+    returns whether a workload holds any of the domains that were found last.
     """
 
     places: Callable[[], bool]
@@ -51,12 +51,12 @@ class Fit:
         self._returns = simulation.returns
         self._hosts = hosts
         self._moves = -1
-        """As of the last answer about hosts."""
+        """The number of moves at the last answer about hosts."""
         self._answer = False
         self._found_at = -1
-        """Where the moves stood when domains were found last."""
+        """The number of moves when domains were found last."""
         self._ask_from = 0
-        """So many domains must have been given back before it is of use to look for some."""
+        """The number of released domains from which on another search can succeed."""
 
     def __call__(self, *, borrowing: bool) -> bool:
         """Whether quota and hosts are there; without `borrowing`, whether nominal quota is.
@@ -76,7 +76,7 @@ class Fit:
         )
 
     def is_missed(self, admitted: Admitted) -> bool:
-        """Whether quota would be short if the workload came back, as far as one column tells without trying."""
+        """Whether quota of the first column would be short if the workload came back; False if it cannot tell."""
         for column, amount in self._wanted[:1]:
             other, held = self._simulation.snapshot.nodes[admitted.queue], admitted.usage.get(column, 0)
             if held > 0 and quota.is_open(self._node, column) and quota.is_open(other, column):
@@ -85,13 +85,13 @@ class Fit:
         return False
 
     def is_sure(self) -> bool:
-        """Whether domains are found as things are, after some were given back that had been found with fewer in use."""
+        """Whether domains are found in the present snapshot, after workloads came back since the last search."""
         if self._hosts is None or self._found_at == self._simulation.moves:
             return True
         return self._hosts.places()
 
     def distrust(self) -> None:
-        """From now on domains that were found once do not count when anybody comes back."""
+        """Search domains again after each workload that comes back."""
         if self._hosts is not None:
             self._hosts = replace(self._hosts, disturbs=everybody)
 
@@ -100,7 +100,7 @@ class Fit:
         if self._returns != self._simulation.returns:
             self._returns = self._simulation.returns
             short = self._short = list(self._wanted)
-        while short:  # a column that fits goes on doing so while others leave
+        while short:  # a column that fits stays so while more workloads leave
             column, amount = short[-1]
             if not borrowing and quota.plus(node.usage.get(column, 0), amount) > node.quota(column).nominal:
                 return False
@@ -142,13 +142,14 @@ def without_needless(
     fits: Callable[[], bool],
     is_missed: Callable[[Admitted], bool] = nobody,
 ) -> tuple[Target, ...]:
-    """The targets that must go: the others are put back.  `fits` asks `fit`, and holds for all of them removed.
+    """Return the necessary targets, and put the others back.
 
-    Who `is_missed` need not be put back to find out.
+    `fits` asks `fit`, and is true with all targets removed. A target for which `is_missed` is true is necessary without
+    a trial.
     """
     needed = list(targets)
     fill_back(needed, simulation, fits, is_missed)
-    if not fit.is_sure():  # domains are there, and yet a search does not find them
+    if not fit.is_sure():  # the search does not find domains, although released ones suffice
         fit.distrust()
         gone = {target.admitted for target in needed}
         for target in targets:

@@ -1,4 +1,4 @@
-"""Bounds before a search for domains: whose hosts are of use, and how many are missing at least."""
+"""Bounds before a search for domains: the workloads whose hosts help, and the least number of missing domains."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kqueue.core.workload import Admitted, Snapshot, TopologyView
 
 
 class VictimReach:
-    """What a search for victims may know of hosts without looking for domains."""
+    """Answers about hosts for a search for victims, without a search for domains."""
 
     def __init__(
         self,

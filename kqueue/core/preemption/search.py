@@ -19,9 +19,9 @@ _NEVER = Preempts.NEVER
 
 
 def nobody_may_go(snapshot: Snapshot, seeker: Seeker, needs: frozenset[FlavorResource], findings: Findings) -> bool:
-    """Whether it is clear without a look at single workloads that no policy gives any away to who needs these columns.
+    """Whether policies alone show that no workload may be preempted for these columns; False: unknown.
 
-    Most of those who wait wait for that reason.  False: it is to be found out.
+    This cheap test decides for most waiting workloads.
     """
     spec, node = snapshot.queues[seeker.queue], snapshot.nodes[seeker.queue]
     if not all_are_above(snapshot, node.name, spec.preempts_own, seeker, findings):

@@ -83,7 +83,7 @@ class Simulation:
         usage: Mapping[FlavorResource, int],
         domains: Mapping[str, tuple[DomainUsage, ...]] | None = None,
     ) -> None:
-        """Take quota, and hosts per flavor in all that stand on them, for a workload of this queue."""
+        """Charge quota, and hosts in every flavor that has the same hosts, for a workload of this queue."""
         node = self.snapshot.nodes[queue]
         if node not in self._kept:
             self._keep(node)
@@ -104,7 +104,7 @@ class Simulation:
             quota.remove_usage(node, column, amount)
 
     def free_more(self, flavor: str, leaves: Ints, amounts: Mapping[str, Ints]) -> None:
-        """So much more is free on leaves of one flavor, in the form of `Capacity.add_many`."""
+        """Add free capacity to leaves of one flavor, in the form of `Capacity.add_many`."""
         if self._with_domains:
             self._try_on(flavor).add_many(leaves, amounts)
             self.moves += 1
@@ -121,7 +121,7 @@ class Simulation:
         quota.shift_usage(node, column, amount)
 
     def _keep(self, node: QuotaNode) -> None:
-        """Remember what the nodes up to the root hold, before the first change."""
+        """Save the usage of the nodes up to the root, before the first change."""
         for ancestor in node.path_to_root():
             if ancestor in self._kept:
                 return
@@ -129,13 +129,13 @@ class Simulation:
             self._undo.callback(quota.set_usage, ancestor, ancestor.usage.copy())
 
     def _own(self, admitted: Admitted) -> Iterator[tuple[Capacity, tuple[DomainUsage, ...]]]:
-        """What the workload takes, and the capacity to change, of each flavor of its own that has a topology."""
+        """Yield, for each topology flavor of the workload, the capacity to change and the workload's usage."""
         for flavor, domains in own_domains(admitted, self.snapshot.topologies):
             if flavor in self.snapshot.topologies:
                 yield self._try_on(flavor), domains
 
     def _try_on(self, flavor: str) -> Capacity:
-        """The capacity of a flavor, which will be as it was."""
+        """Return the capacity of a flavor, whose changes are rolled back at the end."""
         capacity = self.snapshot.topologies[flavor].capacity
         if flavor not in self._in_trial:
             self._in_trial.add(flavor)
@@ -148,7 +148,7 @@ class Simulation:
 
 
 def everybody(_: Admitted) -> bool:
-    """Everybody's hosts matter."""
+    """Return True: the hosts of every workload matter."""
     return True
 
 
@@ -160,10 +160,10 @@ def simulate(
     matters: Callable[[Admitted], bool] = everybody,
     columns: Iterable[FlavorResource] | None = None,
 ) -> Iterator[Simulation]:
-    """Change the snapshot inside the block, through what is handed in; at its end everything is as it was before.
+    """Change the snapshot inside the block through the Simulation; roll all changes back at the end of the block.
 
-    `with_domains` off leaves hosts alone, for questions of quota; `matters` says whose hosts are given back when they
-    are removed; of quota other columns than these may be left alone (None: none).  Blocks may be nested.
+    `with_domains=False` changes quota only. `matters` returns whether the hosts of a removed workload are released.
+    `columns` are the columns of quota that matter (None: all). Blocks may be nested.
     """
     asked = None if columns is None else tuple(columns)
     with ExitStack() as undo:

@@ -90,7 +90,7 @@ class Preemptor:
 
 @dataclass(frozen=True, slots=True)
 class LocalQueueUsage:
-    """What LocalQueues used lately, in the ClusterQueues that order their workloads by it.
+    """The recent usage of LocalQueues, for ClusterQueues that order their workloads by it.
 
     Args:
         cluster_queues: names of these ClusterQueues.
@@ -101,7 +101,7 @@ class LocalQueueUsage:
     used: Mapping[str, float]
 
     def of(self, workload: Admitted) -> float | None:
-        """What the workload's LocalQueue has used; None: its ClusterQueue does not order workloads by usage."""
+        """Return the usage of the workload's LocalQueue; None: its ClusterQueue does not order workloads by usage."""
         return self.used.get(workload.local_queue, 0.0) if workload.queue in self.cluster_queues else None
 
 

@@ -1,7 +1,7 @@
-"""All that stands in the way of a workload, and how far away it is: not only what a cycle stops at.
+"""Finds all blockers of a workload with amounts, not only the first one at which a cycle stops.
 
-Each pod set is looked at by itself, in every flavor that its queue lists; in each flavor quota and domains are looked
-at whatever the other says; and domains at every level from the widest one to the one that was asked for.
+Each pod set is examined by itself in every flavor of its queue; in each flavor both quota and domains are examined;
+and domains at every level from the widest to the requested one.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class ColumnLook:
     """Quota of one resource in one flavor.
 
     Args:
-        asked: by all pods of the pod sets.
-        free: what the queue could still take, borrowing included; never negative.
-        most: what it could use while nothing else is used.
-        nominal, used: of the queue itself.
-        held: the workloads that hold the rest, where it is short.
+        asked: the request of all pods of the pod sets.
+        free: the amount that the queue could still take, borrowing included; never negative.
+        most: the amount that the queue could use if no other workload existed.
+        nominal, used: quota and usage of the queue itself.
+        held: the workloads that hold the rest, if the amount is short.
     """
 
     column: FlavorResource
@@ -58,9 +58,9 @@ class DomainLook:
     """One of the domains that come closest.
 
     Args:
-        fit, total: units (pods, or slices of them) that fit, of how many.
-        short: what is scarcest there, None where rules keep the pods out.
-        held: who holds that.
+        fit, total: units (pods or slices) that fit, and units requested.
+        short: the scarcest resource; None if rules exclude the pods.
+        held: the workloads that hold that resource.
     """
 
     path: Path
@@ -75,11 +75,11 @@ class LevelLook:
     """One level of a flavor's topology.
 
     Args:
-        asked: the request names it.
+        asked: whether the request names the level.
         unit: `pod` or `slice`.
-        domains: how many there are.
-        fit: units that fit in all of them together, of `total`.
-        best: the roomiest ones.
+        domains: the number of domains.
+        fit: units that fit in all domains together, of `total`.
+        best: the domains with most room.
     """
 
     level: str
@@ -93,7 +93,7 @@ class LevelLook:
 
 @value(kw_only=True)
 class FlavorLook:
-    """What one flavor has for pod sets that get the same one.
+    """One flavor, examined for pod sets that must get the same flavor.
 
     Args:
         pod_sets: their names.
@@ -114,11 +114,11 @@ class FlavorLook:
 
     @property
     def fits(self) -> bool:
-        """Whether nothing of this flavor stands in the way."""
+        """Whether the flavor has no blocker."""
         return not (self.problem or self.misfit or any(c.asked > c.free for c in self.columns))
 
     def blockers(self, queue: str) -> Iterator[Blocker]:
-        """What stands in the way here."""
+        """Yield the blockers of this flavor."""
         if self.problem is not None:
             yield self.problem
         for column in self.columns:
@@ -142,9 +142,8 @@ class FlavorLook:
 
 @dataclass(slots=True)
 class Look:
-    """All that was found; complete when `look` is through.
-
-    `decision` is what a cycle with this workload alone would decide now.
+    """All findings about a workload; complete when `look` has ended. `decision` is the decision of a cycle that tried
+    this workload alone now.
     """
 
     decision: Decision | None = None
@@ -154,7 +153,7 @@ class Look:
     occupancy: dict[str, Occupancy] = field(default_factory=dict)
 
     def blockers(self, queue: str) -> tuple[Blocker, ...]:
-        """What a cycle would say, then all else that is in the way; each once."""
+        """Return the blockers that a cycle would report, then all others; each once."""
         told = self.decision.blockers if isinstance(self.decision, Wait) else ()
         found = [*told, *self.uncovered]
         found += [blocker for one in self.flavors for blocker in one.blockers(queue)]
@@ -172,7 +171,7 @@ def _identity(blocker: Blocker) -> tuple[object, ...]:
 
 
 def look(head: Head, world: PlannedState, trials: Trials, found: Look) -> Iterator[None]:
-    """Find all that stands in a workload's way, into `found`, in pieces of some milliseconds."""
+    """Add all blockers of a workload to `found`, in steps of some milliseconds."""
     if trials.might_fit(head):
         yield
         found.decision = trials.admits(head)
@@ -326,7 +325,7 @@ def _levels(
 
 
 def units(counts: Tally, resolved: Resolved, level: int) -> tuple[Ints, int, str]:
-    """What fits in each domain of a level, beside the leader if there is one; how much must; and what it is."""
+    """Return the units that fit in each domain of a level (beside the leader, if any), the need, and the unit."""
     if level <= resolved.slice_level and resolved.slice_size > 1:
         return counts.slices_led[level], resolved.need, "slice"
     return counts.pods_led[level], resolved.count, "pod"

@@ -128,7 +128,7 @@ def _cost(change: Change) -> tuple[int, ...]:
 
 
 def size(workload: Admitted) -> int:
-    """How much a workload holds, to compare it with others: pods that stand on hosts, else what it holds of quota."""
+    """Return the size of a workload for comparisons: its pods with hosts, or without any its quota usage."""
     pods = sum(usage.count for domains in workload.domains.values() for usage in domains)
     return pods or sum(workload.usage.values())
 

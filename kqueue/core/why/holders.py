@@ -23,7 +23,7 @@ _STEP = 200
 
 @value(kw_only=True)
 class Holder:
-    """A workload that holds some of what is short.  `pods` is 0 where it is quota that it holds."""
+    """A workload that holds some of a scarce resource. `pods` is 0 if the resource is quota."""
 
     workload: Admitted
     amount: int
@@ -62,7 +62,7 @@ class Occupancy:
         self._on: dict[int, list[tuple[Admitted, DomainUsage]]] = {}
 
     def steps(self, world: PlannedState) -> Iterator[None]:
-        """Look at all who hold anything, in short pieces."""
+        """Assign all workloads with usage to their leaves, in short steps."""
         topologies = world.snapshot.topologies
         leaf_of, on = self._view.tree.leaf_of, self._on
         meets = {name: self._flavor in same_hosts(name, topologies) for name in topologies}

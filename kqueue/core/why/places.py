@@ -1,4 +1,4 @@
-"""Domains in which a workload could stand if others left, or nodes came back."""
+"""Finds domains that would have room for a workload if other workloads ended, or nodes came back."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ PLACES = 6
 
 
 def requests_in(head: Head, one: FlavorLook) -> list[PodSetRequest]:
-    """What the pod sets of one look ask for; those without pods ask for nothing."""
+    """Return the requests of the pod sets of one look that have pods."""
     return [p.request for p in head.pod_sets if p.name in one.pod_sets and p.request.count > 0]
 
 
 def _room(
     head: Head, snapshot: Snapshot, view: TopologyView, one: FlavorLook, *, empty: bool = False
 ) -> tuple[Resolved, Ints, int] | None:
-    """What fits in each domain of the level that one domain must hold everything of (the widest, where none must)."""
+    """Return the units that fit in each domain of the required level (of the widest level without a requirement)."""
     requests = requests_in(head, one)
     workers, leader = workers_of(requests), leader_of(requests)
     profile = snapshot.queues[head.queue].profile.with_algorithm(head.algorithm)
@@ -43,7 +43,7 @@ def _level(resolved: Resolved) -> int:
 
 
 def roomy_domains(head: Head, snapshot: Snapshot, view: TopologyView, one: FlavorLook, *, most: int) -> list[slice]:
-    """The leaves of each domain that would be roomy enough if others left: those that lack least first."""
+    """Return the leaves of each domain that would suffice if others left; the domain that lacks least comes first."""
     now, idle = _room(head, snapshot, view, one), _room(head, snapshot, view, one, empty=True)
     if now is None or idle is None:
         return []

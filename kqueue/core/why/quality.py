@@ -20,8 +20,8 @@ def quality_now(
 ) -> tuple[LevelQuality, ...]:
     """Per level, widest first: domains that the pods use, and the fewest that would hold them if they were placed now.
 
-    `pod_sets` share domains: one, or a leader and its workers, with the counts that they run with; `places` are where
-    they are, by name.  Empty where they do not stand in the tree any more, or ask for what it does not have.
+    `pod_sets` share domains: one, or a leader and its workers, with their admitted counts; `places` are their
+    assignments by name. Empty if their places are not in the tree any more, or a requested level is not.
     """
     workers = max(pod_sets, key=lambda request: request.count + request.ended)
     leader = next((request for request in pod_sets if request is not workers), None)

@@ -61,7 +61,7 @@ class Alternative:
 
 @value(kw_only=True)
 class _Made:
-    """The head as it asks after a change, and what is different in the world then."""
+    """A change: the head after it, and the differences of the state."""
 
     head: Head
     ended: tuple[Admitted, ...]
@@ -70,7 +70,7 @@ class _Made:
 
 
 class ChangeSearch:
-    """Looks for what would let one workload start.  What it has found grows while `steps` goes on."""
+    """Searches changes that would let one workload start. `found` grows while `steps` runs."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class ChangeSearch:
 
     @property
     def found(self) -> list[WhatIf]:
-        """What was found so far, the cheapest first."""
+        """The changes found so far, the cheapest first."""
         return sorted(self._found, key=lambda what_if: what_if.cost)
 
     @property
@@ -329,7 +329,9 @@ class ChangeSearch:
                 yield lacking
 
     def _increase(self, column: FlavorResource, by: int, *, limit: bool) -> tuple[QuotaIncrease, Quota]:
-        """One larger number, and the quota that has it: the borrowing limit, if asked for and there is one."""
+        """Return an increase of one number, and the quota with it: of the borrowing limit if `limit` is true and a
+        limit exists.
+        """
         quota = self._trials.scratch.nodes[self._head.queue].quota(column)
         if limit and quota.borrowing_limit is not None:
             to = plus(quota.borrowing_limit, by)
@@ -396,9 +398,9 @@ class ChangeSearch:
         return list(short.items())
 
     def _standing(self, one: FlavorLook) -> Iterator[EndingOrder]:
-        """Yield the workloads of each nearest domain that would have room, those with most usage there first.
+        """Yield the workloads of each nearest domain that would have room, the workload with most usage there first.
 
-        A workload frees at most its own usage, so a workload that uses less than is lacking is not enough alone.
+        A workload frees at most its own usage, so one workload with less usage than is lacking is not enough.
         """
         snapshot = self._trials.scratch
         view, occupancy = snapshot.topologies[one.flavor], self._look.occupancy.get(one.flavor)
@@ -415,7 +417,7 @@ class ChangeSearch:
             yield EndingOrder([holder.workload for holder in holders], alone, max(1, least))
 
     def _single_ends(self, lines: Sequence[EndingOrder]) -> Generator[None, None, int]:
-        """How many of them are enough alone.  The smaller ones are asked about first: they cost least."""
+        """Return the number of workloads that are enough alone. Smaller ones are tried first: their end costs least."""
         per_line = max(1, _SINGLES // max(1, len(lines)))
         some = dict.fromkeys(workload for line in lines for workload in line.alone[:per_line])
         enough = 0
@@ -445,7 +447,7 @@ class ChangeSearch:
 
 
 def _most_lacking(one: FlavorLook) -> float:
-    """How large a part of what is asked is missing, of the scarcest resource."""
+    """Return the missing fraction of the request, of the scarcest resource."""
     return max(((c.asked - c.free) / c.asked for c in one.columns if c.asked), default=0.0)
 
 

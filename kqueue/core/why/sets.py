@@ -11,14 +11,14 @@ from kqueue.core.workload import Admitted
 T = TypeVar("T")
 
 _PRUNED = 32
-"""Of sets up to this size it is asked of each member whether it can be left out."""
+"""In sets up to this size each member is tried for whether it can be left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndingOrder:
-    """Workloads of whom, from the beginning on, enough might end.
+    """Workloads in the order in which they would be ended until enough have.
 
-    `alone` are those of whom one might be enough, the cheapest first; fewer than `least` are not.
+    `alone` are workloads of which one might be enough, the cheapest first. Fewer than `least` are not enough.
     """
 
     workloads: list[Admitted]
@@ -26,7 +26,7 @@ class EndingOrder:
     least: int
 
     def with_more(self, other: EndingOrder) -> EndingOrder:
-        """These, and behind them the others."""
+        """Return this order with the workloads of another one behind it."""
         return EndingOrder(
             list(dict.fromkeys([*self.workloads, *other.workloads])),
             list(dict.fromkeys([*self.alone, *other.alone])),
@@ -34,7 +34,7 @@ class EndingOrder:
         )
 
     def without(self, keys: Collection[str | None]) -> EndingOrder:
-        """All but these."""
+        """Return the order without these workloads."""
         return EndingOrder(
             [w for w in self.workloads if w.key not in keys], [w for w in self.alone if w.key not in keys], self.least
         )
@@ -43,7 +43,7 @@ class EndingOrder:
 def prefix(
     line: Sequence[T], fits: Callable[[Sequence[T]], bool], *, least: int = 1
 ) -> Generator[None, None, list[T] | None]:
-    """The shortest beginning of a line that is enough, give or take; None when all of it is not.
+    """Return about the shortest prefix of `line` that is enough; None when all of `line` is not.
 
     Fewer than `least` are not enough.
     """

@@ -24,29 +24,31 @@ from kqueue.core.workload import Admission, Admitted, Head, Snapshot
 class Trials:
     """Asks about heads of some ClusterQueues.
 
-    `might_fit` looks at quota and domains on a copy that is changed and changed back: it is cheap, and asked often.
-    `starts` and `decide` ask the planner itself, on a copy of their own: what they say is true.
+    `might_fit` checks quota and domains on a copy that is changed and rolled back: it is cheap and called often.
+    `starts` and `decide` run the planner itself on a copy of their own, so their answers are those of a cycle.
     """
 
     def __init__(self, world: PlannedState, queues: Collection[str]) -> None:
-        """`queues` are those of all heads that will be asked about."""
+        """`queues` are the ClusterQueues of all heads of later questions."""
         self._world, self._queues = world, frozenset(queues)
         self.scratch: Snapshot = world.copied(queues)
-        """What `might_fit` looks at: with what is kept for others charged."""
+        """The snapshot of `might_fit`, with the claims of other preemptors charged."""
         self._claims = Claims(self.scratch, self.scratch.claims)
         self._cache = PlanCache()
         self.asked = 0
-        """How often the planner was asked, in either way."""
+        """The number of runs of the planner."""
 
     def decide(self, head: Head) -> Decision:
-        """What a cycle with this head alone would decide now."""
+        """Return the decision of a cycle that tried this head alone now."""
         self.asked += 1
         copy = self._world.copied(self._queues)
         (decision,) = cycle.plan(copy, [head], rules=self._world.rules, reserves=False)
         return decision
 
     def admits(self, head: Head) -> Admit | None:
-        """What a cycle would decide now if that is to admit all of it, without its domains; it costs less to know."""
+        """Return the admission of all of the head if a cycle would decide so now, without domains; cheaper than
+        `decide`.
+        """
         entry = self.starts(head)
         if entry is None:
             return None
@@ -84,10 +86,9 @@ class Trials:
         returned: Collection[Spare] = (),
         quotas: Mapping[str, Mapping[FlavorResource, Quota]] | None = None,
     ) -> Generator[None, None, tuple[Mention, ...]]:
-        """Which of these others would start first after the same changes, and take what the head needs; empty where it
-        starts all the same.
-
-        Each is planned by itself, in this order, on what those before it have left: a piece of work each.
+        """Return the rivals that would start first after the same changes and take what the head needs; empty if the
+        head starts all the same. Rivals are planned one by one in this order, each on the capacity left by those
+        before: one step each.
         """
         copy = self._world.copied(self._queues, ended=ended, returned=returned, quotas=quotas)
         takers: list[Mention] = []
@@ -99,7 +100,7 @@ class Trials:
         return () if starts else tuple(takers)
 
     def _next(self, head: Head, copy: Snapshot) -> Decision:
-        """What a cycle with this head would decide on what earlier ones have left, which it is charged to."""
+        """Return the decision of a cycle with this head on the capacity left by earlier ones, and charge it."""
         self.asked += 1
         (decision,) = cycle.plan(copy, [head], rules=self._world.rules, reserves=False, cache=self._cache)
         copy.claims = ()  # they are charged from the first plan on
@@ -107,7 +108,7 @@ class Trials:
 
     @contextmanager
     def without(self, ended: Collection[Admitted]) -> Iterator[None]:
-        """Inside the block these hold nothing in `scratch`."""
+        """Inside the block these workloads have no usage in `scratch`."""
         with simulate(self.scratch) as simulation:
             for workload in ended:
                 simulation.dismiss(workload)

@@ -19,12 +19,12 @@ from kqueue.core.workload import Admitted, Snapshot, TopologyView
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedState:
-    """One state of things.  Nothing here is changed by those who ask: they work on copies.
+    """A state of the cluster from which trials begin.  It never changes: trials work on copies.
 
     Args:
-        snapshot: of the queues that are asked about; it may have more.  Its claims are not charged yet.
-        rules: how preemption chooses.
-        holders: all who hold anything, also in queues that the snapshot does not have.
+        snapshot: a snapshot of the queues in question, and perhaps of more. Its claims are not charged yet.
+        rules: the rules of preemption.
+        holders: all workloads with usage, also of queues that the snapshot does not have.
         spares: nodes that are left out, of all flavors; a node has one for each flavor.
     """
 
@@ -41,10 +41,9 @@ class PlannedState:
         returned: Collection[Spare] = (),
         quotas: Mapping[str, Mapping[FlavorResource, Quota]] | None = None,
     ) -> Snapshot:
-        """A snapshot of its own: without those who have ended, with nodes that have returned, with other quotas of
-        ClusterQueues that are among `queues`.
-
-        Quota trees are copied where these ClusterQueues or the claims are; the others are shared, to be read only.
+        """Return a copy without the `ended` workloads, with the `returned` nodes, and with other quotas of
+        ClusterQueues among `queues`. Quota trees of these ClusterQueues and of claims are copied; all others are shared
+        and must only be read.
         """
         now = self.snapshot
         nodes = self._trees({*queues, *(claim.queue for claim in now.claims)})
@@ -69,9 +68,9 @@ class PlannedState:
 
 
 def with_spares(view: TopologyView, spares: Sequence[Spare], *, free: bool = True) -> TopologyView:
-    """A flavor's domains with nodes that have come back; `free` off: with nothing free on them yet.
+    """Return a flavor's domains with nodes that have come back; `free=False`: without free capacity on them yet.
 
-    A node of a domain that is there already adds to what is free in it.
+    A node of an existing leaf adds to the leaf's free capacity.
     """
     new: dict[Path, Spare] = {}
     added: list[tuple[int, Spare]] = []
@@ -98,7 +97,7 @@ def with_spares(view: TopologyView, spares: Sequence[Spare], *, free: bool = Tru
 
 
 def _together(one: Spare, other: Spare) -> Spare:
-    """Two nodes of one domain."""
+    """Return two nodes of one leaf as one."""
     leaf = Leaf(one.leaf.path, (*one.leaf.nodes, *other.leaf.nodes))
     return replace(one, leaf=leaf, free=_sum(one.free, other.free), idle=_sum(one.idle, other.idle))
 
@@ -108,7 +107,7 @@ def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 
 
 def _end(workload: Admitted, copy: Snapshot, own: Collection[str]) -> None:
-    """Give back what a workload holds; quota only in trees of the copy's own."""
+    """Release the usage of a workload; quota only in trees that are copies."""
     if workload.queue in own:
         node = copy.nodes[workload.queue]
         for column, amount in workload.usage.items():

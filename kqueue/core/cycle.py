@@ -471,8 +471,10 @@ class _Cycle:
         return Blocker(kind=_NOBODY, queue=head.queue, holders=holders, detail=policies)
 
     def _reserve(self, entry: NominatedHead, *, anyway: bool = False) -> None:
-        """Reserve the amounts that the entry waits for, so that later entries of this cycle do not take them. A queue
-        that may reclaim from any queue gets them back without a reservation; `anyway` reserves them all the same.
+        """Reserve the amounts that the entry waits for, so that later entries of this cycle do not take them.
+
+        A queue that may reclaim from any queue gets them back without a reservation; `anyway` reserves them all the
+        same.
         """
         spec, node = self.snapshot.queues[entry.head.queue], self.snapshot.nodes[entry.head.queue]
         if spec.reclaims is _FROM_ANYBODY and not anyway:

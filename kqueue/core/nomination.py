@@ -174,8 +174,9 @@ class Nominator:
     # --- in steps ------------------------------------------------------------------------------------------------
 
     def choose(self, head: Head, profile: Profile) -> NominatedHead | None:
-        """First step: return the head with its flavors, undecided. None: the head has a claim or replaces a slice, so
-        it is nominated as a whole on a snapshot without these.
+        """First step: return the head with its flavors, undecided.
+
+        None: the head has a claim or replaces a slice, so it is nominated as a whole on a snapshot without these.
         """
         if head.replaces is not None or self.claims.of(head.uid) is not None:
             return None

@@ -44,7 +44,9 @@ class ShareOrder:
 
     def first_below(self, queue: str, claims: Iterable[Claim]) -> str | None:
         """Return the first ClusterQueue whose share, with its next workload, would be below the share of `queue`; None:
-        none. The quota nodes must have the usage that they will have when all claims are fulfilled and the workload of
+        none.
+
+        The quota nodes must have the usage that they will have when all claims are fulfilled and the workload of
         `queue` is admitted.
         """
         own_side = {node.parent: node for node in self.nodes[queue].path_to_root()}

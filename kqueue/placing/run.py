@@ -24,8 +24,9 @@ _NUMBER = re.compile(r"/[0-9]+(?=/|$)")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The output of the command: a JSON document, an exit code, and on request a description for people. `remarks` are
-    about valid inputs and are not part of the document.
+    """The output of the command: a JSON document, an exit code, and on request a description for people.
+
+    `remarks` are about valid inputs and are not part of the document.
     """
 
     document: dict[str, Any]

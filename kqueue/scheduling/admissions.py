@@ -159,7 +159,9 @@ class Admissions:
 
     def _push_again(self, key: str, tried: int) -> None:
         """Queue a workload again: at once if a newer version of it is known, else after a pause, because the same write
-        would fail again. `tried` is the resource version for which the last write was made.
+        would fail again.
+
+        `tried` is the resource version for which the last write was made.
         """
         obj = self._writer.newest(key)
         if obj is None or not model.is_queueable(obj) or self._cache.held.holding(key) is not None:

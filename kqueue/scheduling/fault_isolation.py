@@ -66,8 +66,9 @@ class FaultIsolation:
         self, cycle: CycleState, heads: list[Head], plan: Callable[[list[Head]], Awaitable[bool]]
     ) -> bool:
         """Plan all heads together; if that fails, plan each half, and so on until one head or ClusterQueue is found as
-        the cause. Decisions made before the failure remain in force; heads that had no decision are in one of the
-        halves.
+        the cause.
+
+        Decisions made before the failure remain in force; heads that had no decision are in one of the halves.
         """
         with isolated() as whole:
             return await plan(heads)

@@ -198,8 +198,9 @@ class SchedulingLoop:
             self._descended_at = self.cycles + 1 + self._look_at_parked(fitting=True)
 
     async def drain(self, limit: float | None = None) -> None:
-        """Wait until every write under way has ended; after `limit` seconds (None: never) cancel the rest. Pending
-        reasons that are not written yet wait for the next run.
+        """Wait until every write under way has ended; after `limit` seconds (None: never) cancel the rest.
+
+        Pending reasons that are not written yet wait for the next run.
         """
         self._waits.pause()
         self._trouble.pause()
@@ -302,8 +303,10 @@ class SchedulingLoop:
 
     def _wake_unless_stuck(self, tries: _Tries) -> None:
         """Run another cycle after one whose heads all came back, unless the same tries have failed on the same state
-        before. A cycle that admits or parks a workload lets the next workload become the head, so the series of cycles
-        ends. Heads of StrictFIFO queues come back at once: they are tried again while their scan of flavors advances.
+        before.
+
+        A cycle that admits or parks a workload lets the next workload become the head, so the series of cycles ends.
+        Heads of StrictFIFO queues come back at once: they are tried again while their scan of flavors advances.
         """
         state = (self._cache.generation, self._cache.ledger.generation)
         if self._refused[0] != state:

@@ -68,9 +68,10 @@ class Observer(AdmissionObserver, RepairObserver, EvictionObserver, WaitObserver
     def cycle_ended(
         self, *, seconds: float, success: bool, robbed: Mapping[str, int], phases: Mapping[Phase, float]
     ) -> None:
-        """One cycle with at least one head has ended; `success`: a workload was admitted. `robbed`: per ClusterQueue
-        that had a head, the number of its heads that had found workloads to preempt and lost them to earlier entries.
-        `phases`: the seconds of each phase, without the turns of the event loop.
+        """One cycle with at least one head has ended; `success`: a workload was admitted.
+
+        `robbed`: per ClusterQueue that had a head, the number of its heads that had found workloads to preempt and lost
+        them to earlier entries. `phases`: the seconds of each phase, without the turns of the event loop.
         """
         ...
 

@@ -67,9 +67,9 @@ class TopologySummaries:
         self._cache, self._clock = cache, clock
 
     async def view(self, asked: AuthorizedQuestion) -> JSON:
-        """Return one Topology, or the list of all. Raises:
-        NotFoundError: there is no such Topology, flavor or domain.
-        ConfigError: a parameter cannot be read.
+        """Return one Topology, or the list of all.
+
+        Raises: NotFoundError: there is no such Topology, flavor or domain. ConfigError: a parameter cannot be read.
         """
         params = asked.params
         only(params, "flavor", "level", "domain", "limit")

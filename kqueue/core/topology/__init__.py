@@ -2,13 +2,13 @@
 
 node.py        nodes and node rules as values
 tree.py        one flavor's domains: levels, leaves sorted by path (never changes)
-capacity.py    what is free on them: charge, release, trial, fork (changes in place)
-request.py     what a pod set asks for, resolved against the levels of a tree
+capacity.py    free capacity: charge, release, trial, fork (changes in place)
+request.py     the request of a pod set, resolved against the levels of a tree
 matching.py    which nodes accept a pod
 counting.py    pods and slices that fit per domain, kept per request shape
 knapsack.py    given numbers of domains, the best leaves
 balanced.py    few domains, filled evenly, for preferred requests
-elastic.py     what a workload slice takes over from the one that it replaces
+elastic.py     the places that a workload slice inherits from the replaced one
 optimal.py     the best of all placements, with proof
 placement.py   the choice of level and domains: `place`
 replacement.py new domains for the pods of failed hosts: `repair`

@@ -1,12 +1,12 @@
-"""Balanced placement: the fewest domains, the least filled of them as full as can be, the rest spread over all.
+"""Balanced placement: uses the fewest domains, and maximises the pods of the least filled of them.
 
-It serves preferred requests and balances two neighbouring levels: the one that was asked for and the one below.
+It serves preferred requests and balances two neighbouring levels: the requested level and the level below.
 Candidates are *families*: the domains of that level with one common parent.  Per family a *threshold* follows, the
 slices that every domain in use will hold at least; domains that hold less are pruned.  The family with the highest
 threshold wins, then the one that needs fewer domains, then the first.  In it, the set with the least surplus is chosen
 on both levels, each domain gets the threshold, and what is left over is added from the roomiest on.
 
-All families are judged at once: a family is a run of domains, and what is known of it one entry of an array.
+All families are computed at once: a family is a run of domains, and has one entry in each array.
 Source: KEP-2724, balanced placement.
 """
 
@@ -33,13 +33,13 @@ _MOST_WORDS = 8_000_000
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """Where to go on from: what each domain gets is to be shared out among its own children.
+    """A balanced fill of one level; the pods of each domain are then distributed among its children.
 
     Attributes:
-        level, domains: domains of this level, ascending within equal rank, the one with the leader first.
-        pods: what each of them gets.
+        level, domains: domains of this level, ascending within equal rank, the leader's domain first.
+        pods: the pods of each domain.
         leader: the domain that carries the leader, -1 without one.
-        counts: what the domains below them hold, those that were pruned nothing.
+        counts: the pods that fit in the domains below; 0 in pruned domains.
     """
 
     level: int
@@ -171,7 +171,7 @@ class _Balancer:
             leader = domains[first]
             able = counts.leaders[level][leader] > 0
             rooms[first] = counts.slices_led[level][leader]
-            plain[first] = False  # it stands first in its run
+            plain[first] = False  # the leader's domain is the first of its run
             keys.append(plain)
         order = np.lexsort([*keys, run])
         rooms, plain = rooms[order], plain[order]
@@ -186,7 +186,9 @@ class _Balancer:
 
     @staticmethod
     def _led_keys(counts: Tally, level: int, domains: Ints) -> list[Ints]:
-        """Sort keys, the last one first: those that carry the leader, then the roomiest beside it."""
+        """Return sort keys, the most significant last: domains that can carry the leader first, then most room beside
+        it.
+        """
         keys = [counts.pods_led[level][domains], -counts.slices_led[level][domains]]
         if counts.affinity is not None:
             keys.append(-counts.affinity[level][domains])
@@ -222,7 +224,7 @@ class _Balancer:
     # -- which of the family -------------------------------------------------------------------------------------------
 
     def _by_entropy(self, counts: Tally, domains: Ints) -> Ints:
-        """Carriers of the leader first, then the roomiest, then those whose children are filled most evenly."""
+        """Sort domains: leader carriers first, then most room, then the most even pods of the children."""
         level = self._level
         known: dict[tuple[int, ...], float] = {}
         evenness = []
@@ -238,7 +240,7 @@ class _Balancer:
         return domains[np.lexsort(keys)]
 
     def _least_surplus(self, counts: Tally, level: int, domains: Ints) -> Ints | None:
-        """As few of these domains as a greedy fill takes, with the least surplus; of equals those found first."""
+        """Return as few domains as a greedy fill uses, with the least surplus; of equal sets the first found."""
         filled = self._fill(counts, level, np.sort(domains), np.zeros(1, dtype=np.int64))
         if not filled.fits[0]:
             return None
@@ -257,7 +259,7 @@ class _Balancer:
         return None if found is None else domains[found]
 
     def _share_out(self, winner: _Winner, level: int, domains: Ints) -> Balance | None:
-        """The threshold for each domain, and what is left over from the roomiest on; None when it does not work out."""
+        """Give each domain the threshold, then the rest to the domains with most room; None if pods are left."""
         counts, threshold = winner.counts, winner.threshold
         extra = self._request.need - len(domains) * threshold
         if extra < 0:
@@ -284,7 +286,9 @@ def _family_sizes(tree: Tree, level: int) -> Ints:
 
 
 def _cut(tree: Tree, counts: Tally, level: int, least: Ints) -> None:
-    """Empty the domains of `level` that hold less, with all below; those that do beside the leader cannot carry it."""
+    """Set the counts of domains of `level` below `least` to 0, with all below; a domain below it beside the leader
+    cannot carry the leader.
+    """
     stays = counts.slices[level] >= least
     leads = stays
     if counts.leaders is not None:
@@ -319,11 +323,11 @@ def entropy(counts: Sequence[int]) -> float:
 def fewest_surplus(
     sizes: Sequence[tuple[int | None, int | None]], *, used: int, need: int, leaders: int
 ) -> list[int] | None:
-    """Which `used` domains hold `need` (> 0) pods and the leader with the least surplus; None when none do.
+    """Choose `used` domains that hold `need` (> 0) pods and the leader with the least surplus; None if none do.
 
     Args:
-        sizes: per domain, the pods that it holds, and those that it holds beside the leader (>= 0).  None: it may not
-            be chosen that way.
+        sizes: per domain, the pods that fit, and the pods that fit beside the leader (>= 0). None: the domain may not
+            be chosen so.
         leaders: 1 when there is one to place, else 0.
 
     Returns:
@@ -433,7 +437,7 @@ class _Program:
         return changed
 
     def _finish(self, left: int, domain: int, size: int, leads: int, fewest: int) -> bool:
-        """To states without pods left: complete ones, or those that still miss the leader."""
+        """Reach states without pods left: complete states, and states that miss only the leader."""
         changed = False
         counts = (self._used,) if left == leads else range(self._used - 1, fewest - 1, -1)
         for chosen in counts:

@@ -1,7 +1,7 @@
-"""The moving side of a topology: what is free on every leaf, changed in place, asked about and rolled back.
+"""The free capacity of each leaf of a topology, which changes in place and can be rolled back.
 
 Free amounts are one C-contiguous `int64 [resources, leaves]` table.  Every change is written into a log of touched
-leaves, so that counts kept per request shape (`counting.py`) are repaired where something changed, not made anew.
+leaves, so that cached counts per request shape (`counting.py`) are updated for these leaves only.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _SHORTEST_LOG = 4096
 
 
 class Capacity:
-    """What is free on the leaves of one tree.  Mutable; may go below zero, which counts as nothing free.
+    """The free capacity of the leaves of one tree. Mutable; an amount below zero counts as zero.
 
     The companion `empty()` is the same space without the usage of any workload placed by topology: it answers whether a
-    request could fit if all of them left.  Charging and releasing do not touch it.
+    request could fit if all of them left. `charge` and `release` do not change it.
 
     `counted` belongs to `counting.py`: pods per domain for the request shapes seen lately.
     """
@@ -133,7 +133,7 @@ class Capacity:
         return None if row is None else self._free[row]
 
     def free(self, leaf: int) -> dict[str, int]:
-        """What is free on one leaf."""
+        """Return the free amounts of one leaf."""
         return dict(zip(self._rows, self._free[:, leaf].tolist(), strict=True))
 
     def times(self, leaf: int, amounts: Iterable[tuple[str, int]], most: int) -> int:
@@ -162,7 +162,7 @@ class Capacity:
                 self._add(leaf, item.requests, sign * item.count, sign * item.count)
 
     def add(self, leaf: int, amounts: Mapping[str, int]) -> None:
-        """Add these amounts (negative: take) to what is free on a leaf."""
+        """Add amounts (negative: subtract) to the free capacity of a leaf."""
         self._add(leaf, amounts, 1, 0)
 
     def _add(self, leaf: int, amounts: Mapping[str, int], factor: int, pods: int) -> None:
@@ -202,14 +202,14 @@ class Capacity:
             self._free[row, leaves] += more
 
     def put(self, leaf: int, amounts: Mapping[str, int]) -> None:
-        """Set what is free of these resources on a leaf; others stay."""
+        """Set the free amounts of these resources on a leaf; other resources stay."""
         self._touch(leaf, amounts)
         rows, table = self._rows, self._free
         for resource, amount in amounts.items():
             _set(table, rows[resource], leaf, amount)
 
     def replace(self, leaf: int, amounts: Mapping[str, int]) -> None:
-        """Set what is free on a leaf; resources that are not mentioned become 0."""
+        """Set the free amounts of a leaf; resources that are not mentioned become 0."""
         self.put(leaf, {**dict.fromkeys(self._rows, 0), **amounts})
 
     def _row_for_writing(self, resource: str) -> int:
@@ -228,7 +228,7 @@ class Capacity:
             self._shared = False
 
     def _touch(self, leaf: int, resources: Iterable[str]) -> None:
-        """Make ready to write these on a leaf: each has a row, the leaf is noted, in a trial with what was there."""
+        """Prepare a write to a leaf: create missing rows, log the leaf, and save its amounts in a trial."""
         for resource in resources:
             if resource not in self._rows:
                 self._row_for_writing(resource)
@@ -252,11 +252,11 @@ class Capacity:
         del self._log[:dropped]
 
     def trial(self) -> AbstractContextManager[None]:
-        """Whatever is changed inside the block is rolled back at its end.  Trials may be nested."""
+        """Roll back all changes of the block at its end. Trials may be nested."""
         return _Trial(self._begin, self._roll_back)
 
     def _begin(self) -> int:
-        """Note from now on what is changed; returns what `_roll_back` needs."""
+        """Begin to log changes; return the state that `_roll_back` needs."""
         self._trials += 1
         return len(self._undo)
 

@@ -144,7 +144,7 @@ def _fit(capacity: Capacity, shape: Shape, mask: Mask, leaves: Ints | None = Non
 
 
 def most_per_leaf(tree: Tree, shape: Shape) -> int:
-    """Pods of a shape that one leaf takes at most, whatever is free there."""
+    """Return the most pods of a shape that one leaf may hold, whatever its capacity."""
     return 1 if shape.alone and tree.is_hostname else COUNT_MAX
 
 
@@ -162,7 +162,7 @@ def _sums(values: Ints, starts: Ints) -> Ints:
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """What every domain can hold, by level: the state that one search works on.
+    """The pods that fit in each domain, by level: the input of one search.
 
     Attributes:
         pods, slices: pods and whole slices that fit.  Slices are 0 below the slice level.
@@ -282,7 +282,7 @@ def _rolled_up(
 
 
 def roll_up_level(tree: Tree, state: Tally, resolved: Resolved, level: int) -> None:
-    """Set what the domains of `level` hold from what their children hold; arrays are made anew."""
+    """Set the counts of `level` from the counts of the children, in new arrays."""
     starts, below = tree.first_child[level], level + 1
     pods, led = state.pods[below], state.pods_led[below]
     inner = resolved.inner_sizes[below]
@@ -318,7 +318,7 @@ def _leader_leaves(capacity: Capacity, shape: Shape, leader: PodSetRequest) -> I
 
 
 def _fit_beside(capacity: Capacity, workers: PodSetRequest, leader: PodSetRequest, leaders: Ints) -> Ints:
-    """Worker pods that fit on each leaf once the leader sits there; where it cannot, those that fit anyway."""
+    """Return the worker pods that fit on each leaf beside the leader; without it where the leader does not fit."""
     shape, taken = workers.shape, dict(leader.shape.requests)
     fit = np.full(len(capacity.tree), most_per_leaf(capacity.tree, shape), dtype=np.int64)
     if leader.name in workers.apart and capacity.tree.is_hostname:
@@ -400,10 +400,10 @@ def _fit_of(capacity: Capacity, resource: str, amount: int, leaves: Ints | slice
 
 
 def shortage(capacity: Capacity, limited: Shape, demand: Iterable[tuple[Shape, int]], leaves: slice) -> Shortage | None:
-    """What is scarcest on these leaves for pods of a shape: the resource that limits most of them.
+    """Return the scarcest resource on these leaves for pods of shape `limited`: the one that limits most leaves.
 
-    `demand` are all the shapes, and pods of each, that are asked for there.  None when rules, not resources, keep
-    `limited` off every one of the leaves.
+    `demand` are all requested shapes with their pods. None when rules, not resources, exclude `limited` from all
+    leaves.
     """
     passing: Ints | slice = leaves
     mask = capacity.tree.eligible(limited.rules).mask

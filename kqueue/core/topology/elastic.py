@@ -21,12 +21,12 @@ Places = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inheritance:
-    """What workers and their leader take over, in the order of the previous assignments.
+    """The places that workers and their leader inherit, in the order of the previous assignments.
 
     Attributes:
-        workers: places that are kept.
-        leader: those of the leader; None when it has none, or there is no leader.
-        missing: workers that have no place yet; 0 when nothing is to be searched.
+        workers: the inherited places of workers.
+        leader: the inherited place of the leader; None when it has none, or there is no leader.
+        missing: workers without a place; 0 when no search is needed.
     """
 
     workers: Places
@@ -41,10 +41,10 @@ def inherit(
     workers: PodSetRequest,
     leader: PodSetRequest | None = None,
 ) -> Inheritance | None:
-    """What the group keeps of the assignments (by pod set) of the slice that it replaces; None: place it from scratch.
+    """Return the places that the group inherits from the slice that it replaces (by pod set); None: search all places.
 
-    That is so when the workers have no previous assignment, when the tree has lost a domain of either one, and when
-    only the leader is new: there would be no pods to be searched together with it.
+    None when the workers have no previous assignment, when the tree has lost a domain of an assignment, and when only
+    the leader is new: no worker could be searched together with it.
     """
     if workers.name not in previous:
         return None

@@ -21,7 +21,7 @@ def tightest(room: Ints, need: int) -> int | None:
     """The smallest room that holds the need (> 0), the first of equals; None when none does."""
     if len(room) > _HANDFUL:
         spare = room - need
-        best = int(spare.view(np.uint64).argmin())  # read without sign, those that are too small are the largest
+        best = int(spare.view(np.uint64).argmin())  # as unsigned numbers, differences below zero are the largest
         return best if spare.item(best) >= 0 else None
     tightest, least = None, NEVER
     for i, free in enumerate(room.tolist()):
@@ -33,9 +33,10 @@ def tightest(room: Ints, need: int) -> int | None:
 def take_few(
     pairs: Sequence[tuple[int, int]], need: int, *, ascending: bool, sort: bool
 ) -> list[tuple[int, int]] | None:
-    """`PlacementSearch._fill` for so few (room, domain) that plain Python is faster: (units, domain) as they are taken.
+    """`PlacementSearch._fill` for few (room, domain), where plain Python is faster; returns (units, domain) in the
+    order taken.
 
-    `ascending`: those with the smallest room come first, and nothing is saved by a best fit.
+    `ascending`: domains with the smallest room come first, and no best fit is searched for the last one.
     """
     able = [pair for pair in pairs if pair[0] > 0]
     if sort:

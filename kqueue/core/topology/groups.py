@@ -32,7 +32,7 @@ class Group:
 
 
 def in_order(pod_sets: Sequence[PodSetRequest], placed: Mapping[str, PodSetPlacement]) -> tuple[PodSetPlacement, ...]:
-    """The placed pod sets in the order of the request; those that are not placed are left out."""
+    """Return the placed pod sets in the order of the request, without pod sets that are not placed."""
     return tuple(placed[pod_set.name] for pod_set in pod_sets if pod_set.name in placed)
 
 
@@ -54,7 +54,7 @@ def of_group(misfit: Misfit, group: Group) -> Misfit:
 
 
 def problem_of(group: Sequence[PodSetRequest]) -> str | None:
-    """Why these pod sets cannot share a domain, whatever is free; None: they can."""
+    """Return why these pod sets cannot share a domain at any capacity; None: they can."""
     if len(group) == 1:
         return None
     if len(group) > 2:

@@ -1,10 +1,10 @@
-"""A choice among the children of one domain and all that is below: given numbers of domains, the best leaves.
+"""Chooses the best leaves below one domain for given numbers of domains per level.
 
 Every domain offers its *options* (domains used below, pods that fit there, cost), and the options of sibling domains
-are added up one sibling after the other.  What keeps that small is a bound.  Every used domain is charged a *price* of
-its level, in pods; with the right prices the sum of the best offers exceeds the need by little, and what falls behind
-the best offers by more than that can be part of no solution.  (Prices are Lagrange multipliers of the numbers of
-domains.)  What is known already gives a second bound, on the cost.
+are added up one sibling after the other. A bound keeps the number of options small. Every used domain is charged a
+*price* of its level, in pods. With the right prices the sum of the best offers exceeds the need by little, and an
+option that is below the best offer by more than that excess is in no solution. (Prices are Lagrange multipliers of the
+numbers of domains.) The best known solution gives a second bound, on the cost.
 
 Surplus, names and leader are one integer, so that costs can be added and compared at once: see `Costs`.
 """
@@ -49,7 +49,7 @@ class LimitReached(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LevelRoom:
-    """Pods in whole groups that fit per domain of one level, alone and beside the leader, and who can carry it."""
+    """Pods in whole groups that fit per domain of one level, alone and beside the leader, and the leader's carriers."""
 
     plain: Ints
     led: Ints
@@ -57,10 +57,10 @@ class LevelRoom:
 
 
 class KnapsackProblem:
-    """What is to be placed where, and how many steps the search may still make.
+    """The pods to place, the tree, and the remaining step budget.
 
-    A step is a partial arrangement that is looked at, or other work of about as long.  Steps are counted before they
-    are made, and all work that grows with the tree or the request is counted: the limit bounds time and memory.
+    A step is one partial arrangement, or other work of about the same time. Steps are counted before the work, and all
+    work that grows with the tree or the request is counted, so the limit bounds time and memory.
     Level -1 is one domain with everything in it.
     """
 
@@ -120,7 +120,9 @@ class KnapsackProblem:
         return np.flatnonzero(able)
 
     def raws(self, leaves: Sequence[int]) -> list[int]:
-        """Pods that fit on each of these leaves, and on those that can carry the leader also beside it."""
+        """Return the pods that fit on each of these leaves, then the pods that fit beside the leader (0: it does not
+        fit).
+        """
         counts = self._counts
         raws: list[int] = counts.pods[-1][leaves].tolist()
         if counts.leaders is not None:
@@ -162,12 +164,12 @@ class Costs:
         return -(-cost >> self.shift)
 
     def names_from(self, leaf: int) -> int:
-        """What the names of all leaves from this one on could take off a cost."""
+        """Return the most that the names of leaves from this one on can reduce a cost."""
         return ((1 << (len(self.leaves) - bisect_left(self.leaves, leaf))) - 1) << self.leader_bits
 
     @property
     def steps(self) -> int:
-        """How many steps one cost is worth."""
+        """The number of steps that one cost counts as."""
         return 1 + self.shift // _STEP_BITS
 
     def of_all(self, leaves: Sequence[int], pods: int, leader: int) -> int:
@@ -187,10 +189,10 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class _Prices:
-    """What one domain costs, by level from the root's children on, and what domains can offer at these prices.
+    """The prices of domains by level, from the root's children on, and the offers of domains at these prices.
 
-    `offers` are upper bounds, by the same levels, of pods minus prices.  `bound` is one for the pods that fit into the
-    wanted numbers of domains.
+    `offers` are upper bounds of pods minus prices, by the same levels. `bound` is an upper bound of the pods that fit
+    in the wanted numbers of domains.
     """
 
     prices: tuple[int, ...]
@@ -324,7 +326,7 @@ class Knapsack:
         return self._priced(numbers, room, ())
 
     def _priced(self, numbers: Sequence[int], offers: Ints, below: tuple[tuple[int, Ints], ...]) -> _Prices:
-        """Prices of this level and those above it.  `offers` are those of its domains before its price."""
+        """Return prices of this level and the levels above; `offers` are offers of its domains before its own price."""
         depth = len(numbers) - len(below)
         self._problem.scan(len(offers))
         if depth == 1:
@@ -358,10 +360,11 @@ def by_size(values: Ints, starts: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _smallest_sum(rooms: Sequence[int], number: int, need: int) -> list[int] | None:
-    """Places of `number` rooms with the smallest sum that is no less than the need: of several, the first places.
+    """Return the places of `number` rooms with the smallest sum of at least `need`; of equal sums the first places.
 
-    A choice is described by its loss against the largest rooms, `most` in all: what those taken lack to the `number`th
-    largest, and what those left out have above it.  Sets of losses are integers: bit l is set when l is possible.
+    A choice is described by its loss against the `number` largest rooms: taken rooms lose what they lack to the
+    smallest of these, rooms left out lose what they have above it. Sets of losses are integers: bit l is set when l is
+    possible.
     """
     largest = sorted(rooms, reverse=True)[:number]
     price, budget = largest[-1], sum(largest) - need
@@ -391,7 +394,7 @@ def _size(span: slice) -> int:
 
 
 def _best_sums(ordered: tuple[Ints, Ints, Ints], starts: Ints, price: int, unit: int) -> Ints:
-    """Per run, the largest sum of some of it, in whole units, less the price of each."""
+    """Return per run the largest sum of some of its rooms in whole units, less the price of each room."""
     _, number, sums = ordered
     return np.maximum.reduceat(sums // unit * unit - price * number, starts)
 
@@ -447,7 +450,7 @@ class _Sum:
         return min((cost for pods, cost in costs.items() if pods >= self._problem.need), default=None)
 
     def _options(self, level: int, domain: int, floor: int) -> _Options:
-        """What this domain of `level` can add when it is used: at least `floor` pods less prices."""
+        """Return the options of this domain of `level`, with at least `floor` pods less prices."""
         if level == self._lowest:
             return self._leaf(domain)
         depth = level - self._level - 1
@@ -511,7 +514,7 @@ class _Sum:
         return result
 
     def _with(self, found: _Options, more: _Options, floor: int) -> _Options:
-        """Every combination with one of `more` or none of it that reaches the floor."""
+        """Combine each option of `found` with one or none of `more`; keep the combinations that reach `floor`."""
         pairs = sum(len(costs) for _, costs in found.values()) * (1 + sum(len(c) for _, c in more.values()))
         self._problem.look(_STEP_CHILD + pairs * self._steps)
         result: _Options = {}
@@ -536,7 +539,7 @@ class _Sum:
 
 
 def _add(sums: dict[int, int], costs: dict[int, int], more: dict[int, int], enough: int) -> None:
-    """Every cost with every other, where that makes enough pods."""
+    """Add each pair of costs to `sums` if it has enough pods."""
     for pods, cost in costs.items():
         for extra, other in more.items():
             together = pods + extra
@@ -557,7 +560,7 @@ def _rounded(costs: dict[int, int], unit: int) -> dict[int, int]:
 
 
 def _undominated(costs: dict[int, int]) -> dict[int, int]:
-    """Without those that hold fewer pods at no smaller cost."""
+    """Drop options that hold fewer pods at no smaller cost than another option."""
     if len(costs) == 1:
         return costs
     result: dict[int, int] = {}

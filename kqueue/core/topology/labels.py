@@ -64,7 +64,7 @@ class _Values:
             holds[codes[: bisect_left(integers, bound)]] = True
 
     def _in_order(self) -> tuple[int, list[int], NDArray[np.int64]]:
-        """How many values were known, those that are integers in order, and their numbers."""
+        """Return the number of known values, the integer values in order, and their numbers."""
         if self._ordered is None or self._ordered[0] != len(self._codes):
             pairs = sorted((int(value), code) for value, code in self._codes.items() if INTEGER.fullmatch(value))
             numbers = np.array([code for _, code in pairs], dtype=np.int64)
@@ -85,7 +85,7 @@ class LabelTable:
     def edited(
         self, edit: _Edit, added: Sequence[NodeFacts], nodes: Callable[[], Sequence[NodeFacts]], size: int
     ) -> LabelTable:
-        """The table after `edit` of the nodes, among which `added` are new; what is known of labels is kept."""
+        """Return the table after `edit` of the nodes, with the `added` ones; numbers of values stay."""
         table = LabelTable(nodes, size)
         for column, (values, codes) in self._columns.items():
             if len(values) <= 2 * size + _SPARE_VALUES:  # else most of them are gone

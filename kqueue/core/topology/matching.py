@@ -148,9 +148,9 @@ def matches_labels(rules: NodeRules, labels: Mapping[str, str], *, only_keys: fr
 
 
 def rules_problem(rules: NodeRules, *, is_hostname: bool, preferred: bool) -> tuple[MisfitCode, str] | None:
-    """What makes rules unusable, as a code and the bad part in words; None when they are sound.
+    """Return why rules are not valid, as a code and the bad part in words; None when they are valid.
 
-    An invalid selector counts only in hostname topologies, preferred terms only where they are asked for.
+    An invalid selector counts only in hostname topologies, preferred terms only where a profile uses them.
     """
     if not (rules.selector or rules.required or rules.preferred):
         return None
@@ -172,7 +172,7 @@ def rules_problem(rules: NodeRules, *, is_hostname: bool, preferred: bool) -> tu
 
 
 def _too_many(selector: Sequence[object], terms: Sequence[NodeTerm]) -> tuple[MisfitCode, str] | None:
-    """More than anybody needs would keep others waiting."""
+    """Return whether rules have more parts than any valid use needs; they would slow down every search."""
     if len(selector) > _MOST_DEMANDS:
         return MisfitCode.INVALID_NODE_SELECTOR, f"{len(selector)} labels are too many: ask for at most {_MOST_DEMANDS}"
     demands = len(terms) + sum(len(term.expressions) + len(term.fields) for term in terms)

@@ -35,11 +35,11 @@ class WeightedTerm:
 
 @dataclass(frozen=True, slots=True)
 class NodeRules:
-    """Which nodes a pod accepts: one hashable value, so that equal rules are checked once per tree.
+    """The rules by which a pod accepts nodes: one hashable value, so that equal rules are checked once per tree.
 
     `selector` is sorted (key, value) pairs.  `required` holds ORed terms, None when the pod has no required node
-    affinity (an empty tuple matches nothing).  `preferred` counts only where a profile asks for it.  `avoided` are
-    hosts, sorted, that the workload must not get; they matter only where leaves are hosts.
+    affinity (an empty tuple matches nothing). `preferred` counts only in profiles with preferred affinity. `avoided`
+    are sorted hosts that the workload must not get; they count only if leaves are hosts.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
@@ -59,7 +59,7 @@ ANY_NODE = NodeRules()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What placement knows of a node.
+    """The facts about a node that placement uses.
 
     Args:
         labels: all labels of the node.
@@ -89,15 +89,15 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodFacts:
-    """A pod that takes room on a node: `spec.nodeName` is set, and its phase is neither Failed nor Succeeded.
+    """A pod that uses resources of a node: `spec.nodeName` is set, and its phase is neither Failed nor Succeeded.
 
     A pod with a deletion timestamp counts until it is terminal or gone.
 
     Args:
         node: `spec.nodeName`.
         requests: `core.pod_requests.pod_requests` of its spec, as sorted (resource, amount) pairs; without `pods`.
-        workload: namespace/name by which the pods of the Workload that it names are found; empty: it names none.  What
-            that Workload holds at the node covers what the pod takes; the pod is foreign as far as nothing covers it.
+        workload: namespace/name of the Workload that the pod names; empty: none. The Workload's usage on the node
+        covers the pod's usage; uncovered usage counts as foreign.
     """
 
     node: str

@@ -1,15 +1,15 @@
 """The best placement of identical pods, with proof: fewest domains, then least surplus, then first names.
 
-Where best fit takes the roomiest domains one after the other, this compares all placements.  Of those that satisfy the
-request it takes the one with the lexicographically smallest list
+Best fit takes the domains with most room one after the other; `optimal` compares all placements. Of all placements that
+satisfy the request it takes the one with the lexicographically smallest list
 
     domains used at level 0, at level 1, ..., at the lowest level      (used: holds a worker or the leader)
     surplus: pods that still fit on the used leaves afterwards
     used leaves, by level values; then the leader's leaf
 
-The numbers of domains are found one after the other.  As long as one domain of a level holds everything, only such
-domains are looked into.  From there on a *knapsack* (`knapsack.py`) tells whether given numbers of domains suffice, and
-at the lowest level which leaves do it with the least surplus.
+The numbers of domains are found one after the other. While one domain of a level holds all pods, only such domains are
+searched. Below that level a *knapsack* (`knapsack.py`) decides whether given numbers of domains suffice, and at the
+lowest level which leaves have the least surplus.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def optimal(
 
 
 class _Search:
-    """One search: from the widest domains to where several are needed, and from there by knapsacks."""
+    """A search: descends from the widest domains to the level where several are needed, then uses knapsacks."""
 
     def __init__(self, problem: KnapsackProblem, incumbent: Arrangement) -> None:
         self.problem = problem
@@ -224,7 +224,7 @@ class _Search:
         return [knapsack for knapsack in knapsacks if knapsack.at_least == number], [*numbers, number]
 
     def _known(self, level: int, numbers: Sequence[int]) -> LeafChoice | None:
-        """What best fit found, if it uses these numbers of domains below one of `level`."""
+        """Return best fit's solution if it uses these numbers of domains below one domain of `level`."""
         used, pods, leaves, leader = self.rank(self.incumbent)
         if used != [*[1] * (level + 1), *numbers]:
             return None
@@ -232,7 +232,7 @@ class _Search:
         return LeafChoice(root, pods, leaves, leader)
 
     def _filled(self, leaves: Sequence[int], leader: int) -> Arrangement:
-        """Amounts: level by level the roomiest used domains are filled, and the last takes what is left."""
+        """Return amounts: level by level the used domains with most room are filled, and the last takes the rest."""
         *fitting, _ = self._fitting(leaves, leader)
         amounts = np.array([self.problem.need], dtype=np.int64)
         parents = np.zeros(1, dtype=np.int64)
@@ -266,9 +266,9 @@ class _Search:
 
 
 def _poured(amounts: Ints, owners: Ints, fits: Ints) -> Ints:
-    """What each child gets when the roomiest children of every domain are filled first.
+    """Return the amount of each child when the children with most room of every domain are filled first.
 
-    `owners`: per child, the place of its domain in `amounts`, ascending.
+    `owners`: per child, the index of its domain in `amounts`, ascending.
     """
     order = np.lexsort((-fits, owners))
     ordered, owners = fits[order], owners[order]

@@ -48,19 +48,19 @@ def place(
     beside: Mapping[str, Collection[Path]] | None = None,
     hint: Hint | None = None,
 ) -> Placement | Misfit:
-    """Find domains for all pod sets of one workload in one flavor, or say why that is not possible.
+    """Find domains for all pod sets of one workload in one flavor, or return why that is not possible.
 
     Args:
-        capacity: what is free; unchanged afterwards.  The caller charges `usage_of` the result.
-        pod_sets: in request order, which decides: later ones see what earlier ones took.
-        empty: ask as if every workload placed by topology had left.
+        capacity: the free capacity; unchanged afterwards. The caller charges `usage_of` the result.
+        pod_sets: in request order: later pod sets see the capacity left by earlier ones.
+        empty: search as if every workload placed by topology had left.
         explain: fill in the costlier facts of a Misfit (excluded leaves, best domain, shortage).
         measure: fill in `quality` of the placed pod sets.
         within: full path of the one domain that may be used, for a single pod set; None: all may.
-        previous: per pod set, what the workload slice holds that this workload replaces; its pods stay where they are.
-            `capacity` must be without them: what stays is charged here.
+        previous: per pod set, the assignment of the workload slice that this workload replaces; its pods keep their
+            places. `capacity` must not have them charged: `place` charges the places that stay.
         beside: full paths of the domains that pods of the workload are in which are not placed here, by pod set.
-        hint: where the pods go if they have room there; None: search.
+        hint: places to use if they have room; None: search.
 
     Returns:
         A Placement of every pod set with pods, in request order; or the Misfit of the first group that has no room.
@@ -99,10 +99,10 @@ def place_workload(
     previous: Mapping[str, TopologyAssignment] | None = None,
     hint: Hint | None = None,
 ) -> dict[str, Placement | Misfit]:
-    """`place` for a workload whose pod sets use several flavors; the answer of each flavor under its name.
+    """Run `place` for a workload whose pod sets use several flavors; return the answer of each flavor by name.
 
-    Flavors are tried in name order.  Those with hostname topologies stand on the same hosts, so a later one sees what
-    an earlier one took.  A failing flavor does not stop the others.
+    Flavors are tried in name order. Flavors with hostname topologies share hosts, so a later one sees the usage of an
+    earlier one. A failing flavor does not stop the others.
     """
     if len(requests) == 1:  # a single pod set has no competitor for hosts
         ((flavor, pod_sets),) = requests.items()
@@ -177,7 +177,7 @@ def _continue(
     *,
     explain: bool,
 ) -> tuple[PodSetPlacement, ...] | Misfit:
-    """Keep what is taken over, without asking whether it has room, and find domains for the rest beside it."""
+    """Keep the inherited places without a check of their room, and find domains for the remaining pods."""
     tree = capacity.tree
     stays = [_placed(tree, workers, kept.workers)]
     if leader is not None and kept.leader is not None:
@@ -212,7 +212,7 @@ def _find(
     within: Path | None = None,
     hint: Hint | None = None,
 ) -> tuple[PodSetPlacement, ...] | Misfit:
-    """One search: all of these pods, or the reason."""
+    """Run one search; return the places of all pods, or the Misfit."""
     tree = capacity.tree
     resolved = resolve(workers, tree.levels, profile)
     if isinstance(resolved, Misfit):

@@ -21,12 +21,12 @@ from kqueue.core.value import value
 
 @value(kw_only=True)
 class Question:
-    """What a placer decides on; it changes none of this.
+    """The input of a placer, which must not change any of it.
 
     Args:
         tree: levels and domains.
-        counts: what fits into each domain of each level.
-        request: level, slices, and pods that are asked for.
+        counts: the pods that fit in each domain of each level.
+        request: the level, slices and pods of the request.
         leaders: 1 when a leader pod goes beside the workers, else 0.
         steps: budget for searches without a bound of their own; a count, so that results do not depend on the machine.
     """
@@ -101,7 +101,7 @@ def register(name: str, placer: Placer) -> None:
 
 
 def answer(question: Question) -> FoundPlacement | Misfit:
-    """What the placer of the request finds; its answer is checked unless it is one of ours."""
+    """Return the answer of the request's placer; answers of placers from other packages are checked."""
     name = question.request.algorithm
     found = PLACERS[name](question)
     if isinstance(found, Misfit) or name in _OURS:

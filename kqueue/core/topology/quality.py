@@ -34,12 +34,12 @@ def quality_of(
 
 @lru_cache(maxsize=256)
 def _one_of_each(levels: tuple[str, ...]) -> tuple[LevelQuality, ...]:
-    """The quality of what is on one leaf."""
+    """Return the quality of a placement on one leaf."""
     return tuple(LevelQuality(level, 1, 1) for level in levels)
 
 
 def _fewest(room: Ints, need: int) -> int:
-    """The smallest number of domains whose rooms sum to the need."""
+    """Return the smallest number of domains whose rooms sum to the need."""
     largest = int(np.maximum.reduce(room))
     if largest > 0:
         at_least = -(-need // largest)

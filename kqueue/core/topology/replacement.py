@@ -1,13 +1,13 @@
 """New domains for pods whose hosts failed, while all other pods of the workload stay where they are.
 
-The failed hosts leave the assignment, their pods are searched anew, and both parts are merged in path order.  What is
-left decides where the pods may go: a slice that lost a part gets it back in the domain that holds its rest, and a
-required level keeps the domain that the pod set is in, or, when nothing is left of it, the rest of its group.
+The failed hosts leave the assignment, their pods are searched anew, and both parts are merged in path order. The
+remaining pods decide the possible domains: a slice that lost pods gets new ones in the domain of its other pods. A
+required level keeps the domain of the pod set, or, if the pod set has no pods left, the domain of its group.
 
-One failed host: its pods stay together, inside the domain of the group that it broke.  Several: each broken group gets
-back, innermost layer first, exactly what it lacks; whole slices that are left over go anywhere the request allows.
-A gang of which pods have ended may have one incomplete slice, and has at most one afterwards.
-Source: KEP-2724, extended to several hosts at once.
+If one host failed, its pods stay together, inside the domain of the group that they belong to. If several failed, each
+incomplete group gets, innermost layer first, exactly the pods that it lacks; remaining whole slices may go anywhere
+that the request allows. A gang with ended pods may have one incomplete slice, and has at most one afterwards. Source:
+KEP-2724, extended to several hosts at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kqueue.core.topology.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """One pod set after a repair: `whole` is the new assignment, `added` the part of it that was newly chosen."""
+    """A pod set after a replacement: `whole` is the new assignment, `added` the newly chosen part of it."""
 
     whole: PodSetPlacement
     added: PodSetPlacement
@@ -75,16 +75,16 @@ def repair(
 ) -> tuple[Replacement, ...] | Misfit:
     """Replace failed hosts in all pod sets of one workload in one flavor, each by itself, in this order.
 
-    A pod set of which nothing is left joins what is left of its group, or was found for it already.
+    A pod set without remaining pods joins the remaining pods of its group, or the places found for the group already.
 
     Args:
         capacity: of a hostname topology, with the workload's present pods charged; unchanged afterwards.
-        pod_sets: requests and what they hold; those without a pod on a failed host are passed over.
+        pod_sets: requests and assignments; pod sets without a pod on a failed host are skipped.
         failed: host names.
         profile, explain: as for `place`.
 
     Returns:
-        The pod sets that changed; or the Misfit of the first that finds no room, with those before it in `placed`.
+        The pod sets that changed; or the Misfit of the first that has no room, with earlier pod sets in `placed`.
     """
     done: list[Replacement] = []
     groups = _hosts_of_groups(capacity.tree, pod_sets, failed)
@@ -136,10 +136,10 @@ def find_replacement(
 ) -> Replacement | Misfit:
     """Replace the failed hosts of one pod set, some of which must be in its assignment.
 
-    The pods on other hosts keep their places and their order.  `pod_set.count` does not matter: as many pods are
-    searched as the failed hosts had.  `beside` is a host of its group: when nothing is left of the pod set itself, a
-    required level means the domain of that host.  `there` are full paths of the hosts that keep pods of the workload,
-    by pod set; None: those of this one.
+    The pods on other hosts keep their places and their order. `pod_set.count` is ignored: the search is for as many
+    pods as the failed hosts had. `beside` is a host of the group: if the pod set has no pods left, a required level
+    means the domain of that host. `there` are full paths of the hosts that keep pods of the workload, by pod set; None:
+    the hosts of this pod set.
     """
     there = {pod_set.name: _left(capacity.tree, assignment, failed)} if there is None else there
     found = _find(capacity, pod_set, assignment, failed, profile, there, explain=explain, beside=beside)
@@ -213,7 +213,7 @@ def _no_replacement(lost: Sequence[Domain], why: str) -> Misfit:
 
 
 def _resolve(pod_set: PodSetRequest, assigned: int, tree: Tree, profile: Profile) -> Resolved | Misfit:
-    """The request as it was when everything was placed: a part of it may be smaller than a slice."""
+    """Resolve the request with its full count: the missing part may be smaller than a slice."""
     layers = pod_set.topology.slices
     count = max(assigned, layers[0].size) if layers else assigned
     return resolve(replace(pod_set, count=count), tree.levels, profile)
@@ -239,9 +239,9 @@ def _of_one_host(
 def _of_several(
     resolved: Resolved, layers: Sequence[SliceLayer], kept: Mapping[Path, int], missing: int, within: Path | None
 ) -> list[_Part] | None:
-    """Every incomplete group gets what it lacks, innermost layer first; then come whole slices.
+    """Give each incomplete group the pods that it lacks, innermost layer first; then place whole slices.
 
-    Once a layer is repaired, what the layers above it lack is a multiple of its size.
+    Once a layer is complete, layers above it lack a multiple of its size.
     """
     parts: list[_Part] = []
     held = Counter(kept)
@@ -282,7 +282,7 @@ def _filled(
     number: int = 0,
     inside: Path = (),
 ) -> Iterator[_Part]:
-    """What the groups of a layer inside a domain get of the missing pods, the groups within each of them first."""
+    """Return the missing pods for the groups of a layer inside a domain; inner groups come first."""
     for lack, path in _lacks(resolved, kept, number, inside):
         gets = min(lack, missing)
         missing -= gets
@@ -322,7 +322,7 @@ def _required_domain(resolved: Resolved, kept: Mapping[Path, int], beside: Path 
 
 
 def _per_domain(held: Mapping[Path, int], level: int) -> Counter[Path]:
-    """Pods per domain of `level`; what is held by wider domains is left out."""
+    """Return the pods per domain of `level`, without pods assigned to wider domains."""
     result: Counter[Path] = Counter()
     for path, count in held.items():
         if len(path) > level:
@@ -347,7 +347,7 @@ def _search(
     *,
     explain: bool,
 ) -> Counter[Path] | Misfit:
-    """Pods per leaf path for all parts, each seeing what those before it took."""
+    """Return pods per leaf path for all parts; each part sees the usage of earlier ones."""
     added: Counter[Path] = Counter()
     with capacity.trial():
         for i, part in enumerate(parts):

@@ -20,7 +20,7 @@ AUTO = "auto"
 
 
 class Algorithm(StrEnum):
-    """How domains are chosen among those that have room."""
+    """The rule by which domains with room are chosen."""
 
     BEST_FIT = "BestFit"
     """Roomiest domains first, the last one the tightest that still fits."""
@@ -34,14 +34,13 @@ class Algorithm(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Which algorithm serves which request.
+    """The algorithm for each form of request.
 
     `unconstrained` serves unconstrained, implied and slice-only requests, `constrained` required and preferred ones;
     LeastFreeCapacity for constrained requests applies to all.  `constrained` may be any name in `placers.py`.
     `preferred_affinity` puts preferred node affinity before capacity in every order, but not for `optimal`.
-    `search_limit` is the largest number of steps that `optimal` makes: partial placements that it looks at, and other
-    work of about as long.  A step takes 1 to 3 us, so the default keeps one search below 100 ms whatever is asked on
-    however large a tree.
+    `search_limit` is the largest number of steps that `optimal` makes: partial placements, and other work of about the
+    same time. A step takes 1 to 3 us, so the default keeps every search below 100 ms on any tree.
     """
 
     constrained: str = Algorithm.BEST_FIT
@@ -51,7 +50,7 @@ class Profile:
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Hash once: what was found is looked up by it, in every search."""
+        """Compute the hash once: every search looks up cached counts by it."""
         fields = (self.constrained, self.unconstrained, self.preferred_affinity, self.search_limit)
         object.__setattr__(self, "_hash", hash(fields))
 
@@ -85,7 +84,7 @@ class TopologyRequest:
         required: level whose one domain must hold all pods.
         preferred: level to try first; may be `auto`.
         unconstrained: any nodes; None when the request does not say.
-        implied: nothing was asked, but all flavors of the queue have a topology.
+        implied: the user made no request, but all flavors of the queue have a topology.
         slices: coarse to fine; empty without slices.
     """
 
@@ -110,7 +109,7 @@ class TopologyRequest:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What decides how many pods fit where.  Pods of one shape are interchangeable.
+    """The properties of a pod that decide how many fit on a leaf. Pods of one shape are interchangeable.
 
     `requests` is per pod with `pods` included, without zeros, sorted by resource.  `rules` is without preferred terms,
     which score leaves but exclude none.  `alone`: a host takes one of them at most.
@@ -138,13 +137,13 @@ class PodSetRequest:
 
     Args:
         count: pods to place (> 0; pod sets without pods take no part in placement).
-        ended: pods of it that are not placed because they have ended for good.
-        requests: per pod, of the template; cpu in milli, everything else in base units.  `pods` is added here.
-        group: pod sets of one group (a leader and its workers) share one domain.  None: stands alone.
-        rules: which nodes the template accepts.  Tolerations of the flavor are added by the tree.
-        apart: names of pod sets, perhaps of this one, of which no pod may be on a host with a pod of this one.  It
-            counts where hosts are the lowest level, and must be mutual.
-        one_domain: node labels of which all pods must find one value; those that are no level do not count.
+        ended: pods that are not placed because they have ended for good.
+        requests: per pod, of the template; cpu in milli, everything else in base units. `pods` is added here.
+        group: pod sets of one group (a leader and its workers) share one domain. None: no group.
+        rules: the node rules of the template. Tolerations of the flavor are added by the tree.
+        apart: names of pod sets, perhaps this one, whose pods may not share a host with a pod of this one. It counts if
+            hosts are the lowest level, and must be mutual.
+        one_domain: node labels for which all pods need the same value; labels that are no level do not count.
     """
 
     name: str
@@ -168,10 +167,10 @@ class PodSetRequest:
 
     @property
     def surplus(self) -> int:
-        """Places to look for beyond `count`: what is left of a gang may end in a slice that is not whole.
+        """Pods to search beyond `count`, so that the last slice of a partly ended gang is whole.
 
-        Room is looked for in whole slices, so the rest of a gang never asks for more than the gang did.  There is none
-        while no pod has ended: then only whole slices are placed.
+        The search is for whole slices, so the rest of a gang never needs more than the gang did. 0 while no pod has
+        ended: then the count is a multiple of the slice.
         """
         slices = self.topology.slices
         return -self.count % slices[0].size if self.ended and slices and slices[0].size > 0 else 0
@@ -237,7 +236,7 @@ def _bound(resolved: Resolved, labels: tuple[str, ...], levels: tuple[str, ...])
         return resolved
     if resolved.level > bound and not resolved.unconstrained:  # a preferred level, as long as it stays in one domain
         return replace(resolved, widest=bound, algorithm=_without(resolved, Algorithm.BALANCED, Algorithm.OPTIMAL))
-    slice_level = max(resolved.slice_level, bound)  # one domain holds all slices, so it is in one domain of theirs
+    slice_level = max(resolved.slice_level, bound)  # one domain holds all slices, so each slice is in one domain
     algorithm = _without(resolved, Algorithm.BALANCED)
     return replace(
         resolved, level=bound, slice_level=slice_level, required=True, unconstrained=False, algorithm=algorithm

@@ -70,7 +70,7 @@ class Placement:
 
 
 def usage_of(placement: Placement) -> tuple[DomainUsage, ...]:
-    """What the placed pods take, to be charged to a capacity."""
+    """Return the usage of the placed pods, to charge it to a capacity."""
     return tuple(
         [
             DomainUsage(domain.values, pod_set.requests, domain.count)
@@ -138,9 +138,10 @@ class LayerFit:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """What is scarce in the domain that came closest: `asked` for all pods, the leader's included, `free` in it.
+    """The scarce resource in the domain that came closest.
 
-    `free` is never negative.  `held` is what workloads placed by topology take there.
+    `asked` is the request of all pods with the leader; `free` the free amount, never negative; `held` the usage of
+    workloads placed by topology there.
     """
 
     resource: str
@@ -155,22 +156,24 @@ class Misfit:
 
     Args:
         code: the first check or search that failed.
-        pod_set: the first failing pod set in request order; `group` its group, None when it stands alone.
+        pod_set: the first failing pod set in request order; `group` its group, None without a group.
         topology: name of the Topology.
         level: for NoFit and NoDomainsAtLevel where the search ended; else the level at fault.
         other_level, count, size, other_size: of the checks that compare two of them.
-        unit: `pod` or `slice`; `fit` of `total` units fit.  `fit` can equal `total` when only the leader does not fit.
-        leader: it is the leader that finds no place; the workers may have room.
+        unit: `pod` or `slice`; `fit` of `total` units fit. `fit` can equal `total` when only the leader does not fit.
+        leader: the leader finds no place; the workers may have room.
         spread: the units might lie in several domains of `level`, and `fit` is the sum over all of them; else `fit` is
             that of the best domain.
-        layers: per slice layer, only when there are several: what fits into the domain of `level` with most slices.
-        best_domain: full path of the domain of `level` that `fit` is of; None when there is none, or with `spread`.
+        layers: per slice layer, only when there are several: the slices that fit in the domain of `level` with most
+            slices.
+        best_domain: full path of the domain of `level` to which `fit` belongs; None when there is none, or with
+            `spread`.
         shortage: the scarcest resource in it (with `spread`: in all) for the workers, or with `leader` for the leader;
-            None when rules, not resources, keep the pods out.
-        one_pod: where no leaf has room for one pod, and resources are the only cause: what one pod asks for, and the
-            most of it that is free on a leaf.
-        selector: the node selector as `key=value,...`, where it excludes leaves.
-        alone: a host takes one pod of the pod set at most, whatever is free on it.
+            None when rules, not resources, exclude the pods.
+        one_pod: if no leaf has room for one pod, for lack of resources only: the request of one pod, and the largest
+            free amount of a leaf.
+        selector: the node selector as `key=value,...`, if it excludes leaves.
+        alone: a host takes at most one pod of the pod set.
         leaves: leaves looked at; `excluded` those of them that cannot hold one pod, by cause.
         hosts: for StaleAssignment the assigned host that is gone, for NoReplacement the failed ones.
         detail: what is wrong, in words, for the codes about invalid input and failed hosts.

@@ -46,7 +46,7 @@ def _in_path_order(chosen: ChosenDomains) -> tuple[list[int], list[int], int]:
 
 
 class PlacementSearch:
-    """One search over one tally."""
+    """A search over one tally."""
 
     def __init__(self, tree: Tree, counts: Tally, resolved: Resolved, *, leaders: int) -> None:
         self._tree = tree
@@ -136,9 +136,8 @@ class PlacementSearch:
         return self._fewest_pods(level, slice(0, len(slices)), best)
 
     def _fewest_pods(self, level: int, inside: slice, best: int) -> int:
-        """The first with fewest pods among the domains that hold as many slices as the best one.
-
-        Domains are those of `inside`, numbered from its first.
+        """Return the domain with fewest pods among the domains with as many slices as the best one; of equals the
+        first. Domains are numbered from the first of `inside`.
         """
         slices, pods = self._counts.slices[level], self._counts.pods[level]
         if slices is pods or inside.stop - inside.start == 1:
@@ -148,10 +147,8 @@ class PlacementSearch:
         return best if len(alike) == 1 else int(alike[pods[inside][alike].argmin()])
 
     def best_domain(self) -> int | None:
-        """The domain of the last level that came closest, the one that is considered first; None when there are none.
-
-        That has the most slices, the first of equals; where a leader or affinity come before capacity, the most among
-        those that they prefer.
+        """The domain of the last level that came closest; None when there are none. It has the most slices; of equals
+        it is the first. If a leader or affinity comes before capacity, only the domains that these prefer are compared.
         """
         slices = self._counts.slices[self.last_level]
         if not len(slices):
@@ -238,7 +235,7 @@ class PlacementSearch:
         """
         starts, counts = self._tree.first_child[level], self._counts
         room, pods = (counts.slices if in_slices else counts.pods)[level + 1], counts.pods[level + 1]
-        ascending = self._request.least or not in_slices  # below slices, those with fewest pods come first
+        ascending = self._request.least or not in_slices  # below the slice level, domains with fewest pods come first
         pairs: list[tuple[int, int]] = []
         for parent in parents:
             first = starts.item(parent)
@@ -317,9 +314,9 @@ class PlacementSearch:
         return self._fill_with_leader(level, order, plain, led, need, size)
 
     def _groups_of(self, level: int, size: int) -> tuple[Ints, Ints]:
-        """Groups of so many pods that fit into each domain of a level, alone and beside the leader.
+        """Return the groups of `size` pods that fit in each domain of a level, alone and beside the leader.
 
-        They are worked out once for all parents whose pods are split.
+        They are computed once for all parents whose pods are split.
         """
         if self._groups is None or self._groups[:2] != (level, size):
             pods, led = self._counts.pods[level], self._counts.pods_led[level]
@@ -386,7 +383,7 @@ class PlacementSearch:
         return ChosenDomains(taken, units)
 
     def _fill_equal(self, domains: Ints, room: Ints, need: int) -> ChosenDomains | None:
-        """`_fill` with `sort` where those that come first, all of the same room, are enough; None: they are not."""
+        """`_fill` with `sort`, if the first domains in order, all of equal room, suffice; None: they do not."""
         rooms = room if len(domains) == len(room) else room[domains]
         value = int(rooms.min() if self._request.least else rooms.max())
         if not value and self._request.least:
@@ -505,7 +502,9 @@ class PlacementSearch:
         )
 
     def layers(self) -> tuple[LayerFit, ...]:
-        """What each slice layer would find in the domain with most slices; empty unless there are several layers."""
+        """Return the slices of each layer that fit in the domain with most slices; empty unless there are several
+        layers.
+        """
         slices = self._counts.slices[self.last_level]
         if not self._request.layered or not len(slices):
             return ()

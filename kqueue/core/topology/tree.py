@@ -1,4 +1,4 @@
-"""The static side of a topology: which domains there are, in which order, and which nodes stand in them.
+"""The domains of a topology, their order, and their nodes.
 
 Leaves are sorted by their full path, so every domain of every level is a contiguous run of leaves, and a sum per
 domain is one `np.add.reduceat`.  Nothing here changes after construction; free capacity lives in `capacity.py`.
@@ -37,10 +37,10 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """How the leaves of one tree follow from those of another.
+    """The difference between the leaves of two trees.
 
-    `removed` are leaf numbers of the old tree; `places` say, for each added leaf in order, before which of the
-    remaining leaves it stands.  `in_place`: every added leaf has the path of a removed one, so none moved.
+    `removed` are leaf numbers of the old tree; `places` are, for each added leaf in order, the number of the remaining
+    leaf that follows it. `in_place`: every added leaf has the path of a removed one, so none moved.
     """
 
     removed: Ints
@@ -56,7 +56,7 @@ class Edit:
         return np.insert(np.delete(old, self.removed, axis=-1), self.places, added, axis=-1)
 
     def neighbourhood(self, size: int) -> list[int]:
-        """New leaf numbers whose predecessor is not what it was."""
+        """Return new leaf numbers whose predecessor has changed."""
         news = self.places + np.arange(len(self.places))
         old = self.removed - np.arange(len(self.removed))
         after_gaps = old + np.searchsorted(self.places, old, side="right")
@@ -189,7 +189,7 @@ class Tree:
             self._filter = old._filter.edited(edit.apply, [leaf.nodes[0] for leaf in added], self._leaf_nodes)
 
     def flaw(self, leaves: range) -> str | None:
-        """What is wrong with the tables at these leaves, in words; None when all is well."""
+        """Return a fault in the tables at these leaves, in words; None without a fault."""
         for number in leaves:
             path, split = self.paths[number], int(self._splits[number])
             before = self.paths[number - 1] if number else None
@@ -235,7 +235,7 @@ class Tree:
         return self._search(written)
 
     def _search(self, written: Path) -> int | None:
-        """`leaf_of` for a tree that may soon be edited again: no table of all leaves is made for it."""
+        """`leaf_of` for a tree that may soon be edited again: a search without a table of all leaves."""
         path: Path | None = written
         if self.is_hostname:
             if self._path_of is None:
@@ -388,7 +388,7 @@ def membership(
 
 
 def leaf_key(node: NodeFacts, levels: Sequence[str]) -> Path:
-    """What nodes of one leaf have in common: the host name where that is the lowest level, else the full path."""
+    """Return the key that nodes of one leaf share: the host name if that is the lowest level, else the full path."""
     if levels[-1] == HOSTNAME:
         return (node.labels[HOSTNAME],)
     return tuple([node.labels[level] for level in levels])

@@ -142,8 +142,9 @@ class FlavorLook:
 
 @dataclass(slots=True)
 class Look:
-    """All findings about a workload; complete when `look` has ended. `decision` is the decision of a cycle that tried
-    this workload alone now.
+    """All findings about a workload; complete when `look` has ended.
+
+    `decision` is the decision of a cycle that tried this workload alone now.
     """
 
     decision: Decision | None = None

@@ -87,8 +87,9 @@ class Trials:
         quotas: Mapping[str, Mapping[FlavorResource, Quota]] | None = None,
     ) -> Generator[None, None, tuple[Mention, ...]]:
         """Return the rivals that would start first after the same changes and take what the head needs; empty if the
-        head starts all the same. Rivals are planned one by one in this order, each on the capacity left by those
-        before: one step each.
+        head starts all the same.
+
+        Rivals are planned one by one in this order, each on the capacity left by those before: one step each.
         """
         copy = self._world.copied(self._queues, ended=ended, returned=returned, quotas=quotas)
         takers: list[Mention] = []

@@ -61,7 +61,8 @@ class GangSource(Protocol):
 
     def problems(self, pod: Pod, switches: JobFeatures) -> Iterator[FieldError]:
         """Yield each mistake in the pod's description of its group, with its path; called for pods of other sources,
-        too."""
+        too.
+        """
         ...
 
 

@@ -118,7 +118,8 @@ def _additions(
 
 def _gates(workload: JSON, assignment: Mapping[str, Any], switches: JobFeatures) -> tuple[str, ...]:
     """Return the gates of new pods.  The webhook gates elastic jobs, too; this gate keeps a job from growing that the
-    webhook did not review."""
+    webhook did not review.
+    """
     elastic = switches.elastic_jobs and annotations_of(workload).get(names.ELASTIC_JOB_ANNOTATION) == "true"
     return (
         *((names.TOPOLOGY_GATE,) if _placed(assignment) else ()),

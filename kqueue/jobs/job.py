@@ -66,7 +66,8 @@ class BatchJob:
 
     def active(self, job: JSON) -> bool:
         """Whether `status.active` or `status.terminating` is not 0: a terminating pod uses its resources until it has
-        ended."""
+        ended.
+        """
         return bool(whole(job, "status", "active") or whole(job, "status", "terminating"))
 
     def pod_selector(self, job: JSON) -> Mapping[str, str]:
@@ -251,7 +252,8 @@ def _sizes(job: Mapping[str, Any], count: int | None) -> JSON:
 
 def _written_parallelism(job: Mapping[str, Any]) -> int | None:
     """Return the user's numbers if fewer pods were started and the full count does not determine them; None: the count
-    does."""
+    does.
+    """
     return int_of(annotations_of(job).get(names.JOB_PARALLELISM_ANNOTATION, ""))
 
 

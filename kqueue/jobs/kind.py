@@ -161,7 +161,8 @@ class JobKind(ReviewedKind, Protocol):
     @property
     def own_controller(self) -> str:
         """The value of the kind's managed-by field for the kind's own controller; kqueue ignores jobs of other
-        controllers."""
+        controllers.
+        """
         ...
 
     def is_suspended(self, job: JSON) -> bool:

@@ -54,7 +54,8 @@ def _is_map(value: object) -> TypeGuard[Mapping[str, Any]]:
 
 def _same(a: object, b: object) -> bool:
     """Whether two values are equal as JSON: unlike Python, JSON distinguishes `true` from `1`.  Shared parts are not
-    compared."""
+    compared.
+    """
     if a is b:
         return True
     if isinstance(a, bool) or isinstance(b, bool):

@@ -137,7 +137,8 @@ def let_go(pod: JSON) -> Patch:
 
 def to_stop(pod: JSON, why: str) -> bool:
     """Whether a stop deletes the pod: no terminating pod, and a gated or terminated pod only together with its
-    Workload."""
+    Workload.
+    """
     if pod_view.is_deleting(pod):
         return False
     return why == names.REASON_WORKLOAD_DELETED or not pod_view.is_suspended(pod)

@@ -63,7 +63,8 @@ class Match:
 
 def in_order(members: Iterable[ManagedPod]) -> tuple[ManagedPod, ...]:
     """Return the members sorted by age, then name.  The first member defines the group, so that later members cannot
-    change it."""
+    change it.
+    """
     return tuple(sorted(members, key=lambda pod: (pod.created, pod.key)))
 
 
@@ -296,7 +297,8 @@ def counts_of(workload: Mapping[str, Any]) -> dict[str, int]:
 
 def match(members: Sequence[ManagedPod], workload: JSON, now: datetime) -> Match | None:
     """Match the members with a Workload that kqueue created for the group; None: they do not match.  `members` in
-    order."""
+    order.
+    """
     seconds = whole(workload, "spec", "maximumExecutionTimeSeconds")
     if not members or seconds != rules.maximum_execution_time(members[0].obj):
         return None

@@ -78,7 +78,8 @@ def topology_problems(new: JSON, old: JSON | None, around: JobContext, *, count:
 
 def warnings(obj: JSON, around: JobContext, *, kind: str, without_effect: tuple[str, ...]) -> list[str]:
     """Return warnings: labels and annotations of the object that no component reads, and those of the template's
-    topology."""
+    topology.
+    """
     found = [
         f"{key} has no effect on a {kind}" for key in without_effect if key in {**labels_of(obj), **annotations_of(obj)}
     ]

@@ -119,7 +119,8 @@ def spec_of(stateful_set: JSON, priority: Priority, switches: JobFeatures) -> JS
 
 def owner_reference(stateful_set: JSON) -> JSON:
     """Return an owner reference that is no controller reference: the Workload is deleted with the StatefulSet and the
-    last of its pods."""
+    last of its pods.
+    """
     metadata = mapping(stateful_set, "metadata")
     return {
         "apiVersion": GVK.api_version,

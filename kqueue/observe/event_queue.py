@@ -208,7 +208,8 @@ class EventQueue:
     def make_room(self, rank: EventRank) -> Series | None:
         """Remove and return the oldest series of the lowest rank, to make room for a series of `rank`.
 
-        None: all waiting series have higher ranks."""
+        None: all waiting series have higher ranks.
+        """
         lowest = next(one for one in reversed(EventRank) if self._ranks[one] or one is rank)
         return self._take_oldest(lowest) if self._ranks[lowest] else None
 

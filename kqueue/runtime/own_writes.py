@@ -83,7 +83,8 @@ class OwnWrites(Mapping[K, V], Generic[K, V]):
     def echoed(self, key: K, version: int | None) -> None:
         """Forget the write when the watch has an object of this version; None: the object is gone.
 
-        Versions older than the write change nothing."""
+        Versions older than the write change nothing.
+        """
         written = self.get(key) if key in self._entries else None
         if written is not None and (version is None or version >= self._version_of(written)):
             del self._entries[key]

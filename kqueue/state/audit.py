@@ -1,8 +1,7 @@
-"""Parts of audits: differences, and sums that are made anew while the facts go on changing.
+"""Parts of audits: differences, and sums that are computed again while the facts change.
 
-An audit goes in steps that are short enough for the event loop, and anything may happen between two of them.  So a step
-compares what is believed now with what follows from the facts now; a sum over everything, which no single step could
-make, is a `Recount` that follows the changes until it is complete.
+An audit runs in short steps, and events may come between two steps. So each step compares the present values with the
+present facts. A sum over all facts takes longer than one step: a `Recount` follows changes until it is complete.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ STEP = 500
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A difference between what is believed and what is true.
+    """A difference between the cache and the facts.
 
-    `cause`, as metrics have it: `charge` (held for a decision that nobody is writing), `queue` (a workload that waits
-    and was in no queue), `node`, `foreign-pod` and `workload` (one that was missed, or is believed in although
-    it is gone; for `foreign-pod` also their sum on a node), `tas-usage` (of a domain), `tree` (members and leaves of a
-    flavor), `capacity` (free on a leaf), `quota` (used of a ClusterQueue or Cohort).  `key` names the thing; None
-    stands for "not there".
+    `cause`, as in metrics: `charge` (usage of a decision without a write), `queue` (a waiting workload that was in no
+    queue), `node`, `foreign-pod` and `workload` (an object that the cache missed, or kept after it was gone; for
+    `foreign-pod` also the sum on a node), `tas-usage` (of a domain), `tree` (members and leaves of a flavor),
+    `capacity` (free on a leaf), `quota` (used of a ClusterQueue or Cohort). `key` names the object; None means "not
+    there".
     """
 
     cause: str
@@ -67,10 +66,10 @@ def chunks(keys: Iterable[K], cost: int = 1) -> Iterator[list[K]]:
 
 
 class Recount(Generic[F, P, C]):
-    """Sums over facts by place and column, made anew a few facts at a time.
+    """Sums over facts by place and column, computed again a few facts at a time.
 
-    Correct whatever happens meanwhile, as long as every change is told to `follow`: a fact that was counted already is
-    exchanged, one that was not is counted as it is now.
+    The result is correct if every change is passed to `follow`: a change of a counted fact is applied to the sum, a
+    fact that is not counted yet is counted later as it is then.
     """
 
     def __init__(self, parts: Callable[[F], Iterable[tuple[P, Iterable[tuple[C, int]]]]]) -> None:
@@ -108,7 +107,7 @@ class Recount(Generic[F, P, C]):
 
 
 class Recounts(Generic[F, P, C]):
-    """The recounts of one kind of facts that are under way: whoever changes a fact tells them."""
+    """The running recounts of one kind of facts; every change of a fact is passed to them."""
 
     def __init__(self, parts: Callable[[F], Iterable[tuple[P, Iterable[tuple[C, int]]]]]) -> None:
         self._parts = parts
@@ -116,7 +115,7 @@ class Recounts(Generic[F, P, C]):
 
     @contextmanager
     def open(self) -> Iterator[Recount[F, P, C]]:
-        """One that follows every change inside the block."""
+        """Return a recount that follows every change inside the block."""
         recount = Recount(self._parts)
         self._open.append(recount)
         try:
@@ -131,7 +130,7 @@ class Recounts(Generic[F, P, C]):
 
 
 def accumulate(total: dict[C, int], amounts: Iterable[tuple[C, int]], factor: int) -> None:
-    """Add factor x amounts to `total`; what comes to nothing is not kept, so that equal sums are equal values."""
+    """Add factor x amounts to `total`; zero amounts are removed, so that equal sums are equal values."""
     for column, amount in amounts:
         value = total.get(column, 0) + amount * factor
         if value:

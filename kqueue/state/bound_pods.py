@@ -1,9 +1,9 @@
-"""Bound pods beside what Workloads hold: what pods take beyond that is charged to their nodes.
+"""Charges bound pods to their nodes, as far as their requests exceed the usage of the Workload that they name.
 
-A pod names its Workload by an annotation, which anybody may write.  So the name alone excuses no pod: what the pods of
-one Workload take at one of its places counts as accounted for up to what the Workload holds there, and the rest is
-charged to the node.  Pods that name no Workload, or one that holds nothing at their node, are charged in full.  The
-sums follow from the pods, the nodes and what is held alone, in whatever order they were told.
+A pod names its Workload by an annotation, which any user may write. So the requests of all pods that name one Workload
+are covered, at each of its places, up to the Workload's usage there; the rest is charged to the nodes. Pods without a
+Workload, or whose Workload has no usage on their node, are charged in full. The sums depend only on the pods, the nodes
+and the usage, not on the order of events.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CLAIM_COST = 50  # all places of a gang are compared
 
 @dataclass(slots=True)
 class _Group:
-    """Nodes of one place on which pods of one Workload stand, and the sum of what these take."""
+    """The nodes of one place with pods of one Workload, and the sum of the requests of these pods."""
 
     held: Amounts
     taken: Amounts = field(default_factory=dict)
@@ -38,7 +38,7 @@ class _Group:
 
 @dataclass(slots=True)
 class _Claim:
-    """The pods that name one Workload, by node, and what is charged for them."""
+    """The pods that name one Workload, by node, and the amounts charged for them."""
 
     held: dict[Place, Amounts] = field(default_factory=dict)
     levels: frozenset[tuple[str, ...]] = frozenset()
@@ -51,14 +51,15 @@ class _Claim:
 
 
 class BoundPods:
-    """The pods that name a Workload.  A change at one pod costs the same whatever else there is, unless more is taken
-    at its place than is held: then it costs by the nodes of that place.
+    """The pods that name a Workload. A change of one pod takes constant time, unless requests at its place exceed the
+    usage there: then the time grows with the nodes of that place.
     """
 
     def __init__(self, nodes: Mapping[str, NodeFacts], charge: Charge, held: Callable[[str], HeldAmounts]) -> None:
-        """`nodes` is live; `charge(node, before, after)` is told when what is charged to a node changes.
+        """`nodes` is live.
 
-        `held(name)` is all that Workloads hold whose pods are found by a name; asked only while such pods are bound.
+        `charge(node, before, after)` is called when the charged amounts of a node change. `held(name)` returns the
+        usage of all Workloads whose pods carry a name; it is called only while such pods are bound.
         """
         self._nodes, self._charge, self._held_for = nodes, charge, held
         self._claims: dict[str, _Claim] = {}
@@ -68,7 +69,7 @@ class BoundPods:
     # -- events --------------------------------------------------------------------------------------------------------
 
     def on_pod(self, key: str, before: PodFacts | None, after: PodFacts | None) -> None:
-        """A pod was bound, changed or (None) is gone; those that name no Workload are left to the caller."""
+        """Follow a pod that was bound, changed or (None) is gone. The caller handles pods that name no Workload."""
         self._recounts.follow(key, before, after)
         named = [(pod, sign) for pod, sign in ((before, -1), (after, 1)) if pod is not None and pod.workload]
         for pod, sign in named:
@@ -109,18 +110,18 @@ class BoundPods:
         claim.levels = frozenset(levels for levels, _ in claim.held)
 
     def nodes(self) -> list[str]:
-        """Nodes on which pods stand that name a Workload."""
+        """The nodes with pods that name a Workload."""
         return list(self._on_node)
 
     def charged_on(self, node: str) -> Iterator[Mapping[str, int]]:
-        """What is charged to the node, Workload by Workload."""
+        """Return the amounts charged to the node, Workload by Workload."""
         for name in self._on_node.get(node, ()):
             yield self._claims[name].charged.get(node, _NOTHING)
 
     # -- audit ---------------------------------------------------------------------------------------------------------
 
     def audit_steps(self, pods: Mapping[str, PodFacts]) -> Iterator[list[Drift]]:
-        """Compare all sums with the pods and with what is held; heal what is wrong in the same step."""
+        """Compare all sums with the pods and the usage of Workloads; correct differences in the same step."""
         with self._recounts.open() as recount:
             for _ in recount.steps(pods):
                 yield []
@@ -171,7 +172,7 @@ class BoundPods:
             accumulate(claim.groups[place].taken, amounts.items(), sign)
 
     def _place_of(self, claim: _Claim, node: str) -> Place | None:
-        """Where what the Workload holds counts for pods on the node; of several such places the first by name."""
+        """Return the place whose usage covers pods on the node; of several the first by name."""
         facts = self._nodes.get(node)
         if facts is None:
             return None
@@ -198,7 +199,7 @@ class BoundPods:
             del claim.groups[place]
 
     def _settle_node(self, claim: _Claim, node: str) -> None:
-        """Charge what is to be charged to the node, and to those that share its place."""
+        """Compute the charges of the node, and of the nodes that share its place."""
         place = claim.where.get(node)
         if place is None:
             self._set(claim, node, claim.taken.get(node, _NOTHING))
@@ -206,7 +207,9 @@ class BoundPods:
             self._settle(claim, claim.groups[place])
 
     def _settle(self, claim: _Claim, group: _Group) -> None:
-        """What is held goes to the nodes in the order of their names; what they take beyond it is charged to them."""
+        """Distribute the Workload's usage over the nodes in the order of their names; charge each node its uncovered
+        requests.
+        """
         if all(amount <= group.held.get(resource, 0) for resource, amount in group.taken.items()):
             for node in group.nodes & claim.charged.keys():
                 self._set(claim, node, _NOTHING)
@@ -248,7 +251,7 @@ class BoundPods:
 
 
 def amounts_of(pod: PodFacts) -> Amounts:
-    """What a pod takes on its node, `pods` included."""
+    """Return the requests of a pod, `pods` included."""
     return {**dict(pod.requests), PODS: 1}
 
 
@@ -264,6 +267,6 @@ def _place_at(levels: tuple[str, ...], node: NodeFacts) -> Place | None:
 
 
 def _taken_by_name(pod: PodFacts) -> Iterator[tuple[tuple[str, str], Iterable[tuple[str, int]]]]:
-    """What a pod takes, by the Workload that it names and its node."""
+    """Return the requests of a pod by its Workload's name and its node."""
     if pod.workload:
         yield (pod.workload, pod.node), amounts_of(pod).items()

@@ -23,9 +23,9 @@ from kqueue.state.requests import Requests
 
 
 class Cache:
-    """Everything a cycle needs, true to what the watches have told so far.
+    """All state that a cycle needs, as the watches have reported it.
 
-    `quota` is what is configured, `ledger` the nodes, `held` what workloads and pods hold, `audits` what compares them.
+    `quota` has the configuration, `ledger` the nodes, `held` the usage of workloads and pods; `audits` compares them.
     """
 
     def __init__(
@@ -79,10 +79,10 @@ class Cache:
     # --- for the planner ---------------------------------------------------------------------------------------
 
     def snapshot(self, queues: Iterable[str], claims: Sequence[Claim] = ()) -> Snapshot:
-        """What a cycle over heads of these ClusterQueues decides on; charging it does not touch the cache.
+        """Return a snapshot for a cycle over heads of these ClusterQueues; charges to it do not change the cache.
 
-        `claims` are kept for preemptors of earlier cycles; their trees are in it, too.  Trees that the last one had
-        are not copied again, once nobody has that one: what has changed in them is brought up to date.
+        `claims` belong to preemptors of earlier cycles; their quota trees are in the snapshot, too. Trees of the last
+        snapshot are used again if no reference to it is left: only their changes are applied.
         """
         wanted = {*queues, *(claim.queue for claim in claims)}
         inactive = {name: why.message for name in wanted if (why := self.quota.inactive(name)) is not None}
@@ -118,7 +118,7 @@ class Cache:
     def fits(self, admission: Admission, *, instead_of: str | None = None) -> bool:
         """Whether the live cache still has the quota and the domains of a decision made on an older snapshot.
 
-        What the workload `instead_of` holds counts as free.
+        The usage of the workload `instead_of` counts as free.
         """
         held = self.held.holding(instead_of) if instead_of is not None else None
         if held is None:
@@ -142,5 +142,5 @@ class Cache:
         )
 
     def is_flavor_used(self, flavor: str) -> bool:
-        """Whether a ClusterQueue lists the flavor, or a workload still holds some of it."""
+        """Whether a ClusterQueue lists the flavor, or a workload still has usage in it."""
         return bool(self.quota.queues_of_flavor(flavor)) or self.held.sums.in_flavor(flavor)

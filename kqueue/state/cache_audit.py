@@ -1,4 +1,4 @@
-"""The audit of the cache: what is believed against what the watches have told, and every sum against its parts."""
+"""The audit of the cache: compares it with the objects of the watches, and every sum with its parts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WORKLOAD_COST = 10  # an admission with its assignment takes about 0.1 ms to de
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What the watches hold: the truth that an audit compares with."""
+    """The objects of the watches, with which an audit compares the cache."""
 
     nodes: Source[NodeFacts]
     pods: Source[model.PodView]
@@ -31,7 +31,7 @@ class Told:
 
 
 class CacheAudit:
-    """Finds and heals what is wrong."""
+    """Finds and corrects differences."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class CacheAudit:
         self._quota, self._held, self._ledger, self._on_node = quotas, held, ledger, on_node
 
     def audit(self) -> list[Drift]:
-        """All of `audit_steps` at once: for caches nobody is waiting for."""
+        """Run all of `audit_steps` at once: for callers without an event loop."""
         return [drift for drifts in self.audit_steps() for drift in drifts]
 
     def audit_steps(self, told: Told | None = None) -> Iterator[list[Drift]]:
-        """Compare what is believed with what was told, and every sum with its parts; what is wrong is healed.
+        """Compare the cache with the watches, and every sum with its parts; correct differences.
 
-        Each step is short and gives what it found, usually nothing.  Events may come between steps: a step compares the
-        present with the present.  None: what was told is taken for believed, and only sums are compared.
+        Each step is short and yields its differences, usually none. Events may come between steps: a step compares
+        present values with present objects. None: only sums are compared.
         """
         if told is not None:
             for keys in chunks(_either(told.nodes, self._ledger.nodes)):
@@ -65,15 +65,15 @@ class CacheAudit:
         yield from self._audit_quota()
 
     def audit_charges(self, workloads: Source[wire.Workload]) -> list[Drift]:
-        """Compare what no event has confirmed with its owner; what nobody owns is given back.
+        """Compare holdings that no event has confirmed with their owners; release holdings without an owner.
 
-        An owner is a write under way, or the answer to one of which the watch has not told yet.  Costs nothing where
-        every holding is confirmed, else some microseconds for each that is not.
+        An owner is a write under way, or an answer of the API server that the watch has not reported yet. The cost is
+        some microseconds for each unconfirmed holding.
         """
         return self._found(self._audit_charge(key, workloads.get(key)) for key in self._held.unowned())
 
     def audit_workload(self, key: str, told: wire.Workload | None) -> list[Drift]:
-        """Compare what one workload holds with what the watch has told of it; None: the watch does not have it."""
+        """Compare the usage of one workload with its object in the watch; None: the watch does not have it."""
         return self._found([self._audit_workload(key, told)])
 
     def _audit_charge(self, key: str, told: wire.Workload | None) -> Drift | None:
@@ -100,7 +100,7 @@ class CacheAudit:
         return Drift("foreign-pod", key, believed, actual)
 
     def _audit_workload(self, key: str, told: wire.Workload | None) -> Drift | None:
-        """What a workload holds, against its status.  What is assumed is newer than what was told, and stays."""
+        """Compare the usage of a workload with its status. An assumed holding is newer than the status, and stays."""
         believed = self._held.known(key)
         try:
             if told is not None and self._held.bears_out(told, believed):
@@ -134,7 +134,7 @@ class CacheAudit:
         return Drift("quota", f"of pod {pod}", unpaid.facts, actual)
 
     def _audit_sums(self, counted: Mapping[quota_audit.Place, Mapping[quota.FlavorResource, int]]) -> Drift | None:
-        """What statuses and gauges show."""
+        """Compare the sums that statuses and gauges show."""
         actual = HeldSums(quota_audit.share_of(place, amounts) for place, amounts in counted.items() if len(place) > 1)
         if self._held.sums.is_same_as(actual):
             return None
@@ -143,6 +143,6 @@ class CacheAudit:
 
 
 def _either(told: Source[object], believed: Iterable[str]) -> Iterator[str]:
-    """Keys that were told, then those that are only believed in."""
+    """Yield the keys of the watches, then the keys that only the cache has."""
     yield from list(told)
     yield from (key for key in list(believed) if told.get(key) is None)

@@ -1,6 +1,6 @@
-"""Admission checks of one Workload: which it needs, how they stand, and what follows.  Pure.
+"""Admission checks of one Workload: the needed checks, their states, and the consequences.  Pure.
 
-Others answer the checks, in `status.admissionChecks`; the list itself, which checks stand there, is kept here.
+Other controllers set the states in `status.admissionChecks`; kqueue adds and removes the entries of that list.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from kqueue.core.workload import Admission
 
 
 def wanted_checks(spec: wire.ClusterQueueSpec, flavors: Collection[str] | None) -> tuple[str, ...]:
-    """Names, sorted, of the checks that a workload needs.
+    """Return the sorted names of the checks that a workload needs.
 
-    `flavors` are those that were assigned to it; None: none are yet, then only checks of all flavors are wanted.  A
-    check that names no flavor is for all.
+    `flavors` are the assigned flavors; None: none are assigned yet, then only checks for all flavors are returned. A
+    check that names no flavor is for all flavors.
     """
     strategy = spec.admission_checks_strategy
     if strategy is None:
@@ -52,9 +52,9 @@ def flavors_of(admission: Admission) -> frozenset[str]:
 def synced_checks(
     states: Sequence[wire.AdmissionCheckState], wanted: Iterable[str], since: str
 ) -> list[dict[str, Any]] | None:
-    """The list with the wanted checks and no others, sorted by name; None when it is so already.
+    """Return the list with exactly the wanted checks, sorted by name; None when it is so already.
 
-    What stands there stays as it is; new ones are Pending since `since` (as it stands in an object).
+    Present entries stay as they are; new ones are Pending since `since` (a timestamp as in objects).
     """
     known = {state.name: state for state in states}
     names_wanted = sorted(set(wanted))

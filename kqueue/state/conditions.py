@@ -40,10 +40,10 @@ def cut(message: str, limit: int = MESSAGE_BYTES) -> str:
 
 
 class Conditions:
-    """The conditions of one object being changed.  `patch` tells whether anything did."""
+    """The conditions of one object while they change. `patch` returns the changes."""
 
     def __init__(self, before: Iterable[Condition], *, generation: int, stamp: Stamp) -> None:
-        # both are required, also where somebody left them empty
+        # both fields are required, also if another writer left them empty
         self._before = {c.type: {"reason": "", "message": "", **msgspec.to_builtins(c)} for c in before}
         self._after: dict[str, Patch] = self._before.copy()
         self._generation, self._stamp = generation, stamp
@@ -87,7 +87,7 @@ class Conditions:
 
 
 def conditions_of(obj: wire.Workload, stamp: Stamp) -> Conditions:
-    """Those of a Workload, to be changed."""
+    """Return the conditions of a Workload, for changes."""
     return Conditions(obj.status.conditions, generation=obj.metadata.generation, stamp=stamp)
 
 

@@ -1,13 +1,12 @@
-"""Recent usage of LocalQueues: where a ClusterQueue orders by usage, the LocalQueue that used least goes first.
+"""Recent usage of LocalQueues: if a ClusterQueue orders by usage, the LocalQueue with least usage goes first.
 
-    consumed    what is in use, averaged over the past; each half-life halves the weight of what was before
-    penalty     what a workload counts ahead of its use, from the decision to admit it until it is admitted
+    consumed    the usage, averaged over time; each half-life halves the weight of earlier usage
+    penalty     usage that a workload adds in advance, from the decision to admit it until it is admitted
     usage       (consumed + penalties), each resource by its weight, divided by the weight of the LocalQueue
 
-What workloads hold is whole numbers, as everywhere, and so are the sums of it.  Averages are floats, in cores, bytes
-and devices: they fade by irrational factors, and are only ever compared with each other.
-
-Everything here is plain `def` on one event loop, and the time is handed in.
+Usage and its sums are integers, as everywhere. Averages are floats, in cores, bytes and devices: they decay by
+irrational factors, and are only compared with each other. All functions are plain `def` on one event loop, and the
+caller passes the time.
 
 Source: the compatible system's admission fair sharing (KEP-4136).
 """
@@ -57,7 +56,7 @@ class UsageRecord:
 
 
 def sampled(record: UsageRecord | None, in_use: Amounts, now: datetime, rules: FairRules) -> UsageRecord:
-    """The average after what is in use has been so since the last update; the first one begins at nothing.
+    """Return the average after the present usage has lasted since the last update; the first average begins at 0.
 
     A clock that went back changes nothing.
     """
@@ -73,7 +72,7 @@ def sampled(record: UsageRecord | None, in_use: Amounts, now: datetime, rules: F
 
 
 def penalty(requests: Mapping[str, int], rules: FairRules) -> Amounts:
-    """What a workload of these requests adds to the average in the first interval that it runs."""
+    """Return the amounts that a workload with these requests adds to the average in its first interval."""
     return {r: part for r, amount in _in_base_units(requests).items() if (part := amount * rules.alpha(rules.interval))}
 
 
@@ -86,7 +85,9 @@ def plus(record: UsageRecord, amounts: Amounts) -> UsageRecord:
 
 
 def weighted(amounts: Iterable[Amounts], weight: float, rules: FairRules) -> float:
-    """One number to compare LocalQueues by; infinity where the weight is not above 0, or a resource's is endless."""
+    """Return one number to compare LocalQueues by; infinity if the weight is not above 0, or a resource's weight is
+    infinite.
+    """
     if weight <= 0:
         return math.inf
     parts = (rules.weights.get(resource, 1.0) * amount for each in amounts for resource, amount in each.items())
@@ -101,13 +102,13 @@ def goes_by_usage(obj: wire.ClusterQueue) -> bool:
 
 
 def as_texts(consumed: Amounts) -> dict[str, str]:
-    """The average as it stands in a status: whole from a thousand on, else to a millionth."""
+    """Return the average as text for the status: whole numbers from a thousand on, else six decimals."""
     return {resource: format_decimal(amount) for resource, amount in consumed.items()}
 
 
 @dataclass(slots=True)
 class _Account:
-    """One LocalQueue."""
+    """The usage of one LocalQueue."""
 
     record: UsageRecord | None = None
     weight: float = 1.0
@@ -151,7 +152,7 @@ class FairUsage:
             account.record = told if account.record is None else plus(account.record, told.consumed)
 
     def begin(self, local_queues: Iterable[wire.LocalQueue], now: datetime) -> None:
-        """This process leads from now on: statuses are what is remembered, and nobody is on the way in."""
+        """Begin to lead: averages are those of the statuses, and there are no penalties."""
         for key in list(self._entering):
             self.withdraw(key)
         for obj in local_queues:
@@ -178,7 +179,7 @@ class FairUsage:
             self._entering[holding.key] = holding.local_queue
 
     def withdraw(self, key: str) -> None:
-        """It is not being admitted after all; nothing happens when it is not counted ahead."""
+        """Remove the penalty of a workload that was not admitted after all; no effect if it has none."""
         local_queue = self._entering.pop(key, None)
         if local_queue is not None:
             account = self._accounts[local_queue]
@@ -231,7 +232,7 @@ class FairUsage:
         return account.record if account is not None else None
 
     def usage(self, local_queue: str) -> float:
-        """What LocalQueues of a ClusterQueue are ordered by."""
+        """Return the usage by which LocalQueues of a ClusterQueue are ordered."""
         account = self._accounts.get(local_queue)
         if account is None:
             return 0.0
@@ -241,7 +242,7 @@ class FairUsage:
         return account.usage
 
     def usages(self) -> LocalQueueUsage | None:
-        """What LocalQueues used lately, as planning takes it; None: no ClusterQueue goes by usage."""
+        """Return the recent usage of LocalQueues for planning; None: no ClusterQueue orders by usage."""
         if not self._by_usage:
             return None
         return LocalQueueUsage(frozenset(self._by_usage), {key: self.usage(key) for key in self._accounts})
@@ -257,7 +258,7 @@ def _weight(obj: wire.LocalQueue) -> float:
 
 
 def _told(obj: wire.LocalQueue) -> dict[str, float]:
-    """What the status remembers; what cannot be read there counts for nothing."""
+    """Return the average in the status; amounts that cannot be parsed count as 0."""
     sharing = obj.status.fair_sharing
     stored = sharing.admission_fair_sharing_status if sharing is not None else None
     consumed: dict[str, float] = {}

@@ -15,7 +15,7 @@ _NO_TIME = datetime.fromtimestamp(0, UTC)
 
 @value(kw_only=True)
 class Holding:
-    """One workload's hold on quota and domains; `priority` and the times are what preempting it goes by."""
+    """The quota and domains of one workload; preemption orders workloads by `priority` and the times."""
 
     key: str
     uid: str
@@ -49,7 +49,7 @@ class Holding:
 
     @property
     def is_unconfirmed(self) -> bool:
-        """Whether no event has told yet of what it holds: that is assumed, or was moved to other domains."""
+        """Whether no event has confirmed the usage yet: it is assumed, or was moved to other domains."""
         return self.assumed or self.replaces is not None
 
     def includes(self, other: Holding) -> bool:

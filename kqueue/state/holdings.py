@@ -76,11 +76,11 @@ class Holdings:
         return map(quota_audit.share, chain[Holding | UnpaidPod](self._holdings.values(), self.unpaid.values()))
 
     def views(self) -> list[Admitted]:
-        """All who hold anything, as snapshots of this moment have them."""
+        """Return all workloads with usage, as snapshots of this moment have them."""
         return [holding.view(self._quota.with_topology) for holding in self._holdings.values()]
 
     def view_steps(self) -> Iterator[None]:
-        """Make `views` ready in short steps: those who come between the steps are made when they are asked for."""
+        """Prepare `views` in short steps; holdings that come between the steps are prepared by `views`."""
         for keys in chunks(list(self._holdings), _VIEW_COST):
             for holding in map(self._holdings.get, keys):
                 if holding is not None:
@@ -88,19 +88,19 @@ class Holdings:
             yield
 
     def on_topologies(self) -> None:
-        """Other flavors have a topology now: workloads of many flavors stand in others of them."""
+        """Update workloads of several flavors after flavors got or lost a topology."""
         for key in list(self._of_many_flavors):
             self._charge_domains(self._holdings[key])
 
     # --- workloads ---------------------------------------------------------------------------------------------
 
     def on_workload(self, key: str, obj: wire.Workload | None, before: wire.Workload | None = None) -> bool:
-        """Follow a Workload's watch event.  True when it gave something back.
+        """Follow a Workload's watch event; return whether usage was released.
 
-        A reservation seen is charged (replacing what was assumed); a finished, inactive or deleted workload is
-        dropped at once; a pending one only if it was reserved, so that an event from before our write does not undo
-        what was assumed.  One that was admitted and whose status contradicts itself now, where that of `before` did
-        not, goes on holding what it held: its pods run.
+        A reservation is charged (replacing an assumed one); a finished, inactive or deleted workload is dropped at
+        once. A pending workload is dropped only if it was reserved, so that an event from before our write does not
+        undo an assumption. If the status of an admitted workload contradicts itself now, and that of `before` did not,
+        the workload keeps its usage: its pods run.
         """
         held = self._holdings.get(key)
         if obj is None or model.is_over(obj):
@@ -130,7 +130,7 @@ class Holdings:
         if held.key in self._kept:
             return True
         sound = before
-        if held.assumed:  # nobody has seen yet what was written
+        if held.assumed:  # the watch has not reported the write yet
             sound = self._written.get(held.key) if self._written_before(held.key, obj) else None
         if sound is None or sound.metadata.uid != held.uid or not model.is_admitted(sound):
             return False
@@ -138,7 +138,9 @@ class Holdings:
         return True
 
     def lost_status(self, key: str) -> wire.WorkloadStatus | None:
-        """The status of a workload that still holds what it lost by somebody's hand; None: it lost nothing so."""
+        """Return the status of a workload that keeps usage which another client removed from its status; None: none was
+        removed.
+        """
         return self._kept.get(key)
 
     def on_written(self, key: str, obj: wire.Workload) -> None:
@@ -152,16 +154,15 @@ class Holdings:
         return (held.uid, held.replaces) == (obj.metadata.uid, admission) and not self._written_before(held.key, obj)
 
     def _written_before(self, key: str, obj: wire.Workload) -> bool:
-        """Whether what is assumed or moved was written in an earlier version than that of the object."""
+        """Whether an assumed or moved holding was written in an earlier version than the object's."""
         written = self._written.get(key)
         return written is not None and version(written) < version(obj)
 
     def on_answer(self, key: str, obj: wire.Workload) -> None:
-        """Follow a Workload for which something is assumed and that was read, perhaps ahead of its watch.
+        """Follow a Workload with an assumption that was read, perhaps ahead of its watch.
 
-        A reservation in it is held as what is assumed is: events from before change nothing, the watch's own confirms
-        it.  Settling the charge does not take it back.  Where the watch has already told what became of the
-        Workload, nothing changes.
+        Its reservation counts as assumed: earlier events change nothing, and the watch's event of it confirms it.
+        Settling the charge does not release it. If the watch has already reported the outcome, nothing changes.
         """
         held = self._holdings.get(key)
         if held is None or not held.assumed or held.uid != obj.metadata.uid or model.is_over(obj):
@@ -172,9 +173,9 @@ class Holdings:
             self._written[key] = obj
 
     def assumed(self, holding: Holding) -> Charge:
-        """Hold quota and domains from now on for a decision; whoever writes the decision owns the charge.
+        """Charge quota and domains for a decision; the writer of the decision owns the returned charge.
 
-        Raises AssumedTwiceError when the workload holds something already.
+        Raises AssumedTwiceError when the workload has usage already.
         """
         held = self._holdings.get(holding.key)
         if held is not None:
@@ -193,17 +194,17 @@ class Holdings:
         return self._charge_for(holding, written)
 
     def _charge_for(self, holding: Holding, before: wire.Workload | None = None) -> Charge:
-        """`before` is the object in which what the decision replaces stands, where no event has told of it yet."""
+        """`before` is the object with the replaced admission, if no event has reported that admission yet."""
         key = holding.key
         charge = Charge(key, confirm=partial(self.on_written, key), settle=partial(self._settle, holding, before))
         self._charges.add(charge)
         return charge
 
     def _settle(self, decided: Holding, before: wire.Workload | None, charge: Charge) -> None:
-        """Give back what a decision held, unless it stands, or something newer took its place.
+        """Release the charge of a decision, unless it was written or replaced by a newer holding.
 
-        The admission tells whether the holding is still that of the decision: marks such as `evicted` make another
-        holding of it, and an event or an answer of the API server brings an admission of its own.
+        The admission object identifies the decision's holding: marks such as `evicted` replace the holding but keep the
+        admission, and an event or an answer of the API server brings an admission of its own.
         """
         self._charges.discard(charge)
         held = self._holdings.get(decided.key) or self._included.get(decided.key)
@@ -217,7 +218,7 @@ class Holdings:
                 self._written[decided.key] = before
 
     def mark_evicted(self, key: str, uid: str, *, evicted: bool = True) -> bool:
-        """Note that a workload is being told to leave (or, if that failed, that it is not).  True when that is new."""
+        """Mark a workload as being evicted (`evicted=False`: take the mark back). True when the mark changed."""
         holding = self._holdings.get(key)
         if holding is None or holding.uid != uid or holding.evicted == evicted:
             return False
@@ -225,11 +226,11 @@ class Holdings:
         return True
 
     def hide(self, key: str) -> None:
-        """Let nobody preempt a workload, until it holds nothing any more: plans that look at it fail."""
+        """Exclude a workload from preemption until it has no usage, because plans that examine it fail."""
         self.by_queue.hide(key)
 
     def unready(self) -> str | None:
-        """A workload that holds quota and whose pods are not ready; None when there is none."""
+        """Return a workload with quota whose pods are not ready; None when there is none."""
         return next((key for key, holding in self._holdings.items() if not holding.ready), None)
 
     def _reserved(self, key: str, obj: wire.Workload, admission: Admission, *, assumed: bool) -> Holding:
@@ -350,24 +351,24 @@ class Holdings:
         return self.sums.of_local_queue(local_queue, queue)
 
     def holdings(self, queue: str | None = None) -> list[Holding]:
-        """All holdings, or those of one ClusterQueue."""
+        """Return all holdings, or the holdings of one ClusterQueue."""
         return list((self._holdings if queue is None else self.by_queue.of(queue)).values())
 
     def confirmed(self) -> int:
-        """How many keys `confirmed_keys` has; costs by what is not confirmed."""
+        """Return the number of `confirmed_keys`; the time grows with the unconfirmed ones."""
         assumed = sum(self._holdings[key].assumed for key in self._unconfirmed)
         return len(self._holdings) + len(self._included) - assumed - len(self._kept)
 
     def confirmed_keys(self) -> set[str]:
-        """Workloads that hold something by their status, as an event has told."""
+        """Return workloads whose usage an event has confirmed."""
         assumed = {key for key in self._unconfirmed if self._holdings[key].assumed}
         return (self._holdings.keys() | self._included.keys()) - assumed - self._kept.keys()
 
     def bears_out(self, told: wire.Workload, held: Holding | None) -> bool:
-        """Whether a Workload as it was told says what is held for it."""
+        """Whether a Workload of the watch has the admission that is charged for it."""
         admission = None if model.is_over(told) else self._requests.admission(told)
         if held is not None and admission is None and held.key in self._kept:
-            return not model.is_over(told) and held.uid == told.metadata.uid  # it is about to be put back
+            return not model.is_over(told) and held.uid == told.metadata.uid  # the status is about to be restored
         if held is None or admission is None:
             is_assumed = (
                 held is not None
@@ -385,17 +386,17 @@ class Holdings:
         return self._holdings.get(key) or self._included.get(key)
 
     def unowned(self) -> list[str]:
-        """Workloads of which no event has told what they hold, and for which no write is under way."""
+        """Return workloads with unconfirmed usage for which no write is under way."""
         if not self._unconfirmed:
             return []
         writing = {charge.key for charge in self._charges}
         return [key for key in self._unconfirmed if key not in writing]
 
     def give_up(self, key: str, told: wire.Workload | None) -> bool:
-        """Settle what is not confirmed with what the watch has told; False: it is in order, or will be."""
+        """Replace an unconfirmed holding by the state in the watch; False: it is correct, or an event will come."""
         held, written = self._holdings[key], self._written.get(key)
         if told is not None and written is not None and version(told) < version(written):
-            return False  # the watch is about to tell of it
+            return False  # the watch will report it soon
         if written is None and held.assumed:
             self._drop(key)
         elif told is not None and self.bears_out(told, held):
@@ -424,10 +425,10 @@ class Holdings:
         return freed
 
     def charge_pod(self, key: str, local_queue: str, queue: str, amounts: Mapping[str, int] | None = None) -> bool:
-        """Charge a bound pod to a ClusterQueue beside what its workloads hold, until the pod has ended.
+        """Charge a bound pod to a ClusterQueue until the pod has ended; return whether the charge is new.
 
-        `amounts` is what is charged of it, until its requests change; None: all that it takes.  True when the charge
-        is new.  Nothing happens where no event has brought the pod, or the ClusterQueue is unknown.
+        `amounts` is charged until the pod's requests change; None: all its requests. No effect if no event has brought
+        the pod, or the ClusterQueue is unknown.
         """
         facts, configured = self._ledger.pods.get(key), self._quota.queues.get(queue)
         if facts is None or configured is None or pod_key(key) in self.unpaid:

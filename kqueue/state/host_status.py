@@ -18,9 +18,9 @@ UNHEALTHY_NODES_MAX = 8
 
 
 def mark_unhealthy(obj: wire.Workload, host: str, *, stamp: Stamp) -> Patch | None:
-    """Put a failed host on the list of those to be replaced, and remember that it failed; None when it stands there.
+    """Add a failed host to the list of hosts to replace, and count the failure; None when it is on the list already.
 
-    With more failed hosts than the list holds the workload is evicted instead: then too little of it is left to mend.
+    With more failed hosts than the list may have the workload is evicted instead: too few of its pods are left.
     """
     listed = [node.name for node in obj.status.unhealthy_nodes]
     if host in listed:
@@ -52,7 +52,7 @@ def _remember(entries: Iterable[wire.NodeFailures] | None) -> Patch:
 
 
 def unmark_unhealthy(obj: wire.Workload, recovered: Collection[str]) -> Patch | None:
-    """Take recovered hosts off the list; None when none of them stands there."""
+    """Remove recovered hosts from the list; None when none of them is on it."""
     listed = [node.name for node in obj.status.unhealthy_nodes]
     left = [name for name in listed if name not in recovered]
     if left == listed:
@@ -61,9 +61,9 @@ def unmark_unhealthy(obj: wire.Workload, recovered: Collection[str]) -> Patch | 
 
 
 def with_hosts(obj: wire.Workload, assignments: Mapping[str, TopologyAssignment]) -> wire.Workload:
-    """The workload with these assignments in place of its own, and no failed hosts any more.
+    """Return the workload with these assignments and without failed hosts.
 
-    They are of what the pod sets still held, so nothing of them is given back yet.
+    The assignments cover all pods that still had places, so no place is released yet.
     """
     stored = obj.status.admission
     assert stored is not None

@@ -1,8 +1,8 @@
-"""The node ledger: which nodes there are, who takes what on them, and what each flavor therefore has free.
+"""The node ledger: the nodes, the usage on them, and the free capacity of each flavor.
 
-Fed by watch events, before anything is queued.  Every change is a plain function call, so on one event loop it is
-atomic.  What is believed is kept as exact integers per node and per domain; tables for placement are derived from
-these, leaf by leaf as they change, and whole only when the set of nodes of a flavor changes.
+Watch events update it before any queue is informed. Every change is a plain function call, so on one event loop it is
+atomic. Usage is kept as exact integers per node and per domain. The tables for placement are derived from these, leaf
+by leaf as they change, and as a whole only when the set of nodes of a flavor changes.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class AssignedUsage:
 
 
 class NodeLedger:
-    """What is believed about nodes, bound pods and usage by topology.  Mutable, changed by plain calls only.
+    """Nodes, bound pods and usage by topology.  Mutable, changed by plain calls only.
 
     Args:
-        merge_duplicate_hostnames: nodes of one host name label share a leaf, instead of all but the first being left
-            out (for synthetic loads that reuse host names).
+        merge_duplicate_hostnames: nodes with equal host name labels share a leaf; otherwise all but the first are left
+        out (for synthetic loads that reuse host names).
         share_hosts: flavors whose leaves are hosts see each other's usage.
     """
 
@@ -153,10 +153,10 @@ class NodeLedger:
         self._reopen([name])
 
     def add_usage(self, workload: str, usages: Iterable[AssignedUsage], *, pods_of: str = "") -> None:
-        """The workload holds these domains.  Whatever it held before is given back first.
+        """Charge these domains to the workload, after releasing its earlier ones.
 
-        Usage in a flavor that has no topology yet is kept, and counts as soon as it has one.  `pods_of`: what its pods
-        are found by, where other workloads share that; empty: its own key.
+        Usage in a flavor without a topology is stored, and counts as soon as the flavor has one. `pods_of`: the name
+        that the workload's pods carry, if other workloads share it; empty: its own key.
         """
         held = tuple(usages)
         if not held:
@@ -181,9 +181,9 @@ class NodeLedger:
         return True
 
     def _uncount(self, workload: str) -> str | None:
-        """Take what the workload holds out of the sums; what its pods are found by, None: it held nothing.
+        """Remove the workload's usage from the sums; return the name that its pods carry, None: it had no usage.
 
-        The caller says so to the bound pods.
+        The caller informs the bound pods.
         """
         held = self._usages.pop(workload, None)
         if held is None:
@@ -199,7 +199,7 @@ class NodeLedger:
         return pods_of
 
     def _held_for(self, pods_of: str) -> HeldAmounts:
-        """What the workloads whose pods are found by a name hold, in flavors whose topology is known."""
+        """Return the usage of the workloads whose pods carry a name, in flavors with a known topology."""
         for workload in self._workloads_of.get(pods_of, ()):
             for usage in self._usages[workload]:
                 if usage.flavor in self._rooms:
@@ -209,13 +209,13 @@ class NodeLedger:
     # -- questions -----------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Capacity]:
-        """Per flavor with a topology, its tree and what is free, independent of later changes here."""
+        """Return tree and free capacity of each topology flavor, independent of later changes."""
         return {flavor: room.capacity().fork() for flavor, room in self._rooms.items()}
 
     def build_steps(self) -> Iterator[None]:
-        """Make the tables of all flavors ready in short steps, so that the first snapshot need not.
+        """Build the tables of all flavors in short steps, so that the first snapshot need not.
 
-        Events may come between the steps, and anybody may ask.
+        Events and questions may come between the steps.
         """
         for flavor, room in list(self._rooms.items()):
             steps = room.build_steps()
@@ -223,7 +223,7 @@ class NodeLedger:
                 yield
 
     def capacity(self, flavor: str) -> Capacity | None:
-        """What the flavor has free now; changes with the ledger.  None: the flavor or its Topology is not known."""
+        """Return the live free capacity of the flavor; None: the flavor or its Topology is not known."""
         room = self._rooms.get(flavor)
         return None if room is None else room.capacity()
 
@@ -246,11 +246,11 @@ class NodeLedger:
         return [] if room is None else list(room.members)
 
     def foreign_on(self, node: str) -> Mapping[str, int]:
-        """What foreign pods take on a node, `pods` included; empty where there are none."""
+        """Return the usage of foreign pods on a node, `pods` included; empty without foreign pods."""
         return self._foreign.get(node, {})
 
     def left_out(self, flavor: str) -> dict[str, LeftOut]:
-        """Nodes with the flavor's labels that are no part of its tree, by name.  Costs what is left out."""
+        """Return nodes with the flavor's labels that are not in its tree, by name. The time grows with these nodes."""
         room = self._rooms.get(flavor)
         return {} if room is None else room.left_out()
 
@@ -283,9 +283,9 @@ class NodeLedger:
     # -- audit ---------------------------------------------------------------------------------------------------------
 
     def audit_steps(self) -> Iterator[list[Drift]]:
-        """Compare every sum and table with the facts, in short steps between which anything may happen.
+        """Compare every sum and table with the facts, in short steps; events may come between the steps.
 
-        What is found wrong is healed in the same step.  Sums are counted anew, facts are taken for true.
+        Differences are corrected in the same step. Sums are computed again from the facts.
         """
         for found in self._bound.audit_steps(self._pods):
             self._generation += bool(found)
@@ -327,7 +327,7 @@ class NodeLedger:
                     yield self._audit_domains(flavor, domains, recount.sums)
 
     def _domains(self, flavor: str, counted: Iterable[tuple[str, Path]]) -> list[Path]:
-        """Domains whose usage shows in the flavor, believed or counted."""
+        """Return the domains with usage in the flavor, in the cache or in the recount."""
         room = self._rooms.get(flavor)
         if room is None:
             return []
@@ -459,27 +459,27 @@ class NodeLedger:
 
 
 def _taken_on_node(pod: PodFacts) -> Iterator[tuple[str, Iterable[tuple[str, int]]]]:
-    """What a pod takes that names no Workload, by node."""
+    """Return the requests of a pod that names no Workload, by node."""
     if not pod.workload:
         yield pod.node, (*pod.requests, (PODS, 1))
 
 
 def _taken_in_domains(held: Iterable[AssignedUsage]) -> Iterator[tuple[tuple[str, Path], Iterable[tuple[str, int]]]]:
-    """What a workload takes, by flavor and written domain."""
+    """Return the usage of a workload by flavor and written domain."""
     for usage in held:
         for key, amounts in _taken_by(usage):
             yield (usage.flavor, key), amounts.items()
 
 
 def _taken_by(usage: AssignedUsage) -> Iterator[tuple[Path, Amounts]]:
-    """What one pod set takes, by written domain."""
+    """Return the usage of one pod set by written domain."""
     assignment = usage.assignment
     for domain in assignment.domains:
         yield assignment.named(domain.values), _taken_by_pods(usage, domain.count)
 
 
 def _taken_by_pods(usage: AssignedUsage, count: int) -> Amounts:
-    """What so many pods of a pod set take."""
+    """Return the usage of `count` pods of a pod set."""
     amounts = {resource: amount * count for resource, amount in usage.requests.items()}
     amounts[PODS] = amounts.get(PODS, 0) + count
     return amounts

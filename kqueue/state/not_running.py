@@ -55,5 +55,5 @@ def not_running(
 
 
 def sentences(pods: Iterable[NotRunning]) -> list[tuple[str, int]]:
-    """What schedulers say of the pods, the sentence of most pods first, with the number of its pods."""
+    """Return the messages of schedulers about the pods with the number of pods, the most frequent message first."""
     return Counter(pod.message for pod in pods).most_common()

@@ -22,7 +22,7 @@ LOOP_AT = 2
 
 
 class Preemptions:
-    """What the cycles remember of each other's preemptions."""
+    """The preemptions under way, which cycles pass to later cycles."""
 
     def __init__(self) -> None:
         self.on_ended: Callable[[Claim], None] = lambda _claim: None
@@ -38,22 +38,22 @@ class Preemptions:
 
     @property
     def has_claims(self) -> bool:
-        """Whether anything is kept for anybody."""
+        """Whether any preemptor has a claim."""
         return bool(self._claims)
 
     def claim_of(self, uid: str) -> Claim | None:
-        """What is kept for a preemptor; None: nothing is."""
+        """Return the claim of a preemptor; None: it has none."""
         return self._claims.get(uid)
 
     def claims(self, waits: Callable[[Claim], bool]) -> tuple[Claim, ...]:
-        """All claims whose preemptors still wait; the others are over."""
+        """Return all claims whose preemptors still wait, and end the others."""
         for claim in [c for c in self._claims.values() if not waits(c)]:
             self.end(claim.uid)
         return tuple(self._claims.values())
 
     def begin(self, claim: Claim) -> None:
-        """Room is being made, after all that is made already; replaces what the preemptor claimed before."""
-        self._claims.pop(claim.uid, None)  # it is the last one now
+        """Add a claim behind all other claims; it replaces the preemptor's earlier claim."""
+        self._claims.pop(claim.uid, None)  # the claim moves to the end
         self._claims[claim.uid] = claim
 
     def end(self, uid: str) -> None:
@@ -71,7 +71,7 @@ class Preemptions:
         return ended
 
     def evicts(self, uid: str, victims: Iterable[str]) -> list[str]:
-        """A preemptor makes these workloads (uids) leave now; those of them that it goes round in circles with."""
+        """Record that a preemptor evicts these workloads (uids); return those that it evicts again and again."""
         victims = list(victims)
         for counts in (self._evicted, self._ever):
             counted = counts.get(uid)
@@ -83,7 +83,7 @@ class Preemptions:
         return circles
 
     def not_evicted(self, uid: str, victim: str) -> None:
-        """It did not come to what `evicts` was told: the workload was not made to leave, or not for this preemptor."""
+        """Take back a record of `evicts`: the workload was not evicted, or not for this preemptor."""
         for counts in (self._evicted, self._ever):
             counted = counts.get(uid)
             if counted is not None and counted[victim]:
@@ -102,7 +102,9 @@ class Preemptions:
         return ever is not None and ever[victim] >= LOOP_AT and self._comes_back(victim, preemptor)
 
     def spared(self, preemptors: Iterable[str]) -> dict[str, frozenset[str]]:
-        """By preemptor (uid), workloads (uids) that must not leave for it again; preemptors with none are left out."""
+        """Return by preemptor (uid) the workloads (uids) that must not be preempted for it again; without empty
+        entries.
+        """
         found: dict[str, frozenset[str]] = {}
         for uid in preemptors:
             counted = self._ever.get(uid)

@@ -1,9 +1,9 @@
-"""Workloads on which planning fails with a bug of ours: tried twice, then left alone, so that all others go on.
+"""Workloads on which planning fails with a bug: tried twice, then excluded, so that all others go on.
 
     strike ──► set aside for a moment ──► tried ──► strike ──► in quarantine ──► its spec or the annotation changes
                                             └──► an answer, whatever it is: forgotten
 
-Nothing of this is stored: who starts kqueue anew, perhaps another version, has everything tried again.
+The quarantine is in memory only: after a restart, perhaps of another version, every workload is tried again.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _LONGEST_ERROR = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantined:
-    """A workload that is left alone.
+    """A workload in quarantine.
 
-    `queue` is the ClusterQueue that it waited in, empty where it was in none; `generation` and `asked` are its spec's
-    and the annotation's as they were; `since` is when it came here; `message` is what its user is told.
+    `queue` is its ClusterQueue, empty without one; `generation` and `asked` are the spec's generation and the
+    annotation at that time; `since` is the begin of the quarantine; `message` is the sentence in its status.
     """
 
     key: str
@@ -61,7 +61,7 @@ class _Struck:
 
 
 class Quarantine:
-    """Who failed how often, and who is left alone."""
+    """The failures of workloads, and the workloads in quarantine."""
 
     def __init__(self) -> None:
         self._struck: LRUCache[str, _Struck] = LRUCache(maxsize=_MOST_STRUCK)
@@ -74,7 +74,7 @@ class Quarantine:
         return key in self._held
 
     def get(self, key: str) -> Quarantined | None:
-        """What is known of a workload in quarantine; None when it is in none."""
+        """Return the record of a workload in quarantine; None when it is not in quarantine."""
         return self._held.get(key)
 
     def values(self) -> Collection[Quarantined]:
@@ -132,7 +132,7 @@ class Quarantine:
             self._struck.pop(key, None)
 
     def observe(self, key: str, obj: wire.Workload | None) -> bool:
-        """What the watch says of a workload (None: it is gone).  True when it leaves the quarantine with that."""
+        """Follow the watch event of a workload (None: it is gone). True when it leaves the quarantine."""
         if not self._held and not self._struck:
             return False
         if obj is None or obj.status.admission is not None or model.is_over(obj):

@@ -13,7 +13,7 @@ from kqueue.model.pending import RequeueReason
 
 
 class QueuePolicy(Protocol):
-    """What becomes of a workload that a cycle did not admit."""
+    """The rules for a workload that a cycle did not admit."""
 
     @property
     def name(self) -> str:
@@ -31,7 +31,7 @@ class QueuePolicy(Protocol):
 
 
 class StrictFifo:
-    """No workload is tried before the one in front of it."""
+    """No workload is tried before the workload ahead of it."""
 
     name = "StrictFIFO"
     skips_heads = False

@@ -28,8 +28,9 @@ def problems(
     topologies: Mapping[str, object],
     checks: Mapping[str, wire.AdmissionCheck],
 ) -> Iterator[Inactive]:
-    """All that is wrong with what a ClusterQueue names, in the order of the compatible system; `spec` is as planning
-    sees it, and the others are all that there are, by name.
+    """Return all problems with objects that a ClusterQueue names, in the order of the compatible system.
+
+    `spec` is the ClusterQueue in the form of planning; the other arguments are all existing objects by name.
     """
     if queue.metadata.deletion_timestamp is not None:
         yield Inactive(names.REASON_TERMINATING, "it is being deleted")
@@ -91,7 +92,7 @@ def _inactive_checks(inactive: Iterable[str], checks: Mapping[str, wire.Admissio
 def _answered_by(
     controller: str, rules: Iterable[wire.AdmissionCheckRule], checks: Mapping[str, wire.AdmissionCheck]
 ) -> list[wire.AdmissionCheckRule]:
-    """Those of the checks that are answered by one controller."""
+    """Return the checks of one controller."""
     return [
         rule
         for rule in rules

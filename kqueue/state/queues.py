@@ -33,7 +33,7 @@ class Queues:
     def __init__(
         self, now: Callable[[], datetime], on_wake: Callable[[], None] = lambda: None, *, by_shape: bool = True
     ) -> None:
-        """`by_shape`: what a try has said of one workload counts for all that cannot differ in its outcome."""
+        """`by_shape`: the result of a try counts for all workloads of the same shape."""
         self._now, self._by_shape = now, by_shape
         self._on_wake = on_wake
         self.on_parked: Callable[[Collection[str]], None] = lambda _keys: None
@@ -43,17 +43,17 @@ class Queues:
         """
         self._queues: dict[str, WaitingQueue] = {}
         self._local: dict[str, str] = {}  # LocalQueue key -> ClusterQueue
-        self._known: dict[str, Pending] = {}  # every pending workload, also those without a queue
-        self._home: dict[str, str] = {}  # workload key -> ClusterQueue whose buckets hold it
+        self._known: dict[str, Pending] = {}  # all pending workloads, also workloads without a queue
+        self._home: dict[str, str] = {}  # workload key -> ClusterQueue in whose buckets it is
         self._of_local: dict[str, dict[str, None]] = {}  # LocalQueue key -> keys of its pending workloads
 
     # --- queues ------------------------------------------------------------------------------------------------
 
     def set_cluster_queue(self, name: str, policy: QueuePolicy, *, usage: Callable[[str], float] | None = None) -> None:
-        """Create the ClusterQueue or change its policy; workloads that waited for it move in.
+        """Create the ClusterQueue or change its policy; workloads that waited for it enter it.
 
-        `usage` is that of a LocalQueue: workloads of the one that used least go first, whatever their priority.  It is
-        asked whenever a head is taken.  None: usage does not count.
+        `usage` returns the usage of a LocalQueue: workloads of the LocalQueue with least usage go first, whatever their
+        priority. It is called whenever a head is taken. None: usage does not count.
         """
         queue = self._queues.get(name)
         if queue is None:
@@ -166,7 +166,7 @@ class Queues:
         return heads
 
     def is_strict(self, name: str) -> bool:
-        """Whether a ClusterQueue tries no workload before the one in front of it; False for an unknown one."""
+        """Whether a ClusterQueue is StrictFIFO; False for an unknown one."""
         queue = self._queues.get(name)
         return queue is not None and not queue.policy.skips_heads
 
@@ -192,20 +192,19 @@ class Queues:
     def requeue(
         self, key: str, reason: RequeueReason, *, verdict: LastTry = NO_VERDICT, has_more: bool = False
     ) -> bool:
-        """Bring an in-flight workload back, in its newest version.  True when it is in the heap again.
+        """Return an in-flight workload to its queue, in its newest version; True when it is active again.
 
-        Nobody is woken: who runs the cycles knows whether the next one can find anything else.
-
-        It goes into the heap when the reason is immediate for the policy, a flush came since it was popped, or it
-        `has_more` flavors to try; otherwise it is parked, and with it, after a failed fit, all of its shape.  One that
-        others leave for goes first from then on, until it leaves the queue or another one takes its place.
-        A workload that was deleted, moved or withdrawn meanwhile is not brought back.
+        No cycle is woken: the loop knows whether the next cycle can find anything else. The workload becomes active if
+        the reason is immediate for the policy, a flush came since it was popped, or it `has_more` flavors to try.
+        Otherwise it is parked, and after a failed fit all workloads of its shape with it. A preemptor goes first from
+        then on, until it leaves the queue or another preemptor replaces it. A workload that was deleted, moved or
+        withdrawn in the meantime is not returned.
         """
         home = self._home.get(key)
         queue = self._queues.get(home or "")
         item = self._known.get(key)
         if queue is None or queue.in_flight is None or queue.in_flight.key != key:
-            return False  # it was moved or withdrawn meanwhile, and stands where it belongs
+            return False  # it was moved or withdrawn in the meantime, and is in its right place
         queue.in_flight = None
         if item is None:
             return False
@@ -229,7 +228,7 @@ class Queues:
         return queue.policy.is_immediate(reason) or has_more or queue.flushed_at_pop >= queue.pops
 
     def helped_by(self, wake_up: WakeUp, lookup: QueueLookup) -> frozenset[str]:
-        """Return the ClusterQueues whose parked workloads a change can help, as trees and flavors are at the moment.
+        """Return the ClusterQueues whose parked workloads a change can help, by the present trees and flavors.
 
         Changes of trees publish a wake-up before and one after the change.  Unknown names help no ClusterQueue.
         """
@@ -268,10 +267,10 @@ class Queues:
         return moved
 
     def bring_back(self, names: Iterable[str], may_enter: Callable[[str, Pending, LastTry], bool]) -> int:
-        """Move some parked workloads of these ClusterQueues back into their heaps.
+        """Activate some parked workloads of these ClusterQueues.
 
-        `may_enter(cluster_queue, workload, verdict)` is asked about one of each line of workloads whose shape was
-        parked as a whole; the others stay.  Returns the most shapes that any one ClusterQueue got back.
+        `may_enter(cluster_queue, workload, verdict)` is called for one workload of each parked shape; the others stay.
+        Returns the largest number of shapes that one ClusterQueue got back.
         """
         most, now = 0, self._now()
         for name in names:
@@ -342,15 +341,16 @@ class Queues:
         return (places[key], len(order)) if key in places else None
 
     def front(self, name: str, most: int) -> tuple[list[str], int]:
-        """The workloads that are tried next in a ClusterQueue, at most so many, in order; and how many there are.
+        """Return the next workloads of a ClusterQueue in order, at most `most`, and the number of all.
 
-        Without those set aside and the one that is being tried.  Costs by how many are asked for, not by how many wait.
+        Workloads set aside and the in-flight workload are left out. The time grows with `most`, not with the number of
+        waiting workloads.
         """
         queue = self._queues.get(name)
         return (list(islice(queue.in_order(), most)), queue.active_count) if queue is not None else ([], 0)
 
     def waiting(self, name: str) -> list[Pending]:
-        """All that wait in a ClusterQueue, those set aside and the one that is being tried among them; in no order."""
+        """Return all waiting workloads of a ClusterQueue, with those set aside and the in-flight one, in no order."""
         queue = self._queues.get(name)
         return list(queue.items()) if queue is not None else []
 
@@ -364,7 +364,7 @@ class Queues:
         return self._home.get(key)
 
     def is_active(self, key: str) -> bool:
-        """Whether a workload stands in the line of those who will be tried."""
+        """Whether a workload is active, so that it will be tried."""
         queue = self._queues.get(self._home.get(key, ""))
         return queue is not None and queue.is_active(key)
 
@@ -382,5 +382,5 @@ class Queues:
         return list(self._queues)
 
     def is_known(self, key: str) -> bool:
-        """Whether the workload waits here, in whatever bucket."""
+        """Whether the workload waits here, in any bucket."""
         return key in self._known

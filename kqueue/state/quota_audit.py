@@ -26,7 +26,7 @@ def share(fact: Holding | UnpaidPod) -> HoldingShare:
 
 
 def charged(fact: Holding | UnpaidPod) -> Iterator[tuple[Place, Iterable[tuple[quota.FlavorResource, int]]]]:
-    """What a workload or a pod takes, by place."""
+    """Return the quota usage of a workload or a pod, by place."""
     part = share(fact)
     yield (part.queue,), part.usage.items()
     place = (part.queue, part.local_queue, "admitted" if part.admitted else "")
@@ -41,7 +41,7 @@ def share_of(place: Place, counted: Mapping[quota.FlavorResource, int]) -> Holdi
 
 
 def audit_queue(trees: Trees, name: str, counted: Mapping[quota.FlavorResource, int]) -> Drift | None:
-    """What a ClusterQueue uses, against what was counted; what is wrong is healed."""
+    """Compare the usage of a ClusterQueue with the recount; correct differences."""
     node = trees.queues.get(name)
     actual = quota.total([counted])
     if node is None or _nonzero(node.usage) == actual:
@@ -52,7 +52,7 @@ def audit_queue(trees: Trees, name: str, counted: Mapping[quota.FlavorResource, 
 
 
 def audit_tree(trees: Trees, queue: str) -> list[Drift]:
-    """The quota tree that a ClusterQueue is in: what Cohorts have and use follows from what is below them."""
+    """Check the quota tree of a ClusterQueue: quota and usage of Cohorts follow from the nodes below them."""
     node, drifts = trees.queues.get(queue), list[Drift]()
     if node is None:
         return drifts

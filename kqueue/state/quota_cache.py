@@ -25,7 +25,7 @@ _log = structlog.get_logger(__name__)
 
 
 class QuotaCache:
-    """What watch events have told of configuration, and what is charged to it."""
+    """The quota configuration from watch events, and the usage charged to it."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class QuotaCache:
     def on_cohort(self, name: str, obj: wire.Cohort | None) -> None:
         """A Cohort object appeared, changed or (None) is gone; a cohort without object has no quota of its own.
 
-        What of it cannot be read counts for nothing.
+        Parts that are not valid are ignored.
         """
         self._reconfigured()
         if obj is None:
@@ -145,14 +145,14 @@ class QuotaCache:
         return self.with_topology != before
 
     def _rebuild(self, tree: Callable[[], Iterable[str]]) -> None:
-        """Make the quota trees afresh from configuration and holdings; `tree` is what has changed."""
+        """Build the quota trees anew from configuration and holdings; `tree` is the change."""
         before = list(tree())
         self.trees = quota_trees.build(self.queues, self._cohorts, self._shares())
         self._room_generations.update({*before, *tree()})
         self._rebuilt += 1
         self._freed.clear()
 
-    # --- what is taken -----------------------------------------------------------------------------------------
+    # --- usage ------------------------------------------------------------------------------------------------
 
     def charge(self, queue: str, usage: Usage, *, sign: int) -> None:
         """Take quota of a ClusterQueue (`sign` 1), or give it back (-1)."""
@@ -269,7 +269,7 @@ class QuotaCache:
         return [n for n, q in self.queues.items() if any(flavor in g.flavors for g in q.spec.groups)]
 
     def queues_beside(self, flavor: str) -> set[str]:
-        """The ClusterQueues that list a flavor, or another one whose pods stand on the same hosts."""
+        """Return the ClusterQueues that list a flavor, or another flavor with the same hosts."""
         return {queue for name in self._ledger.flavors_beside(flavor) for queue in self.queues_of_flavor(name)}
 
     def resources_of(self, flavor: str) -> set[str]:
@@ -283,7 +283,9 @@ class QuotaCache:
         return any(rule.name == check for s in strategies if s is not None for rule in s.admission_checks)
 
     def topologies(self) -> Mapping[str, tuple[str, ...]]:
-        """Levels of every Topology by name, those that flavors list themselves included; not to be changed."""
+        """Return the levels of every Topology by name, with topologies that flavors define inline. Callers must not
+        change it.
+        """
         return self._topologies
 
     def flavor(self, name: str) -> Flavor | None:
@@ -308,7 +310,7 @@ class QuotaCache:
         return node is not None and bool(node.children)
 
     def cohort_names(self) -> list[str]:
-        """All cohorts, also those without an object."""
+        """Return all cohorts, also cohorts without an object."""
         return list(self.trees.cohorts)
 
     def path_of(self, queue: str) -> str:

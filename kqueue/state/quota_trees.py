@@ -25,7 +25,7 @@ class ConfiguredQueue:
     """What in its spec cannot be read; empty when all is well."""
 
     def gives_out_the_same_as(self, other: ConfiguredQueue) -> bool:
-        """Whether quota, where more of it may come from, and the order of flavors are the same."""
+        """Whether quotas, limits, cohort and order of flavors are the same."""
         return (self.quotas, self.spec.groups, self.wire.spec.cohort_name) == (
             other.quotas,
             other.spec.groups,

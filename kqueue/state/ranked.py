@@ -13,10 +13,10 @@ _SLACK = 64
 
 
 class Ranked(Generic[K, R]):
-    """Keys, each with a rank; the smallest is first.  Keys of equal rank must be comparable.
+    """Keys with ranks; the smallest rank is first.
 
-    Most come in order, so they stand in a row; whoever does not stands in a heap beside it.  Whoever leaves or changes
-    rank stays there until it would be first: so both cost next to nothing.
+    Keys of equal rank must be comparable. Most keys arrive in order and are appended to a row; the others go to a heap.
+    A key that leaves or changes rank keeps its old entry until the entry would be first, so both operations are cheap.
     """
 
     __slots__ = ("_beside", "_passed", "_ranks", "_row")
@@ -67,7 +67,7 @@ class Ranked(Generic[K, R]):
             self.put(key, rank)
 
     def first(self) -> tuple[R, K] | None:
-        """The smallest rank, and whose it is; None when there is nobody."""
+        """Return the smallest rank and its key; None when there are no keys."""
         front, beside, ranks = self._front(), self._beside, self._ranks
         while beside and ranks.get(beside[0][1]) != beside[0][0]:
             heappop(beside)
@@ -89,7 +89,7 @@ class Ranked(Generic[K, R]):
         return None
 
     def take_first(self) -> K | None:
-        """Take out the first one; None when there is nobody."""
+        """Remove and return the first key; None when there are no keys."""
         first = self.first()
         if first is None:
             return None
@@ -97,7 +97,7 @@ class Ranked(Generic[K, R]):
         return first[1]
 
     def in_order(self) -> Iterator[tuple[R, K]]:
-        """All, the first one first, as they are now; cheap for those at the front."""
+        """Yield all present keys in order; cheap for the first ones."""
         row, beside, ranks = self._row[self._passed :], self._beside.copy(), self._ranks.copy()
         to_come = iter(row)
         front = next(to_come, None)
@@ -107,5 +107,5 @@ class Ranked(Generic[K, R]):
             else:
                 rank, key = heappop(beside)
             if ranks.get(key) == rank:
-                del ranks[key]  # who left and came back may stand there twice
+                del ranks[key]  # a key that left and came back may have two entries
                 yield rank, key

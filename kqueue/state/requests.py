@@ -49,7 +49,7 @@ _CLAIMS_REFUSED = (
 
 @dataclass(slots=True)
 class _Form:
-    """What equal pod sets in equal surroundings ask for."""
+    """The requests of equal pod sets in equal namespaces."""
 
     per_pod: dict[str, dict[str, int]]
     """By pod set; nothing for one that cannot be read."""
@@ -62,7 +62,7 @@ class _Form:
 
 @dataclass(frozen=True, slots=True)
 class _Surroundings:
-    """What a namespace adds, and a text that is equal where that is equal."""
+    """The defaults and limits of a namespace, and a text by which equal ones are found."""
 
     limits: NamespaceLimits
     text: str
@@ -73,7 +73,7 @@ _NO_OVERHEAD: tuple[dict[str, int], str] = ({}, "")
 
 
 class Requests:
-    """Reads what workloads ask for.  Told of LimitRanges and RuntimeClasses, it answers by the newest of them."""
+    """Computes the requests of workloads with the newest LimitRanges and RuntimeClasses."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Requests:
         return self._namespaces.get(namespace, _NOTHING)
 
     def _overhead(self, spec: wire_core.PodSpec) -> tuple[dict[str, int], str]:
-        """What the runtime class of a pod adds to it; nothing where the pod says itself, or the class is not known."""
+        """Return the overhead of a pod's runtime class; empty if the pod has its own, or the class is not known."""
         if spec.overhead or not spec.runtime_class_name:
             return _NO_OVERHEAD
         return self._overheads.get(spec.runtime_class_name, _NO_OVERHEAD)
@@ -155,11 +155,11 @@ class Requests:
     # --- workloads ---------------------------------------------------------------------------------------------
 
     def admission(self, obj: wire.Workload) -> Admission | None:
-        """What the workload holds by its status; see `model.admission`."""
+        """Return the admission in the status; see `model.admission`."""
         return model.admission(obj, reclaims=self._reclaims)
 
     def pending(self, obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER) -> Pending:
-        """What the queues know of a waiting workload."""
+        """Return a waiting workload's entry for the queues."""
         added = [self._around(obj.metadata.namespace).text]
         added += [self._overhead(p.template.spec)[1] for p in obj.spec.pod_sets]
         return model.pending(obj, order, added=added if any(added) else (), reclaims=self._reclaims)
@@ -175,10 +175,10 @@ class Requests:
         replaces: Replaced | None = None,
         order: QueueOrder = DEFAULT_ORDER,
     ) -> Head:
-        """A pending workload as the planner tries it; see `model.head`.
+        """Return a pending workload as the planner's input; see `model.head`.
 
-        `item` is what the queues know of it: while that is true nothing is read again.
-        Raises InvalidObjectError when its requests cannot be read.
+        `item` is its entry in the queues: while that is current nothing is parsed again. Raises InvalidObjectError when
+        its requests are not valid.
         """
         asked = item.asked if item is not None and item.uid == obj.metadata.uid else None
         if asked is None or asked.generation != obj.metadata.generation or asked.ended != self._ended(obj):
@@ -206,7 +206,7 @@ class Requests:
         return self._form(obj, self._asked(obj)).per_pod
 
     def total(self, obj: wire.Workload) -> dict[str, int]:
-        """What the workload costs in quota as a whole, pods that have ended for good left out, by resource."""
+        """Return the quota requests of the whole workload by resource, without pods that have ended for good."""
         asked = self._asked(obj)
         form, ended = self._form(obj, asked), dict(asked.ended)
         total: dict[str, int] = {}
@@ -235,7 +235,7 @@ class Requests:
         form = self._forms.get(key)
         if form is None:
             if len(self._forms) >= _MOST_FORMS:
-                self._forms.popitem(last=False)  # the oldest; whoever needs it makes it anew
+                self._forms.popitem(last=False)  # the oldest; it is computed again when needed
             form = self._forms[key] = self._read(obj, around.limits)
         return form
 
@@ -289,7 +289,7 @@ def _claims_devices(spec: wire_core.PodSpec) -> bool:
 
 
 def _surroundings(ranges: Iterable[wire_core.LimitRange]) -> _Surroundings:
-    """What LimitRanges say together.  What cannot be read of them is left out, and logged."""
+    """Return the combined rules of LimitRanges. Parts that are not valid are ignored and logged."""
     said: dict[str, list[ContainerLimits]] = {"Container": [], "Pod": []}
     for one in ranges:
         for item in one.spec.limits or ():

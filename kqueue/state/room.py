@@ -1,6 +1,6 @@
-"""One flavor with a topology: which nodes are its members, and what is free on its leaves.
+"""One flavor with a topology: its member nodes, and the free capacity of its leaves.
 
-Amounts are brought up to date leaf by leaf as they change; the tree is edited, or made anew, when it is asked for.
+Amounts are updated leaf by leaf as they change; the tree is edited, or built anew, when it is used.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _SOUNDNESS_STEP = 5000  # leaves of a tree whose order is checked in one step: a
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Why a node with a flavor's labels is no part of its tree.
+    """Why a node with a flavor's labels is not in its tree.
 
-    `reason`: `notReady`, `unschedulable`, `missingLevel` or `duplicateHostname`, the first that applies.  `detail`: the
-    level labels that are missing, or the node that stands for the host.
+    `reason`: `notReady`, `unschedulable`, `missingLevel` or `duplicateHostname`, the first that applies. `detail`: the
+    missing level labels, or the node that represents the host.
     """
 
     reason: str
@@ -45,7 +45,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """What all flavors look at: live views that the ledger keeps.
+    """The ledger's live data that all flavors share.
 
     Args:
         nodes: all nodes, usable or not, by name.
@@ -59,12 +59,12 @@ class Shared:
 
 
 class FlavorRoom:
-    """A flavor's members and their leaves.
+    """The members of a flavor and their leaves.
 
     Attributes:
-        usage: by written domain name, what workloads placed by topology take; the same dictionary for all flavors whose
-            leaves are hosts, where these share hosts.
-        members: nodes of the flavor, by name, those with a host name that another one has included.
+        usage: by written domain name, the usage of workloads placed by topology; one dictionary for all flavors that
+        share hosts.
+        members: nodes of the flavor by name, including nodes with duplicate host names.
     """
 
     __slots__ = (
@@ -88,7 +88,7 @@ class FlavorRoom:
         self.levels = levels
         self.usage = usage
         self.members: dict[str, NodeFacts] = {}
-        self._groups: dict[Path, NodeFacts | dict[str, NodeFacts]] = {}  # by leaf; a node alone stands for itself
+        self._groups: dict[Path, NodeFacts | dict[str, NodeFacts]] = {}  # by leaf; a single node is its own entry
         self._crowded: set[Path] = set()  # leaves of several nodes
         self._outsiders: dict[str, LeftOut] = {}
         self._unusable: tuple[str, ...] | None = None  # None: to be worked out
@@ -127,7 +127,7 @@ class FlavorRoom:
             self._mark(leaf_key(before, self.levels))
 
     def _member(self, name: str, facts: NodeFacts | None) -> NodeFacts | None:
-        """The facts of a member; None for others, of which those that are left out are noted."""
+        """Return the facts of a member; None for other nodes, after recording why a node is left out."""
         if facts is None:
             return None
         why = self._left_out(facts)
@@ -175,13 +175,13 @@ class FlavorRoom:
             self._late.add(key)
 
     def refresh_node(self, name: str) -> None:
-        """What is free on the node's leaf has changed."""
+        """Mark the node's leaf as changed."""
         node = self.members.get(name)
         if node is not None:
             self.refresh_domain(leaf_key(node, self.levels))
 
     def refresh_domain(self, key: Path) -> None:
-        """What is free in the leaf of this written name has changed."""
+        """Mark the leaf with this written name as changed."""
         found = self._changed(key)
         if found is not None:
             capacity, leaf = found
@@ -243,7 +243,7 @@ class FlavorRoom:
         return found
 
     def _spare(self, node: NodeFacts, reason: str) -> Spare | None:
-        """What a node would be if it came back; None when it would be no member, or another one stands for its host."""
+        """Return a left-out node as a spare leaf; None if it would be no member, or another node has its host."""
         taints = tuple(taint for taint in node.taints if taint.key not in _TAINTS_OF_OUTAGE)
         back = replace(node, ready=True, unschedulable=False, taints=taints)
         if self._left_out(back) is not None:
@@ -253,11 +253,11 @@ class FlavorRoom:
         if hostname and key in self._groups and not self._shared.merge_duplicate_hostnames:
             return None
         leaf = make_leaf((back,), self.levels, self._shared.merge_duplicate_hostnames)
-        free, idle = self._columns(key if key not in self._groups else (), leaf)  # what is used there counts once
+        free, idle = self._columns(key if key not in self._groups else (), leaf)  # usage there counts once
         return Spare(node=node.name, flavor=self.facts.name, reason=reason, leaf=leaf, free=free, idle=idle)
 
     def capacity(self) -> Capacity:
-        """The flavor's tree with what is free."""
+        """Return the flavor's tree with its free capacity."""
         if self._capacity is None or self._is_outdated(self._capacity):
             self._capacity = self._built()
         elif self._stale:
@@ -272,9 +272,9 @@ class FlavorRoom:
     # -- tables --------------------------------------------------------------------------------------------------------
 
     def build_steps(self) -> Iterator[None]:
-        """Bring the tables up to date in short steps; few leaves that changed are left to whoever asks next.
+        """Update the tables in short steps; a few changed leaves are left to the next `capacity`.
 
-        What changes while tables are made anew is edited in at the end.
+        Changes during a rebuild are applied at its end.
         """
         if self._late is not None:
             return
@@ -329,7 +329,7 @@ class FlavorRoom:
         return {group.name: group} if isinstance(group, NodeFacts) else group
 
     def _columns(self, key: Path, leaf: Leaf) -> _Columns:
-        """What is free in a leaf, and what would be without workloads placed by topology."""
+        """Return the free amounts of a leaf, now and without workloads placed by topology."""
         idle = self._idle(leaf.nodes)
         used = self.usage.get(key)
         if not used:
@@ -359,7 +359,7 @@ class FlavorRoom:
     # -- audit ---------------------------------------------------------------------------------------------------------
 
     def audit(self) -> Iterator[list[Drift]]:
-        """Compare members, tree and free amounts with the facts, a few at a time, and heal what is wrong."""
+        """Compare members, tree and free amounts with the facts, a few at a time, and correct differences."""
         for names in chunks([*self._shared.nodes, *(self.members.keys() - self._shared.nodes.keys())]):
             yield [drift for name in names if (drift := self._audit_member(name)) is not None]
         tree = self.capacity().tree
@@ -402,7 +402,7 @@ class FlavorRoom:
             self._mark(key)
             return Drift("tree", f"{self.facts.name}/{','.join(key)}", name, None)
         if self._capacity is None or key in self._stale:
-            return None  # made anew before anybody looks
+            return None  # built anew before the next use
         number, group = self._capacity.tree.leaf_of(key), self._groups.get(key)
         believed = self._capacity.tree.leaves[number] if number is not None else None
         actual = self._leaf(group) if group is not None else None
@@ -440,5 +440,5 @@ def subtract(amounts: Amounts, taken: Mapping[str, int]) -> None:
 
 
 def without_zeros(amounts: Mapping[str, int]) -> Amounts:
-    """What is left to compare, cut to 64 bits as tables are."""
+    """Return the amounts that are not 0, cut to 64 bits as in tables."""
     return {resource: clamp(amount) for resource, amount in amounts.items() if amount}

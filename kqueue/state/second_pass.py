@@ -33,7 +33,7 @@ class SecondPass:
         return key in self._ready
 
     def take(self) -> list[str]:
-        """Those whose pause is over, in that order.  Each must be dropped or failed next."""
+        """Return workloads whose pause is over, in the order of their times. The caller must drop or fail each."""
         taken = list(self._ready)
         self._ready.clear()
         return taken

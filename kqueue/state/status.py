@@ -71,7 +71,7 @@ def _sync_admitted(conditions: Conditions, states: Iterable[wire.AdmissionCheckS
 
 
 def admission_json(admission: Admission) -> Patch:
-    """The admission as it stands in the status."""
+    """Return the admission in the form of the status."""
     out = []
     for pod_set in admission.pod_sets:
         entry: Patch = {
@@ -94,11 +94,11 @@ def _wait_for_start(conditions: Conditions) -> None:
 def reserve(
     obj: wire.Workload, admission: Admission, *, wanted: Collection[str], stamp: Stamp, waits_for_ready: bool = False
 ) -> Patch | None:
-    """Reserve quota and, when no admission checks are to be waited for, admit: one patch.
+    """Return one patch that reserves quota and, without pending admission checks, admits.
 
-    `wanted` are the checks that the admission needs; those that are new to the workload are listed in the same patch.
-    `waits_for_ready`: `waitForPodsReady` is on, so the same patch says PodsReady=False (WaitForStart).
-    None when the workload cannot be admitted any more: over, deleted, gated, refused or reserved meanwhile.
+    `wanted` are the checks that the admission needs; the same patch adds the missing ones. `waits_for_ready`:
+    `waitForPodsReady` is on, so the same patch sets PodsReady=False (WaitForStart). None when the workload cannot be
+    admitted any more: finished, deleted, gated, refused or reserved in the meantime.
     """
     if not model.is_queueable(obj):
         return None
@@ -142,11 +142,11 @@ def wait(
     gated: bool = False,
     dated: bool = False,
 ) -> Patch | None:
-    """Say why a pending workload waits; None when the same cause is written already or it no longer waits.
+    """Return a patch with the reason why a pending workload waits; None when the same cause is written or it no longer
+    waits.
 
-    `requests` is what it asks for, as `requested` gives it: patches share it, so it is not to be changed.  `gated`: it
-    could preempt others, if its preemption gates were open.  `dated`: the sentence is of this moment, whatever the
-    reason.
+    `requests` comes from `requested`: patches share it, so it must not be changed. `gated`: the workload could preempt
+    others if its preemption gates were open. `dated`: the sentence is of this moment, whatever the reason.
     """
     told = model.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
     if (told is not None and told.status == "True") or model.condition_true(obj, names.CONDITION_FINISHED):
@@ -169,7 +169,7 @@ def wait(
 
 
 def requested(totals: Mapping[str, Mapping[str, int]]) -> list[Patch]:
-    """What the pod sets of a workload cost in quota, each with all its pods, as it stands in the status."""
+    """Return the quota requests of pod sets, each with all its pods, in the form of the status."""
     return [
         {"name": name, "resources": {r: format_quantity(v, r) for r, v in of_one.items()}}
         for name, of_one in totals.items()
@@ -204,7 +204,7 @@ def unreserve(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp, re
     ran = execution_time.accumulated(obj, stamp.now)
     if ran is not None:
         fields["accumulatedPastExecutionTimeSeconds"] = ran
-    if conditions.status(names.CONDITION_PODS_READY):  # whoever is admitted next has not got its pods yet
+    if conditions.status(names.CONDITION_PODS_READY):  # the next admission has no pods yet
         _wait_for_start(conditions)
     text = waiting.message(model.workload_key(obj), message)
     conditions.set(names.CONDITION_QUOTA_RESERVED, status=False, reason=reason, message=text)
@@ -222,10 +222,10 @@ def evict(
     cause: str = "",
     requeue_state: wire.RequeueState | None = None,
 ) -> Patch | None:
-    """Mark a workload as evicted; its admission stays until its pods are gone.  None when it is evicted already.
+    """Return a patch that marks a workload as evicted; None when it is evicted already.
 
-    `preempted` says by which rule it makes room for another one, in a condition of its own.  `cause` is what the
-    reason comes from, as it is counted.  `requeue_state`: how often it has come back, and when it may again.
+    Its admission stays until its pods are gone. `preempted` is the rule of a preemption, for the condition Preempted.
+    `cause` is the underlying cause for the counters. `requeue_state`: the number of returns, and the time of the next.
     """
     if model.condition_true(obj, names.CONDITION_EVICTED) or model.condition_true(obj, names.CONDITION_FINISHED):
         return None
@@ -248,7 +248,7 @@ def evict(
 
 
 def _counted(obj: wire.Workload, reason: str, cause: str) -> list[Patch]:
-    """The counters with one eviction more, within what the schema holds: the oldest go first."""
+    """Return the counters with one more eviction; the oldest are dropped beyond the limit of the schema."""
     stats = obj.status.scheduling_stats
     counts = {(e.reason, e.underlying_cause): e.count for e in (stats.evictions if stats is not None else ())}
     counts[reason, cause] = min(max(0, counts.pop((reason, cause), 0)) + 1, _COUNT_MAX)
@@ -257,7 +257,7 @@ def _counted(obj: wire.Workload, reason: str, cause: str) -> list[Patch]:
 
 
 def _left_behind(obj: wire.Workload, stamp: Stamp) -> Patch:
-    """What an eviction does to the fields that spoke of the admission which it ends."""
+    """Return the changes of an eviction to the fields of the ended admission."""
     now = obj.status
     fields: Patch = {}
     if now.admission_checks:
@@ -292,7 +292,7 @@ def _reset_check(check: wire.AdmissionCheckState, stamp: Stamp) -> Patch:
 
 
 def finish(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp) -> Patch | None:
-    """The workload has come to its end; None when that stands there already."""
+    """Return a patch that finishes the workload; None when it is finished already."""
     if model.condition_true(obj, names.CONDITION_FINISHED):
         return None
     conditions = conditions_of(obj, stamp)
@@ -301,9 +301,9 @@ def finish(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp) -> Pa
 
 
 def put_back(obj: wire.Workload, lost: wire.WorkloadStatus, *, stamp: Stamp) -> Patch | None:
-    """Give a running workload the reservation back that somebody's hand has taken from its status.
+    """Return a patch that restores a running workload's reservation after another client removed it from the status.
 
-    Conditions and admission are as they stood in `lost`, with their times.  None when its status is sound.
+    Conditions and admission are those of `lost`, with their times. None when the status is consistent.
     """
     if not model.is_mangled(obj) or lost.admission is None:
         return None
@@ -383,9 +383,9 @@ def postpone(obj: wire.Workload, until: datetime) -> Patch:
 def ask_to_deactivate(
     obj: wire.Workload, *, reason: str, message: str, stamp: Stamp, spent: bool = False
 ) -> Patch | None:
-    """DeactivationTarget=True: the workload is to be switched off, and why; None when that stands there already.
+    """Return a patch with DeactivationTarget=True and its reason; None when it is there already.
 
-    `spent`: what it has run so far is not counted against it any more.
+    `spent`: the execution time so far is reset.
     """
     if model.condition_true(obj, names.CONDITION_DEACTIVATION_TARGET):
         return None
@@ -396,9 +396,9 @@ def ask_to_deactivate(
 
 
 def settle_deactivated(obj: wire.Workload, *, stamp: Stamp) -> Patch | None:
-    """What an inactive workload that was evicted before needs no more: its back-off, and the wish to switch it off.
+    """Return a patch that removes back-off and DeactivationTarget of an inactive workload after its eviction.
 
-    A wish that stayed would switch it off again as soon as its user has made it active.
+    A DeactivationTarget that stayed would deactivate the workload again when its user makes it active.
     """
     conditions = conditions_of(obj, stamp)
     conditions.remove(names.CONDITION_DEACTIVATION_TARGET)
@@ -407,7 +407,7 @@ def settle_deactivated(obj: wire.Workload, *, stamp: Stamp) -> Patch | None:
 
 
 def sync_checks(obj: wire.Workload, wanted: Collection[str], *, stamp: Stamp) -> Patch | None:
-    """List exactly the wanted checks, new ones Pending; None when they stand there."""
+    """Return a patch that lists exactly the wanted checks, new ones Pending; None when they are listed."""
     listed = checks.synced_checks(obj.status.admission_checks, wanted, stamp.text)
     return None if listed is None else {"status": {"admissionChecks": listed or None}}
 

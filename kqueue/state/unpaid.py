@@ -35,7 +35,7 @@ def usage_of(
 ) -> Usage:
     """Return the quota that a pod uses in a ClusterQueue with these groups; resources outside the groups do not count.
 
-    Each group charges its first flavor whose labels the pod's node has; where no flavor matches, its first existing
+    Each group charges its first flavor whose labels the pod's node has; if no flavor matches, its first existing
     flavor, so that every pod is charged.
     """
     usage = Usage()

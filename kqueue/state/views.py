@@ -1,7 +1,7 @@
 """Holdings by ClusterQueue, as they were when a snapshot was taken.
 
-A cycle looks at the workloads of few queues, and while it goes on others change.  So nothing is copied for it: a view
-keeps what a change puts an end to, and is put together when it is asked for.
+A cycle examines the workloads of few queues, and holdings change while it runs. So a snapshot copies nothing: a view
+keeps each holding that a change replaces, and is assembled when it is read.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class HoldingsByQueue(Generic[H]):
                 views.keep(queue, key, before)
 
     def views(self, queues: Collection[str], with_topology: frozenset[str]) -> Views[H]:
-        """The holdings in some ClusterQueues as they are now, whatever comes after."""
+        """Return the present holdings of some ClusterQueues; later changes do not affect the result."""
         views = Views(self, queues, with_topology)
         self._given = [given for given in self._given if given() is not None]
         self._given.append(ref(views))
@@ -93,8 +93,8 @@ class HoldingsByQueue(Generic[H]):
         return made
 
     def viewed(self, holdings: Mapping[str, H], with_topology: frozenset[str]) -> Mapping[str, Admitted]:
-        """Holdings as preemption sees them.  One on which that fails is not seen, so it is not made to leave, and
-        spoils no snapshot; that is told once.
+        """Return holdings in the form of preemption. A holding whose conversion fails is left out, so that it is not
+        preempted and the snapshot is usable; the failure is logged once.
         """
         made: dict[str, Admitted] = {}
         for key, holding in holdings.items():
@@ -117,7 +117,7 @@ class Views(Mapping[str, Mapping[str, Admitted]], Generic[H]):
         self._before: dict[str, dict[str, H | None]] = {}
 
     def keep(self, queue: str, key: str, before: H | None) -> None:
-        """What a workload holds in a queue changes now; before it held this, or nothing."""
+        """Keep the holding that a workload had in a queue (None: none) before it changes."""
         if queue not in self._made and queue in self._queues:
             self._before.setdefault(queue, {}).setdefault(key, before)
 

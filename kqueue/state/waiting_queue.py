@@ -32,17 +32,17 @@ class WaitingQueue:
     """
 
     policy: QueuePolicy
-    usage: Callable[[str], float] | None = None  # of LocalQueues: who used least goes first; None: it does not count
+    usage: Callable[[str], float] | None = None  # usage of LocalQueues: least usage goes first; None: it does not count
     waiting: dict[str, Pending] = field(default_factory=dict)  # active or parked
     active: _Lines = field(default_factory=dict)
     parked: _Lines = field(default_factory=dict)
     parked_count: int = 0
     fronts: dict[str, list[_Bound]] = field(default_factory=dict)
     """Heaps of bounds, one at least for each active line; all together, or by LocalQueue where usage counts."""
-    resting: set[str] = field(default_factory=set)  # of those who wait: with a back-off, or on hold, when seen last
+    resting: set[str] = field(default_factory=set)  # waiting workloads with a back-off, or on hold, when seen last
     in_flight: Pending | None = None
-    preemptor: str | None = None  # for whom others leave; goes first where others may be skipped
-    moved_shapes: dict[str, LastTry] = field(default_factory=dict)  # shape -> what the try said that parked it
+    preemptor: str | None = None  # the preemptor; it goes first where others may be skipped
+    moved_shapes: dict[str, LastTry] = field(default_factory=dict)  # shape -> the result of the try that parked it
     pops: int = 0
     flushed_at_pop: int = -1
 
@@ -55,7 +55,7 @@ class WaitingQueue:
         """Recent usage of a workload's LocalQueue; 0 where usage does not count."""
         return self.usage(item.local_queue) if self.usage is not None else 0.0
 
-    # --- who waits where
+    # --- the lines ------
 
     @property
     def active_count(self) -> int:
@@ -92,7 +92,7 @@ class WaitingQueue:
         self._join(self.parked, item)
 
     def _join(self, lines: _Lines, item: Pending) -> _Line:
-        """Let it stand in the line where it belongs, and nowhere else."""
+        """Put the workload into its line, and remove it from all others."""
         known = self.waiting.get(item.key)
         if known is not None and not (is_alike(known, item) and _holds(lines, known)):
             self.drop(item.key)
@@ -114,7 +114,7 @@ class WaitingQueue:
         return line
 
     def drop(self, key: str) -> None:
-        """Take one out of whichever line it stands in."""
+        """Remove a workload from its line."""
         item = self.waiting.get(key)
         if item is not None:
             self._leave(self.parked if _holds(self.parked, item) else self.active, item)
@@ -130,7 +130,7 @@ class WaitingQueue:
             _take_out(lines, item.shape, item.local_queue)
 
     def prefer(self, key: str) -> None:
-        """Others leave for this one; it goes first from here on, in place of whoever did."""
+        """Put a preemptor first, in place of the preemptor that was first."""
         before, self.preemptor = self.preemptor, key
         for changed in {before, key}:
             item = self.waiting.get(changed) if changed is not None else None
@@ -141,7 +141,7 @@ class WaitingQueue:
                     self.activate(item)
 
     def forget(self, key: str) -> None:
-        """It leaves the queue for good, so nobody makes room for it any more."""
+        """Forget a workload that leaves the queue for good."""
         self.drop(key)
         if self.preemptor == key:
             self.preemptor = None
@@ -149,7 +149,7 @@ class WaitingQueue:
     # --- moving lines
 
     def park_shape(self, shape: str, told: Callable[[Collection[str]], None]) -> None:
-        """Park all active ones of a shape; `told` who they are, in one call for each LocalQueue."""
+        """Park all active workloads of a shape; `told` is called with their keys, once for each LocalQueue."""
         for local_queue, line in self.active.pop(shape, _NO_LINES).items():
             told(line)
             self.parked_count += len(line)
@@ -179,7 +179,7 @@ class WaitingQueue:
         return shapes
 
     def rebuild(self) -> None:
-        """Put all in order afresh: what the order goes by has changed."""
+        """Sort all workloads again, because a rule of the order has changed."""
         for lines in (self.active, self.parked):
             for of_shape in lines.values():
                 for line in of_shape.values():
@@ -187,10 +187,10 @@ class WaitingQueue:
                         line.put(key, self.rank(self.waiting[key]))
         self._rebuild_fronts()
 
-    # --- who is first
+    # --- the order ---
 
     def _bound(self, rank: Rank, shape: str, local_queue: str) -> None:
-        """Note that nobody in an active line goes before this rank."""
+        """Note that no workload in an active line has a smaller rank."""
         which = local_queue if self.usage is not None else ""
         front = self.fronts.get(which)
         if front is None:
@@ -258,7 +258,7 @@ class WaitingQueue:
         return item
 
     def in_order(self) -> Iterator[str]:
-        """Keys of the active ones, first to go first, without changing anything; cheap for those at the front."""
+        """Yield keys of the active workloads in order, without changes; cheap for the first ones."""
         walks = (self._walk(which, front) for which, front in self.fronts.items())
         return (key for *_, key in heapq.merge(*walks))
 

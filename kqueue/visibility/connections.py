@@ -108,7 +108,8 @@ class UserConnections:
     def believe(self, trust: Trust) -> None:
         """Use these TLS settings for new connections.
 
-        If the front proxy has changed, open connections are closed after their present request."""
+        If the front proxy has changed, open connections are closed after their present request.
+        """
         before, self._trust = self._trust, trust
         if before is not None and before.proxy != trust.proxy:
             for connection in self._all.open():

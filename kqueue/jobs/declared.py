@@ -22,7 +22,7 @@ from kqueue.jobs.template import as_pod_set
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One pod set of one object, and where it stands."""
+    """A pod set of an object, and its path."""
 
     declared: DeclaredPodSet
     key: str

@@ -164,9 +164,9 @@ def _says_where(pod_set: Mapping[str, Any]) -> bool:
 
 
 def _marker(pod_set: Mapping[str, Any], assignment: Mapping[str, Any]) -> dict[str, str]:
-    """The annotation by which the pods are recognised as placed by topology; empty where the template has it.
+    """Return the annotation that marks pods as placed by topology; empty if the template has one.
 
-    Pods whose template names a slice level only are marked as unconstrained as well, as their request is read so.
+    Pods whose template names only a slice level are marked as unconstrained, too, as their request is read so.
     """
     request = mapping(pod_set, "topologyRequest")
     marked = topology_request.marked(mapping(pod_set, "template"))

@@ -122,7 +122,7 @@ class JobSet:
     def reclaimable(self, job: JSON) -> Mapping[str, int]:
         """Pods of child Jobs that have succeeded; none while a failure could make the whole JobSet run again.
 
-        A restart makes all child Jobs anew, also those that had succeeded: their quota and their places must be there.
+        A restart makes all child Jobs anew, also child Jobs that had succeeded, which then need their quota and places.
         """
         if _may_restart(job):
             return {}
@@ -143,7 +143,7 @@ class JobSet:
     def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
         """Shared rules, topology per replicated job and per group, and whether a Workload can be made at all.
 
-        An object that is being deleted has none: nothing may stand in the way of removing its finalizers.
+        An object that is being deleted has no problems, so that its finalizers can be removed.
         """
         if mapping(new, "metadata").get("deletionTimestamp"):
             return []
@@ -342,7 +342,7 @@ def _exclusive_problems(job: Mapping[str, Any], switches: JobFeatures) -> list[F
 
 
 def _exclusive_clashes(job: Mapping[str, Any], infos: Sequence[PodSetInfo]) -> Iterator[str]:
-    """Why a JobSet with exclusive placement cannot start on hosts that were chosen for it."""
+    """Return why a JobSet with exclusive placement cannot start on the chosen hosts."""
     placed = {
         path for (path, _), info in zip(_replicated(job), infos, strict=True)
         if names.TOPOLOGY_GATE in info.scheduling_gates

@@ -90,7 +90,7 @@ class PlainPod:
         return pod_rules.defaults(job, around)
 
     def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
-        """Shared rules, those of groups, topology."""
+        """Return violations of the shared rules, the rules of groups, and the rules of topology."""
         return pod_rules.problems(new, old, around)
 
     def warnings(self, new: JSON, around: JobContext) -> list[str]:
@@ -107,8 +107,10 @@ def pod_set(pod: JSON, *, name: str, count: int, switches: JobFeatures) -> JSON:
 
 
 def start(pod: JSON, info: PodSetInfo) -> Patch | Refused:
-    """One patch: the info of its pod set merged in, the admission gate gone, and the topology gate too unless a place
-    was assigned, which the ungater gives it.  Other gates stay.  Empty for a pod that is not held by us.
+    """Return one patch that adds the info of the pod set and removes the admission gate.
+
+    It removes the topology gate, too, unless the ungater will assign a place. Other gates stay. Empty for a pod
+    without kqueue's gates.
     """
     gates = pod_view.gates_of(pod)
     if not pod_view.is_gated(pod):

@@ -178,7 +178,7 @@ def _role_trouble(role: str, pods: Sequence[ManagedPod], switches: JobFeatures) 
         more = difference(pod, pods[0].spec, of=f"pod {pods[0].name} of the same role {role}")
         if more:
             return GroupProblem(more, pod)
-    held = [pod for pod in pods if pod.gated]  # what is started was given a marker of ours
+    held = [pod for pod in pods if pod.gated]  # a started pod has a marker of kqueue
     for pod in held[1:]:
         if switches.topology and _topology(pod) != _topology(held[0]):
             return GroupProblem(
@@ -389,7 +389,7 @@ def template_of(workload: Mapping[str, Any], role: str) -> Mapping[str, Any]:
 
 
 def paid_for(workload: Mapping[str, Any], role: str) -> dict[str, int]:
-    """What the admission gives quota for per pod of a role; empty without one.  What is no quantity is left out."""
+    """Return the admitted quota per pod of a role; empty without an admission. Invalid quantities are left out."""
     found: dict[str, int] = {}
     for entry in objects(workload, "status", "admission", "podSetAssignments"):
         count = whole(entry, "count") or 0

@@ -1,6 +1,6 @@
 """Compute the state of a group of pods, and the members to start or stop.
 
-`kept` are the members that the group's Workload stands for (`pod_group.match`), in order.
+`kept` are the members that the group's Workload counts (`pod_group.match`), in order.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _begins_with_fewer(kept: Sequence[ManagedPod]) -> bool:
 
 
 def _room(kept: Sequence[ManagedPod], by_role: Mapping[str, PodSetInfo], counts: Mapping[str, int]) -> Counter[str]:
-    """Pods that each role may still get: those that have succeeded take nothing, and give back their quota."""
+    """Return the pods that each role may still get; succeeded pods take nothing, and release their quota."""
     done = Counter(member.role for member in kept if member.succeeded)
     room = Counter({role: min(info.count or 0, counts.get(role, 0) - done[role]) for role, info in by_role.items()})
     room.subtract(member.role for member in kept if not member.gated and member.runnable and not member.succeeded)

@@ -20,18 +20,19 @@ class ReviewedPod(PlainPod):
     """Gates only pods that a reconciler will start.
 
     Without `pod` among the frameworks plain pods are left alone: the integration is on for the sake of Deployments or
-    StatefulSets only.  So are pods whose template asks for the gate on behalf of a kind that is off: nobody would say
-    which group they are in.
+    StatefulSets only. So are pods whose template requests the gate for a kind that is off: no controller would set
+    their group.
     """
 
     def __init__(self, frameworks: Iterable[str]) -> None:
-        """`frameworks`: those that are on and that there is a kind for."""
+        """`frameworks`: the enabled frameworks that have a kind."""
         self._frameworks = frozenset(frameworks)
 
     def defaults(self, job: JSON, around: JobContext) -> Patch:
         """Return gates and role of a pod that a reconciler will start.
 
-        A parent that the pod's owners do not show is taken out: the pod is one of those without a parent.
+        A parent label that the pod's owners do not confirm is removed, so that the pod counts as a pod without a
+        parent.
         """
         if not around.false_parent:
             return super().defaults(job, around) if self._is_started(job) else {}
@@ -41,7 +42,7 @@ class ReviewedPod(PlainPod):
         return merge_patch(job, apply_merge_patch(plain, patch))
 
     def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
-        """Those of pods that are gated, or were."""
+        """Return violations of the rules for pods that are or were gated."""
         if not self._is_started(new) and (old is None or not self._is_started(old)):
             return []
         return super().problems(new, old, around)

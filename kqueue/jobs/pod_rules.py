@@ -24,7 +24,7 @@ _PREBUILT = f"{_ANNOTATIONS}[{names.PREBUILT_WORKLOAD_NAME_ANNOTATION}]"
 
 
 def defaults(pod: JSON, around: JobContext) -> Patch:
-    """What a new pod that is to be queued gets: label, gates, finalizer, role; empty for any other."""
+    """Return the additions to a new pod that is queued: label, gates, finalizer, role; empty for any other pod."""
     if pod_view.is_deleting(pod):
         return {}
     labels: dict[str, str] = {}

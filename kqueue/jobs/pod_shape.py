@@ -100,7 +100,7 @@ def role_hash(spec: Mapping[str, Any]) -> str:
 
 
 def shape_bytes(spec: Mapping[str, Any]) -> bytes:
-    """What is hashed: JSON without white space, in the compatible system's order of keys."""
+    """Return the hashed bytes: JSON without white space, in the compatible system's order of keys."""
     return _written({"spec": shape(spec)}).encode()
 
 
@@ -167,7 +167,7 @@ def _amounts(entries: Mapping[str, Any]) -> dict[str, str] | None:
 def canonical_quantity(written: object) -> str:
     """A quantity as Kubernetes writes it: `1000m` is `1`, `1024Mi` is `1Gi`, `0.5` is `500m`.
 
-    What is no quantity stays as it is.
+    Other text stays as it is.
     """
     if isinstance(written, str) and len(written) <= _SHORT:
         return _canonical_short(written)
@@ -195,7 +195,7 @@ def _written(value: object) -> str:
     return text
 
 
-# --- what a pod costs
+# --- requests of a pod
 
 
 def exceeds(spec: Mapping[str, Any], template: Mapping[str, Any], paid: Mapping[str, int] | None = None) -> list[str]:
@@ -237,7 +237,7 @@ def _asked(container: Mapping[str, Any]) -> ContainerRequests:
 
 
 def _read(owner: Mapping[str, Any], part: str) -> dict[str, int]:
-    """Amounts as integers; what is no quantity is left out."""
+    """Return amounts as integers, without entries that are no quantity."""
     found: dict[str, int] = {}
     for resource, written in mapping(owner, part).items():
         try:

@@ -76,7 +76,7 @@ def suspending_parent(pod: Mapping[str, Any]) -> str | None:
 
 
 def group_name(pod: Mapping[str, Any], switches: JobFeatures) -> str:
-    """The group that the pod is in, in whatever form it says so; empty when it is in none."""
+    """Return the name of the pod's group, from any of its forms; empty without a group."""
     return source_of(pod, switches).group(pod, switches)
 
 
@@ -195,7 +195,9 @@ def managed_pod(pod: JSON, switches: JobFeatures) -> ManagedPod:
 
 
 def _role_of(pod: JSON, source: GangSource) -> str:
-    """The role that the webhook noted: what a start adds to the pod must not change it; else what its form says."""
+    """Return the role that the webhook recorded, because additions at the start must not change it; else the role by
+    shape.
+    """
     return annotations_of(pod).get(names.ROLE_HASH_ANNOTATION, "").lower() or source.role(pod)
 
 

@@ -21,7 +21,7 @@ _ELASTIC = f"metadata.annotations[{names.ELASTIC_JOB_ANNOTATION}]"
 
 
 def serves(obj: Mapping[str, Any]) -> bool:
-    """Whether some pod of it is ready."""
+    """Whether at least one pod of the object is ready."""
     return (whole(obj, "status", "readyReplicas") or 0) > 0
 
 

@@ -38,7 +38,7 @@ def stopped(templates: Sequence[Placed], infos: Sequence[PodSetInfo]) -> list[JS
 
 
 def name_problems(names: Iterable[tuple[str, str]]) -> Iterator[FieldError]:
-    """Names of pod sets, each with the path that a mistake is told at: what is no name, and what is there twice."""
+    """Return mistakes in names of pod sets, each with its path: invalid names, and names used twice."""
     seen: set[str] = set()
     for path, name in names:
         yield from syntax.check(syntax.dns_label, name, path)

@@ -77,12 +77,12 @@ class SlicePlan:
 
 
 def counts_of(pod_sets: Iterable[Mapping[str, Any]]) -> Counts:
-    """Names and counts of pod sets as they stand in a Workload; a missing count is 1."""
+    """Return names and counts of the pod sets of a Workload; a missing count is 1."""
     return tuple((text(p, "name") or names.DEFAULT_PODSET, _count(p)) for p in pod_sets)
 
 
 def with_counts(pod_sets: Iterable[Mapping[str, Any]], counts: Counts) -> list[JSON]:
-    """The pod sets with other counts; those without a count in `counts` stay as they are."""
+    """Return the pod sets with other counts; pod sets that `counts` does not name stay as they are."""
     wanted = dict(counts)
     return [{**p, "count": wanted.get(text(p, "name") or names.DEFAULT_PODSET, _count(p))} for p in pod_sets]
 
@@ -139,7 +139,9 @@ def plan(wanted: Counts, slices: Sequence[Slice], *, standing: Mapping[str, int]
 
 
 def in_order(slices: Sequence[Slice]) -> list[Slice]:
-    """The oldest first.  Of those of one second a replacement is the younger one; then their UIDs decide."""
+    """Sort by age, the oldest first. Of two created in the same second a replacement is the younger one; then UIDs
+    decide.
+    """
     replaces = {s.key: s.replaces for s in slices}
 
     def depth(key: str) -> int:
@@ -155,7 +157,7 @@ def in_order(slices: Sequence[Slice]) -> list[Slice]:
 def _taken_over(alive: Sequence[Slice]) -> set[str]:
     """Return the slices whose replacement has its quota: all their pods count for the replacement from then on.
 
-    `alive` is in order: who names a younger one, by hand, replaces nothing.
+    `alive` is in order: a slice that names a younger one, as written by hand, replaces nothing.
     """
     place = {s.key: i for i, s in enumerate(alive)}
     return {s.replaces for i, s in enumerate(alive) if s.reserved and place.get(s.replaces, i) < i}

@@ -58,7 +58,7 @@ def label_value(text: str) -> str | None:
 
 
 def annotation_key(text: str) -> str | None:
-    """Annotation keys: label keys, upper and lower case not told apart."""
+    """Annotation keys: label keys without distinction of case."""
     return label_key(text.lower())
 
 

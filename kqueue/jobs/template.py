@@ -1,9 +1,9 @@
 """Merge an admission's additions into pod templates, and remove them again.
 
-Merging is all or nothing: labels, annotations and node selectors may say the same thing twice, never two different
-things; tolerations and scheduling gates are united.  Names that kqueue writes for itself, and that this admission does
-not give, are taken out: pods that carry them would be taken for those of another Workload, or wait for ever.
-Restoring replaces all five by exactly what the user wrote.  Affinity is touched by neither.
+Merging is all or nothing: a label, annotation or node selector may have the same value twice, never two values;
+tolerations and scheduling gates are united. Names reserved for kqueue that this admission does not set are removed:
+pods with them would count as pods of another Workload, or wait for ever. Restoring sets all five to exactly the values
+that the user wrote. Neither changes affinity.
 """
 
 from __future__ import annotations
@@ -145,9 +145,9 @@ def restored(template: Mapping[str, Any], info: PodSetInfo, *, keep_labels: Sequ
 
 
 def as_pod_set(template: Mapping[str, Any], *, without: Collection[str] = ()) -> JSON:
-    """The template as it stands in a pod set: of its metadata only labels and annotations, each variable once.
+    """Return the template in the form of a pod set: of its metadata only labels and annotations, each variable once.
 
-    `without`: labels that the kind's own controller put there.
+    `without`: labels that the kind's own controller adds.
     """
     kept = {key: value for key, value in labels_of(template).items() if key not in without}
     metadata: JSON = {}
@@ -161,7 +161,7 @@ def as_pod_set(template: Mapping[str, Any], *, without: Collection[str] = ()) ->
 def without_duplicate_environment(template: Mapping[str, Any]) -> JSON:
     """A new template in whose containers no environment variable is named twice.
 
-    The last value wins and stands where the name first stood.
+    The last value wins, at the position of the first.
     """
     spec = dict(mapping(template, "spec"))
     for part in ("initContainers", "containers"):

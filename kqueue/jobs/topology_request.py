@@ -127,8 +127,8 @@ def problems(
 ) -> Iterator[FieldError]:
     """Mistakes in the topology annotations of one template, and in the aliases that it may inherit.
 
-    `path` is the template's, as in `spec.template`; `count` the pods of its pod set, None where sizes
-    are not to be compared with it, because what stands there may be ours.
+    `path` is the template's, as in `spec.template`; `count` the pods of its pod set; None: sizes are not compared with
+    it, because kqueue may have written the count.
     """
     if not switches.topology:
         return

@@ -34,7 +34,7 @@ def fields(template: Template, namespace: str, *, among: Sequence[Template] = ()
 
 
 def sentence(found: Sequence[str]) -> str:
-    """What follows for a pod set that asks for a topology level."""
+    """Return the consequence for a pod set that requests a topology level."""
     return (
         f"kqueue does not judge {', '.join(found)} when it chooses topology domains; "
         "a pod that kube-scheduler refuses there stays pending"

@@ -30,9 +30,7 @@ def kinds_not_queued(integrations: Integrations) -> list[OwnerKind]:
 
 
 def names_of_loose(found: Iterable[JSON]) -> list[str]:
-    """Of objects that name a queue: `namespace/name` of those that no other object controls; pods that ended are not
-    among them.
-    """
+    """Return `namespace/name` of objects that name a queue and have no controller, without ended pods."""
     return [
         f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
         for obj in found

@@ -127,7 +127,7 @@ def workload_for(
 
 
 def spec_for(kind: JobKind, job: JSON, *, priority: Priority, switches: JobFeatures, active: bool = True) -> JSON:
-    """The `spec` alone, for rewriting a Workload that is not reserved; `active` is what the old one says."""
+    """Return the `spec` alone, to rewrite a Workload without a reservation; `active` is kept from the old one."""
     spec = _spec(job, kind.pod_sets(job, switches), priority)
     return spec if active else {**spec, "active": False}
 
@@ -205,9 +205,8 @@ def equivalent(
     Args:
         pod_sets: the job's, as its kind makes them.
         workload: the Workload as JSON.
-        infos: what the admission injected (`infos_at_start`); None where that is unknown.  With a reservation the job
-            must match the Workload with these merged in; without the infos, and for a suspended job, the plain one
-            will do.
+        infos: the additions of the admission (`infos_at_start`); None if unknown. With a reservation the job must match
+        the Workload with these merged in; without the infos, and for a suspended job, the plain Workload suffices.
         suspended: whether the job is suspended.
         slim: the Workload comes from a watch, which keeps of containers and tolerations only what
             `kqueue.api.wire.core` names; the rest is then not compared.
@@ -229,9 +228,9 @@ def equivalent(
 
 
 def same_topology(pod_sets: Sequence[JSON], workload: JSON) -> bool:
-    """Whether the Workload's topology requests are those of the job's pod sets.
+    """Whether the Workload's topology requests equal those of the job's pod sets.
 
-    This is no part of `equivalent`: a job that runs is not stopped for another request.
+    `equivalent` does not compare them: a running job is not stopped for another request.
     """
     theirs = objects(workload, "spec", "podSets")
     return [canonical(mapping(p, "topologyRequest")) for p in pod_sets] == [

@@ -1,4 +1,4 @@
-"""From what the watches bring to what the core decides on.  Pure; what cannot be read raises, naming its field."""
+"""Converts objects of the watches into values of the core.  Pure; invalid fields raise errors with their path."""
 
 from __future__ import annotations
 

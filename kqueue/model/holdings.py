@@ -13,7 +13,7 @@ from kqueue.model.resources import amounts
 
 
 def admission(obj: wire.Workload, *, reclaims: bool = True) -> Admission | None:
-    """What the workload holds by its status, less what was given back of it; None without a reservation.
+    """Return the admission in the status, less the released part of it; None without a reservation.
 
     `reclaims`: `status.reclaimablePods` gives back quota and `status.finishedPods` places (gate ReclaimablePods);
     without it both fields are ignored.

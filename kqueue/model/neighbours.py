@@ -66,7 +66,7 @@ def _exclude_each_other(one: wire.PodSet, other: wire.PodSet, namespace: str) ->
 
 
 def _one_domain(pod_set: wire.PodSet, namespace: str) -> tuple[str, ...]:
-    """Labels of which all pods have to find one value: those of rules by which they attract each other."""
+    """Return node labels for which all pods need the same value, by rules of pod affinity to each other."""
     terms = _terms(pod_set, anti=False)
     return tuple(sorted({t.topology_key for t in terms if selects(t, pod_set.template, pod_set.template, namespace)}))
 

@@ -13,7 +13,7 @@ from kqueue.model.resources import amounts
 
 
 def node_facts(node: wire_core.Node) -> NodeFacts:
-    """What placement knows of a node."""
+    """Return the facts about a node that placement uses."""
     condition_ready = condition(node.status.conditions, "Ready")
     ready = condition_ready is not None and condition_ready.status == "True"
     return NodeFacts(
@@ -29,7 +29,7 @@ def node_facts(node: wire_core.Node) -> NodeFacts:
 
 @lru_cache(maxsize=1024)
 def _shared(amounts: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
-    """One mapping for all nodes of equal amounts: most nodes of a pool are."""
+    """Return one shared mapping for all nodes with equal amounts, as most nodes of a pool have."""
     return dict(amounts)
 
 

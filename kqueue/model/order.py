@@ -19,7 +19,7 @@ def priority(obj: wire.Workload, order: QueueOrder | None = None) -> int:
 
 
 def boost(obj: wire.Workload, order: QueueOrder | None = None) -> int:
-    """What its annotation adds to its priority, where that counts; what cannot be read adds nothing."""
+    """Return the amount that the annotation adds to the priority, if boosts count; 0 if it is not valid."""
     if order is None or not order.boosts:
         return 0
     text = obj.metadata.annotations.get(names.PRIORITY_BOOST_ANNOTATION, "")
@@ -34,11 +34,11 @@ _BOOST = re.compile(r"[+-]?[0-9]{1,64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOrder:
-    """Which evictions move a workload behind those of its priority; without any it keeps its place by creation.
+    """The evictions that move a workload behind others of its priority; all others leave its place by creation.
 
-    `by_timeout`: its pods were not ready in time.  `by_reclaim`: it borrowed, and one of higher priority did so in its
-    place; for clusters in which priority does not order workloads within a cohort.  `boosts`: an annotation adds to a
-    workload's priority.
+    `by_timeout`: its pods were not ready in time. `by_reclaim`: it borrowed, and a workload of higher priority borrowed
+    in its place; for clusters in which priority does not order workloads within a cohort. `boosts`: an annotation adds
+    to a workload's priority.
     """
 
     by_timeout: bool = True

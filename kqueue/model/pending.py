@@ -1,4 +1,4 @@
-"""One waiting workload as the queues know it, and the reasons for which it comes back from a cycle."""
+"""The queues' entry for a waiting workload, and the reasons for which a cycle returns it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class RequeueReason(StrEnum):
 
 
 class RequestSummary(NamedTuple):
-    """What a workload asks for, so far that it need not be read again: equal where pods and counts are equal.
+    """The requests of a workload in parsed form; equal for workloads with equal pods and counts.
 
-    `generation` and `ended` (pods of each pod set that have ended for good) tell an object that asks for the same.
+    An object with the same `generation` and `ended` (pods of each pod set that have ended for good) has the same
+    requests.
     """
 
     generation: int
@@ -37,7 +38,7 @@ class RequestSummary(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """What the queues know of one waiting workload.
+    """The queues' entry for one waiting workload.
 
     `key` is namespace/name; `shape` is equal for workloads that cannot differ in the outcome of a try;
     `version` changes whenever something relevant for a try changed (a parked workload is tried again then);
@@ -62,9 +63,9 @@ class Pending:
 
 
 class LastTry(NamedTuple):
-    """What a try has said: the reason and the message of QuotaReserved=False.
+    """The result of the last try: reason and message of QuotaReserved=False.
 
-    `lacks` has each amount of quota that a flavor did not have free, by column; empty where no quota was missing.
+    `lacks` has the missing quota by column; empty if no quota was missing.
     """
 
     reason: str

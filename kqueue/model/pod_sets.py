@@ -19,7 +19,7 @@ def ended_pods(obj: wire.Workload) -> tuple[tuple[str, int], ...]:
 
 
 def pod_sets_of(obj: wire.Workload, *, implied: bool) -> tuple[PodSet, ...]:
-    """What the workload asks for, as planning sees it, less what has ended.  Raises InvalidObjectError."""
+    """Return the pod sets in the form of planning, without ended pods. Raises InvalidObjectError."""
     ended, rules = dict(ended_pods(obj)), neighbours(obj)
     found: list[PodSet] = []
     for i, p in enumerate(obj.spec.pod_sets):
@@ -31,7 +31,7 @@ def pod_sets_of(obj: wire.Workload, *, implied: bool) -> tuple[PodSet, ...]:
 
 
 def template_path(index: int) -> str:
-    """Where in a Workload the pod spec of a pod set stands."""
+    """Return the path of a pod set's pod spec in a Workload."""
     return f"spec.podSets[{index}].template.spec"
 
 
@@ -45,10 +45,10 @@ def pod_set(
     partial: bool = False,
     rules: NeighbourRules = NO_RULES,
 ) -> PodSet:
-    """A pod set as planning sees it.
+    """Return a pod set in the form of planning.
 
-    `requests` are those of one pod, `costs` what it costs in quota (None: the same); `ended` pods are not needed again;
-    `implied`: it is placed also if it does not ask for that; `partial`: fewer pods will do if it says so; `rules`: see
+    `requests` are the requests of one pod, `costs` its quota requests (None: the same); `ended` pods are not needed
+    again; `implied`: it is placed without an explicit request, too; `partial`: partial admission is on; `rules`: see
     `neighbours`.
     """
     topology = topology_request(p.topology_request)

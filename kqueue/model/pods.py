@@ -18,7 +18,7 @@ from kqueue.model.resources import template_requests
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangPod:
-    """A pod that kqueue places: what the ungater needs of it.
+    """A pod that kqueue places, in the form of the ungater.
 
     `index` holds the pod's labels that can number it; `gates` all its scheduling gates by name, in order.
     """
@@ -58,7 +58,7 @@ class GangPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElasticPod:
-    """A pod of an elastic job that has not ended: what its ungater needs of it.
+    """A pod of an elastic job that has not ended, in the form of its ungater.
 
     `annotations` are those that admission checks may set; `gates` all its scheduling gates by name, in order.
     """
@@ -89,7 +89,7 @@ class ElasticPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustomOwner:
-    """What a running pod says of its controller, which is a Deployment or an object of a custom kind."""
+    """The controller of a running pod, if it is a Deployment or an object of a custom kind."""
 
     api_version: str
     kind: str
@@ -117,7 +117,7 @@ class UnboundPod:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """What is kept of any pod: its key, what it takes on its node, and whose quota it may still need."""
+    """The stored part of any pod: its key, its usage of its node, and the Workload whose quota it may still need."""
 
     key: str
     bound: PodFacts | None = None
@@ -152,8 +152,8 @@ class PodView:
 
         `controllers`: UIDs of the Workload's owners, and of the Jobs that these made.
 
-        What counts is a pod that a node runs, or one that the job controls: anybody may write the name of a Workload
-        onto a pod, and a pod that can never run must not keep quota from others.  A pod whose deletion was asked for
+        A pod needs it if a node runs the pod, or the job controls the pod: any user may write the name of a Workload
+        onto a pod, and a pod that can never run must not keep quota from others. A pod whose deletion was asked for
         before a node ran it is never bound: the API server refuses it, however long finalizers keep the pod.
         """
         return bool(self.workload) and (not self.owner or self.owner in controllers)
@@ -276,7 +276,7 @@ def _elastic_pod(pod: wire_core.Pod, siblings: str, *, terminal: bool) -> Elasti
 
 
 def _requests_of(spec: wire_core.PodSpec) -> tuple[tuple[str, int], ...]:
-    """What a pod requests, sorted by resource.  Pods come in few forms, so each form is worked out once."""
+    """Return the requests of a pod, sorted by resource. Pods have few forms, so each form is computed once."""
     level = spec.resources
     form = (
         tuple([_form(c) for c in spec.containers]),

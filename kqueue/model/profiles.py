@@ -13,7 +13,7 @@ def profile_name(meta: ObjectMeta) -> str | None:
 
 
 def chosen_algorithm(meta: ObjectMeta) -> tuple[str | None, str]:
-    """The name of the placer of its profile (None: none, or there is no such profile), and what is wrong."""
+    """Return the name of the placer of the workload's profile (None: no profile, or an unknown one) and the problem."""
     name = profile_name(meta)
     if name is None or name in PLACERS:
         return name, ""

@@ -122,7 +122,7 @@ def queue_spec(
 
 
 def cohort_problem(obj: wire.Cohort) -> str:
-    """What of a Cohort cannot be read; empty: all can."""
+    """Return the problem of a Cohort that is not valid; empty: it is valid."""
     return "; ".join(filter(None, (quotas(obj.spec.resource_groups)[1], weight(obj.spec.fair_sharing)[1])))
 
 
@@ -132,13 +132,13 @@ def same_queue(one: wire.ClusterQueue, other: wire.ClusterQueue) -> bool:
 
 
 def _own_words(meta: ObjectMeta) -> list[str | None]:
-    """What a ClusterQueue's annotations say to planning, right or wrong."""
+    """Return the annotations of a ClusterQueue that planning uses, valid or not."""
     return [meta.annotations.get(key) for key in (names.PLACEMENT_PROFILE_ANNOTATION, names.MINIMUM_RUNTIME_ANNOTATION)]
 
 
 def minimum_runtime(meta: ObjectMeta) -> tuple[int, str]:
-    """For how many seconds, rounded up, workloads of a ClusterQueue run before they may be preempted; 0: from the
-    first on.  And what is wrong with what it says; empty: nothing.
+    """Return the minimum runtime of a ClusterQueue's workloads in seconds, rounded up (0: none), and the problem of the
+    annotation (empty: none).
     """
     text = meta.annotations.get(names.MINIMUM_RUNTIME_ANNOTATION)
     if text is None:

@@ -30,12 +30,12 @@ def amounts(resources: ResourceList, path: str) -> dict[str, int]:
 
 
 def template_requests(spec: wire_core.PodSpec, path: str) -> dict[str, int]:
-    """What one pod of this spec requests in total, without `pods`."""
+    """Return the total requests of one pod of this spec, without `pods`."""
     return pod_resources(spec, path).total()
 
 
 def pod_resources(spec: wire_core.PodSpec, path: str) -> PodResources:
-    """What the parts of a pod ask for.  Raises InvalidObjectError, with `path` before the field."""
+    """Return the requests of the parts of a pod. Raises InvalidObjectError, with `path` before the field."""
 
     def read(container: wire_core.Container, where: str) -> ContainerRequests:
         resources = container.resources

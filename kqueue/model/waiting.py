@@ -25,10 +25,10 @@ from kqueue.model.workloads import local_queue_key, replaced_key, workload_key
 def pending(
     obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER, *, added: Sequence[str] = (), reclaims: bool = True
 ) -> Pending:
-    """What the queues know of a waiting workload.
+    """Return the queues' entry for a waiting workload.
 
-    `added` stands for what its namespace and its runtime classes add to its requests, equal where that is equal.
-    `reclaims`: pods in `status.reclaimablePods` are not asked for again (gate ReclaimablePods).
+    `added` is a text for the additions of its namespace and its runtime classes to its requests, equal for equal
+    additions. `reclaims`: pods in `status.reclaimablePods` are not asked for again (gate ReclaimablePods).
     """
     requeued = condition(obj.status.conditions, names.CONDITION_REQUEUED)
     evicted = condition(obj.status.conditions, names.CONDITION_EVICTED)
@@ -63,20 +63,20 @@ def pending(
 
 
 def asked_for(obj: wire.Workload, *, reclaims: bool = True) -> RequestSummary:
-    """What the workload asks for by itself.
+    """Return the workload's own requests.
 
     `reclaims`: pods in `status.reclaimablePods` are not asked for again (gate ReclaimablePods).
     """
-    # labels are left out: those of a Job's pods name the Job
+    # labels are left out: the labels of a Job's pods name the Job
     pods: list[Any] = [(p.name, p.count, p.min_count, p.topology_request, p.template.spec) for p in obj.spec.pod_sets]
-    rules = neighbours(obj)  # what selectors of the templates find among these labels
+    rules = neighbours(obj)  # the matches of the templates' selectors among these labels
     pods += [(name, sorted(rules[name].apart), rules[name].one_domain) for name in sorted(rules)]
     return _asked(obj.metadata.generation, ended_pods(obj) if reclaims else (), _digest(pods))
 
 
 @lru_cache(maxsize=10_000)
 def _asked(generation: int, ended: tuple[tuple[str, int], ...], pods: str) -> RequestSummary:
-    """One object for all that ask for the same: most of those who wait have many equals."""
+    """Return one shared object for equal requests: most waiting workloads have many equals."""
     return RequestSummary(generation, ended, pods)
 
 

@@ -1,4 +1,4 @@
-"""What a Workload is by its status and its owners, and the keys by which it is found."""
+"""The state of a Workload by its status and owners, and the keys by which it is found."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def is_eviction_ended(obj: wire.Workload) -> bool:
 
 
 def is_mangled(obj: wire.Workload) -> bool:
-    """Whether its status is one that no client leaves which gives a reservation back: wiped, or contradicting itself.
+    """Whether the status was damaged: wiped, or contradicting itself in a way that no release of a reservation leaves.
 
-    The status of an evicted workload whose QuotaReserved is False is sound: the eviction was ended.  Of a workload that
-    never had a reservation the answer says nothing.
+    The status of an evicted workload whose QuotaReserved is False is consistent: the eviction has ended. The answer has
+    no meaning for a workload that never had a reservation.
     """
     if is_eviction_ended(obj):
         return False

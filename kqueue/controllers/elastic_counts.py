@@ -41,7 +41,7 @@ def most_wanted(slices: Iterable[wire.Workload]) -> Mapping[str, int]:
 
 
 def room(workload: wire.Workload) -> dict[str, int]:
-    """Return, per pod set, how many pods may run: the admitted ones, less those that have ended for good."""
+    """Return, per pod set, how many pods may run: the admitted pods less those that have ended for good."""
     ended = dict(model.ended_pods(workload))
     counts = {p.name: p.count for p in workload.spec.pod_sets}
     return {name: min(counts[name] - ended.get(name, 0), most) for name, most in admitted(workload).items()}

@@ -38,7 +38,7 @@ class ExcessPods:
 
         Args:
             pods: the watch of pods.
-            holding: returns what a Workload (namespace/name) holds; None: it holds nothing.
+            holding: returns the usage of a Workload (namespace/name); None: it has none.
             charge: charges a pod.
             release: ends the charge of a pod, if the pod has one.
         """
@@ -114,7 +114,7 @@ def _held(holdings: Iterable[Holding]) -> Counter[str]:
 
 
 def _take(left: Counter[str], pod: PodFacts) -> Amounts:
-    """Take the requests of a pod from what is left; returns the missing amounts."""
+    """Subtract the requests of a pod from the amounts left; return the missing amounts."""
     missing: dict[str, int] = {}
     for resource, amount in pod.requests:
         paid = min(amount, left[resource])

@@ -74,7 +74,7 @@ class FirstLook(Generic[Pod]):
         of: Callable[[PodView], Pod | None],
         on_behind: Callable[[Pod], None],
     ) -> None:
-        """`of` returns what the gate's controller knows of a pod, None where the gate does not concern the pod.
+        """`of` returns a pod in the form of the gate's controller; None: the gate does not concern the pod.
 
         `on_behind` is called with each released pod that the watch has yet to bring.
         """
@@ -112,7 +112,7 @@ class FirstLook(Generic[Pod]):
                 _log.info("released pods that the watch has yet to bring", namespace=namespace, pods=behind)
 
     async def _compare(self, namespace: str) -> int:
-        """Read the pods page by page; returns the number of those that the watch is behind on and has not seen go."""
+        """Read all pods; return the number of released pods whose change or end the watch has not brought."""
         params, behind = {"limit": str(PAGE_SIZE)}, 0
         while True:
             answer = await self._client.list_page(PODS, namespace, params=params, lane=Lane.WATCH)

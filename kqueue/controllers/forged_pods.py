@@ -3,7 +3,7 @@
 The webhook refuses such pods; this reconciler finds those that came while the webhook was away.  Two kinds of pods are
 certain to run without quota: pods of an owner whose controller never makes pods, and pods that appeared while their
 owner held no quota.  Pods of an owner that holds quota run on: kqueue cannot tell them from pods of its
-controller.  What these pods take beyond the owner's admission is charged.
+controller.  The requests of these pods beyond the owner's admission are charged.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ _MISSING_SECONDS = 60.0
 
 
 class JobReconciler:
-    """One kind of job."""
+    """Reconciles the jobs of one kind."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class JobReconciler:
         writes: JobWrites,
         owners: Owners,
     ) -> None:
-        """`jobs`: what the watches of the kind have brought, one after the other."""
+        """`jobs`: the stores of the kind's watches, in the order in which a job is looked up."""
         policy = context.policy
         self.kind, self._lifecycle = kind, OwnerLifecycle(context)
         self._jobs, self._workload, self._writes, self._steps = tuple(jobs), workload, writes, context.steps
@@ -75,7 +75,7 @@ class JobReconciler:
         self._owners, self._manages, self._manages_all = owners, context.manages, policy.without_queue
         self._switches, self._echo_timeout = policy.switches, policy.echo_timeout
         self._told: TTLCache[str, str] = TTLCache(10_000, 3600.0, context.clock.monotonic)
-        """Job UID to what its admission checks said last."""
+        """Job UID to the last reported message of its admission checks."""
 
     async def reconcile(self, key: str) -> Result:
         """Take the next step for one job."""
@@ -92,7 +92,7 @@ class JobReconciler:
         if now is None or not alive or len(left) == len(owned):
             return Result()
         if job is None and not (rules.queue_name(now) or self._manages_all):
-            await self._look(now)  # its label was taken off, so the watch does not tell of it any more
+            await self._look(now)  # its label was removed, so the watch does not have it any more
         return Result(requeue_after=_UNSEEN_SECONDS)
 
     async def _look(self, job: JSON) -> Result:
@@ -118,7 +118,7 @@ class JobReconciler:
         self._writes.event(job, reason="Unsupported", message=message, warning=True)
         return True
 
-    # --- who is above it ---------------------------------------------------------------------------------------
+    # --- ancestors --------------------------------------------------------------------------------------------
 
     async def _ancestor(self, job: JSON) -> Ancestor | None:
         try:
@@ -135,7 +135,7 @@ class JobReconciler:
         return lineage.ancestor
 
     async def _follow_ancestor(self, job: JSON, ancestor: Ancestor) -> None:
-        """A child never runs before its ancestor is admitted; who lets it run is its own parent."""
+        """Suspend a child job while its ancestor is not admitted; its parent resumes it."""
         if self.kind.finished(job) is not None or not (patch := self.kind.suspend(job)):
             return
         if self._may_run(job, ancestor):
@@ -159,11 +159,11 @@ class JobReconciler:
             return not model.condition_true(newest, names.CONDITION_EVICTED)
         return model.condition_true(newest, names.CONDITION_ADMITTED)
 
-    # --- what is not queued any more ---------------------------------------------------------------------------
+    # --- jobs that are not queued any more-------------------------------------------------------------------------
 
     async def _let_go(self, job: JSON) -> None:
-        """A job that is not queued any more, or cannot be as it is: what runs for it keeps its quota to its end, the
-        rest is deleted.
+        """Handle a job that is not queued any more, or is not valid: running Workloads keep their quota to their end,
+        all others are deleted.
         """
         for workload in self._workload.owned(job_key(job)):
             if not is_owner(job, workload):

@@ -27,7 +27,7 @@ JSON = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTools:
-    """What the owners of one kind of job work with."""
+    """The objects that the owners of one kind of job share."""
 
     kind: JobKind
     workloads: JobWorkload
@@ -126,8 +126,8 @@ class JobOwner:
     async def intercept(self) -> bool:
         """Deactivate the Workload of a running job that its user has suspended.
 
-        The job stays stopped and its quota is released until its Workload is made active again.  Starting it once more
-        would undo what the user asked for.
+        The job stays stopped and its quota is released until its Workload is made active again. Starting it again would
+        undo the user's request.
         """
         if not was_started(self._pod_sets, self.workload):
             return False

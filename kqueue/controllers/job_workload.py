@@ -196,7 +196,7 @@ class JobWorkload:
         return equivalent(pod_sets, said, infos=infos, suspended=suspended, slim=True)
 
     def _infos(self, workload: wire.Workload) -> tuple[PodSetInfo, ...] | None:
-        """Return what the admission injects; None: a flavor is unknown, or sources contradict each other."""
+        """Return the additions of the admission; None: a flavor is unknown, or sources contradict each other."""
         try:
             found = self._steps.infos(workload)
         except NotFoundError:
@@ -300,10 +300,10 @@ def _is_pending(workload: wire.Workload) -> bool:
 
 
 def was_started(pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
-    """Whether the job's templates still have what a start put there, so that another client has suspended the job.
+    """Whether the job's templates still have the additions of a start, so that another client has suspended the job.
 
-    What the Workload's own templates have as well was there before: a job that was stopped without its Workload keeps
-    what an earlier start had put into it.
+    Additions that the Workload's own templates have, too, are older: a job that was stopped without its Workload keeps
+    the additions of an earlier start.
     """
     said = {p.name: mapping(msgspec.to_builtins(p.template)) for p in workload.spec.pod_sets}
     for pod_set in pod_sets:

@@ -173,7 +173,7 @@ def of_object(resource: ResourceType, obj: Seen) -> Leftover | None:
 
 
 def of_job(resource: ResourceType, job: Seen, *, waits_for_us: bool) -> tuple[Leftover, ...]:
-    """Return what is left on a Job or JobSet: its suspension, and gates in its templates.
+    """Return kqueue's remaining changes to a Job or JobSet: its suspension, and gates in its templates.
 
     `waits_for_us`: an active, unfinished Workload belongs to the job.  A job with a queue name waits for kqueue, too.
     """
@@ -197,7 +197,9 @@ def of_job(resource: ResourceType, job: Seen, *, waits_for_us: bool) -> tuple[Le
 
 
 def of_kind(resource: ResourceType, obj: JSON, kind: JobKind, *, waits_for_us: bool) -> tuple[Leftover, ...]:
-    """Return what is left on an object of any kind, as its adapter reads it; gates are searched in the whole object."""
+    """Return kqueue's remaining changes to an object of any kind, by its adapter; gates are searched in the whole
+    object.
+    """
     metadata = mapping(obj, "metadata")
     if metadata.get("deletionTimestamp") or kind.finished(obj) is not None:
         return ()

@@ -181,7 +181,7 @@ class LifeCycle:
         return {"spec": {"active": False}} if workload.spec.active and wanted else None
 
     def _clear_leftovers(self, workload: wire.Workload) -> status.Patch | None:
-        """Clear what is left of an admission after another client has ended the eviction; its conditions stay.
+        """Clear the remaining fields of an admission after another client has ended the eviction; its conditions stay.
 
         That client gave the reason why the workload holds no quota; Admitted and PodsReady follow from it.
         """
@@ -233,7 +233,7 @@ class LifeCycle:
         )
 
     def _end_backoff(self, workload: wire.Workload) -> status.Patch | None:
-        """End a pause whose time is over, where the workload holds nothing any more."""
+        """End a pause whose time is over, if the workload has no usage any more."""
         at, held = requeueing.requeue_at(workload), workload.status.admission is not None
         if at is None or held or not workload.spec.active:
             return None

@@ -38,7 +38,7 @@ class OwnerStop:
 class OwnerAdapter(Protocol):
     """One owner with its Workload, as one reconcile sees them.
 
-    Methods that write read their object again where the watch may be behind.  Done twice, they change nothing.
+    Methods that write read their object again if the watch may be behind. A repeated call changes nothing.
     """
 
     @property
@@ -223,7 +223,7 @@ class OwnerLifecycle:
 
 
 def pending_checks(workload: wire.Workload) -> str:
-    """What the admission checks that a reservation waits for say, as one sentence; empty: nothing."""
+    """Return the messages of the admission checks that a reservation waits for, as one sentence; empty: none."""
     if not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
         return ""
     said = [f"{c.name}: {c.message}" for c in workload.status.admission_checks if c.state == "Pending" and c.message]

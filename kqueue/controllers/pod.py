@@ -90,11 +90,11 @@ class PodReconciler:
             return False
         return self._manages(split_key(pod.key)[0])
 
-    # --- pods that are not there, or not alone
+    # --- pods that are gone, or in a group
 
     async def _look_after(self, key: str) -> Result:
-        """The watch has the pod no more.  It may run on without our label: then the label is put back, for a pod that
-        nobody counts would use what is promised to others.
+        """Handle a pod that the watch does not have any more. It may run on without kqueue's label: then the label is
+        restored, because the pod would use capacity without being counted.
         """
         namespace, name = split_key(key)
         if self._exists(key):
@@ -122,14 +122,14 @@ class PodReconciler:
             )
 
     async def _join(self, pod: ManagedPod) -> Result:
-        """It is in a group now; a Workload of its own that it had before is of no use."""
+        """Delete the own Workload of a pod that is in a group now."""
         for workload in self._owned(pod.key):
             if await self._steps.delete(workload):
                 self._tell_deleted(pod, workload)
         return Result()
 
     async def _finalize(self, key: str, pod: ManagedPod | None) -> Result:
-        """The pod is gone or on its way: let go of it, and end the Workloads that it controlled when it is gone."""
+        """Handle a pod that is gone or being deleted: remove the finalizer, and end its Workloads when it is gone."""
         if pod is not None:
             await self._writes.let_go(pod)
         if pod is not None and self._tools.are_active([pod]):
@@ -192,7 +192,7 @@ class PodReconciler:
         await self._steps.release(workload)
 
     async def _find(self, pod: ManagedPod, pod_sets: Sequence[JSON]) -> wire.Workload | None:
-        """The Workload that says what the pod says; others of the pod are rewritten or deleted."""
+        """Return the Workload that matches the pod; other Workloads of the pod are rewritten or deleted."""
         owned = [workload for workload in self._owned(pod.key) if _controls(pod, workload)]
         matching = [workload for workload in owned if self._matches(pod, pod_sets, workload)]
         if matching:
@@ -232,7 +232,7 @@ class PodReconciler:
         return equivalent(pod_sets, told, infos=infos, suspended=suspended, slim=True)
 
     async def _prebuilt(self, pod: ManagedPod, pod_sets: Sequence[JSON], name: str) -> wire.Workload | None:
-        """The Workload that the pod names, once it is the pod's; None where there is none for it."""
+        """Return the prebuilt Workload that the pod names once the pod controls it; None: there is none for the pod."""
         workload = self._newest(f"{split_key(pod.key)[0]}/{name}")
         if workload is None:
             return None
@@ -245,7 +245,7 @@ class PodReconciler:
             others = [o for o in as_json(workload)["metadata"].get("ownerReferences", ()) if o["uid"] != pod.uid]
             labels = {**meta.labels, names.JOB_UID_LABEL: pod.uid}
             await self._steps.amend(workload, {"metadata": {"ownerReferences": [*others, mine], "labels": labels}})
-            return None  # the answer brings us back
+            return None  # the watch event of the write causes the next reconcile
         if self._matches(pod, pod_sets, workload):
             return workload
         await self._steps.finish(workload, names.REASON_OUT_OF_SYNC, f"Pod {pod.key} is not what the Workload says")

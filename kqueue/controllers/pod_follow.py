@@ -22,10 +22,10 @@ class PodFollow:
         self._writes, self._steps, self._switches = writes, steps, switches
 
     def priority(self, first: ManagedPod, pod_sets: Sequence[JSON]) -> Priority:
-        """The priority that the pods ask for.
+        """Return the priority that the pods request.
 
         Raises:
-            MissingPriorityClassError: they name a class that does not exist; told on the pod.
+            MissingPriorityClassError: their class does not exist; an event on the pod says so.
         """
         try:
             return self._steps.priority_of(first.obj, pod_sets)

@@ -1,6 +1,6 @@
-"""Keeps a group of pods and its Workload in step: queued when complete, started whole, stopped whole, never half.
+"""Keeps a group of pods and its Workload consistent: queued when complete, started and stopped as a whole.
 
-A group is one unit per namespace and group name.  What is wrong with it is told on the pod that it is wrong with.
+A group is one unit per namespace and group name. Problems are reported by events on the pod that has the problem.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class PodGroupReconciler:
         try:
             if not await self._steps.create(workload):
                 self._created.forget(key)
-                return Result(requeue_after=1.0)  # it is there, and the watch is about to bring it
+                return Result(requeue_after=1.0)  # it exists, and the watch will bring it
         except BaseException as e:  # cancellation, too: what was cut off may not have come through
             self._created.forget(key)
             if isinstance(e, ApiError):
@@ -162,12 +162,12 @@ class PodGroupReconciler:
             raise
         self._on_created(max(0.0, (self._clock.now() - made.kept[-1].created).total_seconds()))
         message = f"Created Workload {key} for {len(made.kept)} pods; it waits for admission"
-        for pod in made.kept:  # each is held by our gate, and its user should see by whom
+        for pod in made.kept:  # kqueue's gate holds each pod, and its user should see why
             self._writes.tell(pod, reason=names.EVENT_CREATED_WORKLOAD, message=message)
         return Result()
 
     def _tell_trouble(self, trouble: GroupProblem, members: Sequence[ManagedPod]) -> Result:
-        """On the pod in whose way it stands; a group that may still be arriving is given a moment."""
+        """Report a problem on the pod that has it; wait for a moment if more pods of the group may arrive."""
         if trouble.incomplete:
             newest = max(pod.created for pod in members)
             left = _QUIET - (self._clock.now() - newest).total_seconds()
@@ -185,7 +185,7 @@ class PodGroupReconciler:
     # --- finding
 
     async def _find(self, members: Sequence[ManagedPod], workload: wire.Workload, *, prebuilt: bool) -> Match | None:
-        """Which members the Workload stands for; those of no use are let go, those too many deleted."""
+        """Return the members that the Workload counts; release ended members, and delete excess members."""
         told = as_json(workload)
         if prebuilt:
             return await self._find_prebuilt(members, workload, told)
@@ -328,7 +328,7 @@ def setup(manager: Manager) -> None:
 
 
 def _rank(workload: wire.Workload | None, members: Collection[ManagedPod]) -> KeyRank:
-    """How soon the reconciler reads a group of pods, whose Workload bears its name; None: it has none."""
+    """Return the rank of a group of pods in the work queue, by its Workload, which has the group's name."""
     return owner_rank(
         [workload] if workload is not None else [],
         ended=all(pod.terminated for pod in members),

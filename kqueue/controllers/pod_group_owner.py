@@ -25,7 +25,7 @@ STILL_THERE = 5.0
 
 
 class PodGroupOwner:
-    """`OwnerAdapter` for one group.  Before `matched` it speaks for all members, afterwards for those of its match."""
+    """`OwnerAdapter` for one group.  Before `matched` it acts for all members, afterwards for the matched members."""
 
     noun = "The pods"
     deletion_message = "The Workload of the group was deleted"
@@ -40,7 +40,7 @@ class PodGroupOwner:
         self._found = Match(kept=tuple(members))
 
     def matched(self, found: Match) -> PodGroupOwner:
-        """Go on with the members that the Workload stands for, and with those of a role that it does not have."""
+        """Continue with the members that the Workload counts, and with the members of roles that it does not have."""
         self._found, self._members = found, [*found.kept, *found.strangers]
         return self
 
@@ -70,7 +70,7 @@ class PodGroupOwner:
 
     @property
     def is_removable(self) -> bool:
-        """A group whose Workload is open and holds no quota."""
+        """Whether the Workload of the group is open and has no quota."""
         reserved = model.condition_true(self.workload, names.CONDITION_QUOTA_RESERVED)
         return not reserved and not model.is_over(self.workload)
 
@@ -91,7 +91,7 @@ class PodGroupOwner:
         return pod_group_state.is_ready(self._kept, as_json(self.workload))
 
     async def correct(self) -> bool:
-        """Hand on what the oldest member asks for anew, and stop members that run without an admission."""
+        """Apply changes of the oldest member to the Workload, and stop members that run without an admission."""
         podsets = as_json(self.workload)["spec"]["podSets"]
         if not self._prebuilt and await self._tools.follow.follow(self._kept[0], podsets, self.workload):
             return True

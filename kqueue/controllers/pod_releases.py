@@ -76,7 +76,7 @@ class PodReleases(Generic[Pod]):
         Args:
             client: patches pods.
             pods: the watch of pods.
-            of: returns what the ungater knows of a pod; None: the gate does not concern the pod.
+            of: returns a pod in the form of the ungater; None: the gate does not concern the pod.
             clock: measures the timeout.
             timeout: seconds after which the event of a release is taken to be lost.
         """

@@ -1,4 +1,4 @@
-"""Steps with pods that single pods and groups share: stop and start them, and read what the watch may not have yet."""
+"""Steps for single pods and groups: stop and start pods, and read pods that the watch may not have yet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kqueue.runtime.store import split_key
 
 
 class PodTools:
-    """What the owners that are pods work with."""
+    """The objects that owners of pods share."""
 
     def __init__(self, context: OwnerContext, *, writes: PodWrites, reports: OwnerReports) -> None:
         policy = context.policy

@@ -110,7 +110,7 @@ class StatefulSetReconciler:
         if mapping(found, "metadata").get("deletionTimestamp"):
             return Result()  # the garbage collector takes pods and Workload along
         if not plan.is_marked(found):
-            return Result()  # an owner above is queued, or no webhook has seen it: no pod of it is held by us
+            return Result()  # an ancestor is queued, or no webhook has seen it: kqueue gates none of its pods
         pods = self._members(found)
         workload = self._workload(key, found)
         await self._pod_writes.each(plan.outdated(found, pods), self._pod_writes.delete)
@@ -128,7 +128,9 @@ class StatefulSetReconciler:
         return named and is_ours(found) and self._manages(split_key(key)[0])
 
     async def _let_go(self, key: str) -> Result:
-        """It is gone, or is not queued any more: what its pods use stays counted until the last of them has ended."""
+        """Handle a StatefulSet that is gone or not queued any more: its usage stays charged until its last pod has
+        ended.
+        """
         keys = self._workloads.keys_by_index(OWNER_NAME_INDEX, key)
         held = [workload for k in sorted(keys) if (workload := self._writer.newest(k)) is not None]
         if not any(map(_is_open, held)):
@@ -158,7 +160,7 @@ class StatefulSetReconciler:
         return bool(pod_group_state.at_large(pods)) or pod_group_state.is_active(pods, now, fast=self._fast_release)
 
     def _workload(self, key: str, found: JSON) -> wire.Workload | None:
-        """The Workload of its name; else one that somebody made for it before it had a UID."""
+        """Return the Workload of the StatefulSet's name; else one that a user made for it before it had a UID."""
         namespace = split_key(key)[0]
         for name in plan.names_of(found, self._switches):
             workload = self._writer.newest(f"{namespace}/{name}")
@@ -258,7 +260,7 @@ class StatefulSetReconciler:
         )
 
     async def _follow_queue(self, found: JSON, workload: wire.Workload, *, runs: bool) -> None:
-        """Another queue, while no pod has begun: what the old one gave goes back first."""
+        """Move the Workload to another queue while no pod has begun: the quota of the old queue is released first."""
         wanted = rules.queue_name(found)
         if not wanted or runs or replicas(found) == 0 or not _is_open(workload):
             return
@@ -286,7 +288,7 @@ class StatefulSetReconciler:
         )
 
     def _tell(self, found: JSON, reason: str, message: str, *, warning: bool = False) -> None:
-        """An event on the StatefulSet; the same is not told twice within some minutes."""
+        """Record an event on the StatefulSet; the same event is not repeated within some minutes."""
         metadata = mapping(found, "metadata")
         uid = text(metadata, "uid")
         if self._told.get((uid, reason)) == message:

@@ -306,7 +306,7 @@ class TopologyUngater:
             return False
         if _where_pods_may_go(now.status) != _where_pods_may_go(then.status):
             return False
-        plan.workload = now  # equal in what the plan depends on: the next comparison is by identity
+        plan.workload = now  # equal for the plan: the next comparison is by identity
         return True
 
     # --- events

@@ -1,6 +1,6 @@
-"""What every owner of Workloads does with them: makes, reports on, gives back, finishes and lets go of them.
+"""Steps of owners with their Workloads: create, report, release quota, finish, and remove the finalizer.
 
-Each step reads the newest Workload known and writes at most once; done twice, it changes nothing.
+Each step reads the newest known Workload and writes at most once; a repeated step changes nothing.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Referred:
 
 
 class WorkloadSteps:
-    """One for all owners of a process: it remembers only how often Workloads were made anew."""
+    """Steps for all owners of a process; the only state is the number of times that Workloads were created again."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class WorkloadSteps:
         return Priority(value=found.value, kind=source.kind, name=source.name)
 
     def infos(self, workload: wire.Workload) -> tuple[PodSetInfo, ...] | Refused:
-        """What the admission adds to each pod set; Refused where sources contradict each other.
+        """Return the additions of the admission to each pod set; Refused if sources contradict each other.
 
         Raises:
             NotFoundError: a flavor of the admission does not exist (yet, or any more); trying again may help.
@@ -144,13 +144,13 @@ class WorkloadSteps:
 
         def change(w: wire.Workload) -> JSON | None:
             if model.condition_true(w, names.CONDITION_QUOTA_RESERVED):
-                return None  # reserved since: what was decided on must not change under it
+                return None  # reserved since: the spec of the decision must not change
             return {"spec": {**dict.fromkeys(_OPTIONAL), **spec, "active": w.spec.active}}
 
         return await self._change(workload, change)
 
     async def read(self, workload: wire.Workload) -> JSON | None:
-        """The whole of it, as the server has it now; None when it is gone.  The watch keeps less."""
+        """Return the complete Workload from the API server; None when it is gone. The watch keeps only parts."""
         meta = workload.metadata
         try:
             now = await self._client.get_json(WORKLOADS, meta.name, meta.namespace)
@@ -159,9 +159,9 @@ class WorkloadSteps:
         return now if now["metadata"]["uid"] == meta.uid else None
 
     async def resize(self, workload: wire.Workload, counts: slices.Counts) -> bool:
-        """Write other pod counts; all else stays, quota and admission, too.  True when written.
+        """Write other pod counts, and leave quota and admission as they are; True when written.
 
-        Nothing is written where that would be more than what is reserved: the Workload has changed meanwhile.
+        Nothing is written if the counts exceed the reservation, because the Workload has changed.
         """
         now = await self.read(workload)
         if now is None:
@@ -185,11 +185,11 @@ class WorkloadSteps:
     async def adopt(self, workload: wire.Workload, owner: Mapping[str, Any]) -> bool:
         """Make `owner` (a reference with `controller`) the controller of a Workload that has none; True when written.
 
-        We hold it from then on, as one that we made ourselves: its quota must not go before its pods.
+        kqueue adds its finalizer, as to a Workload of its own: the quota must not be released before the pods end.
         """
         meta = workload.metadata
         others: list[JSON] = []
-        if meta.owner_references:  # the watch keeps less of them than has to be written back
+        if meta.owner_references:  # the watch keeps only a part of each reference
             now = await self._client.get_json(WORKLOADS, meta.name, meta.namespace)
             others = now["metadata"].get("ownerReferences", [])
         known = {o["uid"] for o in others}
@@ -197,7 +197,7 @@ class WorkloadSteps:
         def change(w: wire.Workload) -> JSON | None:
             held = w.metadata.owner_references
             if any(o.controller for o in held) or {o.uid for o in held} != known or w.metadata.deletion_timestamp:
-                return None  # somebody was faster
+                return None  # another client was faster
             finalizers = list(dict.fromkeys((*w.metadata.finalizers, names.RESOURCE_IN_USE_FINALIZER)))
             labels = {names.JOB_UID_LABEL: owner["uid"]} if syntax.label_value(owner["uid"]) is None else {}
             return {"metadata": {"ownerReferences": [*others, dict(owner)], "finalizers": finalizers, "labels": labels}}
@@ -205,12 +205,12 @@ class WorkloadSteps:
         return await self._change(workload, change)
 
     async def follow(self, owner: JSON, workload: wire.Workload, *, priority: Callable[[], Priority]) -> str:
-        """Hand on what its owner says anew, also while it runs: admission gates, then another priority class.
+        """Apply changes of the owner to the Workload, also while it runs: admission gates, then another priority class.
 
-        `priority` resolves the class that the owner names, and tells where it does not exist.
+        `priority` resolves the class that the owner names, and reports a class that does not exist.
 
         Returns:
-            What was changed, in words; empty where nothing was.
+            The change in words; empty without a change.
         """
         return await self._follow_gates(owner, workload) or await self._follow_priority(owner, workload, priority)
 
@@ -238,7 +238,7 @@ class WorkloadSteps:
         return f"to priority {found.value} of {found.name or 'no class'}"
 
     async def delete(self, workload: wire.Workload) -> bool:
-        """Let go of it and delete it; False where it is gone or on its way."""
+        """Remove the finalizer and delete the Workload; False if it is gone or being deleted."""
         await self.release(workload)
         meta = workload.metadata
         if meta.deletion_timestamp is not None:
@@ -252,10 +252,10 @@ class WorkloadSteps:
         return True
 
     async def delete_unlike(self, workload: wire.Workload, owner: Mapping[str, Any]) -> bool:
-        """Delete a Workload that says something else than its owner, whose metadata is given; True when it was deleted.
+        """Delete a Workload that does not match its owner, whose metadata is given; True when it was deleted.
 
-        After five times without a change of the owner the Workload is switched off instead, and stays: then it never
-        matches, and would be made anew without end.
+        After five times without a change of the owner the Workload is deactivated instead, because it would be created
+        and deleted without end.
         """
         uid, generation = owner["uid"], owner.get("generation", 1)
         if not self._recreations.allows(uid, generation):
@@ -267,7 +267,7 @@ class WorkloadSteps:
         return True
 
     async def _give_up(self, workload: wire.Workload) -> None:
-        """Ask that the Workload be switched off; told once, as an event on it."""
+        """Request the deactivation of the Workload, and record one event on it."""
         if not workload.spec.active:
             return
         reason = names.REASON_RECREATED_TOO_OFTEN
@@ -306,13 +306,14 @@ class WorkloadSteps:
     async def report(
         self, workload: wire.Workload, *, reclaimable: Mapping[str, int], ready: bool | None = None
     ) -> bool:
-        """Write what its owner tells of the pods, one thing at a time; True when something was written.
+        """Write the state of the owner's pods to the Workload, one change at a time; True when a change was written.
 
         Args:
             workload: the newest one known.
-            reclaimable: pods that will not run again, by pod set.  What was given back stays so while quota is held:
-                the API takes no less, and a job that was evicted and now runs with fewer pods counts from those.
-            ready: whether all pods are ready or have succeeded; None: that is not told.
+            reclaimable: pods that will not run again, by pod set. Released pods stay released while quota is reserved:
+            the API accepts no smaller number, and a job that was evicted and now runs with fewer pods counts from
+            these.
+            ready: whether all pods are ready or have succeeded; None: unknown.
         """
         return await self._report_reclaimable(workload, reclaimable) or await self._report_ready(workload, ready)
 
@@ -394,7 +395,7 @@ class WorkloadSteps:
         )
 
     async def replace(self, workload: wire.Workload, *, by: wire.Workload) -> None:
-        """A slice of an elastic job is over, because a newer one counts for its pods; told once, as an event on it."""
+        """Finish a slice of an elastic job that a newer one replaces, and record one event on it."""
         reason = names.REASON_WORKLOAD_SLICE_REPLACED
         message = f"Replaced by {model.workload_key(by)} (UID {by.metadata.uid})"
         if await self.finish(workload, reason, message):
@@ -402,7 +403,7 @@ class WorkloadSteps:
             self._recorder.record(workload_reference(workload), reason=event, message=message)
 
     async def finish(self, workload: wire.Workload, reason: str, message: str) -> bool:
-        """It has come to its end; told once, as an event on it.  True when that was not known before."""
+        """Finish the Workload, and record one event on it; True when it was not finished before."""
         stamp = status.Stamp(self._clock.now())
         key = model.workload_key(workload)
         written = await self._writer.write(

@@ -1,7 +1,7 @@
-"""The `kqueue` command: which commands there are, and how failures leave the process.
+"""The `kqueue` command: registers all commands, and turns failures into exit codes.
 
-Each command lives in a file of this room with `register(app)`.  Those files import nothing heavy at their top, so that
-`--help` stays fast: what a command needs it imports in its body.
+Each command lives in a file of this room with `register(app)`. These files import no heavy module at their top, so that
+`--help` stays fast: a command imports its modules in its body.
 
 Exit codes: 0 done; 1 it failed; 2 the call, a setting or a file is wrong.
 """
@@ -58,7 +58,7 @@ Run "kqueue demo" for a simulated cluster with a story of jobs on it."""
 
 @dataclass(slots=True)
 class _Options:
-    """What was given before the command's name, and what that name asks for."""
+    """The flags before the command's name, and the cluster flags that the command accepts."""
 
     debug: bool = False
     files: Sequence[str] = _COMMANDS
@@ -126,11 +126,9 @@ def _first_sentence(text: str) -> str:
 
 
 def run(arguments: Sequence[str], program: str = "kqueue") -> int:
-    """Run one command line; returns the exit code and never raises for what a user may do wrong.
+    """Run one command line; return the exit code. Mistakes of users raise nothing.
 
-    `program` is what was called, for lines that tell the usage.
-
-    A bug (anything that is no KqueueError) is let through with its traceback.
+    `program` is the called name, for usage lines. A bug (any error but KqueueError) is raised with its traceback.
     """
     options = _Options(files=arguments[:1] if arguments and arguments[0] in _PROCESSES else _COMMANDS)
     command = command_of(build(options))

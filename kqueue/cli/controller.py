@@ -107,7 +107,7 @@ def controller(
     chosen = _parts(parts)
     configure_logs(log_format.value, log_level)
     outside = "KUBERNETES_SERVICE_HOST" not in os.environ  # a process on somebody's desk: no Service, no peers
-    alone = outside and config is None  # then nobody else is to reach us either
+    alone = outside and config is None  # then no other machine connects either
     if leader_elect is None and alone:
         leader_elect = False
     configuration = _overridden(load(config, feature_gates=feature_gates), leader_elect)
@@ -123,7 +123,7 @@ def controller(
         webhook_port=webhook_port,
         webhook_url=webhook_url or ("https://127.0.0.1:{port}" if outside else ""),
         webhook_register=register_webhooks,
-        visibility=not outside or bool(visibility_url),  # nobody else could lead the API server to a desk
+        visibility=not outside or bool(visibility_url),  # outside, the API server needs a URL
         visibility_host="127.0.0.1" if outside and _leads_here(visibility_url) else None,
         visibility_port=visibility_port,
         visibility_url=visibility_url,
@@ -149,7 +149,7 @@ def _parts(written: str) -> frozenset[str]:
 
 
 def _leads_here(url: str) -> bool:
-    """Whether nobody on another machine is to come."""
+    """Whether only clients on this machine connect."""
     return url.startswith(("https://localhost:", "https://127.0.0.1:"))
 
 

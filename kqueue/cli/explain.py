@@ -78,7 +78,7 @@ async def _run(kind: str, name: str, *, what_if: bool, output: Output, reach: Re
 
 
 async def _answer(session: Session, name: str, *, what_if: bool) -> JSON:
-    """What the controller says; where it does not answer, what the Workload's own status says, and a note of that."""
+    """Return the controller's answer; if it does not answer, the state in the Workload's own status, with a note."""
     from kqueue.api import names
     from kqueue.controllers.resources import WORKLOADS
     from kqueue.errors import ApiError, KqueueError, NotFoundError

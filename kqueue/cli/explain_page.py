@@ -1,4 +1,4 @@
-"""An explanation for people: the same lines on a terminal and in a pipe; on a terminal some of them stand out."""
+"""An explanation for people: the same lines on a terminal and in a pipe; a terminal highlights some of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GOOD, _BAD, _HEAD, _DIM = "green", "red", "bold", "dim"
 
 @dataclass(frozen=True, slots=True)
 class PageLine:
-    """One line; what comes from the cluster is escaped when it is printed."""
+    """A line; text from the cluster is escaped when the line is printed."""
 
     text: str
     depth: int = 0
@@ -154,7 +154,7 @@ def _flavor(one: JSON, blockers: Sequence[JSON]) -> Iterator[PageLine]:
 
 
 def _topology(one: JSON, blockers: Sequence[JSON]) -> Iterator[PageLine]:
-    """What the levels do not say: nodes that are left out, and the whole sentence where there are no levels."""
+    """Yield facts beside the levels: nodes that are left out, and the whole sentence if there are no levels."""
     for blocker in blockers:
         if blocker["kind"] != "Topology" or blocker.get("flavor") != one["flavor"]:
             continue

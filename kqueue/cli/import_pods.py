@@ -116,7 +116,7 @@ def import_pods(
 
 
 def _rules(label: str, mapping: list[str], file: Path | None) -> Sequence[MappingRule]:
-    """Return the rules of a file, or without one those of the values of a label."""
+    """Return the rules of a file, or without a file the rules for the values of a label."""
     from kqueue.cli.ctl.nodes import parse_labels
     from kqueue.operations.importing.mapping import rules_in, rules_of_label
 
@@ -145,7 +145,7 @@ def _settings(
 
 
 class _Work:
-    """One call."""
+    """The state of one call."""
 
     def __init__(
         self, configuration: Configuration, settings: ImportSettings, namespaces: tuple[str, ...], *, verbose: bool

@@ -1,4 +1,4 @@
-"""`kqueue migrate check`: what a migration from Kueue has to know before it begins."""
+"""`kqueue migrate check`: reports what a migration from Kueue changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kqueue quota`: what the LocalQueues of one namespace may use and use, for users without rights in the cluster."""
+"""`kqueue quota`: quota and usage of the LocalQueues of a namespace, for users without rights in the cluster."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def quota(
 
 
 async def _why_unnamed(session: Session) -> str:
-    """Why the answer has no positions, and which role to ask for; empty where the user has the right by now.
+    """Return why the answer has no positions, and the role to request; empty if the user has the right by now.
 
-    The API server's own refusal names the user, whom the commands need.
+    The API server's refusal names the user, whose name the commands need.
     """
     from kqueue.controllers.resources import WORKLOADS
     from kqueue.errors import ApiError, ForbiddenError

@@ -1,4 +1,4 @@
-"""The flags that say which cluster a command works on, as whom and in which namespace: kubectl's, where we can.
+"""The flags for the cluster, the user and the namespace of a command: kubectl's flags as far as possible.
 
 ```python
 @app.command("explain")
@@ -36,7 +36,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReachFlags:
-    """What the flags said; empty where they said nothing."""
+    """The values of the flags; empty without the flag."""
 
     namespace: str = ""
     kubeconfig: Path | None = None
@@ -133,7 +133,7 @@ VALUE_FLAGS = frozenset(
 def reaches_cluster(command: Callable[..., None]) -> Callable[..., None]:
     """Add the flags to a command, which gets them as its keyword argument `reach`.
 
-    Those that are used rarely are taken, but not listed by --help.
+    Rare flags are accepted, but not listed by --help.
     """
 
     @wraps(command)
@@ -157,7 +157,7 @@ def reaches_cluster(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def reach_of(given: Mapping[str, Any]) -> ReachFlags:
-    """What the flags among a command's parameters say."""
+    """Return the values of the flags among a command's parameters."""
     flags = {name: given[name] for name in _PARAMETERS if given.get(name)}
     return ReachFlags(**{**flags, "act_as_group": tuple(flags.get("act_as_group", ()))})
 
@@ -165,7 +165,7 @@ def reach_of(given: Mapping[str, Any]) -> ReachFlags:
 def flags_behind_name(arguments: list[str]) -> list[str]:
     """Move the flags that stand in front of a command's name behind it: `-n team list pods` is `list -n team pods`.
 
-    Other options stay where they are.  Without a name everything stays.
+    Other options keep their places. Without a name the arguments do not change.
     """
     front: list[str] = []
     moved: list[str] = []

@@ -175,6 +175,6 @@ def _pairs(written: list[str]) -> Mapping[str, str]:
 
 
 def _default_kubeconfig(port: int) -> Path:
-    """One file per port, so that two sandboxes do not take each other's; the usual port has the plain name."""
+    """Return one file per port, so that two sandboxes have different files; the default port has the plain name."""
     state = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
     return state / "kqueue" / ("sandbox.kubeconfig" if port == DEFAULT_PORT else f"sandbox-{port}.kubeconfig")

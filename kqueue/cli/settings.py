@@ -1,4 +1,4 @@
-"""`kqueue config` and `kqueue timings`: what a controller would run with."""
+"""`kqueue config` and `kqueue timings`: the settings with which a controller would run."""
 
 from __future__ import annotations
 

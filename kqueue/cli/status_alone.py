@@ -16,7 +16,7 @@ JSON = dict[str, Any]
 
 
 def from_status(found: JSON, *, why: str, now: datetime | None = None) -> JSON:
-    """What the object says; `why` the controller was not asked."""
+    """Return an explanation from the object alone; `why` says why the controller was not asked."""
     now = now or datetime.now(UTC)
     obj = msgspec.convert(found, wire.Workload)
     state = standing.state_of(obj)

@@ -1,4 +1,4 @@
-"""The demo's story: what is submitted, what is shown while it runs, and the checks at the end."""
+"""The demo's story: submits jobs, shows changes while they run, and checks the result."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def create_queues(client: Client) -> None:
 
 
 def process_problems(process: RunningOperator) -> list[str]:
-    """What went wrong in the controller itself."""
+    """Return failures of the controller itself."""
     if process.task.done():
         return [f"the controller ended: {process.task.exception()}"]
     return [f"the cache drifted: {drift}" for drift in process.operator.cache.audits.audit()]
@@ -247,7 +247,7 @@ class Story:
         return view
 
     async def _tell(self, view: View) -> None:
-        """One plain line per change, and the map and the explanation when the story is at its fullest."""
+        """Print one line per change, and the map and the explanation when most gangs run."""
         for name in self._submitted:
             self._tell_eviction(name, view.workloads.get(name, {}))
             phase, why = view.phase(name)
@@ -263,7 +263,7 @@ class Story:
             await self._describe(view.workloads[WAITS])
 
     def _tell_eviction(self, name: str, workload: Object) -> None:
-        """Its moment is short: what is said comes from what the Workload remembers."""
+        """Report an eviction from the Workload's status, which keeps it after its short time."""
         times = evictions(workload)
         if times > self._left[name]:
             self._left[name] = times
@@ -297,7 +297,7 @@ class Story:
         return table
 
     def picture(self, view: View) -> Table:
-        """The topology with who holds what: one letter per node."""
+        """Draw the topology with one letter per node for the gang on it."""
         letters = {name: chr(ord("A") + i) for i, name in enumerate(CHAPTERS)}
         holder: dict[str, str] = {}
         for name, pods in view.pods.items():
@@ -320,7 +320,7 @@ class Story:
         return table
 
     async def _describe(self, workload: Object) -> None:
-        """What `kubectl describe workload` says, from kubectl itself where there is one."""
+        """Return the output of `kubectl describe workload`, from kubectl itself if it is installed."""
         name = workload["metadata"]["name"]
         self._console.print(f"\n$ kubectl describe workload {name}")
         text = await kubectl(self._client.server, "describe", "workload", name, "-n", "default")
@@ -328,8 +328,8 @@ class Story:
         self._console.print(Text("\n".join(map(printable, told.split("\n")))))
 
     async def problems(self) -> list[str]:
-        """What broke a promise: a gang outside its domain, a pod that never ran, a quota exceeded, a silent wait, a
-        template that was not given back.
+        """Return violations: a gang outside its domain, a pod that never ran, an exceeded quota, a wait without a
+        reason, a template that was not restored.
         """
         view = await self._look()
         found = [
@@ -367,7 +367,7 @@ def _type_of(obj: Object) -> ResourceType:
 
 
 def _is_child(job: Object) -> bool:
-    """Whether a Job belongs to something that is queued for it."""
+    """Whether a Job belongs to an owner that is queued."""
     return bool(owner(job))
 
 

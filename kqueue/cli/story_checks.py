@@ -55,7 +55,7 @@ class Witness:
             self._usages.append(now)
 
     def stray_pods(self, view: View, nodes: Labels, *, never: frozenset[str]) -> Iterator[str]:
-        """Gangs that were not in one domain, or of which pods are missing; those of `never` are not looked at."""
+        """Return gangs outside of one domain, and gangs with missing pods; gangs in `never` are not checked."""
         for name, job in view.jobs.items():
             if name in never:
                 continue
@@ -78,7 +78,7 @@ class Witness:
             yield f"{name} must run in one domain of {level} and ran in {sorted(domains)}"
 
     def not_restored(self) -> Iterator[str]:
-        """Jobs whose stop did not give back what their users wrote."""
+        """Return jobs whose stop did not restore their users' fields."""
         for name in sorted(self._changed):
             yield f"{name} was stopped and its templates are not what they were at submission"
 

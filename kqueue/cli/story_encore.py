@@ -34,10 +34,10 @@ _LOOK_SECONDS = 0.2
 
 
 async def stage(client: Client, examples: Path) -> str:
-    """Submit the gangs, cordon a node, and wait until all stands; returns the name of the Workload that waits.
+    """Submit the gangs, cordon a node, and wait until one gang waits; return the name of its Workload.
 
     Raises:
-        KqueueError: it does not come to that.
+        KqueueError: no gang waits in time.
     """
     for name in RUN:
         await _submit(client, examples, name)
@@ -51,7 +51,7 @@ async def stage(client: Client, examples: Path) -> str:
 
 
 def commands(waiting: str) -> Iterator[tuple[str, ...]]:
-    """What is shown, as it is typed behind `kqueue`."""
+    """Return the commands to show, as typed after `kqueue`."""
     yield "explain", "workload", waiting
     yield "top", "queues", "--once"
     yield "topology", "datacentre"

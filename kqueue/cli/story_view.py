@@ -16,7 +16,7 @@ Object = dict[str, Any]
 
 @dataclass(slots=True)
 class View:
-    """What the cluster looks like at one moment."""
+    """The state of the cluster at one moment."""
 
     jobs: dict[str, Object] = field(default_factory=dict)
     workloads: dict[str, Object] = field(default_factory=dict)
@@ -57,13 +57,13 @@ def is_true(obj: Object, kind: str) -> bool:
 
 
 def message(obj: Object, kind: str) -> str:
-    """What a condition says."""
+    """Return the message of a condition."""
     found = (c["message"] for c in obj.get("status", {}).get("conditions", []) if c["type"] == kind)
     return next(found, "in the queue")
 
 
 def owner(obj: Object) -> str:
-    """The job that a Workload or a pod belongs to: the JobSet of pods whose Job is part of one."""
+    """Return the job of a Workload or a pod; for pods of a JobSet's Job the JobSet."""
     labels = obj["metadata"].get("labels") or {}
     if kube_names.JOBSET_NAME_LABEL in labels:
         return str(labels[kube_names.JOBSET_NAME_LABEL])

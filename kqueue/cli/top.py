@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _What(StrEnum):
-    """What is looked at."""
+    """The part of the cluster to show."""
 
     QUEUES = "queues"
     DOMAINS = "domains"
@@ -83,7 +83,7 @@ async def _run(
     async with reach.session(quick=live) as session:
 
         async def ask() -> dict[str, Any]:
-            """Who asks for all gets what they may see; without anything of it, the refusal."""
+            """Ask for both parts; return the parts that the user may see, or without any raise the refusal."""
             found: dict[str, Any] = {}
             refused: list[ForbiddenError] = []
             if what is not _What.DOMAINS:
@@ -149,7 +149,9 @@ def _pages(order: _Order, resources: list[str]) -> Any:
     from kqueue.cli.output import printable
 
     def page(found: dict[str, Any], height: int) -> RenderableType:
-        """Queues get what they need up to half of the screen, domains the rest; refusals stand below, whole."""
+        """Lay out a page: queues get the lines that they need up to half of the screen, domains the rest, refusals the
+        end.
+        """
         parts: list[RenderableType] = []
         refused = [line for words in found.get("refused", ()) for line in words.splitlines()]
         height -= len(refused)

@@ -1,4 +1,4 @@
-"""`kqueue topology`: what is free where, which nodes are left out, and whether nodes are labelled as they should be."""
+"""`kqueue topology`: free capacity by domain, left-out nodes, and checks of node labels."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def _integrations(names: list[str], configuration: Configuration) -> frozenset[s
 
 
 def _report(work: _Work, output: Format) -> None:
-    """Print what is left and what was released."""
+    """Print the remaining objects and the released ones."""
     from kqueue.operations.removal.report import as_json, lines
 
     if output is Format.JSON:
@@ -154,7 +154,9 @@ def _report(work: _Work, output: Format) -> None:
 
 
 class _Work:
-    """One call; `found` is what is left in the end, `outcome` what was released, None with --check."""
+    """The state of one call; `found` are the remaining objects at the end, `outcome` the released ones, None with
+    --check.
+    """
 
     def __init__(
         self,
@@ -197,7 +199,7 @@ class _Work:
                 self.found = await survey(client, self._scope)
 
     async def _refuse_while_others_work(self, client: Client) -> None:
-        """Whoever runs would gate and finalise again what is released here.
+        """Refuse while a controller runs, which would add gates and finalizers again.
 
         Raises:
             ConfigError: an integration is still on, or a controller leads that was not named.

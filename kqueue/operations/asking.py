@@ -1,4 +1,4 @@
-"""Commands ask the controller here: through the API server, as whoever the kubeconfig says."""
+"""Sends questions of commands to the controller through the API server, as the kubeconfig's user."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def path(*parts: str) -> str:
 
 
 async def ask(client: Client, path: str, params: Mapping[str, str] | None = None) -> JSON:
-    """What the controller answers at `path`, which begins with `/apis/GROUP/VERSION/`.
+    """Return the controller's answer at `path`, which begins with `/apis/GROUP/VERSION/`.
 
     Raises:
-        NotFoundError: the API is there, and knows nothing of that name.
-        NotServedError: nobody serves the API, or whoever does is not reached; says why, and what to do.
+        NotFoundError: the API is served, and the name is unknown.
+        NotServedError: the API is not served, or its server is not reached; the message has cause and remedy.
         ApiError: another failure, such as ForbiddenError; the text is the API server's.
     """
     group, version = path.split("/")[2:4]
@@ -67,12 +67,12 @@ async def _is_served(client: Client, group: str, version: str) -> bool:
     except NotFoundError:
         return False
     except ApiError:
-        return True  # something is there: what it said of the question itself tells more
+        return True  # the API is served: its answer to the question says more
     return True
 
 
 async def _why_unavailable(client: Client, group: str, version: str) -> str:
-    """What the API server has noted about it; empty when the user may not read that, or nothing is noted."""
+    """Return the API server's condition about the API; empty when there is none, or the user may not read it."""
     from kqueue.runtime.resources import ResourceType
 
     services = ResourceType("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)

@@ -32,7 +32,7 @@ class RequiredGrant:
     """Whether the chart installs the role."""
 
     def commands(self, user: str = "") -> list[str]:
-        """What an administrator runs: create the role, and bind it to the user; empty: to a placeholder."""
+        """Return the commands for an administrator: create the role, and bind it to the user (empty: a placeholder)."""
         return [self._create(), self._bind(user or _UNKNOWN)]
 
     def words(self, user: str = "") -> str:

@@ -33,7 +33,7 @@ def names_of(kind: CommandKind) -> Callable[[typer.Context, str], list[str]]:
 
         try:
             found = run(names())
-        except KqueueError:  # whoever presses the tab key cannot read errors there
+        except KqueueError:  # an error message would break the completion of the shell
             return []
         return [name for name in found if name.startswith(incomplete) and _NAME.fullmatch(name)]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class StrategyFlag(StrEnum):
-    """Whether a workload that does not fit holds up those behind it."""
+    """Whether a workload that does not fit blocks the workloads behind it."""
 
     BEST_EFFORT = "BestEffortFIFO"
     STRICT = "StrictFIFO"

@@ -50,8 +50,8 @@ def delete_workloads(
 ) -> None:
     """Delete the jobs that own a Workload, and the Workload itself where it has no owner.
 
-    Its owners are all that its owner references name: a Workload of a group of pods has many.  KIND/NAME is what a
-    Workload was made for, such as job/train.
+    Its owners are all objects in its owner references: a Workload of a group of pods has many. KIND/NAME names the
+    object of a Workload, such as job/train.
     """
     from kqueue.cli.ctl.deletion import Deletion
     from kqueue.cli.ctl.made_for import workload_names
@@ -89,7 +89,7 @@ def _failed(text: str) -> None:
 
 
 def _agreed(owned: list[Any]) -> bool:
-    """Ask; whoever is not there to answer has said no."""
+    """Ask for confirmation; without a terminal the answer is no."""
     print("This would delete:", file=sys.stderr)
     for target in owned:
         print(f"  {target}, which owns {printable(', '.join(target.owner_of))}", file=sys.stderr)

@@ -37,7 +37,7 @@ class DeletionTarget:
 
 
 class Deletion:
-    """Finds what is to be deleted, and deletes it; a failure is told and counted, and does not stop the rest."""
+    """Finds the objects to delete, and deletes them; a failure is reported, counted, and stops no other."""
 
     def __init__(self, client: Client, dry_run: DryRun, tell: Callable[[str], None]) -> None:
         self._client, self._dry_run, self._tell = client, dry_run, tell
@@ -45,9 +45,10 @@ class Deletion:
         self.failures = 0
 
     async def targets(self, namespace: str | None, workloads: Sequence[str]) -> list[DeletionTarget]:
-        """What is to go for these Workloads of a namespace, or for all (of all namespaces: None) where none is named.
+        """Return the objects to delete for these Workloads of a namespace, or without names for all (None: of all
+        namespaces).
 
-        An owner of several Workloads stands there once.  A Workload with an owner that cannot be found is left out.
+        An owner of several Workloads is returned once. A Workload whose owner cannot be found is left out.
         """
         found: dict[str, DeletionTarget] = {}
         for workload in await self._workloads(namespace, workloads):
@@ -104,7 +105,7 @@ class Deletion:
                 dry_run=self._dry_run is DryRun.SERVER,
             )
         except NotFoundError:
-            return True  # it has gone by itself meanwhile
+            return True  # it was deleted in the meantime
         except ConflictError:
             self._fail(f"{target} is another one by now than the owner of the workload: left alone")
             return False

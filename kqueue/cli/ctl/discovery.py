@@ -1,4 +1,4 @@
-"""Finding kinds that are not ours: by what a person calls them, or by what an owner reference says."""
+"""Finds kinds of other APIs: by a user's name for them, or by an owner reference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FIRST = ("batch", "apps", "jobset.x-k8s.io", "kueue.x-k8s.io")
 
 @dataclass(frozen=True, slots=True)
 class OwnerTarget:
-    """One object as it stands behind `--for`."""
+    """The object in the value of `--for`."""
 
     called: str
     """Plural, singular, short name or kind, in lower case."""
@@ -41,7 +41,7 @@ def parse_target(text: str) -> OwnerTarget:
 
 
 class Discovery:
-    """What the API server serves; each group is asked once."""
+    """The kinds that the API server serves; each group is read once."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -49,10 +49,10 @@ class Discovery:
         self._served: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
 
     async def called(self, target: OwnerTarget) -> ResourceType:
-        """The kind that a person means; the core group and those of jobs come first.
+        """Return the kind for a user's name; the core group and groups of jobs come first.
 
         Raises:
-            ConfigError: no kind is called so.
+            ConfigError: no kind has this name.
         """
         for group, version in await self._versions():
             if target.group not in (None, group):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CommandKind:
-    """One of our kinds; `aliases` are all that it may be called besides its name."""
+    """A kind of kqueue; `aliases` are its other names."""
 
     name: str
     plural: str
@@ -63,7 +63,7 @@ OURS = (
 
 
 def kind_called(name: str, kinds: Iterable[CommandKind] = OURS) -> CommandKind | None:
-    """The kind of that name, in whatever case; None when none is called so."""
+    """Return the kind of that name, in any case of letters; None when no kind has it."""
     return next((kind for kind in kinds if name.lower() in kind.names), None)
 
 
@@ -73,7 +73,7 @@ def is_near(name: str, kinds: Iterable[CommandKind] = OURS) -> bool:
 
 
 def unknown_kind(name: str, kinds: Iterable[CommandKind] = OURS) -> str:
-    """A sentence for the person who called a kind by a name that none has."""
+    """Return the error sentence for an unknown name of a kind."""
     known = {alias: kind.name for kind in kinds for alias in kind.names}
     near = get_close_matches(name.lower(), known, n=1)
     guess = f"; did you mean {known[near[0]]}?" if near else "."

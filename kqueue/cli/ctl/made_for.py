@@ -1,4 +1,4 @@
-"""Workloads by what they were made for: a job, a pod, a group of pods, or an object whose pods are queued alone."""
+"""Workloads by their objects: a job, a pod, a group of pods, or an object whose pods are queued alone."""
 
 from __future__ import annotations
 
@@ -32,11 +32,9 @@ def is_workload(kind: str) -> bool:
 
 
 async def workloads_of(session: Session, kind: str, name: str) -> list[JSON]:
-    """The Workloads that were made for an object: those that have not finished first, the newest first.
+    """Return the Workloads of an object: unfinished ones first, then the newest first.
 
-    They are its own, else those of the object that controls it, else those of its pods.
-
-    Raises:
+    They are its own Workloads, else the Workloads of its controller, else of its pods. Raises:
         ConfigError: the API server knows no such kind, or no object of the kind has Workloads.
         NotFoundError: there is no such object, or it has no Workload.
     """
@@ -100,7 +98,7 @@ async def _above(session: Session, obj: JSON) -> Any:
             resource = await discovery.of(owner["apiVersion"], owner["kind"])
             obj = await session.client.get_json(resource, owner["name"], session.namespace)
         except ApiError:
-            return  # it is gone, or may not be read
+            return  # it is gone, or the user may not read it
         yield obj
 
 
@@ -134,7 +132,7 @@ async def _why_none(session: Session, resource: ResourceType, obj: JSON) -> str:
 
 
 async def workload_names(session: Session, texts: Sequence[str]) -> list[str]:
-    """Names of Workloads, each once: NAME stands for itself, KIND/NAME for the Workloads of that object.
+    """Return names of Workloads, each once: NAME is a Workload, KIND/NAME means the Workloads of that object.
 
     Raises:
         ConfigError, NotFoundError: as `workloads_of`.

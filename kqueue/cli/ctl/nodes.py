@@ -13,7 +13,7 @@ def parse_labels(values: Iterable[str], flag: str) -> dict[str, str]:
     """`KEY=VALUE,KEY=VALUE`, several times; a value may be empty.  `flag` is named in errors.
 
     Raises:
-        ConfigError: a part has another form, or a key stands twice.
+        ConfigError: a part has another form, or a key is used twice.
     """
     found: dict[str, str] = {}
     for part in _parts(values):
@@ -30,7 +30,7 @@ def parse_taints(values: Iterable[str], flag: str) -> list[dict[str, str]]:
     """`KEY[=VALUE]:EFFECT,...`, several times.  `flag` is named in errors.
 
     Raises:
-        ConfigError: a part has another form, or key and effect stand twice.
+        ConfigError: a part has another form, or key and effect are used twice.
     """
     found: dict[tuple[str, str], dict[str, str]] = {}
     for part in _parts(values):

@@ -25,7 +25,7 @@ _LIST_ATTEMPTS = 3
 
 
 class ObjectOutput(StrEnum):
-    """Formats of `-o`; TEXT is a table for lists, and a sentence for what was done."""
+    """Formats of `-o`; TEXT is a table for lists, and a sentence for changes."""
 
     TEXT = "text"
     JSON = "json"
@@ -112,7 +112,7 @@ AllNamespacesOption = Annotated[bool, typer.Option("--all-namespaces", "-A", hel
 
 
 def print_done(kind: CommandKind, obj: Object, done: str, output: ObjectOutput, dry_run: DryRun = DryRun.NONE) -> None:
-    """Say what was done to one object, or print it as it is now."""
+    """Print the change of one object as a sentence, or the object itself."""
     match output:
         case ObjectOutput.TEXT:
             print(f"{_name(kind, obj)} {done}{ran(dry_run)}")
@@ -123,7 +123,7 @@ def print_done(kind: CommandKind, obj: Object, done: str, output: ObjectOutput, 
 
 
 def ran(dry_run: DryRun) -> str:
-    """What is said of something that was only tried."""
+    """Return the addition to sentences about a dry run."""
     return "" if dry_run is DryRun.NONE else f" ({dry_run.value} dry run)"
 
 
@@ -139,7 +139,7 @@ def print_objects(resource: ResourceType, name: str, objects: Sequence[Object], 
 
 
 def print_json(value: Object, output: ObjectOutput) -> None:
-    """JSON or YAML; whatever is not ASCII is escaped, so nothing in it can drive a terminal."""
+    """Print JSON or YAML; all characters outside ASCII are escaped, so that they cannot control a terminal."""
     if output is ObjectOutput.YAML:
         import yaml
 

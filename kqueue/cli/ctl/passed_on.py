@@ -1,4 +1,4 @@
-"""`kqueue get`, `describe`, `edit`, `patch`, and `delete` of what is no Workload: handed over to kubectl, unchanged."""
+"""`kqueue get`, `describe`, `edit`, `patch`, and `delete` of other kinds than Workload: passed to kubectl unchanged."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def hand_over(verb: str, arguments: Sequence[str]) -> None:
 
 
 def with_full_kinds(arguments: Sequence[str]) -> list[str]:
-    """The arguments with the names of our kinds written so that they mean no other kind.
+    """Return the arguments with full names of kqueue's kinds, which match no other kind.
 
-    The kind is the first argument that names one of ours; flags with their values may stand before it.
+    The kind is the first argument that names one of kqueue's; flags with their values may come before it.
 
     Raises:
-        ConfigError: none does.
+        ConfigError: no argument names one.
     """
     from kqueue.errors import ConfigError
 

@@ -34,7 +34,7 @@ def _requirement(requirement: Object) -> str:
 
 
 def row(pod: Object, now: datetime) -> list[str]:
-    """One line of the list."""
+    """Return the cells of a pod in a list."""
     statuses = _statuses(pod)
     containers = (pod.get("spec") or {}).get("containers") or ()
     ready = sum(bool(status.get("ready")) for status in statuses)
@@ -48,7 +48,7 @@ def row(pod: Object, now: datetime) -> list[str]:
 
 
 def state_of(pod: Object) -> str:
-    """One word for where a pod is: why it does not run, or its phase."""
+    """Return the state of a pod in one word: why it does not run, or its phase."""
     status = pod.get("status") or {}
     phase = str(status.get("reason") or status.get("phase") or "Unknown")
     if pod["metadata"].get("deletionTimestamp") and phase not in ("Succeeded", "Failed"):

@@ -57,7 +57,7 @@ def _check(amount: str, resource: str, where: str) -> None:
 
 
 def resource_groups(given: Mapping[str, Quotas]) -> list[dict[str, Any]]:
-    """`spec.resourceGroups` of what the quota flags say; `given` has the flags as keys.
+    """Return `spec.resourceGroups` from the quota flags; `given` has the flags as keys.
 
     Flavors with the same resources form a group.  A flavor for which only a limit is given has a nominal quota of 0.
 

@@ -123,7 +123,7 @@ def _change(
     output: ObjectOutput,
     reach: ReachFlags,
 ) -> None:
-    """Merge `spec` into that of one object; of Workloads into that of all that the name stands for."""
+    """Merge `spec` into the spec of one object, or of all Workloads that the name means."""
     from kqueue.runtime.loop import run
 
     async def work() -> list[dict[str, Any]]:
@@ -136,7 +136,7 @@ def _change(
 
 
 async def _open_workloads(session: Session, text: str) -> list[str]:
-    """Names of the Workloads that are meant: of several those that have not finished, if there are any."""
+    """Return the names of the Workloads that NAME means: unfinished ones if there are any, else all."""
     from kqueue.api import names
     from kqueue.cli.ctl.made_for import is_workload, workloads_of
     from kqueue.kube.conditions import is_true

@@ -1,4 +1,4 @@
-"""The verbs whose commands are kinds: which there are.  What they consist of is imported when one of them is called."""
+"""The verbs whose subcommands are kinds. Their modules are imported when a verb is called."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class _Verb(TyperGroup):
         return super().parse_args(ctx, flags_behind_name(args))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The kind's command, by whatever name it was called."""
+        """Return the kind's command, by any name of the kind."""
         kind = kind_called(args[0], self._kinds)
         if kind is not None and kind.name in self.commands:
             args = [kind.name, *args[1:]]

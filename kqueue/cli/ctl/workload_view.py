@@ -45,7 +45,7 @@ def owners_of(obj: Object) -> Sequence[Object]:
 
 
 def admitted_by(workload: Object) -> str:
-    """The ClusterQueue in whose quota it is; empty where it is in none."""
+    """Return the ClusterQueue whose quota the Workload uses; empty without a reservation."""
     return str(((workload.get("status") or {}).get("admission") or {}).get("clusterQueue") or "")
 
 
@@ -85,7 +85,7 @@ WIDE_COLUMNS = ("Priority", "Why")
 
 
 def why(workload: Object) -> str:
-    """What its conditions say of why it waits, or how it ended; empty for one that runs."""
+    """Return the message of the condition for waiting or the end; empty for a running Workload."""
     kinds = {
         WorkloadState.FINISHED: names.CONDITION_FINISHED,
         WorkloadState.PENDING: names.CONDITION_QUOTA_RESERVED,
@@ -101,7 +101,7 @@ def wide_row(workload: Object) -> list[str]:
 
 
 def row(workload: Object, *, cluster_queue: str, position: str, now: datetime) -> list[str]:
-    """One line of the list; `cluster_queue` is that of its LocalQueue, for workloads without admission."""
+    """Return the cells of a Workload in a list; `cluster_queue` is its LocalQueue's, if it has no admission."""
     meta = workload["metadata"]
     return [
         str(meta["name"]),

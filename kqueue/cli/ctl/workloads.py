@@ -1,4 +1,4 @@
-"""Finding Workloads and pods by what they belong to, and reading what a list of Workloads tells beside them."""
+"""Finds Workloads and pods by their owners, and reads the other objects that a list of Workloads shows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MOST_POSITIONS = "100000"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadFilter:
-    """Which Workloads are wanted; what is empty says nothing."""
+    """The filter of a list of Workloads; empty fields do not filter."""
 
     statuses: frozenset[str] = frozenset()
     """In lower case."""
@@ -70,7 +70,7 @@ async def find_workloads(session: Session, namespace: str | None, search: Worklo
 
 
 async def _of_owner(session: Session, namespace: str | None, search: WorkloadFilter) -> list[dict[str, Any]]:
-    """Those with the owner's UID in their label; where there are none, those that it owns."""
+    """Return the Workloads with the owner's UID in their label, or without any the Workloads that it owns."""
     _, owner = await _object(session, parse_target(search.owner), namespace)
     uid = owner["metadata"]["uid"]
     labels = ",".join(part for part in (search.labels, f"{names.JOB_UID_LABEL}={uid}") if part)
@@ -91,7 +91,7 @@ async def find_pods(
     """The pods of a job.
 
     Raises:
-        ConfigError: there is no such job, or pods of its kind cannot be told by labels.
+        ConfigError: there is no such job, or pods of its kind cannot be selected by labels.
     """
     resource, job = await _object(session, parse_target(owner), namespace)
     selector = pod_view.pod_selector(resource.group, job)
@@ -122,7 +122,7 @@ async def _object(session: Session, target: OwnerTarget, namespace: str | None) 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a list of Workloads tells that does not stand in them."""
+    """The data of other objects that a list of Workloads shows."""
 
     cluster_queues: Mapping[_QueueKey, str] = field(default_factory=dict)
     """Where LocalQueues lead to."""
@@ -135,7 +135,7 @@ class Surroundings:
         return Table(columns=view.COLUMNS, row=self.row, wide_columns=view.WIDE_COLUMNS, wide_row=view.wide_row)
 
     def row(self, workload: Object, now: datetime) -> list[str]:
-        """One line of the list."""
+        """Return the cells of a Workload."""
         meta = workload["metadata"]
         namespace = str(meta.get("namespace", ""))
         pending = view.status_of(workload) is view.WorkloadState.PENDING

@@ -1,4 +1,4 @@
-"""Amounts as people read them, and bars of what is used."""
+"""Amounts as text for people, and bars of usage."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def _scaled(value: float, step: int, suffixes: Sequence[str], *, whole: int = 0)
 
 
 def bar(parts: Sequence[tuple[int, str]], total: int, width: int = 16) -> str:
-    """A bar of so many characters: each part by its share of the total, what is left over free.
+    """Return a bar of `width` characters: each part by its share of the total, then free space.
 
-    A part that is not zero shows, however small it is, as long as there is room.
+    A part that is not zero has at least one character while there is room.
     """
     drawn = ""
     for value, sign in parts:

@@ -18,7 +18,7 @@ _INLINE = " (inline)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyQuery:
-    """What of which Topology is to be told; empty: whatever is usual."""
+    """The Topology and the part of it to show; empty fields mean the default."""
 
     name: str = ""
     flavor: str = ""
@@ -28,12 +28,12 @@ class TopologyQuery:
 
 
 async def topologies(client: Client, query: TopologyQuery) -> JSON:
-    """One Topology, or all; where there is one alone it is told as if it had been named.
+    """Return one Topology, or all; a single Topology is returned as if it had been named.
 
     Raises:
         NotFoundError: there is no such Topology, flavor or domain.
-        NotServedError: nobody answers.
-        ForbiddenError: the user may not see topologies; says what to ask an administrator for.
+        NotServedError: the API is not served.
+        ForbiddenError: the user may not see topologies; the message names the role to request.
         ApiError: another failure.
     """
     with needs(SUMMARIES):
@@ -44,7 +44,7 @@ async def _topologies(client: Client, query: TopologyQuery) -> JSON:
     found = {"flavor": query.flavor, "level": query.level, "domain": query.domain}
     params = {"limit": str(query.limit), **{name: value for name, value in found.items() if value}}
     where = path(*_API, "topologysummaries")
-    if query.name.endswith(_INLINE):  # no name that a path may have: it is told with the flavor that lists its levels
+    if query.name.endswith(_INLINE):  # no name for a path: shown with its flavor
         return await ask(client, where, {**params, "flavor": query.name.removesuffix(_INLINE)})
     if query.name:
         return await ask(client, path(*_API, "topologysummaries", query.name), params)
@@ -56,11 +56,11 @@ async def _topologies(client: Client, query: TopologyQuery) -> JSON:
 
 
 async def queues(client: Client, namespace: str = "") -> JSON:
-    """All queues; with a namespace its LocalQueues, too, for those who may read only there.
+    """Return all queues; with a namespace its LocalQueues, too, for users with rights in one namespace.
 
     Raises:
-        NotServedError: nobody answers.
-        ForbiddenError: the user may not see all queues; says what to ask an administrator for.
+        NotServedError: the API is not served.
+        ForbiddenError: the user may not see all queues; the message names the role to request.
         ApiError: another failure.
     """
     with needs(SUMMARIES, "kqueue quota shows the LocalQueues of a namespace without this role."):
@@ -68,12 +68,12 @@ async def queues(client: Client, namespace: str = "") -> JSON:
 
 
 async def quotas(client: Client, namespace: str, name: str = "", limit: int = 20) -> JSON:
-    """The quota of all LocalQueues of a namespace, or of one, with at most `limit` waiting workloads of each.
+    """Return the quota of all LocalQueues of a namespace, or of one, with at most `limit` waiting workloads of each.
 
     Raises:
         NotFoundError: there is no such LocalQueue.
-        NotServedError: nobody answers.
-        ForbiddenError: the user may not see them; says what to ask an administrator for.
+        NotServedError: the API is not served.
+        ForbiddenError: the user may not see them; the message names the role to request.
         ApiError: another failure.
     """
     params = {"limit": str(limit), **({"localQueue": name} if name else {})}

@@ -13,7 +13,7 @@ JSON = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainRow:
-    """One resource of one domain.  Rows after a domain's first have no `domain`."""
+    """A resource of a domain.  Rows after a domain's first have no `domain`."""
 
     domain: str
     nodes: str
@@ -29,7 +29,7 @@ class DomainRow:
     HEADERS = ("domain", "nodes", "idle", "left out", "resource", "free", "held", "foreign", "total")
 
     def cells(self) -> tuple[str, ...]:
-        """What stands under the headers."""
+        """The cells in the order of the headers."""
         return (
             *(self.domain, self.nodes, self.idle, self.left_out),
             *(self.resource, self.free, self.held, self.foreign, self.total),
@@ -37,7 +37,7 @@ class DomainRow:
 
 
 def title(summary: JSON, flavor: JSON) -> str:
-    """What is shown, in one line."""
+    """Return a line that names the shown part."""
     counts = [f"{count} {_word(level)}{'' if count == 1 else 's'}" for level, count in flavor["domains"].items()]
     left_out = sum(flavor["leftOut"].values())
     more = f", {left_out} more left out" if left_out else ""
@@ -51,7 +51,7 @@ def _word(level: str) -> str:
 
 
 def rows(flavor: JSON, resources: Sequence[str] = (), *, guides: bool = False) -> list[DomainRow]:
-    """The tree; `guides`: with lines that show what is inside what, else indented."""
+    """Return the rows of the tree; `guides`: with lines from parents to children, else indented."""
     tree = flavor["tree"]
     names = _guided(tree) if guides else ["  " * (len(d["path"]) - 1) + d["path"][-1] for d in tree]
     found: list[DomainRow] = []
@@ -114,7 +114,7 @@ HOLDER_HEADERS = ("held by", "clusterqueue", "pods")
 
 
 def held_by(flavor: JSON) -> list[tuple[str, str, str]]:
-    """Workloads in the domain that was asked for; those that the user may not see are counted in the last row."""
+    """Return the workloads in the requested domain; the last row counts workloads that the user may not see."""
     found = flavor.get("holders", {"named": [], "others": {"workloads": 0, "pods": 0}})
     lines = [(one["workload"], one["clusterQueue"], str(one["pods"])) for one in found["named"]]
     others = found["others"]

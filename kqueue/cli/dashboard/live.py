@@ -28,10 +28,10 @@ _FRAME = 2
 async def follow(
     ask: Callable[[], Awaitable[Any]], page: Page, *, console: Console, clock: Clock, seconds: float
 ) -> None:
-    """Ask and draw until the user has enough.  An answer that does not come leaves the last one, and is told.
+    """Ask and draw until the user quits. After a failed request the last answer stays, with a note.
 
     Raises:
-        KqueueError: not even the first answer came.
+        KqueueError: the first request failed.
     """
     answer, told = await ask(), clock.now()
     async with _keys() as pressed:
@@ -58,12 +58,12 @@ async def follow(
 
 
 def _line(words: str, style: str) -> Text:
-    """One line, whatever the width."""
+    """Return a text of one line at any width."""
     return Text(words, style=style, no_wrap=True, overflow="ellipsis")
 
 
 class _Pressed:
-    """What the user has done: asked for the end, or made the window another size."""
+    """The user's actions: quit, or resize the window."""
 
     def __init__(self) -> None:
         self.ended = self.resized = False

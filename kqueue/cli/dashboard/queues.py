@@ -1,4 +1,4 @@
-"""Queue summaries as rows: who waits, how long, and what is used of which quota."""
+"""Queue summaries as rows: waiting workloads, their waiting times, quota and usage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OVER = "▓"
 
 
 class Order(StrEnum):
-    """What the list of queues begins with."""
+    """The order of the list of queues."""
 
     PENDING = "pending"
     WAIT = "wait"
@@ -30,7 +30,7 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRow:
-    """One column of quota of one ClusterQueue.  Rows after a queue's first have no `name`."""
+    """A column of quota of a ClusterQueue.  Rows after a queue's first have no `name`."""
 
     name: str
     cohort: str
@@ -49,7 +49,7 @@ class QueueRow:
     is_active: bool
 
     def cells(self) -> tuple[str, ...]:
-        """What stands under the headers."""
+        """The cells in the order of the headers."""
         return (
             *(self.name, self.cohort, self.status, self.pending, self.inadmissible, self.admitted, self.longest),
             *(self.flavor, self.resource, self.reserved, self.quota, self.borrowed),
@@ -72,7 +72,7 @@ def title(answer: JSON) -> str:
 
 
 def rows(answer: JSON, resources: Sequence[str] = (), order: Order = Order.PENDING) -> list[QueueRow]:
-    """One or more rows for each ClusterQueue; ties go by name."""
+    """Return one or more rows for each ClusterQueue; ties are ordered by name."""
     found: list[QueueRow] = []
     for item in sorted(answer["items"], key=lambda item: (-_ORDERS[order](item), item["metadata"]["name"])):
         shown = chosen((r["resource"] for r in item["resources"]), resources)

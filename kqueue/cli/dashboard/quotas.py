@@ -55,7 +55,7 @@ def heading(item: JSON) -> list[str]:
 
 
 def quota_rows(item: JSON) -> list[tuple[str, ...]]:
-    """One row for each flavor and resource."""
+    """Return one row for each flavor and resource."""
     return [
         (column["flavor"], column["resource"], *(_short(column, field) for field in _AMOUNTS.values()))
         for column in item["resources"]
@@ -68,7 +68,7 @@ def _short(column: JSON, field: str) -> str:
 
 
 def waiting_rows(item: JSON) -> list[tuple[str, ...]]:
-    """One row for each waiting workload, in the order of the LocalQueue."""
+    """Return one row for each waiting workload, in the order of the LocalQueue."""
     counts = item["pending"], item["clusterQueuePending"]
     return [
         (

@@ -27,7 +27,7 @@ _GAP = 2
 
 
 def queue_page(answer: JSON, resources: Sequence[str], order: queues.Order, *, most: int = 10_000) -> Group:
-    """All queues, in at most so many lines.  What is the same, or not there, in all of them takes no column."""
+    """Return all queues in at most `most` lines. A column with equal or missing values in all of them is left out."""
     found = queues.rows(answer, resources, order)
     shares = any(row.share for row in found)
     flavors = len({row.flavor for row in found}) > 1
@@ -59,7 +59,7 @@ _QUEUE_DROPS = ("in use", "share", "flavor", "cohort", "borrowed", "aside", "adm
 
 
 def _queue_cells(row: queues.QueueRow) -> dict[str, Text]:
-    """By header.  Aside are those that wait until something changes."""
+    """Return cells by header. Aside counts the workloads that wait until something changes."""
     texts = {
         "name": row.name,
         "cohort": row.cohort,
@@ -155,7 +155,7 @@ class _Fitting:
     """A table that leaves out columns, one by one, where the terminal is too narrow for all."""
 
     def __init__(self, headers: Sequence[str], rows: Sequence[Mapping[str, Text]], drops: Sequence[str]) -> None:
-        """`rows` have a cell for each header; `drops` are those that may go, least needed first."""
+        """`rows` have a cell for each header; `drops` are the headers that may be left out, the least needed first."""
         self._headers, self._rows, self._drops = headers, rows, drops
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

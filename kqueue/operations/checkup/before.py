@@ -1,4 +1,4 @@
-"""Whether kqueue can be installed, or upgraded: what would be refused, and who would decide beside it."""
+"""Checks whether kqueue can be installed or upgraded: refused objects, and other controllers of the same kinds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class BeforeInstall:
         return ok(told)
 
     async def definitions(self) -> CheckVerdict:
-        """Whether the API server takes kqueue's definitions in place of those that are there."""
+        """Check whether the API server accepts kqueue's definitions in place of the present ones."""
         from kqueue.api.crd_files import load_crds
 
         names = [crd["metadata"]["name"] for crd in load_crds()]

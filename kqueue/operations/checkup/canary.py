@@ -1,6 +1,6 @@
 """A small gang that goes through a LocalQueue: suspended, admitted, gated, placed, released, bound; and gone again.
 
-It is one Job with next to nothing to ask for.  It is deleted however the look ends; one whose doctor was killed ends by
+It is one Job with minimal requests. It is deleted at every end of the check; the canary of a killed doctor ends by
 itself after its limit, and the next doctor removes it.
 """
 
@@ -60,7 +60,7 @@ _TINY: Mapping[str, str] = {"cpu": "10m", "memory": "16Mi"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the canary is to be.  `requests` empty: next to nothing of what the queue covers."""
+    """The form of the canary. `requests` empty: minimal amounts of the queue's resources."""
 
     namespace: str
     queue: str
@@ -73,7 +73,7 @@ class Plan:
 
 @dataclass(slots=True)
 class _Seen:
-    """What is known of the canary so far."""
+    """The findings about the canary so far."""
 
     job: str = ""
     uid: str = ""
@@ -88,16 +88,16 @@ class _Seen:
 
 
 class Canary:
-    """One look."""
+    """A check by a canary gang."""
 
     def __init__(self, client: Client, plan: Plan, clock: Clock, tell: Callable[[CheckStep], None]) -> None:
-        """`tell` is told of each step when it is over."""
+        """`tell` is called with each step when it has ended."""
         self._client, self._plan, self._clock, self._tell = client, plan, clock, tell
         self._seen = _Seen()
         self._requests: dict[str, str] = {}
 
     async def fly(self) -> list[CheckStep]:
-        """All steps.  Whatever happens, cancellation included, the Job is deleted in the end."""
+        """Run all steps. At every end, also after cancellation, the Job is deleted."""
         done: list[CheckStep] = []
         async with aclosing(self._steps()) as steps:
             async for step in steps:
@@ -154,7 +154,7 @@ class Canary:
         return ok(f"no canary was left behind{busy}")
 
     def _is_old(self, job: JSON) -> bool:
-        """Whether whoever made it is gone: its process here, or its time."""
+        """Whether the doctor that made the canary has ended: its process on this machine, or its time."""
         try:
             run = json.loads((job["metadata"].get("annotations") or {}).get(_RUN_ANNOTATION, ""))
             host, process, seconds = str(run["host"]), int(run["process"]), float(run["seconds"])
@@ -166,7 +166,7 @@ class Canary:
         return made is None or self._clock.now() - made > timedelta(seconds=seconds) + _SLACK
 
     async def _look_for_room(self) -> CheckVerdict:
-        """What the queue covers, and whether there is so little left that the canary would wait, or push others out."""
+        """Check the queue's resources, and whether so little is free that the canary would wait or preempt."""
         plan = self._plan
         try:
             local = await self._client.get_json(LOCAL_QUEUES, plan.queue, plan.namespace)
@@ -211,7 +211,7 @@ class Canary:
         return ()
 
     async def _short_of(self, queue: str) -> list[str]:
-        """Resources of which no flavor has enough left; empty where nobody can be asked."""
+        """Return resources of which no flavor has enough free; empty if no controller answers."""
         where = path(names.KQUEUE_VISIBILITY_GROUP, "v1alpha1", "queuesummaries")
         try:
             items = (await ask(self._client, where, {"clusterQueue": queue}))["items"]
@@ -377,7 +377,7 @@ class Canary:
         return f"{', '.join(nodes)}{inside}"
 
     async def _pods(self) -> list[JSON]:
-        """Of the canary; those behind a gate are remembered."""
+        """Return the canary's pods, and remember the gated ones."""
         pods = await self._client.list_json(PODS, self._plan.namespace, label_selector=f"job-name={self._seen.job}")
         self._seen.gated.update(pod["metadata"]["uid"] for pod in pods if _gates(pod))
         return pods
@@ -395,7 +395,7 @@ class Canary:
     # --- afterwards --------------------------------------------------------------------------------------------
 
     async def _clean_up(self) -> CheckVerdict:
-        """Delete the Job, and wait until all that came of it is gone."""
+        """Delete the Job, and wait until its Workload and pods are gone."""
         await self._delete(self._plan.namespace, self._seen.job)
         until = self._clock.monotonic() + _GOODBYE_SECONDS
         while left := await self._left():

@@ -13,7 +13,7 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class FlavorFindings:
-    """What flavors find."""
+    """The findings of the check of flavors."""
 
     empty: Mapping[str, str]
     """Flavors without a node that they can use, and a line that says why, with a command or a remedy."""
@@ -22,7 +22,7 @@ class FlavorFindings:
 
 
 def room(flavors: Sequence[JSON], topologies: Sequence[JSON], nodes: Sequence[Labels]) -> FlavorFindings:
-    """`nodes`: the labels of those that take pods."""
+    """Check the nodes of each flavor. `nodes`: the labels of schedulable nodes."""
     levels = {t["metadata"]["name"]: _levels(t) for t in topologies}
     empty: dict[str, str] = {}
     used = set[int]()
@@ -60,7 +60,7 @@ def _guess(key: str, known: Sequence[str]) -> str:
 
 
 def being_deleted(topologies: Iterable[JSON], flavors: Iterable[JSON]) -> Iterator[str]:
-    """A line for each Topology whose deletion waits, with what holds it and the command that lets it go."""
+    """Return a line for each Topology whose deletion waits, with the cause and the command that ends it."""
     users: dict[str, list[str]] = {}
     for flavor in flavors:
         users.setdefault((flavor.get("spec") or {}).get("topologyName", ""), []).append(flavor["metadata"]["name"])

@@ -93,7 +93,7 @@ class Installation:
         return ok(f"{len(hooks)} webhooks are registered, at {', '.join(sorted({_target(hook) for hook in hooks}))}")
 
     async def certificates(self) -> CheckVerdict:
-        """Whether the API server was told which authority to trust, and how long that is valid."""
+        """Check whether the API server has the certificate authority of the webhooks, and how long it is valid."""
         hooks, _ = await registered(self._client)
         if not hooks:
             return skipped("no webhook is registered")
@@ -216,7 +216,7 @@ class Installation:
                 return hook
         return None
 
-    # --- who answers and who leads -----------------------------------------------------------------------------
+    # --- servers and the leader --------------------------------------------------------------------------------
 
     async def visibility(self) -> CheckVerdict:
         """Whether the controller answers questions through the API server."""
@@ -229,13 +229,13 @@ class Installation:
                 "switch the feature gate VisibilityOnDemand on; outside of a cluster give --visibility-url",
             )
         except ForbiddenError:
-            pass  # whoever may not look there may still ask
+            pass  # without the right to read it the user may still ask the API
         await ask(self._client, path(*_VISIBILITY, "queuesummaries"), {"limit": "1"})
         self._is_served = True
         return ok(f"{'/'.join(_VISIBILITY)} answers")
 
     async def controller(self) -> CheckVerdict:
-        """Whether somebody leads: a Lease that is renewed while we look."""
+        """Check whether a controller leads: its Lease is renewed during the check."""
         election = self._configuration.leader_election
         found = await self._leases(election.resource_name, election.resource_namespace)
         if not found:
@@ -264,7 +264,7 @@ class Installation:
         )
 
     async def _was_looked_at(self) -> bool:
-        """Whether some ClusterQueue has been judged as it stands now: by somebody without a Lease."""
+        """Whether the status of a ClusterQueue is current, which shows a controller without a Lease."""
         for obj in await self._client.list_json(CLUSTER_QUEUES):
             for condition in obj.get("status", {}).get("conditions") or ():
                 if condition.get("observedGeneration") == obj["metadata"].get("generation"):

@@ -1,4 +1,4 @@
-"""Whether what users made of it works: queues, flavors, labels of nodes, pods that nobody will release."""
+"""Checks the configuration of the cluster: queues, flavors, labels of nodes, pods that no controller will release."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class Tenants:
 
 
 class _Known:
-    """Workloads that may yet release pods: those that have not finished."""
+    """Workloads that may still release pods: unfinished ones."""
 
     def __init__(self, workloads: Iterable[JSON]) -> None:
         self._names: set[tuple[str, str]] = set()
@@ -187,7 +187,7 @@ class _Known:
 
 
 def _inactive(obj: JSON) -> tuple[str, bool]:
-    """Why a ClusterQueue admits nothing (empty: it does), and whether somebody wants it so."""
+    """Return why a ClusterQueue admits nothing (empty: it admits), and whether an administrator stopped it."""
     active = condition(obj, names.CONDITION_ACTIVE)
     if active is None:
         return "no controller has looked at it yet", False

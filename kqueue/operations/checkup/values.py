@@ -28,7 +28,7 @@ class StepStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckVerdict:
-    """What a step found.  `details` are lines of their own, such as the objects that are meant."""
+    """The result of a step. `details` are further lines, such as names of objects."""
 
     status: StepStatus
     message: str
@@ -63,7 +63,7 @@ def ok(message: str, *details: str) -> CheckVerdict:
 
 
 def warning(message: str, remedy: str, *details: str) -> CheckVerdict:
-    """Something that somebody should know."""
+    """Return a verdict that needs attention but is no failure."""
     return CheckVerdict(StepStatus.WARNING, message, remedy, details)
 
 
@@ -73,7 +73,7 @@ def failed(message: str, remedy: str, *details: str) -> CheckVerdict:
 
 
 def skipped(message: str) -> CheckVerdict:
-    """It was not looked at."""
+    """Return the verdict of a step that was not run."""
     return CheckVerdict(StepStatus.SKIPPED, message)
 
 
@@ -124,7 +124,7 @@ async def examine(
 
 
 async def judged(check: Check, seconds: float = STEP_SECONDS) -> CheckVerdict:
-    """What a check finds; an error of it is a verdict, too."""
+    """Run a check and return its verdict; an error becomes a verdict, too."""
     try:
         async with asyncio.timeout(seconds):
             return await check()

@@ -39,7 +39,7 @@ def rule_for(pod: Mapping[str, Any], rules: Sequence[MappingRule]) -> MappingRul
 
 
 def rules_of_label(label: str, queues: Mapping[str, str]) -> list[MappingRule]:
-    """One rule for each value of a label."""
+    """Return one rule for each value of a label."""
     return [MappingRule(labels={label: value}, queue=queue) for value, queue in queues.items()]
 
 

@@ -31,7 +31,7 @@ _PARENTS = (names.WORKLOAD_ANNOTATION, names.POD_SUSPENDING_PARENT_ANNOTATION)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportWorld:
-    """What the cluster has, by name."""
+    """The objects of the cluster by name."""
 
     local_queues: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """ClusterQueue of each LocalQueue, by namespace and name."""
@@ -81,7 +81,7 @@ class Skipped:
 
 
 def plan(pod: Object, world: ImportWorld, settings: ImportSettings) -> ImportStep | ImportProblem | Skipped:
-    """What is to be done about a pod that has not ended."""
+    """Return the import step for a pod that has not ended, or the problem."""
     rule = rule_for(pod, settings.rules)
     if rule is None:
         return ImportProblem("no rule maps it to a LocalQueue; add one, with skip: true if it is to stay out")
@@ -122,7 +122,7 @@ def _step(pod: Object, queue: str, world: ImportWorld, settings: ImportSettings)
 
 
 def _refuse_others(pod: Object, queue: str, settings: ImportSettings) -> None:
-    """Pods that belong to somebody, wait for somebody, or want what cannot be given afterwards."""
+    """Refuse pods that have a managed owner, wait for a gate, or request what cannot be added to a running pod."""
     named = rules.queue_name(pod)
     if named not in ("", queue):
         raise _ProblemError(f"its label {names.QUEUE_NAME_LABEL} says {named}, the rules say {queue}")

@@ -20,7 +20,7 @@ from kqueue.state.conditions import Stamp
 
 
 class Importer:
-    """Imports pods, a few at a time; one that fails is told and does not stop the others."""
+    """Imports pods, a few at a time; a failure is reported and does not stop the others."""
 
     def __init__(self, client: Client, clock: Clock, tell: Callable[[ImportStep, str], None]) -> None:
         """`tell` gets each pod and why it failed; an empty text where it did not."""
@@ -76,11 +76,11 @@ class Importer:
             try:
                 return await self._client.create(WORKLOADS, workload, namespace)
             except AlreadyExistsError:
-                pass  # an attempt of ours whose answer was lost
+                pass  # an earlier attempt whose answer was lost
         return await self._client.get_json(WORKLOADS, name, namespace)
 
     async def _let_go(self, name: str, namespace: str) -> None:
-        """Take our finalizer off, as nobody else does while the controller is away."""
+        """Remove kqueue's finalizer, because no controller runs that would do so."""
         try:
             found = await self._client.get_json(WORKLOADS, name, namespace)
         except NotFoundError:

@@ -132,7 +132,7 @@ def _at(given: Any, path: str) -> Any:
 
 
 def _leaves(given: JSON, above: str = "") -> Iterator[tuple[str, Any]]:
-    """What was set, section by section; empty values are left out."""
+    """Return the given settings, section by section, without empty values."""
     for name, value in given.items():
         path = f"{above}{name}"
         if path in (*_SECTIONS, _IMAGE) and isinstance(value, dict):
@@ -190,7 +190,7 @@ def _put(values: JSON, path: str, value: Any) -> None:
 
 
 def _joined(first: JSON, second: JSON) -> JSON:
-    """Both; gates that both set are those of the list, which Kueue takes as a flag."""
+    """Return the gates of both sources; the list wins, because Kueue gets it as a flag."""
     joined = {**first, **second}
     listed = {gate["name"] for gate in second.get("featureGates", ())}
     configuration = joined.get("configuration") or {}

@@ -1,4 +1,4 @@
-"""A live cluster that Kueue manages: what of it kqueue would not take over."""
+"""Checks a live cluster that Kueue manages for objects that kqueue would not take over."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def _checks(client: Client) -> list[MigrationFinding]:
 
 
 def judge_checks(checks: Iterable[JSON], queues: Iterable[JSON]) -> Iterator[MigrationFinding]:
-    """AdmissionChecks that nobody would answer under kqueue."""
+    """Report AdmissionChecks whose controller kqueue does not have."""
     users: dict[str, list[str]] = defaultdict(list)
     for queue in queues:
         for name in _checks_named_by(queue.get("spec") or {}):
@@ -108,7 +108,7 @@ def judge_checks(checks: Iterable[JSON], queues: Iterable[JSON]) -> Iterator[Mig
 
 
 def _checks_named_by(spec: Mapping[str, Any]) -> set[str]:
-    """By whichever of the fields of two versions."""
+    """Return the checks that a ClusterQueue names in the fields of either version."""
     rules = (spec.get("admissionChecksStrategy") or {}).get("admissionChecks") or ()
     return {rule["name"] for rule in rules} | set(spec.get("admissionChecks") or ())
 
@@ -146,7 +146,7 @@ def _versions_of(client: Client, kind: ResourceType) -> Callable[[], Awaitable[l
 
 
 def judge_writers(kind: str, found: Iterable[JSON]) -> Iterator[MigrationFinding]:
-    """Objects whose fields somebody has written in a version that kqueue does not serve; status is left out."""
+    """Report objects with fields written in a version that kqueue does not serve; status is ignored."""
     written: dict[tuple[str, str], list[str]] = defaultdict(list)
     for obj in found:
         meta = obj["metadata"]
@@ -177,7 +177,7 @@ def _unmanaged_of(client: Client, owner: OwnerKind) -> Callable[[], Awaitable[li
 
 
 def judge_labelled(owner: OwnerKind, found: Iterable[JSON]) -> Iterator[MigrationFinding]:
-    """Objects with a queue's name that would start without quota.  Those that another object controls are left out."""
+    """Report objects with a queue name that would start without quota, except objects with a controller."""
     gvk, loose = owner.gvk, unmanaged.names_of_loose(found)
     if not loose:
         return

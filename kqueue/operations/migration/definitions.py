@@ -13,8 +13,8 @@ _PAGE = "docs/how-to/migrate-from-kueue.md"
 
 
 def judge_definitions(definitions: Iterable[JSON]) -> Iterator[MigrationFinding]:
-    """Findings about those of Kueue's group.  The API server refuses kqueue's definition of a kind of which objects are
-    stored in a version that this definition does not have.
+    """Return findings about the definitions of Kueue's group. The API server refuses kqueue's definition of a kind of
+    which objects are stored in a version that this definition does not have.
     """
     ours = [crd for crd in definitions if crd["spec"].get("group") == names.GROUP]
     if not ours:

@@ -1,4 +1,4 @@
-"""Findings of a migration check, and how they are told."""
+"""Findings of a migration check, and their report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ JSON = dict[str, Any]
 
 
 class Level(StrEnum):
-    """What a finding means for the migration."""
+    """The severity of a finding for the migration."""
 
     CONVERTS = "converts"
     """It has the same meaning in kqueue, under the name that the finding gives."""
@@ -24,7 +24,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationFinding:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     level: Level
     field: str
@@ -55,13 +55,13 @@ def note(field: str, why: str, remedy: str) -> MigrationFinding:
 
 
 def work(field: str, why: str, remedy: str) -> MigrationFinding:
-    """A setting or an object that somebody has to act on."""
+    """Return a finding that needs work of a person."""
     return MigrationFinding(level=Level.WORK, field=field, why=why, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All findings, and the values that kqueue's chart takes in place of what was read."""
+    """All findings, and the values for kqueue's chart that replace the given ones."""
 
     findings: Sequence[MigrationFinding]
     values: JSON = field(default_factory=dict)

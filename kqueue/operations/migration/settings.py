@@ -1,4 +1,4 @@
-"""A whole Configuration of Kueue: what of it kqueue reads, and what its chart takes."""
+"""Checks a Configuration of Kueue for the settings that kqueue reads, and the values for its chart."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NEEDED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigratedSettings:
-    """What was found in a Configuration."""
+    """The result of the check of a Configuration."""
 
     findings: tuple[MigrationFinding, ...]
     values: JSON = field(default_factory=dict)
@@ -49,11 +49,11 @@ def settings_in(text: str, *, source: str, above: str = "") -> MigratedSettings:
 
     Args:
         text: the whole file.
-        source: what errors call it.
-        above: what stands before the paths of findings, such as a key of a values file.
+        source: its name in errors.
+        above: the prefix of paths in findings, such as a key of a values file.
 
     Raises:
-        ConfigError: it is no YAML, or no Configuration of a version that is read.
+        ConfigError: the text is not YAML, or not a Configuration of a supported version.
     """
     document = document_of(text, source)
     found = [] if document["apiVersion"].endswith("/v1beta2") else [_old_version(above)]
@@ -93,7 +93,7 @@ def _judged(warning: str, above: str) -> MigrationFinding:
 
 
 def _values_of(document: JSON, above: str) -> tuple[JSON, list[MigrationFinding]]:
-    """Values of kqueue's chart, and findings about what the chart fills in itself."""
+    """Return values for kqueue's chart, and findings about settings that the chart fills in."""
     data = copy.deepcopy(document)
     version = data.pop("apiVersion")
     del data["kind"]
@@ -115,7 +115,7 @@ def _values_of(document: JSON, above: str) -> tuple[JSON, list[MigrationFinding]
 
 
 def _taken_out(data: JSON, above: str) -> Iterator[MigrationFinding]:
-    """Remove what the chart fills in."""
+    """Remove settings that the chart fills in."""
     for path in _FILLED_IN:
         section = data if len(path) == 1 else data.get(path[0])
         if not isinstance(section, dict) or path[-1] not in section:

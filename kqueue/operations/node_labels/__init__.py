@@ -1,4 +1,4 @@
-"""The labels of nodes as a topology reads them: what is odd about them, and which topology they could make.
+"""Checks the labels of nodes for a topology, and proposes topologies from labels.
 
-Pure: what is read from the API server comes in as plain values.  Works without the controller.
+Pure: the caller passes objects of the API server as plain values. Works without the controller.
 """

@@ -113,7 +113,7 @@ def _is_alias(key: str, level: str) -> bool:
 
 
 class _Guess:
-    """What a missing value must be: that of all who share the node's next lower domain."""
+    """Guesses a missing value: the value of all nodes in the node's next lower domain."""
 
     def __init__(self, topology: Levels, level: str, members: Sequence[LabelledNode]) -> None:
         below = topology.named[topology.levels.index(level) + 1 :]
@@ -125,7 +125,7 @@ class _Guess:
                 self._values[lower].add(node.labels[level])
 
     def __call__(self, node: LabelledNode) -> str:
-        """`VALUE` where nothing tells it."""
+        """Return the guess, or `VALUE` if nothing implies one."""
         values = self._values.get(node.labels.get(self._below or "", ""), set())
         return next(iter(values)) if len(values) == 1 else "VALUE"
 

@@ -42,7 +42,7 @@ class Proposal:
         }
 
     def comments(self) -> list[str]:
-        """What led to it, in sentences."""
+        """Return the reasons for the proposal, as sentences."""
         width = max(len(level) for level, _ in self.levels)
         lines = [f"From the labels of {self.nodes} nodes:"]
         lines += [
@@ -58,7 +58,7 @@ class Proposal:
 
 
 def workers(nodes: Sequence[LabelledNode]) -> list[LabelledNode]:
-    """Without those that run the control plane, which seldom stand in the racks; all where there are no others."""
+    """Return the nodes without control plane nodes, which are seldom in the racks; all nodes if there are no others."""
     return [node for node in nodes if not any(label in node.labels for label in _CONTROL_PLANE)] or list(nodes)
 
 
@@ -66,7 +66,7 @@ def propose(nodes: Sequence[LabelledNode]) -> Proposal:
     """The levels that the labels of these nodes suggest.
 
     Raises:
-        KqueueError: there is no node, or nothing tells where they stand.
+        KqueueError: there is no node, or no label describes their places.
     """
     if not nodes:
         raise KqueueError("there is no node to look at; check --selector")
@@ -109,7 +109,7 @@ def _candidates(nodes: Sequence[LabelledNode], left_out: list[tuple[str, str]]) 
 
 
 def _rank(key: str) -> int | None:
-    """How narrow a label's word is; None: it does not say where a node stands."""
+    """Return how narrow a place the label's word means; None: it means no place."""
     if key == HOSTNAME_LABEL:
         return None
     words = squeezed(key.rpartition("/")[2]).split()
@@ -117,7 +117,7 @@ def _rank(key: str) -> int | None:
 
 
 def _insert(chain: list[str], key: str, nodes: Sequence[LabelledNode]) -> None:
-    """Above the first level whose every domain lies in one of its own; else at the lower end."""
+    """Insert a level above the first level whose every domain lies in one of its domains; else at the lower end."""
     for place, level in enumerate(chain):
         if _is_inside(level, key, nodes) and not _is_inside(key, level, nodes):
             chain.insert(place, key)

@@ -22,10 +22,7 @@ class LabelledNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Levels:
-    """A Topology as nodes are looked at through it.
-
-    `selectors` are the node labels of the flavors that use it; without any flavor nobody uses it.
-    """
+    """The levels of a Topology. `selectors` are the node labels of the flavors that use it; empty if no flavor does."""
 
     name: str
     levels: tuple[str, ...]
@@ -38,7 +35,7 @@ class Levels:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The levels whose values people chose: all but the host name."""
+        """The levels whose values people choose: all but the host name."""
         return self.levels[:-1] if self.is_by_host else self.levels
 
     def has(self, node: LabelledNode) -> bool:
@@ -48,10 +45,10 @@ class Levels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelFinding:
-    """One thing that is odd.
+    """A problem with labels.
 
-    `mend` are kubectl commands; where only a person can know the value it says `VALUE`.  A note is no mistake by
-    itself, and does not count as one.
+    `mend` are kubectl commands; a value that only a person can know is written `VALUE`. A note is no mistake and does
+    not count as one.
     """
 
     code: str
@@ -94,7 +91,7 @@ def _quoted(text: str) -> str:
 
 
 def squeezed(text: str) -> str:
-    """What is left of a value or key when writing habits are taken away: case, blanks, signs, leading zeros."""
+    """Return a value or key without differences of spelling: case, blanks, signs, leading zeros."""
     words = re.findall(r"[^\W\d_]+|\d+", text.lower())
     return " ".join(word.lstrip("0") or "0" if word.isdigit() else word for word in words)
 

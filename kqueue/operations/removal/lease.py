@@ -1,4 +1,4 @@
-"""Whether a controller leads: then nothing is released, for it would gate and finalise again."""
+"""Finds out whether a controller leads, which would add gates and finalizers again."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ _LONGEST = 60.0
 
 
 async def holder_in(client: Client, namespace: str, name: str, clock: Clock, *, duration: float = 15.0) -> str:
-    """Who holds the Lease; empty when nobody does.
+    """Return the holder of the Lease; empty without a holder.
 
-    Written times are not compared with ours, for clocks differ: somebody holds it who renews it while we look, which
-    is for as long as the Lease says (`duration` where it does not).
-
-    Raises:
+    Clocks differ, so written times are not compared: a holder counts if it renews the Lease during the check, which
+    takes the Lease's own duration (`duration` if it has none). Raises:
         ApiError: the Lease cannot be read.
     """
     first = await _record(client, namespace, name)

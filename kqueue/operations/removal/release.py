@@ -23,7 +23,7 @@ _ATTEMPTS = 5
 
 @dataclass(slots=True)
 class RemovalOutcome:
-    """What has been done."""
+    """The released objects and the failures."""
 
     released: list[Leftover] = field(default_factory=list)
     failed: list[tuple[Leftover, str]] = field(default_factory=list)
@@ -37,12 +37,12 @@ async def release(
     leave_gated: bool = False,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> RemovalOutcome:
-    """Release what can be: webhook configurations first, then pods, then what pods were held by.
+    """Release webhook configurations first, then pods, then the owners of pods.
 
-    What one refuses stops nobody else.  `progress` is told how many of how many are done, after each.
+    A refusal of one object does not stop the others. `progress` is called after each object with done and total.
 
     Raises:
-        UnreachableError, UnauthorizedError: nothing more can be done; what was released stays released.
+        UnreachableError, UnauthorizedError: no further request can succeed; released objects stay released.
     """
     todo = [leftover for leftover in found if leftover.left.releasable]
     outcome = RemovalOutcome()
@@ -58,7 +58,7 @@ async def release(
                 outcome.failed.append((leftover, str(e)))
             progress(len(outcome.released) + len(outcome.failed), len(todo))
 
-    for _kind, same in groupby(todo, key=lambda leftover: leftover.resource):  # one kind after the other
+    for _kind, same in groupby(todo, key=lambda leftover: leftover.resource):  # kind by kind
         await _together(work, list(same))
     return outcome
 
@@ -74,7 +74,7 @@ async def _together(work: Callable[[Iterator[Leftover]], Coroutine[Any, Any, Non
 
 
 async def _release(client: Client, leftover: Leftover, *, leave_gated: bool) -> None:
-    """One object.  What is gone, or was released by somebody else meanwhile, is as it should be."""
+    """Release one object. An object that is gone, or that another client released, counts as released."""
     now: Leftover | None = leftover
     for attempt in range(_ATTEMPTS):
         if now is None:
@@ -100,7 +100,7 @@ async def _write(client: Client, leftover: Leftover) -> None:
 
 
 async def _again(client: Client, leftover: Leftover, *, leave_gated: bool) -> Leftover | None:
-    """What is left on the object now; None: nothing, or it is another object of that name."""
+    """Return kqueue's remaining changes to the object; None: none, or another object has the name."""
     namespace = leftover.namespace or None
     try:
         seen = await client.get(leftover.resource, leftover.name, namespace, decode=Seen)

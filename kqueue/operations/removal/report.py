@@ -53,7 +53,7 @@ def as_json(found: Sequence[Leftover], outcome: RemovalOutcome | None) -> dict[s
 
 
 def is_clean(found: Iterable[Leftover]) -> bool:
-    """Whether nothing is left that stands in somebody's way."""
+    """Whether no object is left that blocks another client."""
     return not any(leftover.left.counts for leftover in found)
 
 

@@ -47,7 +47,7 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What is looked at.  Without `namespace` and `integrations`: everything."""
+    """The objects to survey. Without `namespace` and `integrations`: all."""
 
     namespace: str = ""
     integrations: frozenset[str] = frozenset()
@@ -63,7 +63,7 @@ class Scope:
         return not self.namespace and not self.integrations
 
     def has(self, leftover: Leftover) -> bool:
-        """Whether it is among what is meant."""
+        """Whether the object is in the scope."""
         return not self.integrations or leftover.integration in self.integrations
 
 
@@ -132,7 +132,7 @@ def _judge_job(resource: ResourceType, waiting: set[str]) -> Callable[[Seen], It
 async def _found(
     client: Client, resource: ResourceType, scope: Scope, judge: Callable[[Seen], Iterable[Leftover]]
 ) -> list[Leftover]:
-    """What is left on objects of one kind; nothing where the cluster does not have the kind."""
+    """Return kqueue's remaining changes to objects of one kind; empty if the cluster does not have the kind."""
     for attempt in range(_ATTEMPTS):
         found: list[Leftover] = []
         try:
@@ -164,9 +164,9 @@ async def _objects(client: Client, resource: ResourceType, namespace: str) -> As
 
 
 async def _webhooks(client: Client) -> list[Leftover]:
-    """Configurations that we made, and those of our names that somebody else applied.
+    """Return webhook configurations that kqueue made, and configurations with its names that others applied.
 
-    The mutating ones come first: from then on nothing new is gated.
+    Mutating ones come first, so that no new pod is gated from then on.
     """
     found = []
     for resource in CONFIGURATIONS.values():
@@ -190,9 +190,9 @@ async def _webhooks(client: Client) -> list[Leftover]:
 
 
 async def _api_services(client: Client) -> list[Leftover]:
-    """Those that a controller outside of the cluster has made, and could not take away when it was killed.
+    """Return APIServices that a controller outside of the cluster made and left behind when it was killed.
 
-    Who may not look has made none: in a cluster they come and go with what applied them.
+    A user without the right to read them has made none: in a cluster the installation adds and removes them.
     """
     selector = f"{MANAGED_BY}={OURSELVES}"
     try:
@@ -239,7 +239,7 @@ async def _missing(client: Client, target: str) -> str:
 
 
 async def still_registered(client: Client, integrations: frozenset[str]) -> list[str]:
-    """Those of the integrations whose webhooks are registered: somebody runs with them switched on."""
+    """Return the integrations whose webhooks are registered, because a controller runs with them."""
     paths = {f"/mutate-{FRAMEWORKS[name].webhook_path}": name for name in integrations if name in FRAMEWORKS}
     asked: set[str] = set()
     for obj in await client.list_json(CONFIGURATIONS["MutatingWebhookConfiguration"]):

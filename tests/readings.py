@@ -8,8 +8,8 @@ from kqueue.model import template_path
 from kqueue.model.resources import template_requests
 from kqueue.observe import Checks, Metrics
 from kqueue.observe.exposition import chunks
+from kqueue.state.flavor_room import Amounts, subtract
 from kqueue.state.ledger import NodeLedger
-from kqueue.state.room import Amounts, subtract
 
 
 def page_of(metrics: Metrics) -> bytes:

@@ -25,7 +25,7 @@ _FAILED, _MISUSED = 1, 2
 
 _COMMANDS = (
     "ctl.verbs",
-    "ctl.passed_on",
+    "ctl.kubectl_commands",
     "explain",
     "quota",
     "top",

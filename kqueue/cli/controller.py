@@ -96,7 +96,7 @@ def controller(
     from kqueue.runtime.process_mark import remember_processes
 
     remember_processes()  # before the imports that take long: a predecessor's end counts from here
-    from kqueue.cli.lean import import_structlog
+    from kqueue.cli.light_imports import import_structlog
 
     import_structlog()  # before the first import of a module that logs
     from kqueue.config import load

@@ -26,11 +26,11 @@ def register(app: typer.Typer) -> None:
         from kqueue.cli.sandbox import need_sandbox
 
         need_sandbox()
-        from kqueue.cli.story import tell
+        from kqueue.cli.story import run_story
         from kqueue.observe import configure_logs
         from kqueue.runtime.loop import run
 
         configure_logs("console", "info" if verbose else "error")
-        code = run(tell(topology, keep=keep))
+        code = run(run_story(topology, keep=keep))
         if code:
             raise typer.Exit(code)

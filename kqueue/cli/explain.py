@@ -51,7 +51,7 @@ def _target(words: Sequence[str]) -> tuple[str, str]:
     Raises:
         ConfigError: it is something else.
     """
-    from kqueue.cli.ctl.made_for import USAGE
+    from kqueue.cli.ctl.workloads_of import USAGE
     from kqueue.errors import ConfigError
 
     parts = [part for word in words for part in word.split("/")] if len(words) < 3 else []
@@ -82,7 +82,7 @@ async def _answer(session: Session, name: str, *, what_if: bool) -> JSON:
     from kqueue.api import names
     from kqueue.controllers.resources import WORKLOADS
     from kqueue.errors import ApiError, KqueueError, NotFoundError
-    from kqueue.operations.asking import ask, path
+    from kqueue.operations.questions import ask, path
 
     where = path(
         names.KQUEUE_VISIBILITY_GROUP, "v1alpha1", "namespaces", session.namespace, "workloads", name, "explanation"
@@ -126,7 +126,7 @@ async def _workload_of(session: Session, kind: str, name: str) -> str:
     Raises:
         ConfigError, NotFoundError: as `workloads_of`.
     """
-    from kqueue.cli.ctl.made_for import is_workload, workloads_of
+    from kqueue.cli.ctl.workloads_of import is_workload, workloads_of
 
     if is_workload(kind):
         return name

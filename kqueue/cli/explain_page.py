@@ -122,7 +122,7 @@ def _now(now: JSON) -> Iterator[PageLine]:
         case "Preempt":
             yield PageLine(f"it would preempt {now['targetCount']}:", 1)
             for target in now["targets"]:
-                yield PageLine(f"{_who(target)} ({target['reason']})", 2)
+                yield PageLine(f"{_holder(target)} ({target['reason']})", 2)
 
 
 def _flavor(one: JSON, blockers: Sequence[JSON]) -> Iterator[PageLine]:
@@ -183,7 +183,7 @@ def _domain(domain: JSON) -> Iterator[PageLine]:
 def _held(held: JSON | None, depth: int = 3) -> Iterator[PageLine]:
     if not held:
         return
-    parts = [f"{_who(one)} {one['amount']}" for one in held["workloads"]]
+    parts = [f"{_holder(one)} {one['amount']}" for one in held["workloads"]]
     if held.get("others"):
         parts.append(f"{held['others']} more")
     if held.get("foreign"):
@@ -267,10 +267,10 @@ def _pod_set(pod_set: JSON) -> Iterator[PageLine]:
     if placement.get("lost"):
         hosts = ", ".join(placement.get("lostHosts") or ())
         named = f": {hosts}" if hosts else ""
-        yield PageLine(f"{_stand(placement['lost'])} no part of the topology now{named}", 2, _BAD)
+        yield PageLine(f"{_pods_on_hosts(placement['lost'])} no part of the topology now{named}", 2, _BAD)
 
 
-def _stand(pods: int) -> str:
+def _pods_on_hosts(pods: int) -> str:
     return "1 pod is on a host that is" if pods == 1 else f"{pods} pods are on hosts that are"
 
 
@@ -298,7 +298,7 @@ def _check(check: JSON) -> PageLine:
     return PageLine(f"{check['name']} is {check['state']}{said}", 1)
 
 
-def _who(one: JSON) -> str:
+def _holder(one: JSON) -> str:
     if one.get("hidden"):
         return "a workload of another namespace"
     leaving = ", leaving" if one.get("leaving") else ""

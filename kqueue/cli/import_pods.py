@@ -165,7 +165,7 @@ class _Work:
             if write:
                 print("nothing was imported", file=sys.stderr)
             return sound
-        importer = Importer(client, SystemClock(), self._tell)
+        importer = Importer(client, SystemClock(), self._report_step)
         await importer.run(steps, at_once=at_once)
         print(f"{importer.imported} imported" + (f", {importer.failed} failed" if importer.failed else ""))
         return importer.failed == 0
@@ -225,7 +225,7 @@ class _Work:
                 f"{holder} leads and looks after pods: stop the controllers first, or switch the pod integration off"
             )
 
-    def _tell(self, step: ImportStep, problem: str) -> None:
+    def _report_step(self, step: ImportStep, problem: str) -> None:
         if problem:
             print(f"kqueue: {_name(step)}: {printable(problem)}", file=sys.stderr)
         elif self._verbose:

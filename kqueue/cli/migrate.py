@@ -65,7 +65,7 @@ def check(
     if live or settings is None:
         found += run(_live(reach, settings.configuration if settings else None))
     report = Report(findings=tuple(found), values=settings.values if settings else {})
-    _tell(report, output)
+    _print_report(report, output)
     if not report.is_ready:
         raise typer.Exit(_WORK)
 
@@ -91,7 +91,7 @@ async def _live(reach: ReachFlags, configuration: Configuration | None) -> list[
         return await look(session.client, configuration or load(None))
 
 
-def _tell(report: Report, output: Output) -> None:
+def _print_report(report: Report, output: Output) -> None:
     if output is not Output.TEXT:
         show(report.as_json(), output)
         return

@@ -40,7 +40,7 @@ def quota(
 
     Exit codes: 0 done; 1 the answer was refused or did not come; 2 the call is wrong.
     """
-    from kqueue.cli.dashboard.asking import quotas
+    from kqueue.cli.dashboard.queries import quotas
     from kqueue.cli.output import show
     from kqueue.runtime.loop import run
 

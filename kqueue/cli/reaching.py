@@ -138,7 +138,7 @@ def reaches_cluster(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def with_flags(**given: Any) -> None:
-        from kqueue.cli.lean import import_structlog
+        from kqueue.cli.light_imports import import_structlog
 
         import_structlog()  # a command in a terminal logs nothing that rich would draw
         own = {name: value for name, value in given.items() if name not in _PARAMETERS}

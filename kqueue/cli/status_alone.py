@@ -9,7 +9,7 @@ import msgspec
 
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import utc_text
-from kqueue.visibility import standing
+from kqueue.visibility import workload_state
 from kqueue.visibility.explanation import KIND, summary
 
 JSON = dict[str, Any]
@@ -19,7 +19,7 @@ def from_status(found: JSON, *, why: str, now: datetime | None = None) -> JSON:
     """Return an explanation from the object alone; `why` says why the controller was not asked."""
     now = now or datetime.now(UTC)
     obj = msgspec.convert(found, wire.Workload)
-    state = standing.state_of(obj)
+    state = workload_state.state_of(obj)
     note = f"the controller did not answer ({why}); this is only what the Workload's own status says"
     shown: JSON = {
         "apiVersion": "visibility.kqueue.dev/v1alpha1",
@@ -33,9 +33,9 @@ def from_status(found: JSON, *, why: str, now: datetime | None = None) -> JSON:
     owners = [f"{owner.kind.lower()}/{owner.name}" for owner in obj.metadata.owner_references if owner.controller]
     if owners:
         shown["owner"] = owners[0]
-    told = standing.told(obj, now)
-    if state in standing.WAITS:
-        shown["pending"] = {"clusterQueue": "", "heldBackBy": standing.held_back(obj, now)}
+    told = workload_state.told(obj, now)
+    if state in workload_state.WAITS:
+        shown["pending"] = {"clusterQueue": "", "heldBackBy": workload_state.held_back(obj, now)}
         if told is not None:
             shown["told"] = told
     admission = obj.status.admission
@@ -50,10 +50,13 @@ def from_status(found: JSON, *, why: str, now: datetime | None = None) -> JSON:
             for held in admission.pod_set_assignments
         ]
         shown["running"] = {"clusterQueue": admission.cluster_queue, "podSets": pod_sets}
-    waiting = standing.waits_for_checks(obj)
-    if waiting and state is standing.State.RESERVED:
+    waiting = workload_state.waits_for_checks(obj)
+    if waiting and state is workload_state.State.RESERVED:
         shown["waitsForChecks"] = waiting
-    for name, part in (("evictions", standing.evictions(obj, now)), ("finished", standing.finished(obj, now))):
+    for name, part in (
+        ("evictions", workload_state.evictions(obj, now)),
+        ("finished", workload_state.finished(obj, now)),
+    ):
         if part is not None:
             shown[name] = part
     shown["summary"] = summary(state, shown)

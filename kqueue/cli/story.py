@@ -80,7 +80,7 @@ def examples_folder() -> Path:
     raise ConfigError(f"the demo's manifests are not in {package.parent / 'examples'}; reinstall kqueue")
 
 
-async def tell(topology: str, *, keep: bool) -> int:
+async def run_story(topology: str, *, keep: bool) -> int:
     """Run the demo; returns the exit code."""
     console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
     spec = parse_topology(topology)
@@ -198,7 +198,7 @@ class Story:
     async def _submit(self, name: str) -> None:
         obj = next(_documents(examples_folder() / f"{name}.yaml"))
         created = self._submitted[name] = await self._client.create(_type_of(obj), obj)
-        self._say(f"submitted {name}: {_request_of(created)}")
+        self._print_line(f"submitted {name}: {_request_of(created)}")
         if not created["spec"].get("suspend"):
             raise KqueueError(f"job {name} was not suspended by the webhook")
 
@@ -211,7 +211,7 @@ class Story:
         try:
             while True:
                 view = await self._look()
-                await self._tell(view)
+                await self._print_changes(view)
                 if self._described and LAST not in self._submitted:
                     await self._submit(LAST)
                 if live is not None:
@@ -246,15 +246,15 @@ class Story:
         self._witness.note(view, workloads, self._submitted)
         return view
 
-    async def _tell(self, view: View) -> None:
+    async def _print_changes(self, view: View) -> None:
         """Print one line per change, and the map and the explanation when most gangs run."""
         for name in self._submitted:
-            self._tell_eviction(name, view.workloads.get(name, {}))
+            self._print_eviction(name, view.workloads.get(name, {}))
             phase, why = view.phase(name)
             before = self._said.get(name)
             if before is None or before[0] != phase or (phase == "waiting" and before[1] != why):
                 self._said[name] = (phase, why)
-                self._say(f"{name}: {phase}{self._where(name, view) if phase == 'running' else ''}" + _dash(why))
+                self._print_line(f"{name}: {phase}{self._where(name, view) if phase == 'running' else ''}" + _dash(why))
         fullest = all(view.phase(n)[0] in ("running", "waiting", "finished") for n in FIRST)
         stands = (view.phase(WAITS)[0], view.phase(LEAVES)[0]) == ("waiting", "running")
         if fullest and stands and not self._described:
@@ -262,12 +262,12 @@ class Story:
             self._console.print(self.picture(view))
             await self._describe(view.workloads[WAITS])
 
-    def _tell_eviction(self, name: str, workload: Object) -> None:
+    def _print_eviction(self, name: str, workload: Object) -> None:
         """Report an eviction from the Workload's status, which keeps it after its short time."""
         times = evictions(workload)
         if times > self._left[name]:
             self._left[name] = times
-            self._say(f"{name}: evicted - {message(workload, names.CONDITION_EVICTED)}")
+            self._print_line(f"{name}: evicted - {message(workload, names.CONDITION_EVICTED)}")
 
     def _where(self, name: str, view: View) -> str:
         nodes = [p["spec"]["nodeName"] for p in view.pods.get(name, []) if p["spec"].get("nodeName")]
@@ -280,7 +280,7 @@ class Story:
         labels = self._nodes[node]
         return labels.get(BLOCK_LABEL, "?"), labels.get(RACK_LABEL, "?")
 
-    def _say(self, line: str) -> None:
+    def _print_line(self, line: str) -> None:
         self._console.print(Text(f"{time.strftime('%H:%M:%S')}  {printable(line)}"))
 
     def _screen(self, view: View) -> Table:

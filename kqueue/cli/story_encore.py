@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from kqueue.api import names
-from kqueue.cli.dashboard.asking import queues
+from kqueue.cli.dashboard.queries import queues
 from kqueue.cli.story_view import Object, is_true, message, owner
 from kqueue.controllers.resources import NODES, WORKLOADS
 from kqueue.errors import KqueueError, NotServedError

@@ -74,7 +74,7 @@ def _print_rich(lines: Sequence[Sequence[str]]) -> bool:
     return True
 
 
-def tell_nothing_found(namespace: str | None = None) -> None:
+def print_nothing_found(namespace: str | None = None) -> None:
     """Say on stderr that a list is empty; `namespace` None means that all of them were searched, or there are none."""
     where = f" in {printable(namespace)} namespace." if namespace else ""
     print(f"No resources found{where}", file=sys.stderr)

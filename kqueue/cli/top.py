@@ -78,7 +78,7 @@ async def _run(
     output: Output,
     reach: ReachFlags,
 ) -> None:
-    from kqueue.cli.dashboard import asking
+    from kqueue.cli.dashboard import queries
 
     async with reach.session(quick=live) as session:
 
@@ -88,10 +88,10 @@ async def _run(
             refused: list[ForbiddenError] = []
             if what is not _What.DOMAINS:
                 with _collected(refused):
-                    found["queues"] = await asking.queues(session.client, session.namespace)
+                    found["queues"] = await queries.queues(session.client, session.namespace)
             if what is not _What.QUEUES:
                 with _collected(refused):
-                    found["topologies"] = await asking.topologies(session.client, asking.TopologyQuery(level=level))
+                    found["topologies"] = await queries.topologies(session.client, queries.TopologyQuery(level=level))
             if not found:
                 raise refused[0]
             return found | ({"refused": [str(error) for error in refused]} if refused else {})

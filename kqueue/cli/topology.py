@@ -67,7 +67,7 @@ def show_topology(
 
     IDLE are nodes on which no workload holds anything.  `kqueue topology show NAME` is the same.
     """
-    from kqueue.cli.dashboard.asking import TopologyQuery, topologies
+    from kqueue.cli.dashboard.queries import TopologyQuery, topologies
     from kqueue.cli.output import show
     from kqueue.runtime.loop import run
 

@@ -195,7 +195,7 @@ class _Work:
             self.found = await survey(client, self._scope)
             if self._release:
                 leave = self._scope.leave_gated
-                self.outcome = await release(client, self.found, leave_gated=leave, progress=_told)
+                self.outcome = await release(client, self.found, leave_gated=leave, progress=_print_progress)
                 self.found = await survey(client, self._scope)
 
     async def _refuse_while_others_work(self, client: Client) -> None:
@@ -233,6 +233,6 @@ class _Work:
             )
 
 
-def _told(done: int, of: int) -> None:
+def _print_progress(done: int, of: int) -> None:
     if done % _EACH == 0 and of > _EACH:
         print(f"{done} of {of} released", file=sys.stderr, flush=True)

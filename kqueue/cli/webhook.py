@@ -54,7 +54,7 @@ def webhook(
     log_level: LogLevelOption = "info",
 ) -> None:
     """Answer admission reviews in a process of its own, so a busy controller never delays the creation of pods."""
-    from kqueue.cli.lean import import_structlog
+    from kqueue.cli.light_imports import import_structlog
 
     import_structlog()  # before the first import of a module that logs
     from kqueue.config import load

@@ -54,7 +54,7 @@ class AdmissionGates:
         held = HeldPods[ManagedPod](
             pods=lambda: pods.by_index(GATED_INDEX, True),
             judge=self._judge,
-            tell=self._tell,
+            tell=self._report_held,
             headline="pods are held by the admission gate and nothing under way will start them",
             reasons=AdmissionGateReason,
             sweep=sweep,
@@ -116,9 +116,9 @@ class AdmissionGates:
             "like one that it is to replace"
         )
 
-    def _tell(self, pod: ManagedPod, why: str, _age: float) -> None:
+    def _report_held(self, pod: ManagedPod, why: str, _age: float) -> None:
         message = f"Held by scheduling gate {names.ADMISSION_GATE} since {pod.created:%Y-%m-%dT%H:%M:%SZ}: {why}"
-        self._writes.tell(pod, reason=EVENT_HELD, message=message, warning=True)
+        self._writes.event(pod, reason=EVENT_HELD, message=message, warning=True)
 
 
 def setup(manager: Manager) -> None:

@@ -55,7 +55,7 @@ class ElasticGates:
         held = HeldPods[ElasticPod](
             pods=lambda: (v.elastic for v in pods.by_index(HELD_INDEX, True) if v.elastic is not None),
             judge=lambda: self._why,
-            tell=self._tell,
+            tell=self._report_held,
             headline="pods are held by the gate of elastic jobs and nobody will release them",
             reasons=ElasticGateReason,
             sweep=sweep,
@@ -74,7 +74,7 @@ class ElasticGates:
             return None
         return ElasticGateReason.BEYOND_WORKLOAD, _WORDS[ElasticGateReason.BEYOND_WORKLOAD]
 
-    def _tell(self, pod: ElasticPod, words: str, age: float) -> None:
+    def _report_held(self, pod: ElasticPod, words: str, age: float) -> None:
         namespace, name = split_key(pod.key)
         self._recorder.record(
             ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=pod.uid),

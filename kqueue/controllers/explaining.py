@@ -132,8 +132,8 @@ class PendingExplainer:
             if self.until_turn(key) > 0:
                 return None
             return status.wait(workload, reason=verdict.reason, message=verdict.message, stamp=stamp)
-        untold = written is None and self.until_told(workload) <= 0 and self._queues.is_known(key)
-        over = written is not None and _is_blockers_word(written) and not _is_kept_from_preempting(workload)
+        untold = written is None and self.seconds_to_reason(workload) <= 0 and self._queues.is_known(key)
+        over = written is not None and _is_for_a_block(written) and not _is_kept_from_preempting(workload)
         if not untold and not over:
             return None
         reason, message = names.REASON_PENDING_EVALUATION, self._untried(key)
@@ -160,7 +160,7 @@ class PendingExplainer:
 
         The reason of its eviction stays, unless a block was written since.
         """
-        if written is not None and not _is_blockers_word(written):
+        if written is not None and not _is_for_a_block(written):
             return None
         until = requeueing.requeue_at(workload)
         when = f" before {status.Stamp(until).text}" if until is not None else ""
@@ -174,7 +174,7 @@ class PendingExplainer:
         kept_out = requeued is not None and requeued.status == "False"
         return kept_out or requeueing.waits_until(workload, self._clock.now()) is not None
 
-    def until_told(self, workload: wire.Workload) -> float:
+    def seconds_to_reason(self, workload: wire.Workload) -> float:
         """Return the seconds until a workload that no try has reached gets a reason; 0: there is no reason to write.
 
         Most workloads are tried at once, and then only the outcome of the try is written.
@@ -187,7 +187,7 @@ class PendingExplainer:
         return self._tell_after - waited.total_seconds()
 
 
-def _is_blockers_word(written: Condition) -> bool:
+def _is_for_a_block(written: Condition) -> bool:
     """Whether the condition was written for a block, and not by a try."""
     return written.reason not in _QUEUED or written.message.startswith(REFUSED)
 

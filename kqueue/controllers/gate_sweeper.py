@@ -55,7 +55,7 @@ class GateSweeper:
         held = HeldPods[GangPod](
             pods=lambda: (v.gang for v in pods.by_index(GATED_INDEX, True) if v.gang is not None),
             judge=lambda: self._why,
-            tell=self._tell,
+            tell=self._report_held,
             headline="pods are held by our gate and nobody will release them",
             reasons=Leak,
             sweep=sweep,
@@ -77,7 +77,7 @@ class GateSweeper:
             return Leak.WORKLOAD_FINISHED
         return None if any(_owns(workload, pod) for workload in alive) else Leak.NOT_OWNED
 
-    def _tell(self, pod: GangPod, words: str, age: float) -> None:
+    def _report_held(self, pod: GangPod, words: str, age: float) -> None:
         namespace, name = split_key(pod.key)
         self._recorder.record(
             ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=pod.uid),

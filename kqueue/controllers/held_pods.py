@@ -82,7 +82,7 @@ class HeldPods(Generic[P]):
         `tell` is called with each pod that counts, the message and its age in seconds.  `headline` is the message of
         the log.
         """
-        self._pods, self._judge, self._tell, self._headline = pods, judge, tell, headline
+        self._pods, self._judge, self._report_held, self._headline = pods, judge, tell, headline
         self._reasons, self._report = tuple(reasons), sweep.report
         self._clock, self._after, self._interval = sweep.clock, sweep.after, sweep.interval
         self._found: dict[str, _Found] = {}
@@ -112,7 +112,7 @@ class HeldPods(Generic[P]):
             if age >= self._after:
                 counts[why[0].value] += 1
                 if not seen.told:
-                    self._tell(pod, why[1], age)
+                    self._report_held(pod, why[1], age)
                     new.append(pod.key)
                     seen = _Found(seen.since, told=True)
             found[pod.uid] = seen

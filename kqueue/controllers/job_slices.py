@@ -120,7 +120,7 @@ class JobSlices:
             standing=self._stand(mine.values()),
         )
         if plan.runs is None or plan.wants is None:
-            return Settled(_last_word([*mine.values()]))
+            return Settled(_newest_end([*mine.values()]))
         if plan.ends:
             await self._finish(plan, mine)
             return _ACTED
@@ -171,9 +171,9 @@ class JobSlices:
         reserved = model.condition_true(runs, names.CONDITION_QUOTA_RESERVED)
         if reserved and model.condition_true(runs, names.CONDITION_EVICTED):
             return False
-        return not all(self._says_the_same(job, pod_sets, w) for w in {id(w): w for w in (runs, wants)}.values())
+        return not all(self._describes(job, pod_sets, w) for w in {id(w): w for w in (runs, wants)}.values())
 
-    def _says_the_same(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
+    def _describes(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
         """Whether a Workload describes the job, except for pod counts."""
         theirs = slices.counts_of(objects(as_json(workload), "spec", "podSets"))
         return self._workload.matches(job, slices.with_counts(pod_sets, theirs), workload, suspended=True)
@@ -217,7 +217,7 @@ class JobSlices:
         await self._workload.make(job, pod_sets, change=change)
 
 
-def _last_word(finished: Sequence[wire.Workload]) -> wire.Workload | None:
+def _newest_end(finished: Sequence[wire.Workload]) -> wire.Workload | None:
     """Return the newest of finished Workloads; None: it ended only because another slice was to go on."""
     if not finished:
         return None

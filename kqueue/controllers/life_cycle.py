@@ -96,11 +96,11 @@ class LifeCycle:
         yield LifeCycleStep(self._switch_off, None)
         yield LifeCycleStep(self._clear_leftovers)
         yield LifeCycleStep(self._end_group)
-        yield LifeCycleStep(self._give_back, warned=self._nobody_ended_it)
+        yield LifeCycleStep(self._give_back, warned=self._eviction_timeout)
         if self.rests(workload):
             return
         yield LifeCycleStep(self._end_backoff)
-        yield LifeCycleStep(self._come_back)
+        yield LifeCycleStep(self._requeue)
         yield LifeCycleStep(self._deactivate)
         yield LifeCycleStep(self._list_checks)
 
@@ -192,7 +192,7 @@ class LifeCycle:
         return status.unreserve(workload, reason=told.reason, message=told.message, stamp=self._stamp(), requeued=None)
 
     @property
-    def _nobody_ended_it(self) -> Warned:
+    def _eviction_timeout(self) -> Warned:
         seconds = self._rules.eviction_ended_after.total_seconds()
         message = f"No client ended the eviction within {seconds:g} s, and no pod is left; kqueue ended it"
         return Warned(names.EVENT_EVICTION_ENDED, message)
@@ -237,9 +237,9 @@ class LifeCycle:
         at, held = requeueing.requeue_at(workload), workload.status.admission is not None
         if at is None or held or not workload.spec.active:
             return None
-        return self._come_back(workload) or status.end_backoff(workload)
+        return self._requeue(workload) or status.end_backoff(workload)
 
-    def _come_back(self, workload: wire.Workload) -> status.Patch | None:
+    def _requeue(self, workload: wire.Workload) -> status.Patch | None:
         """Set Requeued of a workload when the cause of its eviction is gone."""
         stopped = {stop.kind for stop in self._blockers.stops(workload)}
         reason = requeueing.reason_to_return(
@@ -297,7 +297,7 @@ class LifeCycle:
         rejected = checks.in_state(workload, names.CHECK_REJECTED)
         if rejected:
             message = f"Refused by admission checks {checks.told(rejected)}"
-            return status.ask_to_deactivate(
+            return status.request_deactivation(
                 workload, reason=names.REASON_ADMISSION_CHECK, message=message, stamp=self._stamp()
             )
         retried = checks.in_state(workload, names.CHECK_RETRY)
@@ -334,7 +334,7 @@ class LifeCycle:
         if not backoff.allows(count):
             message = f"{late.message()}, for the {_ordinal(count)} time (backoffLimitCount {backoff.limit})"
             reason = names.REASON_REQUEUING_LIMIT_EXCEEDED
-            return status.ask_to_deactivate(workload, reason=reason, message=message, stamp=stamp)
+            return status.request_deactivation(workload, reason=reason, message=message, stamp=stamp)
         state = requeueing.next_requeue(workload, backoff, now)
         assert state.requeue_at is not None
         often = f"{count}" if backoff.limit is None else f"{count} of {backoff.limit}"
@@ -356,7 +356,7 @@ class LifeCycle:
         limit = workload.spec.maximum_execution_time_seconds
         message = f"It ran for longer than the {limit} s of spec.maximumExecutionTimeSeconds"
         reason, stamp = names.REASON_MAXIMUM_EXECUTION_TIME_EXCEEDED, self._stamp()
-        return status.ask_to_deactivate(workload, reason=reason, message=message, stamp=stamp, spent=True)
+        return status.request_deactivation(workload, reason=reason, message=message, stamp=stamp, spent=True)
 
 
 _BACK = {

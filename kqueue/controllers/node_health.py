@@ -35,7 +35,7 @@ from kqueue.controllers.manager import Manager
 from kqueue.controllers.pinned_pods import PinnedPods
 from kqueue.controllers.record import Reporter
 from kqueue.controllers.taint_tolerance import TaintTolerance, Tolerance
-from kqueue.core.topology import HOSTNAME, NodeFacts, stands_on
+from kqueue.core.topology import HOSTNAME, NodeFacts, uses_host
 from kqueue.model import GangPod, PodView
 from kqueue.runtime.controller import Result
 from kqueue.state import failures
@@ -197,7 +197,7 @@ class NodeHealth:
                 if self._cache.held.holding(key) is None:
                     findings.stuck += [(key, pod) for pod in stuck_on(pods, host) if _lacks_admission(pod)]
                 continue
-            if not self._stands(key, host):
+            if not self._is_on_host(key, host):
                 findings.healthy.append(key)
                 findings.stuck += [(key, pod) for pod in stuck_on(pods, host)]
                 continue
@@ -224,11 +224,11 @@ class NodeHealth:
         found = {key: self._marks.newest(key) for key in sorted({*self._workloads_on.get(host, ()), *pinned})}
         return {k: obj for k, obj in found.items() if obj is not None and (model.is_placed(obj) or _waits(obj))}
 
-    def _stands(self, key: str, host: str) -> bool:
+    def _is_on_host(self, key: str, host: str) -> bool:
         """Whether the workload holds the host by the cache; the watch may be behind a repair."""
         holding = self._cache.held.holding(key)
         held = holding.admission.pod_sets if holding is not None else ()
-        return any(p.topology is not None and stands_on(p.topology, (host,)) for p in held)
+        return any(p.topology is not None and uses_host(p.topology, (host,)) for p in held)
 
     def _judge(
         self,
@@ -277,7 +277,7 @@ class NodeHealth:
         """
         fell: dict[str, datetime] = {}
         for pod in self._hosts.pods_at(host, node):
-            if _fell(pod) and self._stands(pod.workload, host):
+            if _fell(pod) and self._is_on_host(pod.workload, host):
                 fell[pod.workload] = max(pod.created, fell.get(pod.workload, pod.created))
         for key, created in sorted(fell.items()):
             await self._marks.blame(key, host, created)

@@ -25,7 +25,7 @@ class PendingNotifications:
 
     def observe(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
         """Take in a watch event of a Workload."""
-        if new is not None and _says_nothing_of_a_try(new):
+        if new is not None and _has_no_outcome(new):
             self._first[model.workload_key(new)] = None
             return
         seen = new if new is not None else old
@@ -45,6 +45,6 @@ class PendingNotifications:
         return (key for key in fewer if key in more)
 
 
-def _says_nothing_of_a_try(workload: wire.Workload) -> bool:
+def _has_no_outcome(workload: wire.Workload) -> bool:
     told = model.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
     return told is None or told.reason in UNTRIED

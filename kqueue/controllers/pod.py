@@ -113,7 +113,7 @@ class PodReconciler:
     async def _put_back(self, pod: ManagedPod) -> None:
         label = {"metadata": {"labels": {names.MANAGED_LABEL: "true"}}}
         if await self._writes.patch(pod, label):
-            self._writes.tell(
+            self._writes.event(
                 pod,
                 reason=EVENT_LABEL_RESTORED,
                 message=f"Label {names.MANAGED_LABEL} was removed and is back: without it nobody would count the pod; "
@@ -125,7 +125,7 @@ class PodReconciler:
         """Delete the own Workload of a pod that is in a group now."""
         for workload in self._owned(pod.key):
             if await self._steps.delete(workload):
-                self._tell_deleted(pod, workload)
+                self._report_deleted(pod, workload)
         return Result()
 
     async def _finalize(self, key: str, pod: ManagedPod | None) -> Result:
@@ -171,7 +171,7 @@ class PodReconciler:
         try:
             pod_sets = KIND.pod_sets(pod.obj, self._switches)
         except InvalidObjectError as e:
-            self._writes.tell(pod, reason=EVENT_INVALID, message=str(e), warning=True)
+            self._writes.event(pod, reason=EVENT_INVALID, message=str(e), warning=True)
             raise
         for other in self._owned(pod.key):
             if not _controls(pod, other):  # of a pod of that name that was here before
@@ -206,7 +206,7 @@ class PodReconciler:
             spec = spec_for(KIND, pod.obj, priority=self._follow.priority(pod, pod_sets), switches=self._switches)
             if await self._steps.rewrite(first, spec):
                 message = f"Updated Workload {model.workload_key(first)}"
-                self._writes.tell(pod, reason=names.EVENT_UPDATED_WORKLOAD, message=message)
+                self._writes.event(pod, reason=names.EVENT_UPDATED_WORKLOAD, message=message)
             await self._delete(pod, owned[1:])
             return None
         await self._tools.stop(
@@ -254,11 +254,11 @@ class PodReconciler:
     async def _delete(self, pod: ManagedPod, workloads: Sequence[wire.Workload]) -> None:
         for workload in workloads:
             if await self._steps.delete_unlike(workload, pod.obj["metadata"]):
-                self._tell_deleted(pod, workload)
+                self._report_deleted(pod, workload)
 
-    def _tell_deleted(self, pod: ManagedPod, workload: wire.Workload) -> None:
+    def _report_deleted(self, pod: ManagedPod, workload: wire.Workload) -> None:
         message = f"Deleted Workload {model.workload_key(workload)}, which no longer matches"
-        self._writes.tell(pod, reason=names.EVENT_DELETED_WORKLOAD, message=message)
+        self._writes.event(pod, reason=names.EVENT_DELETED_WORKLOAD, message=message)
 
     # --- without a Workload
 
@@ -278,7 +278,7 @@ class PodReconciler:
             return Result()
         if prebuilt:
             message = f"Workload {prebuilt} does not exist, or is another's; the pod waits for it"
-            self._writes.tell(pod, reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message, warning=True)
+            self._writes.event(pod, reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message, warning=True)
             return Result(requeue_after=_PREBUILT_RETRY)
         await self._create(pod, pod_sets)
         return Result()
@@ -301,7 +301,7 @@ class PodReconciler:
         self._on_created(max(0.0, (self._clock.now() - pod.created).total_seconds()))
         name = workload["metadata"]["name"]
         message = f"Created Workload {split_key(pod.key)[0]}/{name}; it waits for admission"
-        self._writes.tell(pod, reason=names.EVENT_CREATED_WORKLOAD, message=message)
+        self._writes.event(pod, reason=names.EVENT_CREATED_WORKLOAD, message=message)
 
 
 def _is_reserved(workload: wire.Workload) -> bool:

@@ -30,7 +30,7 @@ class PodFollow:
         try:
             return self._steps.priority_of(first.obj, pod_sets)
         except MissingPriorityClassError as e:
-            self._writes.tell(first, reason=e.reason, message=str(e), warning=True)
+            self._writes.event(first, reason=e.reason, message=str(e), warning=True)
             raise
 
     async def follow(self, first: ManagedPod, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
@@ -40,12 +40,12 @@ class PodFollow:
             self._updated(first, workload, how)
         return bool(how)
 
-    def tell_checks(self, pods: Iterable[ManagedPod], workload: wire.Workload) -> None:
+    def report_checks(self, pods: Iterable[ManagedPod], workload: wire.Workload) -> None:
         """Report the messages of pending admission checks on each pod, when they change."""
         message = pending_checks(workload)
         for pod in pods if message else ():
-            self._writes.tell(pod, reason=names.EVENT_UPDATED_ADMISSION_CHECK, message=message)
+            self._writes.event(pod, reason=names.EVENT_UPDATED_ADMISSION_CHECK, message=message)
 
     def _updated(self, first: ManagedPod, workload: wire.Workload, how: str) -> None:
         message = f"Updated Workload {model.workload_key(workload)} {how}"
-        self._writes.tell(first, reason=names.EVENT_UPDATED_WORKLOAD, message=message)
+        self._writes.event(first, reason=names.EVENT_UPDATED_WORKLOAD, message=message)

@@ -75,7 +75,7 @@ class PodGroupReconciler:
             return await self._without_workload(key, members, prebuilt=bool(prebuilt))
         self._created.forget(key)
         if not prebuilt and self._checks_owner and not pod_group.is_group_workload(as_json(workload)):
-            await self._tell_conflict(key, members)
+            await self._report_conflict(key, members)
             return Result()
         owner = PodGroupOwner(self._tools, members, workload, prebuilt=bool(prebuilt))
         closed = await self._lifecycle.close(owner)
@@ -84,7 +84,7 @@ class PodGroupReconciler:
         found = await self._find(members, workload, prebuilt=bool(prebuilt))
         if found is None:
             return Result(requeue_after=_PREBUILT_RETRY) if prebuilt else Result()
-        if not prebuilt and await self._tell_waiting(workload, as_json(workload), found.absent):
+        if not prebuilt and await self._report_waiting(workload, as_json(workload), found.absent):
             return Result()
         return await self._lifecycle.advance(owner.matched(found))
 
@@ -101,8 +101,8 @@ class PodGroupReconciler:
         if had_members or workload.metadata.deletion_timestamp is not None:  # else its pods are still to come
             await self._steps.release(workload)
 
-    async def _tell_conflict(self, key: str, members: Sequence[ManagedPod]) -> None:
-        self._writes.tell(
+    async def _report_conflict(self, key: str, members: Sequence[ManagedPod]) -> None:
+        self._writes.event(
             members[0],
             reason=names.EVENT_WORKLOAD_NAME_CONFLICT,
             message=f"Workload {key} exists and is no pod group's: name the group otherwise, or delete that Workload",
@@ -127,12 +127,12 @@ class PodGroupReconciler:
             return Result(requeue_after=1.0)
         if prebuilt:
             message = f"Workload {split_key(key)[1]} does not exist yet; the group waits for it"
-            self._writes.tell(first, reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message, warning=True)
+            self._writes.event(first, reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message, warning=True)
             return Result(requeue_after=_PREBUILT_RETRY)
         await self._writes.let_go_all(pod for pod in members if not pod.runnable)
         made = pod_group.compose(members, self._switches)
         if isinstance(made, GroupProblem):
-            return self._tell_trouble(made, members)
+            return self._report_problem(made, members)
         if self._tools.are_active(members):
             return Result()
         await self._tools.delete(made.excess, "the group has as many pods as it said already")
@@ -148,7 +148,7 @@ class PodGroupReconciler:
             switches=self._switches,
         )
         if isinstance(workload, GroupProblem):
-            return self._tell_trouble(workload, made.kept)
+            return self._report_problem(workload, made.kept)
         self._created.remember(key, True)
         try:
             if not await self._steps.create(workload):
@@ -158,15 +158,15 @@ class PodGroupReconciler:
             self._created.forget(key)
             if isinstance(e, ApiError):
                 message = f"The API server does not take the group's Workload: {e}"
-                self._writes.tell(first, reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message, warning=True)
+                self._writes.event(first, reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message, warning=True)
             raise
         self._on_created(max(0.0, (self._clock.now() - made.kept[-1].created).total_seconds()))
         message = f"Created Workload {key} for {len(made.kept)} pods; it waits for admission"
         for pod in made.kept:  # kqueue's gate holds each pod, and its user should see why
-            self._writes.tell(pod, reason=names.EVENT_CREATED_WORKLOAD, message=message)
+            self._writes.event(pod, reason=names.EVENT_CREATED_WORKLOAD, message=message)
         return Result()
 
-    def _tell_trouble(self, trouble: GroupProblem, members: Sequence[ManagedPod]) -> Result:
+    def _report_problem(self, trouble: GroupProblem, members: Sequence[ManagedPod]) -> Result:
         """Report a problem on the pod that has it; wait for a moment if more pods of the group may arrive."""
         if trouble.incomplete:
             newest = max(pod.created for pod in members)
@@ -179,7 +179,7 @@ class PodGroupReconciler:
         if trouble.incomplete:
             message += f", since {oldest.created:%Y-%m-%dT%H:%M:%SZ}"
         for pod in {trouble.pod or members[0], members[0]}:
-            self._writes.tell(pod, reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message, warning=True)
+            self._writes.event(pod, reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message, warning=True)
         return Result()
 
     # --- finding
@@ -201,7 +201,7 @@ class PodGroupReconciler:
     async def _find_prebuilt(self, members: Sequence[ManagedPod], workload: wire.Workload, told: JSON) -> Match | None:
         controller = model.controller_of(workload.metadata)
         if controller is not None:
-            await self._tell_conflict(members[0].group, members)
+            await self._report_conflict(members[0].group, members)
             return None
         found = pod_group.match_prebuilt(members, told, self._switches)
         if found is None:
@@ -236,20 +236,20 @@ class PodGroupReconciler:
         elif not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             made = pod_group.compose(members, self._switches)
             if isinstance(made, GroupProblem):
-                self._tell_trouble(made, members)
+                self._report_problem(made, members)
                 return
             spec = pod_group.spec_of(made, self._follow.priority(made.kept[0], made.pod_sets))
             if await self._steps.rewrite(workload, spec):
                 message = f"Updated Workload {members[0].group}"
-                self._writes.tell(first, reason=names.EVENT_UPDATED_WORKLOAD, message=message)
+                self._writes.event(first, reason=names.EVENT_UPDATED_WORKLOAD, message=message)
             return
         if await self._steps.delete_unlike(workload, first.obj["metadata"]):
             message = f"Deleted Workload {members[0].group}, which no longer matches"
-            self._writes.tell(first, reason=names.EVENT_DELETED_WORKLOAD, message=message)
+            self._writes.event(first, reason=names.EVENT_DELETED_WORKLOAD, message=message)
 
     # --- with a Workload
 
-    async def _tell_waiting(self, workload: wire.Workload, told: JSON, absent: int) -> bool:
+    async def _report_waiting(self, workload: wire.Workload, told: JSON, absent: int) -> bool:
         """Write WaitingForReplacementPods; True when something was written."""
         if pod_group_state.waiting(told, absent) is None:
             return False

@@ -107,7 +107,7 @@ class PodGroupOwner:
         if not loose:
             return False
         now = await self._tools.read(model.workload_key(self.workload))
-        if now is not None and not admitted and (model.is_admitted(now) or model.is_mangled(now)):
+        if now is not None and not admitted and (model.is_admitted(now) or model.is_damaged_status(now)):
             return True  # the watch is behind, or a status that a user has damaged is about to be repaired
         message = "The pod runs and the Workload of its group is not admitted"
         await self._tools.stop(loose, OwnerStop(reason=names.REASON_NOT_ADMITTED, message=message), soon=True)
@@ -162,7 +162,7 @@ class PodGroupOwner:
         """Report why a member is not started; on the oldest member, too, where none is started."""
         message = f"Pod {pod.name} is not started: {why}"
         for on in (pod,) if alone else (pod, self._kept[0]):
-            self._tools.writes.tell(on, reason=EVENT_NOT_STARTED, message=message, warning=True)
+            self._tools.writes.event(on, reason=EVENT_NOT_STARTED, message=message, warning=True)
 
     def _log_start(self, pods: int) -> None:
         admission = self.workload.status.admission
@@ -172,7 +172,7 @@ class PodGroupOwner:
 
     async def wait(self) -> None:
         """Report pending checks on each member."""
-        self._tools.follow.tell_checks(self._kept, self.workload)
+        self._tools.follow.report_checks(self._kept, self.workload)
 
     async def guard(self) -> None:
         """Nothing to stop: `correct` has stopped members that run without an admission."""

@@ -113,7 +113,7 @@ class PodOwner:
 
     async def wait(self) -> None:
         """Report pending checks on the pod."""
-        self._tools.follow.tell_checks([self._pod], self.workload)
+        self._tools.follow.report_checks([self._pod], self.workload)
 
     async def guard(self) -> None:
         """Stop a pod that runs without an admission.
@@ -123,7 +123,7 @@ class PodOwner:
         if model.is_admitted(self.workload):
             return
         now = await self._tools.read(model.workload_key(self.workload))
-        if now is None or not (model.is_admitted(now) or model.is_mangled(now)):
+        if now is None or not (model.is_admitted(now) or model.is_damaged_status(now)):
             message = "The pod runs and its Workload is not admitted"
             await self._tools.stop([self._pod], OwnerStop(reason=names.REASON_NOT_ADMITTED, message=message), soon=True)
 
@@ -131,7 +131,7 @@ class PodOwner:
         """Delete the pod."""
         await self._tools.writes.delete(self._pod)
         message = "Deleted the pod: it was deactivated longer ago than such pods are kept"
-        self._tools.writes.tell(self._pod, reason=names.EVENT_DELETED, message=message)
+        self._tools.writes.event(self._pod, reason=names.EVENT_DELETED, message=message)
 
     def _is_reserved(self) -> bool:
         return model.condition_true(self.workload, names.CONDITION_QUOTA_RESERVED)

@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 from kqueue.api.wire import core as wire_core
 from kqueue.clock import Clock
-from kqueue.controllers.first_look import FirstLook, WatchedPod
+from kqueue.controllers.released_pods import FirstLook, WatchedPod
 from kqueue.controllers.resources import PODS
 from kqueue.errors import ApiError, ConflictError, KqueueError, NotFoundError, ServerError, UnreachableError
 from kqueue.model import PodView

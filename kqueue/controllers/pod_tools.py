@@ -48,7 +48,7 @@ class PodTools:
         async def one(pod: ManagedPod) -> None:
             await self.writes.let_go(pod)
             await self.writes.delete(pod)
-            self.writes.tell(pod, reason=reason, message=f"Deleted: {why}")
+            self.writes.event(pod, reason=reason, message=f"Deleted: {why}")
 
         await self.writes.each(pods, one)
 
@@ -75,7 +75,7 @@ class PodTools:
                 return  # the change brings the owner back
             if await self.writes.patch(pod, by_key[pod.key]):
                 on_start()
-                self.writes.tell(pod, reason=names.EVENT_STARTED, message=start_message(workload))
+                self.writes.event(pod, reason=names.EVENT_STARTED, message=start_message(workload))
                 self._on_started(workload, 1)
 
         await self.writes.each([pod for pod, _ in patches], one)

@@ -184,7 +184,7 @@ class PodWrites:
         if soon:
             self._short_stop.charge(pod.key, queue=_queue_of(pod))
         await self.delete(pod, grace_seconds=STOP_SECONDS if soon else None)
-        self.tell(pod, reason=names.EVENT_STOPPED, message=message)
+        self.event(pod, reason=names.EVENT_STOPPED, message=message)
         _log.info("pod stopped", pod=pod.key, reason=reason)
 
     def _is_gone(self, pod: ManagedPod) -> None:
@@ -211,7 +211,7 @@ class PodWrites:
 
     # --- events
 
-    def tell(self, pod: ManagedPod, *, reason: str, message: str, warning: bool = False) -> None:
+    def event(self, pod: ManagedPod, *, reason: str, message: str, warning: bool = False) -> None:
         """Record an event on the pod, unless an equal one was recorded within some minutes.
 
         An event of a lasting state is not recorded again by another process either.

@@ -147,7 +147,7 @@ class StatefulSetReconciler:
         for workload in held:
             if await self._steps.delete(workload):
                 what = f"Deleted Workload {model.workload_key(workload)}: the StatefulSet is not queued any more"
-                self._tell(found, names.EVENT_DELETED_WORKLOAD, what)
+                self._report(found, names.EVENT_DELETED_WORKLOAD, what)
         return Result()
 
     def _members(self, found: JSON) -> list[ManagedPod]:
@@ -187,13 +187,13 @@ class StatefulSetReconciler:
             case Next.REWRITE:
                 if await self._steps.rewrite(workload, plan.spec_of(found, self._priority(found), self._switches)):
                     what = f"Updated Workload {model.workload_key(workload)} to {wanted} pods"
-                    self._tell(found, names.EVENT_UPDATED_WORKLOAD, what)
+                    self._report(found, names.EVENT_UPDATED_WORKLOAD, what)
             case Next.RESUME:
                 await self._resume(workload, wanted)
             case Next.MISFIT:
-                self._tell_misfit(found, workload, wanted)
+                self._report_misfit(found, workload, wanted)
             case Next.OVER:
-                self._tell_over(found, workload)
+                self._report_end(found, workload)
             case Next.NOTHING:
                 await self._follow_queue(found, workload, runs=runs)
         return Result(requeue_after=_LOOK_AGAIN) if step is Next.WAIT else Result()
@@ -220,13 +220,13 @@ class StatefulSetReconciler:
             self._on_created(max(0.0, (self._clock.now() - created).total_seconds()))
         name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
         message = f"Created Workload {name} for {replicas(found)} pods; it waits for admission"
-        self._tell(found, names.EVENT_CREATED_WORKLOAD, message)
+        self._report(found, names.EVENT_CREATED_WORKLOAD, message)
 
     def _priority(self, found: JSON) -> Priority:
         try:
             return self._steps.priority_of(found, plan.pod_sets(found, self._switches))
         except MissingPriorityClassError as e:
-            self._tell(found, e.reason, str(e), warning=True)
+            self._report(found, e.reason, str(e), warning=True)
             raise
 
     async def _adopt(self, found: JSON, workload: wire.Workload) -> None:
@@ -237,7 +237,7 @@ class StatefulSetReconciler:
         labels = labels_of(told) | {names.JOB_UID_LABEL: owner["uid"]}
         metadata = {"ownerReferences": [*others, owner], "annotations": marks, "labels": labels}
         if await self._steps.amend(workload, {"metadata": metadata}):
-            self._tell(found, names.EVENT_UPDATED_WORKLOAD, f"Updated Workload {model.workload_key(workload)}")
+            self._report(found, names.EVENT_UPDATED_WORKLOAD, f"Updated Workload {model.workload_key(workload)}")
 
     async def _hold(self, workload: wire.Workload) -> None:
         stamp, message = status.Stamp(self._clock.now()), "The StatefulSet is scaled to 0 and has no pods"
@@ -268,9 +268,9 @@ class StatefulSetReconciler:
 
     # --- telling
 
-    def _tell_misfit(self, found: JSON, workload: wire.Workload, wanted: int) -> None:
+    def _report_misfit(self, found: JSON, workload: wire.Workload, wanted: int) -> None:
         has = sum(pod_set.count for pod_set in workload.spec.pod_sets)
-        self._tell(
+        self._report(
             found,
             EVENT_REPLICAS_DIFFER,
             f"spec.replicas is {wanted}, and quota was given for {has}: a StatefulSet is admitted as a whole, so no "
@@ -279,15 +279,15 @@ class StatefulSetReconciler:
             warning=True,
         )
 
-    def _tell_over(self, found: JSON, workload: wire.Workload) -> None:
+    def _report_end(self, found: JSON, workload: wire.Workload) -> None:
         end = model.condition(workload.status.conditions, names.CONDITION_FINISHED)
         why = f"{end.reason}: {end.message}" if end is not None else ""
         key = model.workload_key(workload)
-        self._tell(
+        self._report(
             found, EVENT_WORKLOAD_OVER, f"Workload {key} has finished ({why}); delete it to try again", warning=True
         )
 
-    def _tell(self, found: JSON, reason: str, message: str, *, warning: bool = False) -> None:
+    def _report(self, found: JSON, reason: str, message: str, *, warning: bool = False) -> None:
         """Record an event on the StatefulSet; the same event is not repeated within some minutes."""
         metadata = mapping(found, "metadata")
         uid = text(metadata, "uid")

@@ -150,7 +150,7 @@ class TopologyUngater:
             await self._give_back(key)
             return Result()
         for pod_set, lost in plan.lost:
-            self._tell_order_lost(workload, pod_set, lost)
+            self._report_order_lost(workload, pod_set, lost)
         failed = await self._carry_out(key, plan)
         if failed:
             raise failed[0]
@@ -211,7 +211,7 @@ class TopologyUngater:
         try:
             offset = before + _written_offset(pods)
         except InvalidObjectError as e:
-            self._tell_once(workload, EVENT_BAD_OFFSET, reason=EVENT_BAD_OFFSET, message=str(e))
+            self._report_once(workload, EVENT_BAD_OFFSET, reason=EVENT_BAD_OFFSET, message=str(e))
             raise
         return RankRules(
             index_label=request.pod_index_label,
@@ -311,15 +311,15 @@ class TopologyUngater:
 
     # --- events
 
-    def _tell_order_lost(self, workload: wire.Workload, pod_set: str, lost: OrderLost) -> None:
+    def _report_order_lost(self, workload: wire.Workload, pod_set: str, lost: OrderLost) -> None:
         message = f"Pods of pod set {pod_set} are placed in listing order, not by rank: {lost.message}"
-        if self._tell_once(workload, lost.trouble.value, reason=EVENT_RANK_FALLBACK, message=message):
+        if self._report_once(workload, lost.trouble.value, reason=EVENT_RANK_FALLBACK, message=message):
             self._on_fallback(lost.trouble.value)
             key = model.workload_key(workload)
             _log.warning("ranks are not usable", workload=key, pod_set=pod_set, reason=lost.trouble.value,
                          why=lost.message)  # fmt: skip
 
-    def _tell_once(self, workload: wire.Workload, what: str, *, reason: str, message: str) -> bool:
+    def _report_once(self, workload: wire.Workload, what: str, *, reason: str, message: str) -> bool:
         """Record a warning on the workload; returns False where it was warned of `what` before."""
         key, uid = model.workload_key(workload), workload.metadata.uid
         known, told = self._told.get(key, ("", set()))

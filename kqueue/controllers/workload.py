@@ -131,7 +131,7 @@ class WorkloadReconciler:
                 if step.warned is not None:
                     self._event(written, step.warned.reason, step.warned.message, warning=True)
                 if step != self._life.match_gates:
-                    self._tell(workload, written)
+                    self._report(workload, written)
                 return Result()
         return Result(requeue_after=self._wake_after(key, workload))
 
@@ -142,7 +142,7 @@ class WorkloadReconciler:
 
     def _wake_after(self, key: str, workload: wire.Workload) -> float | None:
         """Return the seconds until a step or a reason is due without an event; None: nothing is due."""
-        left = [self.explainer.until_told(workload), self.explainer.until_look(key)]
+        left = [self.explainer.seconds_to_reason(workload), self.explainer.until_look(key)]
         at = self._life.next_time(workload)
         if at is not None:
             left.append((at - self._clock.now()).total_seconds())
@@ -204,7 +204,7 @@ class WorkloadReconciler:
 
     # --- events --------------------------------------------------------------------------------------------------
 
-    def _tell(self, before: wire.Workload, after: wire.Workload) -> None:
+    def _report(self, before: wire.Workload, after: wire.Workload) -> None:
         """Record events and a log line for the change that matters to the user."""
         key = model.workload_key(after)
         wish = _changed(before, after, names.CONDITION_DEACTIVATION_TARGET)

@@ -278,7 +278,7 @@ class WorkloadSteps:
         stamp = status.Stamp(self._clock.now())
         written = await self._writer.write(
             model.workload_key(workload),
-            lambda w: status.ask_to_deactivate(w, reason=reason, message=message, stamp=stamp),
+            lambda w: status.request_deactivation(w, reason=reason, message=message, stamp=stamp),
         )
         if written is not None:
             self.on_given_up()

@@ -157,7 +157,7 @@ class Claims:
             return
         self._charge(kept, -1)
         if self._new.pop(uid, None) is None:
-            self._come(self._changes, kept, -1)
+            self._admit_claimant(self._changes, kept, -1)
         for leaver, victim in kept.leavers.items():
             self._leave_for[leaver] -= 1
             if not self._leave_for[leaver]:
@@ -219,7 +219,7 @@ class Claims:
 
     def _summed_up(self) -> PendingChanges:
         for kept in self._new.values():
-            self._come(self._changes, kept, 1)
+            self._admit_claimant(self._changes, kept, 1)
         for victim in self._new_leaving.values():
             _leave(self._changes, victim, 1)
         self._new.clear()
@@ -230,7 +230,7 @@ class Claims:
         """The changes to leave out: this claimant does not come in, and these workloads stay."""
         if own is not None:
             negated = PendingChanges(self._snapshot)
-            self._come(negated, own, -1)
+            self._admit_claimant(negated, own, -1)
             for victim in staying.values():
                 _leave(negated, victim, -1)
             yield negated
@@ -244,7 +244,7 @@ class Claims:
         return self._without_leaving[1]
 
     @staticmethod
-    def _come(changes: PendingChanges, kept: _Kept, sign: int) -> None:
+    def _admit_claimant(changes: PendingChanges, kept: _Kept, sign: int) -> None:
         """Charge a claimant in full, and end its claim."""
         for node, column, amount in kept.usage:
             changes.add_node(node, column, -sign * amount)

@@ -38,7 +38,7 @@ from kqueue.core.mention import Mention
 from kqueue.core.nomination import FITS, FITS_LATER, NEVER, PREEMPTS, WAITS, NominatedHead, Nominator
 from kqueue.core.plan_cache import PlanCache
 from kqueue.core.planners import PLANNERS
-from kqueue.core.preemption import Findings, Rules, lesser, nobody_may_go, simulate
+from kqueue.core.preemption import Findings, Rules, lesser, none_may_be_preempted, simulate
 from kqueue.core.quota import QuotaNode, Usage
 from kqueue.core.share_order import NextHead, ShareOrder, differences, no_next_head
 from kqueue.core.slices import added_pods, added_quota, without_older
@@ -308,7 +308,7 @@ class _Cycle:
             return _wait(entry, _NO_FIT)
         if self.reserves:
             self._reserve(entry, anyway=comes_first)
-        return _wait(entry, _NO_CANDIDATES, after=(self._nobody(entry),))
+        return _wait(entry, _NO_CANDIDATES, after=(self._no_candidates(entry),))
 
     def _may_borrow(self, entry: NominatedHead) -> bool:
         """Whether an entry that fits leaves to other queues what their own next workloads would reclaim."""
@@ -379,7 +379,7 @@ class _Cycle:
 
     def _may_preempt(self, entry: NominatedHead) -> bool:
         columns = frozenset(entry.usage)
-        return not nobody_may_go(self.snapshot, entry.head, columns, self.findings)
+        return not none_may_be_preempted(self.snapshot, entry.head, columns, self.findings)
 
     def _again(self, entry: NominatedHead) -> NominatedHead:
         """The entry nominated against what earlier entries of this cycle have left, in the same flavors."""
@@ -460,7 +460,7 @@ class _Cycle:
             return True
         return fit_together(self._usage(entry), self.snapshot.topologies)
 
-    def _nobody(self, entry: NominatedHead) -> Blocker:
+    def _no_candidates(self, entry: NominatedHead) -> Blocker:
         """Which policies keep the entry from preempting, and how many of its own queue it could have asked."""
         head, spec = entry.head, self.snapshot.queues[entry.head.queue]
         policies = _policies(spec, alone=self.snapshot.nodes[head.queue].parent is None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 
-from kqueue.core.mention import MayName, Mention, mentioned, nobody_reads
+from kqueue.core.mention import MayName, Mention, mentioned, no_reader
 from kqueue.core.quantity import format_quantity
 from kqueue.core.request_faults import request_fault
 from kqueue.core.topology.result import Misfit, MisfitCode, Shortage
@@ -106,13 +106,13 @@ _ORDER = {
 _LACKS_QUOTA = (BlockerKind.QUOTA, BlockerKind.EXCEEDS_MAX_QUOTA)
 
 
-def sentence(blocker: Blocker, may_name: MayName = nobody_reads) -> str:
+def sentence(blocker: Blocker, may_name: MayName = no_reader) -> str:
     """Return the blocker as a sentence: request, free amount, place.  Workloads are named where `may_name` allows."""
     text = _text(_TEXTS, blocker, may_name)
     return f"pod set {blocker.pod_set}: {text}" if blocker.pod_set else text
 
 
-def message(blockers: Sequence[Blocker], may_name: MayName = nobody_reads) -> str:
+def message(blockers: Sequence[Blocker], may_name: MayName = no_reader) -> str:
     """Return one sentence for each blocker, without repetition, in the given order."""
     return "; ".join(dict.fromkeys([sentence(blocker, may_name) for blocker in blockers]))
 
@@ -134,7 +134,7 @@ def root_cause(blockers: Sequence[Blocker]) -> Blocker:
     return whole[0] if whole else max(mildest_of.values(), key=lambda blocker: _ORDER[blocker.kind])
 
 
-def brief(blockers: Sequence[Blocker], may_name: MayName = nobody_reads) -> str:
+def brief(blockers: Sequence[Blocker], may_name: MayName = no_reader) -> str:
     """The root cause in one short sentence, empty without blockers: for conditions, events and summaries."""
     if not blockers:
         return ""

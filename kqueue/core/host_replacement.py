@@ -12,7 +12,7 @@ from kqueue.core.charging import charge_domains
 from kqueue.core.explain import Blocker, BlockerKind, message
 from kqueue.core.nomination import topology_blocker
 from kqueue.core.topology.assignment import TopologyAssignment
-from kqueue.core.topology.replacement import Replacement, repair, stands_on
+from kqueue.core.topology.replacement import Replacement, repair, uses_host
 from kqueue.core.topology.request import PodSetRequest
 from kqueue.core.topology.result import DomainUsage, Misfit, MisfitCode, Placement, usage_of
 from kqueue.core.workload import Damaged, Snapshot
@@ -69,7 +69,7 @@ def _may_stay(damaged: Damaged, snapshot: Snapshot) -> frozenset[str]:
     stay = damaged.failed & damaged.avoided
     for held in damaged.admission.pod_sets:
         view = next((snapshot.topologies[f] for f in held.flavors.values() if f in snapshot.topologies), None)
-        for host in [host for host in stay if held.topology is not None and stands_on(held.topology, (host,))]:
+        for host in [host for host in stay if held.topology is not None and uses_host(held.topology, (host,))]:
             leaf = view.tree.leaf_of((host,)) if view is not None else None
             mask = view.tree.eligible(requests[held.name].rules).mask if view is not None else None
             if leaf is None or (mask is not None and not mask[leaf]):
@@ -119,4 +119,4 @@ def _held_by_flavor(
         flavors_held = sorted(set(held.flavors.values()))
         flavor = next((f for f in flavors_held if f in snapshot.topologies), flavors_held[0])
         out.setdefault(flavor, []).append((requests[held.name], held.topology))
-    return {flavor: held for flavor, held in out.items() if any(stands_on(a, failed) for _, a in held)}
+    return {flavor: held for flavor, held in out.items() if any(uses_host(a, failed) for _, a in held)}

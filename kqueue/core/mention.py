@@ -28,7 +28,7 @@ class Mention:
         return self.key.partition("/")[0]
 
 
-def nobody_reads(_namespace: str) -> bool:
+def no_reader(_namespace: str) -> bool:
     """No workload is named."""
     return False
 

@@ -21,7 +21,15 @@ from kqueue.core.demand import Demands
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
 from kqueue.core.flavors import FIT, NO_CANDIDATES, NO_FIT, Assignment, Mode, Pins
 from kqueue.core.planners import PLANNERS, Wish, ask
-from kqueue.core.preemption import Findings, Preemptor, Target, VictimReach, find_targets, nobody_may_go, simulate
+from kqueue.core.preemption import (
+    Findings,
+    Preemptor,
+    Target,
+    VictimReach,
+    find_targets,
+    none_may_be_preempted,
+    simulate,
+)
 from kqueue.core.quota import FlavorResource, Usage
 from kqueue.core.slices import added_pods, added_quota, flavors_to_keep, places_to_keep, without_older
 from kqueue.core.topology.arranged import Hint
@@ -434,7 +442,7 @@ class Nominator:
 
         def ask(column: FlavorResource, amount: int, level: int) -> tuple[Mode, int]:
             nonlocal preemptor
-            if nobody_may_go(self.snapshot, head, frozenset((column,)), self.findings):
+            if none_may_be_preempted(self.snapshot, head, frozenset((column,)), self.findings):
                 asked[column, amount] = ()
                 return NO_CANDIDATES, level
             if preemptor is None:

@@ -95,12 +95,12 @@ def remembered(
         return before
     if wait.outcome in _BEGINS_ANEW or (wait.outcome is Outcome.SKIPPED and not rules.keeps_progress):
         return None
-    if not wait.has_more_flavors or goes_round(wait, before):
+    if not wait.has_more_flavors or is_round(wait, before):
         return None
     return ScanMemory(attempt, wait.last_tried, _been(before))
 
 
-def goes_round(wait: Wait, before: ScanMemory | None) -> bool:
+def is_round(wait: Wait, before: ScanMemory | None) -> bool:
     """Whether a scan has ended where one of those before it did: all that they come to has been looked at.
 
     The flavors of one pod set come to an end by themselves.  Those of several move on together, and one that has come

@@ -83,7 +83,7 @@ class Declared:
 
     def pod_selector(self, job: JSON) -> Mapping[str, str]:
         """The declared labels."""
-        return {label: _said(path.at(job)) for label, path in self._declared.pod_labels.items()}
+        return {label: _text(path.at(job)) for label, path in self._declared.pod_labels.items()}
 
     def managed_by(self, job: JSON) -> str:
         """Return the kind's own controller: no other one can be named."""
@@ -118,7 +118,7 @@ class Declared:
     def finished(self, job: JSON) -> Finished | None:
         """Return the result by the declared signs, success first; None while none is present."""
         declared = self._declared
-        message = _said(declared.message.at(job)) if declared.message is not None else ""
+        message = _text(declared.message.at(job)) if declared.message is not None else ""
         if _holds(declared.succeeded, job):
             return Finished(message, success=True)
         if declared.failed is not None and _holds(declared.failed, job):
@@ -216,7 +216,7 @@ def _name(declared: DeclaredPodSet, key: str, entry: object) -> str:
     if not key:
         return declared.name
     if declared.name_from is not None:
-        return _said(declared.name_from.at(entry)).lower()
+        return _text(declared.name_from.at(entry)).lower()
     return f"{declared.name}-{key}" if key.isdigit() else key.lower()
 
 
@@ -245,7 +245,7 @@ def _shape_problems(parts: Sequence[_Part]) -> Iterator[FieldError]:
 def _holds(sign: Sign, job: JSON) -> bool:
     if sign.path is None:
         return condition_status(job, sign.condition) == "True"
-    return _said(sign.path.at(job)) in sign.values
+    return _text(sign.path.at(job)) in sign.values
 
 
 def _sum(job: JSON, path: ObjectPath) -> int:
@@ -253,7 +253,7 @@ def _sum(job: JSON, path: ObjectPath) -> int:
     return sum(n for n in found if isinstance(n, int) and not isinstance(n, bool))
 
 
-def _said(value: object) -> str:
+def _text(value: object) -> str:
     """As it is written in the file."""
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -20,7 +20,7 @@ class GangSource(Protocol):
     """One source of gangs.  Pure: takes pods as JSON, returns values."""
 
     @property
-    def said_total(self) -> str:
+    def total_field(self) -> str:
         """The field with the size of a pod's group, for messages, as in `annotation example.com/size`."""
         ...
 

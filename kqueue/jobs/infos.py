@@ -157,7 +157,7 @@ def _annotations(
     return wanted
 
 
-def _says_where(pod_set: Mapping[str, Any]) -> bool:
+def _names_level(pod_set: Mapping[str, Any]) -> bool:
     """Whether the template asks for a level, though its pod set has no such request: a Workload made by hand."""
     own = annotations_of(mapping(pod_set, "template"))
     return topology_request.REQUIRED in own or topology_request.PREFERRED in own
@@ -172,6 +172,6 @@ def _marker(pod_set: Mapping[str, Any], assignment: Mapping[str, Any]) -> dict[s
     marked = topology_request.marked(mapping(pod_set, "template"))
     if request.get("required") or request.get("preferred"):
         return {} if marked else topology_request.marker_for(request)
-    if _placed(assignment) and request.get("unconstrained") is None and not _says_where(pod_set):
+    if _placed(assignment) and request.get("unconstrained") is None and not _names_level(pod_set):
         return topology_request.marker_for(request)
     return {}

@@ -184,7 +184,7 @@ class JobSet:
         before = {text(replicated, "name"): replicated for _, replicated in _replicated(old or {})}
         yield from topology_request.job_problems(new, switches)
         for path, replicated in _replicated(new):
-            changed = _asks_anew(replicated, before.get(text(replicated, "name")))
+            changed = _request_changed(replicated, before.get(text(replicated, "name")))
             yield from topology_request.problems(
                 _template(replicated),
                 new,
@@ -273,7 +273,7 @@ def _may_restart(job: Mapping[str, Any]) -> bool:
     return (whole(policy, "maxRestarts") or 0) > (used or 0)
 
 
-def _asks_anew(replicated: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
+def _request_changed(replicated: Mapping[str, Any], before: Mapping[str, Any] | None) -> bool:
     return (
         before is None
         or annotations_of(_template(replicated)) != annotations_of(_template(before))

@@ -21,7 +21,7 @@ _TOTAL_PATH = f"{_ANNOTATIONS}[{names.POD_GROUP_TOTAL_COUNT_ANNOTATION}]"
 class KueueGroups:
     """The form; it holds nothing."""
 
-    said_total = f"annotation {names.POD_GROUP_TOTAL_COUNT_ANNOTATION}"
+    total_field = f"annotation {names.POD_GROUP_TOTAL_COUNT_ANNOTATION}"
 
     def group(self, pod: Pod, switches: JobFeatures) -> str:
         """The annotation comes before the label, if it counts."""

@@ -91,7 +91,7 @@ def compose(members: Sequence[ManagedPod], switches: JobFeatures) -> Composition
     first, alive = members[0], runnable(members)
     total = first.total
     if total is None:
-        message = f"{first.source.said_total} must say how many pods the group has"
+        message = f"{first.source.total_field} must say how many pods the group has"
         return GroupProblem(f"{message}, a whole number above 0", first)
     trouble = _index_trouble(first, total) or _incomplete(alive, total, fast=is_fast(first))
     trouble = trouble or _disagreement([pod for pod in members if pod.phase != "Failed"], total)
@@ -156,12 +156,12 @@ def _disagreement(members: Sequence[ManagedPod], total: int) -> GroupProblem | N
         if pod.source is not members[0].source:
             return GroupProblem(
                 f"it says its group in another form than pod {members[0].name} of the same group: "
-                f"{pod.source.said_total} instead of {members[0].source.said_total}; use one form for all pods",
+                f"{pod.source.total_field} instead of {members[0].source.total_field}; use one form for all pods",
                 pod,
             )
         if pod.total != total:
             return GroupProblem(
-                f"{pod.source.said_total} is {pod.source.written_total(pod.obj)!r}, and {total} on pod "
+                f"{pod.source.total_field} is {pod.source.written_total(pod.obj)!r}, and {total} on pod "
                 f"{members[0].name} of the same group; all pods of a group need the same, correct one of them",
                 pod,
             )

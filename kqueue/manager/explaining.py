@@ -13,7 +13,7 @@ from kqueue.manager import rules
 from kqueue.state.heads import Heads
 from kqueue.visibility.explanation import WorkloadExplainer
 from kqueue.visibility.sources import Freshness, Known, PlanningSource
-from kqueue.visibility.standing import Hindrance
+from kqueue.visibility.workload_state import Hindrance
 
 if TYPE_CHECKING:
     from kqueue.manager.operator import Operator

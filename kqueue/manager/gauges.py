@@ -80,7 +80,7 @@ class QueueGauges:
                 where = self._queues.stands(key)
                 if where is not None:
                     tally.waits(*where)
-                    if self._metrics.tells_workloads_apart and (home := self._queues.home(key)) is not None:
+                    if self._metrics.has_workload_labels and (home := self._queues.home(key)) is not None:
                         tally.waits_in(home, self._values_of(key), is_active=where[1])
             await self._give_way()
 
@@ -96,7 +96,7 @@ class QueueGauges:
         queue = self._metrics.cluster_queue(name)
         active, inadmissible = self._queues.counts(name)
         idle = self._cache.quota.inactive(name)
-        if self._metrics.tells_workloads_apart:
+        if self._metrics.has_workload_labels:
             told_apart = tally.waiting_in.get(name, {}).items()
             queue.pending_of({values: (0, a + b) if idle else (a, b) for values, (a, b) in told_apart})
             queue.holding_of(reserving=held.reserving, admitted=tally.admitted.get(name, {}))
@@ -193,7 +193,7 @@ class QueueGauges:
         cluster_queue = self._queues.cluster_queue_of(key)
         idle = cluster_queue is None or self._cache.quota.inactive(cluster_queue) is not None
         metrics.pending(active=0 if idle else active, inadmissible=inadmissible + (active if idle else 0))
-        if self._metrics.tells_workloads_apart:
+        if self._metrics.has_workload_labels:
             metrics.holding_of(reserving=held.reserving, admitted=tally.admitted_local.get(key, {}))
         else:
             metrics.holding(reserving=held.reserving, admitted=held.admitted)
@@ -222,7 +222,7 @@ class _Tally:
 
     def __init__(self, queues: Queues, metrics: Metrics) -> None:
         self._cluster_queue_of = queues.cluster_queue_of
-        self._values_of = metrics.values_of if metrics.tells_workloads_apart else None
+        self._values_of = metrics.values_of if metrics.has_workload_labels else None
         self.waiting_in: dict[str, dict[tuple[str, ...], tuple[int, int]]] = {}
         """By ClusterQueue and the values of custom labels of Workloads; empty where no such labels are configured."""
         self.admitted: dict[str, Counter[tuple[str, ...]]] = {}

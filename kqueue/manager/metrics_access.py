@@ -38,7 +38,7 @@ def guard(rights: Rights) -> Guard:
         if scheme.lower() != "bearer" or not token.strip():
             return _unknown("send the bearer token of a ServiceAccount that may read metrics")
         try:
-            user = await rights.who_has(token.strip())
+            user = await rights.user_of(token.strip())
             if user is None:
                 return _unknown("the API server does not know this token")
             action = Action(verb="get", path=request.path)

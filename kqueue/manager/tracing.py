@@ -24,26 +24,26 @@ class WorkloadTracer:
         if old is None or new is None or not self._leads():
             return
         if (reserved := self._rise(old, new, names.CONDITION_QUOTA_RESERVED)) is not None:
-            self._tell(new, "queued", _queued_at(new), reserved)
+            self._add_span(new, "queued", _queued_at(new), reserved)
         if (admitted := self._rise(old, new, names.CONDITION_ADMITTED)) is not None:
             since = _when_true(new, names.CONDITION_QUOTA_RESERVED)
             if since is not None and since < admitted:
-                self._tell(new, "checks", since, admitted)
+                self._add_span(new, "checks", since, admitted)
         if (ready := self._rise(old, new, names.CONDITION_PODS_READY)) is not None:
-            self._tell(new, "starting", _when_true(new, names.CONDITION_ADMITTED), ready)
+            self._add_span(new, "starting", _when_true(new, names.CONDITION_ADMITTED), ready)
         for kind in (names.CONDITION_FINISHED, names.CONDITION_EVICTED):
             ended = self._rise(old, new, kind)
             if ended is not None:
                 since = _when_true(old, names.CONDITION_PODS_READY) or _when_true(old, names.CONDITION_ADMITTED)
                 found = model.condition(new.status.conditions, kind)
-                self._tell(new, "running", since, ended, ended_by=found.reason if found is not None else "")
+                self._add_span(new, "running", since, ended, ended_by=found.reason if found is not None else "")
 
     def _rise(self, old: wire.Workload, new: wire.Workload, kind: str) -> datetime | None:
         """Return when this change made the condition True; None when it did not."""
         since = _when_true(new, kind)
         return since if since is not None and since != _when_true(old, kind) else None
 
-    def _tell(
+    def _add_span(
         self, workload: wire.Workload, name: str, began: datetime | None, ended: datetime, *, ended_by: str = ""
     ) -> None:
         if began is None:

@@ -196,7 +196,7 @@ class Auditor:
         for drifts in self._cache.audits.audit_steps(self._told):
             for drift in drifts:
                 found += 1
-                self._tell(drift, found)
+                self._report(drift, found)
             await self._clock.sleep(0)
         if found:
             _log.error("the cache is healed", drifts=found)
@@ -207,12 +207,12 @@ class Auditor:
         """Report drifts that another audit has corrected, and retry waiting workloads.  Return the number of drifts."""
         found = 0
         for found, drift in enumerate(drifts, start=1):
-            self._tell(drift, found)
+            self._report(drift, found)
         if found:
             self._intake.retry_all()
         return found
 
-    def _tell(self, drift: Drift, number: int) -> None:
+    def _report(self, drift: Drift, number: int) -> None:
         self._metrics.drift(drift.cause)
         if number <= _LOGGED_DRIFTS:
             _log.error(

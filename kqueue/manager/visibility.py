@@ -264,7 +264,7 @@ class _Keeper:
             except (ApiError, ConfigError) as e:
                 pause = _AFTER_FAILURE_SECONDS
                 self._complaint = str(e)
-                self._tell(e)
+                self._log_error(e)
             await self._clock.sleep(pause)
 
     async def end(self, work: asyncio.Task[None]) -> None:
@@ -278,7 +278,7 @@ class _Keeper:
         except (ApiError, TimeoutError) as e:
             _log.warning("APIServices are left behind", error=str(e))
 
-    def _tell(self, error: KqueueError) -> None:
+    def _log_error(self, error: KqueueError) -> None:
         if str(error) != self._said:  # once for each problem, not at every check
             _log.warning("visibility API not looked after, tried again soon", error=str(error))
         self._said = str(error)

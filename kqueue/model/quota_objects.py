@@ -128,10 +128,10 @@ def cohort_problem(obj: wire.Cohort) -> str:
 
 def same_queue(one: wire.ClusterQueue, other: wire.ClusterQueue) -> bool:
     """Whether planning sees no difference: only status or other metadata changed."""
-    return one.spec == other.spec and _own_words(one.metadata) == _own_words(other.metadata)
+    return one.spec == other.spec and _annotations(one.metadata) == _annotations(other.metadata)
 
 
-def _own_words(meta: ObjectMeta) -> list[str | None]:
+def _annotations(meta: ObjectMeta) -> list[str | None]:
     """Return the annotations of a ClusterQueue that planning uses, valid or not."""
     return [meta.annotations.get(key) for key in (names.PLACEMENT_PROFILE_ANNOTATION, names.MINIMUM_RUNTIME_ANNOTATION)]
 

@@ -45,7 +45,7 @@ def is_eviction_ended(obj: wire.Workload) -> bool:
     return reserved is not None and reserved.status == "False" and condition_true(obj, names.CONDITION_EVICTED)
 
 
-def is_mangled(obj: wire.Workload) -> bool:
+def is_damaged_status(obj: wire.Workload) -> bool:
     """Whether the status was damaged: wiped, or contradicting itself in a way that no release of a reservation leaves.
 
     The status of an evicted workload whose QuotaReserved is False is consistent: the eviction has ended. The answer has

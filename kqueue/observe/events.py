@@ -288,7 +288,7 @@ class EventRecorder:
         if cause != "refused":  # the API server's answer, for example in a namespace that is being deleted
             self._losses[rank.value, cause] += number
 
-    def _tell_losses(self) -> None:
+    def _report_losses(self) -> None:
         """Log how many events were lost since the last report."""
         if not self._losses:
             return
@@ -324,7 +324,7 @@ class EventRecorder:
         except TimeoutError:
             while (series := self._waiting.take()) is not None:
                 self._lose("shutdown", series.rank, series.count)
-        self._tell_losses()
+        self._report_losses()
 
     async def _keep_up(self) -> None:
         """Do the periodic work: write counts, free memory, report lost events."""
@@ -333,7 +333,7 @@ class EventRecorder:
             self._make_due()
             self._forget_ended()
             if self._clock.monotonic() - self._losses_told >= self._limits.losses_interval:
-                self._tell_losses()
+                self._report_losses()
 
     def _make_due(self) -> None:
         """Queue the counts that have grown, but never two writes of one series at once."""

@@ -181,7 +181,7 @@ class Metrics:
         return self._custom["ClusterQueue"].values((cluster_queue,))
 
     @property
-    def tells_workloads_apart(self) -> bool:
+    def has_workload_labels(self) -> bool:
         """Whether custom labels with values from Workloads are configured."""
         return bool(self._of_workloads)
 

@@ -174,11 +174,11 @@ class _QueueMetrics(_Bound):
         self._of(self._q.reserved, priority_class).show(waits)
         self._of(self._q.reserved_wait, priority_class).show(waits)
         if admitted:
-            self._of(self._q.admitted, priority_class, *self._told_apart(values)).show(waits)
-            self._of(self._q.admission_wait, priority_class, *self._told_apart(values)).show(waits)
+            self._of(self._q.admitted, priority_class, *self._label_values(values)).show(waits)
+            self._of(self._q.admission_wait, priority_class, *self._label_values(values)).show(waits)
         return waits
 
-    def _told_apart(self, values: Values) -> Values:
+    def _label_values(self, values: Values) -> Values:
         """Return the label values by which admissions are counted."""
         del values
         return ()
@@ -188,7 +188,7 @@ class _QueueMetrics(_Bound):
 
         `values` are the values of its custom labels.
         """
-        rest = self._told_apart(values)
+        rest = self._label_values(values)
         self._count(self._q.admitted, priority_class, *rest)
         self._observe(self._q.admission_wait, waited, priority_class, *rest)
         self._observe(self._q.checks_wait, since_reserved, priority_class)
@@ -374,7 +374,7 @@ class LocalQueueMetrics(_QueueMetrics):
         super().__init__(families, name, namespace)
         self._f = families
 
-    def _told_apart(self, values: Values) -> Values:
+    def _label_values(self, values: Values) -> Values:
         return values
 
     def status(self, active: str) -> None:

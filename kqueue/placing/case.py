@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kqueue.core.topology import HOSTNAME, Membership, membership
-from kqueue.placing.asking import output_options, pod_sets, switches, workload
 from kqueue.placing.cluster import cluster
 from kqueue.placing.document import pointer
 from kqueue.placing.fields import FieldProblem, Problems
+from kqueue.placing.requests import output_options, pod_sets, switches, workload
 from kqueue.placing.values import Case, FlavorNodes
 
 _KEYS = ("name", "topology", "flavor", "nodes", "usage", "algorithm", "workload", "podSets", "output")

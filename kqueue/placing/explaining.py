@@ -36,7 +36,7 @@ class PlacementExplainer:
 
     def watch(self, step: PlacingStep) -> None:
         """Describe one group, with the capacity that was free before it."""
-        self._parts.append("\n".join(_tell(self._case, step)))
+        self._parts.append("\n".join(_described(self._case, step)))
 
     def text(self, solution: Solution) -> str:
         """The whole account."""
@@ -65,7 +65,7 @@ def _rest(outcomes: Iterable[PodSetOutcome]) -> Iterator[str]:
         yield f"not evaluated after the failure: {', '.join(waiting)}"
 
 
-def _tell(case: Case, step: PlacingStep) -> Iterator[str]:
+def _described(case: Case, step: PlacingStep) -> Iterator[str]:
     yield _asked(step.requests)
     if isinstance(step.result, UpdateConflict):
         yield f"  failed: {step.result.detail}"
@@ -84,14 +84,14 @@ def _asked(requests: Sequence[PodSetRequest]) -> str:
         each = ", ".join(amounts)
         parts.append(f"{request.name or 'pod set'}: {_pods(request.count)}" + (f" of {each}" if each else ""))
     group = f"group {requests[0].group}: " if len(requests) > 1 else ""
-    return f"{group}{' + '.join(parts)} ({_wish(requests[0].topology)})"
+    return f"{group}{' + '.join(parts)} ({_request_text(requests[0].topology)})"
 
 
 def _pods(count: int) -> str:
     return f"{count} pod" if count == 1 else f"{count} pods"
 
 
-def _wish(request: TopologyRequest) -> str:
+def _request_text(request: TopologyRequest) -> str:
     if request.required is not None:
         wish = f"required {request.required}"
     elif request.preferred is not None:

@@ -23,8 +23,8 @@ from kqueue.core.topology import (
     failed_hosts,
     find_replacement,
     place,
-    stands_on,
     usage_of,
+    uses_host,
 )
 from kqueue.core.topology.elastic import inherit
 from kqueue.core.topology.groups import Group, groups_of
@@ -220,7 +220,7 @@ class _Run:
         if pod_set.request.count == 0 or old is None:
             return PodSetOutcome(name, PodSetStatus.SKIPPED)
         stays = self._case.owned_by_single_pod and self._case.switches.skip_pod_owned
-        if stays or not stands_on(old, failed):
+        if stays or not uses_host(old, failed):
             return PodSetOutcome(name, PodSetStatus.PLACED, placement=self._as_it_is(pod_set.request, old), kept=True)
         found: Replacement | Misfit | UpdateConflict = find_replacement(
             self.capacity, pod_set.request, old, failed, profile=self._case.switches.profile

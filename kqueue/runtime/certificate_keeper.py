@@ -74,7 +74,7 @@ class CertificateKeeper:
                 await self._shelf.write(step, version)
             except (AlreadyExistsError, ConflictError):
                 continue  # another replica took a step: read it
-            self._tell(held, step)
+            self._log_step(held, step)
         _log.warning("certificates are changed by somebody else all the time", attempts=_ATTEMPTS)
 
     def _use(self, held: CertificateHolding) -> None:
@@ -83,7 +83,7 @@ class CertificateKeeper:
             self._serve(held.current)
         self.held = held
 
-    def _tell(self, before: CertificateHolding, after: CertificateHolding) -> None:
+    def _log_step(self, before: CertificateHolding, after: CertificateHolding) -> None:
         assert after.current is not None, "every step leaves something to serve"
         if after.upcoming is not None and before.upcoming is None:
             _log.info("certificate is being renewed", not_after=after.current.not_after.isoformat())

@@ -80,7 +80,7 @@ class Client(Transport):
             NotFoundError: the object does not exist.
             InvalidObjectError: the object does not have the shape of `decode`.
         """
-        what = _words("get", resource, namespace, name)
+        what = _described("get", resource, namespace, name)
         return _typed(await self._get(resource, name, namespace, lane), decode, what)
 
     async def get_json(
@@ -91,7 +91,7 @@ class Client(Transport):
         Raises:
             NotFoundError: the object does not exist.
         """
-        return _json(await self._get(resource, name, namespace, lane), _words("get", resource, namespace, name))
+        return _json(await self._get(resource, name, namespace, lane), _described("get", resource, namespace, name))
 
     async def get_path(
         self, path: str, params: Mapping[str, str] | None = None, *, resource: ResourceType, lane: Lane = Lane.JOBS
@@ -145,7 +145,7 @@ class Client(Transport):
         Raises:
             GoneError: the continue token has expired; begin anew.
         """
-        path, what = resource.path(namespace), _words("list", resource, namespace)
+        path, what = resource.path(namespace), _described("list", resource, namespace)
         return await self.send(
             Call(method="GET", verb="list", resource=resource, path=path, what=what, lane=lane, params=params)
         )
@@ -158,7 +158,7 @@ class Client(Transport):
         Raises:
             ServerError: among others, when the answer is not JSON (a proxy's page).
         """
-        path, what = resource.path(namespace), _words("watch", resource, namespace)
+        path, what = resource.path(namespace), _described("watch", resource, namespace)
         params = {"watch": "true", **params}
         call = Call(method="GET", verb="watch", resource=resource, path=path, what=what, lane=Lane.WATCH, params=params)
         known = self._link.renewals
@@ -192,7 +192,7 @@ class Client(Transport):
         namespace = namespace or _metadata(obj).get("namespace")
         if resource.namespaced and not namespace:
             raise ValueError(f"{resource} is namespaced: the object to create names no namespace")
-        what = _words("create", resource, namespace, _metadata(obj).get("name"))
+        what = _described("create", resource, namespace, _metadata(obj).get("name"))
         call = Call(
             method="POST", verb="create", resource=resource, path=resource.path(namespace), what=what, lane=lane,
             params=_dry(dry_run), body=msgspec.json.encode(obj), repeatable=False,
@@ -223,7 +223,7 @@ class Client(Transport):
                 another manager owns a field.  After a retry it may mean that our own first attempt succeeded.
             NotFoundError: there is no such object.
         """
-        what = _words("patch", resource, namespace, name, subresource)
+        what = _described("patch", resource, namespace, name, subresource)
         params = _dry(dry_run)
         if field_manager:
             params["fieldManager"] = field_manager
@@ -254,7 +254,7 @@ class Client(Transport):
         if not meta.get("resourceVersion"):
             raise ValueError(f"replacing {resource} {meta.get('name')!r} without a resourceVersion would be blind")
         name, namespace = meta["name"], meta.get("namespace")
-        what = _words("update", resource, namespace, name)
+        what = _described("update", resource, namespace, name)
         call = Call(
             method="PUT", verb="update", resource=resource, path=resource.path(namespace, name), what=what, lane=lane,
             body=msgspec.json.encode(obj),
@@ -282,7 +282,7 @@ class Client(Transport):
             NotFoundError: there is no such object (after a retry this counts as success).
             ConflictError: a precondition does not hold.
         """
-        what = _words("delete", resource, namespace, name)
+        what = _described("delete", resource, namespace, name)
         wishes = {"uid": uid, "resourceVersion": resource_version}
         given = {
             "preconditions": {k: v for k, v in wishes.items() if v} or None,
@@ -300,7 +300,7 @@ class Client(Transport):
     # --- underneath
 
     async def _get(self, resource: ResourceType, name: str, namespace: str | None, lane: Lane) -> bytes:
-        path, what = resource.path(namespace, name), _words("get", resource, namespace, name)
+        path, what = resource.path(namespace, name), _described("get", resource, namespace, name)
         return await self.send(Call(method="GET", verb="get", resource=resource, path=path, what=what, lane=lane))
 
 
@@ -342,7 +342,7 @@ def _dry(dry_run: bool) -> dict[str, str]:
     return {"dryRun": "All"} if dry_run else {}
 
 
-def _words(verb: str, resource: ResourceType, namespace: str | None, *rest: str | None) -> str:
+def _described(verb: str, resource: ResourceType, namespace: str | None, *rest: str | None) -> str:
     name = "/".join(part for part in (namespace, *rest) if part)
     return f"{verb} {resource} {name}".rstrip()
 

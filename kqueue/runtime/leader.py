@@ -318,7 +318,7 @@ class LeaderElection:
     async def _lead(self, lead: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         """Run `lead` while the lease can be renewed.  True if it returned by itself, False if leadership was lost."""
         _log.info("leadership won", lease=self._settings.name, identity=self._settings.identity)
-        self._tell(True)
+        self._notify(True)
         work = asyncio.ensure_future(lead())
         renewing = asyncio.ensure_future(self._keep_renewing())
         try:
@@ -331,7 +331,7 @@ class LeaderElection:
         finally:
             await self._end(work)  # the renewals still run when the leading work returned by itself
             await cancel_and_wait(renewing)
-            self._tell(False)
+            self._notify(False)
 
     async def _end(self, work: asyncio.Future[None]) -> None:
         """Cancel the leading work, and ensure that it ends before other replicas may take the lease."""
@@ -435,7 +435,7 @@ class LeaderElection:
     def _write(self, lease: Json) -> Coroutine[Any, Any, Json]:
         return self._api.replace(LEASES, lease, lane=Lane.LEASE)
 
-    def _tell(self, leading: bool) -> None:
+    def _notify(self, leading: bool) -> None:
         if self._on_change is not None:
             self._on_change(leading)
 

@@ -103,13 +103,13 @@ class Store(Generic[V]):
         """Add or replace the view at `key`."""
         old = self._items.get(key)
         self._items[key] = view
-        self._tell(key, old, view)
+        self._notify(key, old, view)
 
     def remove(self, key: ObjectKey) -> None:
         """Remove the view at `key`; without effect when there is none."""
         old = self._items.pop(key, None)
         if old is not None:
-            self._tell(key, old, None)
+            self._notify(key, old, None)
 
     async def until(self, key: ObjectKey, ready: Callable[[V | None], bool]) -> V | None:
         """Wait until the view at `key` (None when absent) satisfies `ready`, and return it.
@@ -122,7 +122,7 @@ class Store(Generic[V]):
             await changed
         return view
 
-    def _tell(self, key: ObjectKey, old: V | None, new: V | None) -> None:
+    def _notify(self, key: ObjectKey, old: V | None, new: V | None) -> None:
         for name, index in self._indexes.items():
             try:
                 index.change(key, old, new)

@@ -76,10 +76,10 @@ class Alarm:
     async def _ring(self, at: datetime) -> None:
         await self._clock.sleep(max(0.0, (at - self._clock.now()).total_seconds()))
         with isolated_logged(_log, "workloads that were set aside for a while could not be brought back"):
-            self._come_back()
+            self._wake_queues()
         self._wake()
 
-    def _come_back(self) -> None:
+    def _wake_queues(self) -> None:
         now, queues = self._clock.now(), self._held_up
         queues |= {queue for queue, until in self._paused.items() if until <= now}
         self._held_up = set()

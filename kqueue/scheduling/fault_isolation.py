@@ -19,10 +19,10 @@ from kqueue.model.pending import RequeueReason
 from kqueue.scheduling.alarm import Alarm
 from kqueue.scheduling.context import Context
 from kqueue.scheduling.cycle_state import CycleState
+from kqueue.scheduling.failing_workloads import FailingWorkloads
 from kqueue.scheduling.planning import PlanMaker
 from kqueue.scheduling.put_back import PutBack
 from kqueue.scheduling.scan_memories import ScanMemories
-from kqueue.scheduling.trouble import Trouble
 
 _log = structlog.get_logger(__name__)
 
@@ -39,7 +39,7 @@ class FaultIsolation:
         *,
         planning: PlanMaker,
         alarm: Alarm,
-        trouble: Trouble,
+        trouble: FailingWorkloads,
         scans: ScanMemories,
         put_back: PutBack,
     ) -> None:
@@ -107,7 +107,7 @@ class FaultIsolation:
 
     # --- a plan that fails on a workload that runs
 
-    def excuse_or_blame(self, cycle: CycleState, head: Head, error: Exception) -> None:
+    def find_cause(self, cycle: CycleState, head: Head, error: Exception) -> None:
         """Planning a head has failed: on the head, or on a workload that it might have preempted."""
         searches = self._searched.get(head.uid, 0)
         holder = self._holder_that_breaks(head) if searches < MAX_BLAME_SEARCHES else None

@@ -30,6 +30,7 @@ from kqueue.scheduling.alarm import Alarm
 from kqueue.scheduling.context import Context, Lookups, SchedulingState
 from kqueue.scheduling.cycle_state import CycleState
 from kqueue.scheduling.evictions import Evictions
+from kqueue.scheduling.failing_workloads import FailingWorkloads
 from kqueue.scheduling.fault_isolation import FaultIsolation
 from kqueue.scheduling.observers import Observer
 from kqueue.scheduling.pace import WritePace
@@ -40,7 +41,6 @@ from kqueue.scheduling.repairs import DamagedWorkload, Repairs
 from kqueue.scheduling.scan_memories import ScanMemories
 from kqueue.scheduling.settings import LoopSettings
 from kqueue.scheduling.stopwatch import Stopwatch
-from kqueue.scheduling.trouble import Trouble
 from kqueue.scheduling.victims import Victims
 from kqueue.scheduling.waiting import Waiting
 from kqueue.scheduling.waits import PendingReasons, Why
@@ -109,7 +109,7 @@ class SchedulingLoop:
         self._waits = _make_waits(context, turns)
         self._put_back = PutBack(context, self._waits)
         self._scans = ScanMemories(context.settings.scan)
-        self._trouble = Trouble(context, paused=alarm.pause)
+        self._trouble = FailingWorkloads(context, paused=alarm.pause)
         self._faults = FaultIsolation(
             context,
             planning=self.planning,
@@ -120,7 +120,7 @@ class SchedulingLoop:
         )
         self._repairs = Repairs(context, lookups.host_of)
         self._evictions = Evictions(context, failed=lambda: alarm.look_again(context.clock.now() + _SOON))
-        self._admissions = Admissions(context, paused=alarm.pause, broke=self._write_broke)
+        self._admissions = Admissions(context, paused=alarm.pause, broke=self._write_failed)
         victims = Victims(context.state.cache, context.state.preemptions)
         self._reader = HeadReader(
             context,
@@ -135,7 +135,7 @@ class SchedulingLoop:
             context, alarm=alarm, scans=self._scans, victims=victims, put_back=self._put_back, faults=self._faults
         )
 
-    def _write_broke(self, key: str, error: Exception) -> None:
+    def _write_failed(self, key: str, error: Exception) -> None:
         self._faults.failed(self._cycle, key, error, doing="writing its admission")
 
     # --- running
@@ -230,7 +230,7 @@ class SchedulingLoop:
                 if self._queues.in_flight(queue) is item:
                     self._put_back.requeue(cycle, item.key, RequeueReason.FAILED_AFTER_NOMINATION)
             for lost in damaged:  # the cycle ended before it reached these
-                self._repairs.ask_again(lost.damaged.key)
+                self._repairs.try_again(lost.damaged.key)
         if len(cycle.came_back) < len(popped):
             self._go_on()
         else:

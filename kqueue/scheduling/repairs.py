@@ -13,7 +13,7 @@ from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.host_replacement import HostsNotReplaced, HostsReplaced, replace_hosts
-from kqueue.core.topology import stands_on
+from kqueue.core.topology import uses_host
 from kqueue.core.topology.request import DEFAULT_PROFILE
 from kqueue.core.workload import Damaged, Snapshot
 from kqueue.errors import KqueueError
@@ -75,7 +75,7 @@ class Repairs:
         admission = self._cache.requests.admission(obj)
         listed = {node.name for node in obj.status.unhealthy_nodes}
         failed = listed | {host for name in listed if (host := self._host_of(name)) is not None}
-        if admission is None or not any(p.topology and stands_on(p.topology, failed) for p in admission.pod_sets):
+        if admission is None or not any(p.topology and uses_host(p.topology, failed) for p in admission.pod_sets):
             return None
         topology_only = self._cache.quota.is_topology_only(admission.queue)
         head = self._cache.requests.head(obj, queue=admission.queue, topology_only=topology_only, last_tried={})
@@ -102,7 +102,7 @@ class Repairs:
                 return False
             admission = self._cache.requests.admission(host_status.with_hosts(lost.obj, found.assignments))
             if admission is None or self._cache.held.holding(key) is None or not lost.same(self._writer.newest(key)):
-                self.ask_again(key)
+                self.try_again(key)
                 return False
             charge = self._cache.held.moved(key, admission) if found.assignments else None
             with charge or nullcontext():
@@ -151,7 +151,7 @@ class Repairs:
 
         written = await self._writes.try_write(key, change, what="the eviction")
         if written is None:
-            self.ask_again(key)
+            self.try_again(key)
             return
         self._second_pass.drop(key)
         _log.info("workload evicted", workload=key, reason=names.REASON_NODE_FAILURES, message=message)
@@ -163,18 +163,18 @@ class Repairs:
             charge.settle()
         if isinstance(error, KqueueError):
             _log.info("the new hosts were not written", workload=key, error=str(error))
-            self.ask_again(key)
+            self.try_again(key)
         elif isinstance(error, Exception):
             self._look_later(key, error)
         elif error is not None:
-            self.ask_again(key)
+            self.try_again(key)
 
     def _look_later(self, key: str, error: Exception) -> None:
         """Record a bug: the workload keeps its hosts and is tried again after a pause that grows."""
         _log.error("the second pass failed on a bug", workload=key, exc_info=error)
         self._second_pass.failed(key)
 
-    def ask_again(self, key: str) -> None:
+    def try_again(self, key: str) -> None:
         """Try a workload anew that has changed since it was read."""
         self._second_pass.drop(key)
         self._second_pass.ask(key)

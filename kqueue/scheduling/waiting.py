@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kqueue.core.decision import Outcome, Wait
-from kqueue.core.scan import goes_round
+from kqueue.core.scan import is_round
 from kqueue.model.pending import RequeueReason
 from kqueue.scheduling.alarm import Alarm
 from kqueue.scheduling.context import Context
@@ -61,7 +61,7 @@ class Waiting:
         if decision.retry_at is not None:
             self._alarm.hold_up(head.queue, decision.retry_at)
         if decision.error is not None:
-            self._faults.excuse_or_blame(cycle, head, decision.error)
+            self._faults.find_cause(cycle, head, decision.error)
             return
         self._quarantine.sound(head.key)
         obj = cycle.as_decided(head.key, head.uid, self._newest)
@@ -74,7 +74,7 @@ class Waiting:
             obj,
             _REQUEUE[decision.outcome],
             Why(decision.reason, decision.message, head.pod_sets, decision.outcome is _GATED),
-            has_more=decision.has_more_flavors and not goes_round(decision, before),
+            has_more=decision.has_more_flavors and not is_round(decision, before),
             briefly=decision.outcome in _PASSING,
             lacks=decision.lacks,
         )

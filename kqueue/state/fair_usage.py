@@ -148,7 +148,7 @@ class FairUsage:
         account.weight, account.usage = _weight(obj), None
         if not account.is_seeded:
             account.is_seeded = True
-            told = UsageRecord(_told(obj), now)
+            told = UsageRecord(_stored_average(obj), now)
             account.record = told if account.record is None else plus(account.record, told.consumed)
 
     def begin(self, local_queues: Iterable[wire.LocalQueue], now: datetime) -> None:
@@ -157,7 +157,7 @@ class FairUsage:
             self.withdraw(key)
         for obj in local_queues:
             account = self._account(f"{obj.metadata.namespace}/{obj.metadata.name}")
-            account.record, account.usage = UsageRecord(_told(obj), now), None
+            account.record, account.usage = UsageRecord(_stored_average(obj), now), None
 
     def _account(self, key: str) -> _Account:
         return self._accounts.setdefault(key, _Account())
@@ -257,7 +257,7 @@ def _weight(obj: wire.LocalQueue) -> float:
         return 1.0
 
 
-def _told(obj: wire.LocalQueue) -> dict[str, float]:
+def _stored_average(obj: wire.LocalQueue) -> dict[str, float]:
     """Return the average in the status; amounts that cannot be parsed count as 0."""
     sharing = obj.status.fair_sharing
     stored = sharing.admission_fair_sharing_status if sharing is not None else None

@@ -75,7 +75,7 @@ class Holding:
         domains: dict[str, list[DomainUsage]] = {}
         further: dict[str, dict[str, list[DomainUsage]]] = {}
         for pod_set in self.admission.pod_sets:
-            flavor = standing_in(pod_set, with_topology)
+            flavor = counted_in(pod_set, with_topology)
             if pod_set.topology is None or flavor is None:
                 continue
             requests = self.requests.get(pod_set.name, {})
@@ -102,6 +102,6 @@ class Holding:
         )
 
 
-def standing_in(pod_set: PodSetAssignment, with_topology: Collection[str]) -> str | None:
+def counted_in(pod_set: PodSetAssignment, with_topology: Collection[str]) -> str | None:
     """The one flavor in which the pods of a pod set are counted on their hosts, which others share; None: in none."""
     return min(set(pod_set.flavors.values()).intersection(with_topology), default=None)

@@ -24,7 +24,7 @@ from kqueue.state.audit import Recounts, chunks
 from kqueue.state.bound_pods import amounts_of
 from kqueue.state.charge import Charge
 from kqueue.state.held import HeldSums, HoldingShare, QueueHoldings
-from kqueue.state.holding import Holding, standing_in
+from kqueue.state.holding import Holding, counted_in
 from kqueue.state.ledger import AssignedUsage, NodeLedger
 from kqueue.state.quota_cache import QuotaCache
 from kqueue.state.requests import Requests
@@ -125,7 +125,7 @@ class Holdings:
         return held is None and self._included.pop(key, None) is not None
 
     def _keeps(self, held: Holding, obj: wire.Workload, before: wire.Workload | None) -> bool:
-        if held.uid != obj.metadata.uid or not model.is_mangled(obj):
+        if held.uid != obj.metadata.uid or not model.is_damaged_status(obj):
             return False
         if held.key in self._kept:
             return True
@@ -326,16 +326,16 @@ class Holdings:
             if len(set(pod_set.flavors.values())) > 1:
                 self._of_many_flavors.add(holding.key)
             requests = holding.requests.get(pod_set.name, {})
-            for flavor in self._standing_in(pod_set):
+            for flavor in self._counted_in(pod_set):
                 usages.append(AssignedUsage(flavor=flavor, assignment=pod_set.topology, requests=requests))
         if usages:
             self._ledger.add_usage(holding.key, usages, pods_of=holding.pods_of)
         else:
             self._ledger.remove_usage(holding.key)
 
-    def _standing_in(self, pod_set: PodSetAssignment) -> list[str]:
+    def _counted_in(self, pod_set: PodSetAssignment) -> list[str]:
         """The flavor that the pods are counted in; all that may become it, while none of them is known."""
-        flavor = standing_in(pod_set, self._quota.with_topology)
+        flavor = counted_in(pod_set, self._quota.with_topology)
         return [flavor] if flavor is not None else sorted(set(pod_set.flavors.values()))
 
     def holding(self, key: str) -> Holding | None:

@@ -20,7 +20,7 @@ from kqueue.core.value import value
 from kqueue.core.workload import Flavor
 from kqueue.state.audit import Drift, Recounts, accumulate, chunks
 from kqueue.state.bound_pods import BoundPods, HeldAmounts, amounts_of, place_of
-from kqueue.state.room import Amounts, FlavorRoom, LeftOut, Shared, without_zeros
+from kqueue.state.flavor_room import Amounts, FlavorRoom, LeftOut, Shared, without_zeros
 
 K = TypeVar("K")
 

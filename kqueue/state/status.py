@@ -305,7 +305,7 @@ def put_back(obj: wire.Workload, lost: wire.WorkloadStatus, *, stamp: Stamp) -> 
 
     Conditions and admission are those of `lost`, with their times. None when the status is consistent.
     """
-    if not model.is_mangled(obj) or lost.admission is None:
+    if not model.is_damaged_status(obj) or lost.admission is None:
         return None
     conditions = Conditions(lost.conditions, generation=obj.metadata.generation, stamp=stamp)
     held = [{**msgspec.to_builtins(held), "name": held.name} for held in lost.admission.pod_set_assignments]
@@ -380,7 +380,7 @@ def postpone(obj: wire.Workload, until: datetime) -> Patch:
     return {"status": {"requeueState": {"requeueAt": utc_text(until)}}}
 
 
-def ask_to_deactivate(
+def request_deactivation(
     obj: wire.Workload, *, reason: str, message: str, stamp: Stamp, spent: bool = False
 ) -> Patch | None:
     """Return a patch with DeactivationTarget=True and its reason; None when it is there already.

@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from kqueue.clock import Clock
-from kqueue.visibility.asked import JSON
+from kqueue.visibility.question import JSON
 
 JSON_TYPE = "application/json"
 _ITEMS = 100

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 from kqueue.api import names
 from kqueue.errors import ConfigError
-from kqueue.visibility.asked import JSON, View
+from kqueue.visibility.question import JSON, View
 from kqueue.visibility.rights import Action
 
 KUEUE_VERSIONS = ("v1beta2", "v1beta1")

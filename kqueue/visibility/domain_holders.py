@@ -8,8 +8,8 @@ from kqueue.core.topology import Tree
 from kqueue.core.topology.result import Path
 from kqueue.state.cache import Cache
 from kqueue.state.holding import Holding
-from kqueue.visibility.asked import JSON, AuthorizedQuestion
 from kqueue.visibility.pacing import RequestPace
+from kqueue.visibility.question import JSON, AuthorizedQuestion
 
 MOST = 50
 """Workloads that are named; rights to as many namespaces are asked for at most."""

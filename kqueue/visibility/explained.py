@@ -24,7 +24,7 @@ from kqueue.core.why import (
 )
 from kqueue.core.why.changes import facts
 from kqueue.core.workload import Admission, Admitted
-from kqueue.visibility.asked import JSON
+from kqueue.visibility.question import JSON
 
 _BLOCKERS_SHOWN = 50
 _WORKLOADS_SHOWN = 20

@@ -29,15 +29,15 @@ from kqueue.model.pending import Pending
 from kqueue.runtime.store import object_key
 from kqueue.state.namespaces import namespace_problem
 from kqueue.state.not_running import NotRunning
-from kqueue.visibility import explained, remedies, standing
-from kqueue.visibility.asked import JSON, AuthorizedQuestion
+from kqueue.visibility import explained, remedies, workload_state
 from kqueue.visibility.explained import Audience
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.params import only
+from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.remedies import stops_of
 from kqueue.visibility.running import RunningPlaces, pods_not_running
 from kqueue.visibility.sources import Freshness, Known, PlanningSource
-from kqueue.visibility.standing import Hindrance, State
+from kqueue.visibility.workload_state import Hindrance, State
 
 KIND = "Explanation"
 _SEARCH_SECONDS = 0.15
@@ -95,8 +95,8 @@ class WorkloadExplainer:
             if obj is None:
                 raise NotFoundError(f'workloads.kueue.x-k8s.io "{asked.name}" not found', status=404)
             pace = RequestPace(self._clock, stretch=_STRETCH)
-            state = standing.state_of(obj)
-            waits = await self._why(obj, pace, with_search=with_search) if state in standing.WAITS else None
+            state = workload_state.state_of(obj)
+            waits = await self._why(obj, pace, with_search=with_search) if state in workload_state.WAITS else None
             placed = await self._running.placement(obj, pace) if obj.status.admission is not None else None
             if placed is not None and state is State.RUNNING:
                 placed |= pods_not_running(self._not_running(obj), self._clock.now())
@@ -185,7 +185,7 @@ class WorkloadExplainer:
 
     def _held(self, obj: wire.Workload, now: datetime) -> list[JSON]:
         found = [hindrance.shown() for hindrance in self._held_back(obj)]
-        return [*found, *standing.held_back(obj, now)]
+        return [*found, *workload_state.held_back(obj, now)]
 
     def _silent_hosts(self) -> dict[str, str]:
         """Nodes that are not ready, by host name: a pod that is deleted there does not end."""
@@ -279,7 +279,7 @@ class WorkloadExplainer:
     def _never_tried(self, obj: wire.Workload) -> str:
         if not self._leads():
             return "this replica does not try workloads; the one that leads does"
-        told = standing.told(obj, self._clock.now())
+        told = workload_state.told(obj, self._clock.now())
         if told is not None and told["reason"] != names.REASON_PENDING_EVALUATION:
             return (
                 "it was not tried since this controller began to lead; what was said of it before stands in its status"
@@ -369,17 +369,20 @@ class WorkloadExplainer:
         owners = [f"{owner.kind.lower()}/{owner.name}" for owner in obj.metadata.owner_references if owner.controller]
         if owners:
             shown["owner"] = owners[0]
-        told = standing.told(obj, now)
-        if told is not None and state in standing.WAITS:
+        told = workload_state.told(obj, now)
+        if told is not None and state in workload_state.WAITS:
             shown["told"] = told
         if waits is not None:
             shown["pending"] = waits.shown(audience)
         if placed is not None:
             shown["running"] = placed
-        waiting = standing.waits_for_checks(obj)
+        waiting = workload_state.waits_for_checks(obj)
         if waiting and state is State.RESERVED:
             shown["waitsForChecks"] = waiting
-        for name, part in (("evictions", standing.evictions(obj, now)), ("finished", standing.finished(obj, now))):
+        for name, part in (
+            ("evictions", workload_state.evictions(obj, now)),
+            ("finished", workload_state.finished(obj, now)),
+        ):
             if part is not None:
                 shown[name] = part
         shown["summary"] = summary(state, shown)

@@ -23,7 +23,7 @@ from kqueue.errors import FieldError, InvalidObjectError, NotFoundError
 from kqueue.model.pending import Pending
 from kqueue.runtime.store import Store, object_key, split_key
 from kqueue.state.queues import Queues
-from kqueue.visibility.asked import JSON, AuthorizedQuestion
+from kqueue.visibility.question import JSON, AuthorizedQuestion
 
 KIND = "PendingWorkloadsSummary"
 DEFAULT_LIMIT, MOST = 1000, 100_000

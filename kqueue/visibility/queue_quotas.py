@@ -26,11 +26,11 @@ from kqueue.runtime.store import object_key, split_key
 from kqueue.state.cache import Cache
 from kqueue.state.held import QueueHoldings
 from kqueue.state.queues import Queues
-from kqueue.visibility.asked import JSON, AuthorizedQuestion
 from kqueue.visibility.catalog import OUR_API_VERSION
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.params import only, whole
 from kqueue.visibility.pending import PendingWorkloads, Place
+from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.quota_columns import columns_of, entry
 
 KIND, ITEM_KIND = "QueueQuotaList", "QueueQuota"

@@ -23,10 +23,10 @@ from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.state.cache import Cache
 from kqueue.state.held import QueueHoldings
 from kqueue.state.queues import Queues
-from kqueue.visibility.asked import JSON, AuthorizedQuestion
 from kqueue.visibility.catalog import OUR_API_VERSION
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.params import only, whole
+from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.quota_columns import columns_of, entry
 
 KIND, ITEM_KIND = "QueueSummaryList", "QueueSummary"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from kqueue.api.wire import kueue as wire
 from kqueue.core.quantity import format_quantity
 from kqueue.core.quota import FlavorResource
-from kqueue.visibility.asked import JSON
+from kqueue.visibility.question import JSON
 
 
 def columns_of(obj: wire.ClusterQueue) -> Iterator[FlavorResource]:

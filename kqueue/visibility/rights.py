@@ -71,7 +71,7 @@ class Rights:
         )
         self._reviewing = 0
 
-    async def who_has(self, token: str) -> User | None:
+    async def user_of(self, token: str) -> User | None:
         """Return the user of a bearer token; None for an unknown token.
 
         Raises:

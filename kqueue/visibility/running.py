@@ -19,11 +19,11 @@ from kqueue.core.why.quality import quality_now
 from kqueue.core.workload import Admission, PodSetAssignment, TopologyView
 from kqueue.errors import InvalidObjectError
 from kqueue.state.cache import Cache
-from kqueue.state.holding import standing_in
+from kqueue.state.holding import counted_in
 from kqueue.state.not_running import NotRunning, sentences
-from kqueue.visibility.asked import JSON
 from kqueue.visibility.explained import levels
 from kqueue.visibility.pacing import RequestPace
+from kqueue.visibility.question import JSON
 
 _DOMAINS_SHOWN = 64
 _PODS_NAMED, _SENTENCES = 10, 5
@@ -101,7 +101,7 @@ class RunningPlaces:
         admission: Admission,
         requests: Mapping[str, PodSetRequest],
     ) -> JSON:
-        flavor = standing_in(held, self._cache.ledger.flavors())
+        flavor = counted_in(held, self._cache.ledger.flavors())
         capacity = self._cache.ledger.capacity(flavor) if flavor is not None else None
         shown: JSON = {"levels": []}
         if flavor is None or capacity is None:

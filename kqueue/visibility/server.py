@@ -17,10 +17,10 @@ from aiohttp import web
 from kqueue.clock import Clock
 from kqueue.errors import ApiError, ConfigError, InvalidObjectError, NotFoundError, TooManyRequestsError
 from kqueue.visibility.answers import JSON_TYPE, Refusal, pieces
-from kqueue.visibility.asked import JSON, AuthorizedQuestion
 from kqueue.visibility.catalog import Catalog, ResolvedPath, params_of
 from kqueue.visibility.connections import ServerLimits, Trust, UserConnection, UserConnections
 from kqueue.visibility.front_proxy import User, proves, spoken_for
+from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.rights import Action, Reading, Rights
 
 _PROBES = frozenset({"/healthz", "/livez", "/readyz"})
@@ -140,7 +140,7 @@ class VisibilityServer:
         self._busy += 1
         try:
             async with asyncio.timeout(self._limits.answer):
-                user = await self._who(request, connection)
+                user = await self._user(request, connection)
                 places.enter_context(self._place_of(user))
                 return await self._found(user, path, query)
         except TimeoutError:
@@ -162,7 +162,7 @@ class VisibilityServer:
 
     # --- the user and the rights
 
-    async def _who(self, request: web.BaseRequest, connection: UserConnection) -> User:
+    async def _user(self, request: web.BaseRequest, connection: UserConnection) -> User:
         """Return the user whom the front proxy names; without a front proxy, the user of the token.
 
         Headers that name a user are ignored unless the connection has the front proxy's certificate.
@@ -179,7 +179,7 @@ class VisibilityServer:
         user = None
         if scheme.lower() == "bearer":
             try:
-                user = await self._rights.who_has(token.strip())
+                user = await self._rights.user_of(token.strip())
             except TooManyRequestsError as e:
                 raise Refusal(429, str(e), retry_after=_SOON) from e
             except ApiError as e:

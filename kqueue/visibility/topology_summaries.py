@@ -33,13 +33,13 @@ from kqueue.core.topology.tree import Ints
 from kqueue.core.workload import Flavor
 from kqueue.errors import ConfigError, NotFoundError
 from kqueue.state.cache import Cache
-from kqueue.state.room import LeftOut
+from kqueue.state.flavor_room import LeftOut
 from kqueue.state.spare import room_of
-from kqueue.visibility.asked import JSON, AuthorizedQuestion
 from kqueue.visibility.catalog import OUR_API_VERSION
 from kqueue.visibility.domain_holders import holders
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.params import only, whole
+from kqueue.visibility.question import JSON, AuthorizedQuestion
 
 KIND, LIST_KIND = "TopologySummary", "TopologySummaryList"
 FEW_DOMAINS, MOST_DOMAINS = 200, 2000
@@ -120,7 +120,7 @@ class TopologySummaries:
             if facts is None or live is None:
                 continue  # gone meanwhile
             capacity = live.fork()
-            meant = replace(wish, domain=_meant(capacity.tree, wish.domain))
+            meant = replace(wish, domain=_named_domain(capacity.tree, wish.domain))
             told = await self._flavor(facts, capacity, meant, pace)
             if meant.domain:
                 told["holders"] = await holders(self._cache, name, capacity.tree, meant.domain, asked, pace)
@@ -191,7 +191,7 @@ def _is_device(resource: str) -> bool:
 # --- the part of the tree in the answer ----------------------------------------------------------------------------
 
 
-def _meant(tree: Tree, values: Path) -> Path:
+def _named_domain(tree: Tree, values: Path) -> Path:
     """The path of the domain that these values name: the whole path, or its last values where only one path ends so.
 
     Raises:

@@ -28,8 +28,8 @@ from kqueue.runtime.loop import freeze_after_sync
 from kqueue.runtime.store import Store
 from kqueue.state.heads import Heads
 from kqueue.state.tries import Tries
-from kqueue.visibility.asked import JSON, AuthorizedQuestion
 from kqueue.visibility.explanation import WorkloadExplainer
+from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.sources import Freshness, Known, PlanningSource
 from tests.bench._crowd import running
 from tests.bench._scheduler import HOST, RACK, World

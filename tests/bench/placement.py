@@ -187,7 +187,7 @@ def ask_cold(nodes: int, name: str) -> Iterator[Figure]:
     yield Figure("mean_50_shapes_ms", of_many_shapes(nodes, name), None, floor)
 
 
-def ask_again(nodes: int, name: str) -> Iterator[Figure]:
+def try_again(nodes: int, name: str) -> Iterator[Figure]:
     """A known shape."""
     yield Figure("ms", again(nodes, name), goal_of(f"{name}_again", nodes), floor_ms(nodes))
 
@@ -224,7 +224,7 @@ def _rows() -> Iterator[Row]:
                 continue  # is asked of 2,500 nodes
             yield Row(f"placement/nodes={nodes}/{name}", partial(ask_cold, nodes, name))
             if name == "required_rack_8":
-                yield Row(f"placement/nodes={nodes}/{name}_again", partial(ask_again, nodes, name))
+                yield Row(f"placement/nodes={nodes}/{name}_again", partial(try_again, nodes, name))
                 yield Row(f"placement/nodes={nodes}/forked_rack_8", partial(ask_forked, nodes, name))
     for name in ("balanced_rack_8", "balanced_rack_90", "balanced_block_2304"):
         yield Row(f"placement/nodes=2500/{name}", partial(ask_cold, 2_500, name))

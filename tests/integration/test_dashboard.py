@@ -34,7 +34,7 @@ async def kqueue(plane: Plane, *arguments: str) -> tuple[int, str, str]:
     return process.returncode or 0, out.decode(), err.decode()
 
 
-async def until_told(plane: Plane, ready: Any) -> Object:
+async def seconds_to_reason(plane: Plane, ready: Any) -> Object:
     """The queues, as soon as they are so."""
     async with asyncio.timeout(60):
         while True:
@@ -61,7 +61,7 @@ async def test_queues_and_domains_at_a_glance(either_plane: Plane) -> None:
             {"spec": {"unschedulable": True}},
             content_type="application/merge-patch+json",
         )
-        answer = await until_told(either_plane, lambda team: team["pending"]["inadmissible"] == 1)
+        answer = await seconds_to_reason(either_plane, lambda team: team["pending"]["inadmissible"] == 1)
         code, top, _ = await kqueue(either_plane, "top", "--once")
         _, told, _ = await kqueue(either_plane, "topology", "-o", "json")
         _, tree, _ = await kqueue(either_plane, "topology", "dc", "--domain", "block-0", "--level", "rack")

@@ -58,7 +58,7 @@ async def test_a_job_that_its_namespace_forbids_waits_until_it_is_allowed(either
         await road.submit("large", pods=2)
         waiting = await road.until_workload("large", "QuotaReserved", status="False", reason="Misconfigured")
         workload = (await road.workload_of("large"))["metadata"]["name"]
-        told = await until_told(road, "large", "Misconfigured")
+        told = await seconds_to_reason(road, "large", "Misconfigured")
         await road.submit("small", pods=2, gpus=4)
         await road.until_complete("small")
         await road.cluster.request("DELETE", path)
@@ -71,7 +71,7 @@ async def test_a_job_that_its_namespace_forbids_waits_until_it_is_allowed(either
     assert told == waiting["message"]
 
 
-async def until_told(road: Road, name: str, reason: str) -> str:
+async def seconds_to_reason(road: Road, name: str, reason: str) -> str:
     """The newest note of the events with this reason about a Job: what `kubectl describe job` shows."""
 
     def of(listed: Object) -> list[str]:
@@ -95,7 +95,7 @@ async def test_a_full_rack_is_one_short_sentence_on_the_workload_and_the_job(eit
         await road.until_workload("second", "Admitted")
         await road.submit("late", pods=2, gpus=8)
         waiting = await road.until_workload("late", "QuotaReserved", status="False", reason="WaitingForQuota")
-        told = await until_told(road, "late", "WaitingForQuota")
+        told = await seconds_to_reason(road, "late", "WaitingForQuota")
         before = (await road.workload_of("late"))["metadata"]["resourceVersion"]
         await road.submit("third", pods=1, gpus=8, run_seconds=600)
         await road.until_workload("third", "Admitted")

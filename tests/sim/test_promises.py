@@ -16,7 +16,7 @@ import pytest
 from kqueue.manager.explaining import make_explainer
 from kqueue.sandbox.api import JOBS, NODES, GroupVersionResource, Object
 from kqueue.sandbox.topology_spec import BLOCK_LABEL, RACK_LABEL
-from kqueue.visibility.asked import AuthorizedQuestion
+from kqueue.visibility.question import AuthorizedQuestion
 from tests.sim.objects import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACE, WORKLOADS, job
 from tests.sim.reading import holders
 from tests.sim.test_seeds import _seeds

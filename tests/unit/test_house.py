@@ -81,7 +81,7 @@ CATCH_ALL = {
     "kqueue/observe/logs.py::_encoded": IN_THE_LOG,
     "kqueue/runtime/kubeconfig_library.py::identity_by_library": TRANSLATES,
     "kqueue/runtime/store.py::Store._call": HOT,
-    "kqueue/runtime/store.py::Store._tell": HOT,
+    "kqueue/runtime/store.py::Store._notify": HOT,
     "kqueue/runtime/store.py::_Index._values_then": HOT,
     "kqueue/runtime/store.py::_Index.change": "raises the error again after the object has left its lists",
     "kqueue/state/views.py::HoldingsByQueue.viewed": HOT,

@@ -31,7 +31,7 @@ def _add_passed_on(group: typer.Typer, name: str) -> None:
     def delete(
         arguments: Annotated[list[str] | None, typer.Argument(metavar="NAME... [kubectl's flags]")] = None,
     ) -> None:
-        from kqueue.cli.ctl.passed_on import hand_over
+        from kqueue.cli.ctl.kubectl_commands import hand_over
 
         hand_over("delete", [name, *(arguments or [])])
 
@@ -54,7 +54,7 @@ def delete_workloads(
     object of a Workload, such as job/train.
     """
     from kqueue.cli.ctl.deletion import Deletion
-    from kqueue.cli.ctl.made_for import workload_names
+    from kqueue.cli.ctl.workloads_of import workload_names
     from kqueue.errors import ConfigError
     from kqueue.runtime.loop import run
 

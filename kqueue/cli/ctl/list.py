@@ -229,13 +229,13 @@ def _print(
     where: _Where | None = None,
 ) -> None:
     """A table, or what `-o` asks for."""
-    from kqueue.cli.tables import print_table, tell_nothing_found
+    from kqueue.cli.tables import print_nothing_found, print_table
 
     if not output.is_table:
         print_objects(kind.resource, kind.singular or kind.name, objects, output)
         return
     if not objects:
-        tell_nothing_found(where.namespace if where else None)
+        print_nothing_found(where.namespace if where else None)
         return
     now = datetime.now(UTC)
     columns = table.columns

@@ -138,7 +138,7 @@ def _change(
 async def _open_workloads(session: Session, text: str) -> list[str]:
     """Return the names of the Workloads that NAME means: unfinished ones if there are any, else all."""
     from kqueue.api import names
-    from kqueue.cli.ctl.made_for import is_workload, workloads_of
+    from kqueue.cli.ctl.workloads_of import is_workload, workloads_of
     from kqueue.kube.conditions import is_true
 
     kind, slash, name = text.partition("/")

@@ -18,7 +18,7 @@ from kqueue.cli.ctl.objects import listed
 from kqueue.cli.ctl.table import Table
 from kqueue.cli.output import printable
 from kqueue.errors import ApiError, ConfigError, ForbiddenError, NotFoundError, NotServedError
-from kqueue.operations.asking import ask, path
+from kqueue.operations.questions import ask, path
 
 if TYPE_CHECKING:
     from kqueue.cli.reaching import Session

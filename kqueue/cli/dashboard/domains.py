@@ -38,14 +38,14 @@ class DomainRow:
 
 def title(summary: JSON, flavor: JSON) -> str:
     """Return a line that names the shown part."""
-    counts = [f"{count} {_word(level)}{'' if count == 1 else 's'}" for level, count in flavor["domains"].items()]
+    counts = [f"{count} {_last_part(level)}{'' if count == 1 else 's'}" for level, count in flavor["domains"].items()]
     left_out = sum(flavor["leftOut"].values())
     more = f", {left_out} more left out" if left_out else ""
     shown = ", ".join(counts[:-1] or counts)
     return f"Topology {summary['metadata']['name']}, flavor {flavor['name']}: {flavor['nodes']} nodes{more} ({shown})"
 
 
-def _word(level: str) -> str:
+def _last_part(level: str) -> str:
     """The last word of a level's label, for headings: `rack`."""
     return level.rpartition("/")[2].rpartition("-")[2] or level
 
@@ -107,7 +107,9 @@ def gangs(flavor: JSON) -> tuple[list[str], list[list[str]]]:
     if not sizes:
         return [], []
     headers = ["room inside one", *(f"{size} node{'s' if size > 1 else ''}" for size in sizes)]
-    return headers, [[_word(level["level"]), *(str(level["slots"].get(str(s), 0)) for s in sizes)] for level in found]
+    return headers, [
+        [_last_part(level["level"]), *(str(level["slots"].get(str(s), 0)) for s in sizes)] for level in found
+    ]
 
 
 HOLDER_HEADERS = ("held by", "clusterqueue", "pods")

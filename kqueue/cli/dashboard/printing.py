@@ -9,7 +9,7 @@ from typing import Any
 from kqueue.cli.dashboard import domains
 from kqueue.cli.dashboard import queues as queue_rows
 from kqueue.cli.output import printable
-from kqueue.cli.tables import print_table, tell_nothing_found
+from kqueue.cli.tables import print_nothing_found, print_table
 
 JSON = Mapping[str, Any]
 _EVERY_NODE = 10_000
@@ -19,7 +19,7 @@ _LOCAL_HEADERS = ("namespace", "localqueue", "clusterqueue", "pending", "admitte
 def print_topologies(summaries: Sequence[JSON], resources: Sequence[str]) -> None:
     """Each with its flavors."""
     if not summaries:
-        tell_nothing_found()
+        print_nothing_found()
         return
     if sys.stdout.isatty():
         from kqueue.cli.dashboard.screen import topology_page
@@ -58,7 +58,7 @@ def _print_plain(summary: JSON, resources: Sequence[str]) -> None:
 def print_queues(answer: JSON, resources: Sequence[str], order: queue_rows.Order) -> None:
     """ClusterQueues; LocalQueues, where there are some to show to programs' readers, too."""
     if not answer["items"]:
-        tell_nothing_found()
+        print_nothing_found()
         return
     if sys.stdout.isatty():
         from kqueue.cli.dashboard.screen import queue_page

@@ -7,7 +7,7 @@ from typing import Any
 
 from kqueue.cli.dashboard.amounts import amount, short
 from kqueue.cli.output import printable
-from kqueue.cli.tables import print_table, tell_nothing_found
+from kqueue.cli.tables import print_nothing_found, print_table
 
 JSON = Mapping[str, Any]
 _AMOUNTS = {
@@ -25,7 +25,7 @@ WAITING_HEADERS = ("waiting", "position", "in clusterqueue", "priority")
 def print_quotas(answer: JSON, namespace: str) -> None:
     """Print each LocalQueue of the namespace; names are not cut."""
     if not answer["items"]:
-        tell_nothing_found(namespace)
+        print_nothing_found(namespace)
         return
     for number, item in enumerate(answer["items"]):
         if number:

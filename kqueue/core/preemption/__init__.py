@@ -14,7 +14,7 @@ Source: the compatible system's preemption (KEP-1337, KEP-1714, KEP-79).
 from kqueue.core.preemption.candidates import lesser
 from kqueue.core.preemption.findings import Findings, Lowest
 from kqueue.core.preemption.reach import VictimReach
-from kqueue.core.preemption.search import find_targets, nobody_may_go
+from kqueue.core.preemption.search import find_targets, none_may_be_preempted
 from kqueue.core.preemption.simulation import Simulation, simulate
 from kqueue.core.preemption.target import LocalQueueUsage, PreemptionReason, Preemptor, Rules, SharingStrategy, Target
 
@@ -31,6 +31,6 @@ __all__ = [
     "VictimReach",
     "find_targets",
     "lesser",
-    "nobody_may_go",
+    "none_may_be_preempted",
     "simulate",
 ]

@@ -85,7 +85,7 @@ def classical_targets(
 def _collect(snapshot: Snapshot, preemptor: Preemptor, findings: Findings) -> _Found:
     spec, node = snapshot.queues[preemptor.queue], snapshot.nodes[preemptor.queue]
     found = _Found(own=candidates(snapshot, node.name, spec.preempts_own, preemptor, findings))
-    if spec.reclaims is Preempts.NEVER or not anybody_else_borrows(node, preemptor.needs, findings):
+    if spec.reclaims is Preempts.NEVER or not another_queue_borrows(node, preemptor.needs, findings):
         return found
     for ancestor, done, has_right in _ancestors(node, preemptor):
         queues = list(_borrowing_queues(ancestor, done, preemptor.needs, findings))
@@ -102,7 +102,7 @@ def _collect(snapshot: Snapshot, preemptor: Preemptor, findings: Findings) -> _F
     return found
 
 
-def anybody_else_borrows(node: QuotaNode, columns: frozenset[FlavorResource], findings: Findings) -> bool:
+def another_queue_borrows(node: QuotaNode, columns: frozenset[FlavorResource], findings: Findings) -> bool:
     """Whether any cohort around a queue has a child beside the way to it that uses more than its quota."""
     while node.parent is not None:
         over = over_quota(node.parent, columns, findings)

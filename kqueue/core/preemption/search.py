@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kqueue.core.preemption.candidates import all_are_above
-from kqueue.core.preemption.classical import anybody_else_borrows, classical_targets
+from kqueue.core.preemption.classical import another_queue_borrows, classical_targets
 from kqueue.core.preemption.fair import any_other_queue_borrows, fair_targets
 from kqueue.core.preemption.findings import Findings
 from kqueue.core.preemption.fit import HostNeeds, nothing
@@ -18,7 +18,9 @@ _NEVER = Preempts.NEVER
 """By name, because looking a member up in its class takes 0.1 us, and every head that waits asks."""
 
 
-def nobody_may_go(snapshot: Snapshot, seeker: Seeker, needs: frozenset[FlavorResource], findings: Findings) -> bool:
+def none_may_be_preempted(
+    snapshot: Snapshot, seeker: Seeker, needs: frozenset[FlavorResource], findings: Findings
+) -> bool:
     """Whether policies alone show that no workload may be preempted for these columns; False: unknown.
 
     This cheap test decides for most waiting workloads.
@@ -28,7 +30,7 @@ def nobody_may_go(snapshot: Snapshot, seeker: Seeker, needs: frozenset[FlavorRes
         return False
     if spec.reclaims is _NEVER:
         return True
-    borrows = anybody_else_borrows if findings.rules.fair is None else any_other_queue_borrows
+    borrows = another_queue_borrows if findings.rules.fair is None else any_other_queue_borrows
     return not borrows(node, needs, findings)
 
 

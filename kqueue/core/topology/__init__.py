@@ -31,7 +31,7 @@ from kqueue.core.topology.node import (
     WeightedTerm,
 )
 from kqueue.core.topology.placement import place, place_workload
-from kqueue.core.topology.replacement import Replacement, failed_hosts, find_replacement, repair, stands_on
+from kqueue.core.topology.replacement import Replacement, failed_hosts, find_replacement, repair, uses_host
 from kqueue.core.topology.request import (
     DEFAULT_PROFILE,
     Algorithm,
@@ -101,6 +101,6 @@ __all__ = [
     "place",
     "place_workload",
     "repair",
-    "stands_on",
     "usage_of",
+    "uses_host",
 ]

@@ -237,7 +237,7 @@ class _Search:
         amounts = np.array([self.problem.need], dtype=np.int64)
         parents = np.zeros(1, dtype=np.int64)
         for level, (domains, fits) in zip(range(-1, self.tree.lowest), reversed(fitting), strict=True):
-            amounts = _poured(amounts, parents.searchsorted(self.problem.parents(level, domains)), fits)
+            amounts = _filled_children(amounts, parents.searchsorted(self.problem.parents(level, domains)), fits)
             parents = domains
         used = amounts > 0
         return Arrangement(parents[used].tolist(), amounts[used].tolist(), leader)
@@ -265,7 +265,7 @@ class _Search:
         return used, pods, leaves, arrangement.leader
 
 
-def _poured(amounts: Ints, owners: Ints, fits: Ints) -> Ints:
+def _filled_children(amounts: Ints, owners: Ints, fits: Ints) -> Ints:
     """Return the amount of each child when the children with most room of every domain are filled first.
 
     `owners`: per child, the index of its domain in `amounts`, ascending.

@@ -60,7 +60,7 @@ def failed_hosts(unhealthy: Iterable[str], nodes: Iterable[NodeFacts]) -> frozen
     return entries | {node.labels[HOSTNAME] for node in nodes if node.name in entries and HOSTNAME in node.labels}
 
 
-def stands_on(assignment: TopologyAssignment, failed: Collection[str]) -> bool:
+def uses_host(assignment: TopologyAssignment, failed: Collection[str]) -> bool:
     """Whether any pod of the assignment is on one of these hosts."""
     return assignment.levels[-1] == HOSTNAME and any(domain.values[-1] in failed for domain in assignment.domains)
 
@@ -91,7 +91,7 @@ def repair(
     there = {pod_set.name: _left(capacity.tree, assignment, failed) for pod_set, assignment in pod_sets}
     with capacity.trial():
         for pod_set, assignment in pod_sets:
-            if not stands_on(assignment, failed):
+            if not uses_host(assignment, failed):
                 continue
             beside = groups.get(pod_set.group) if pod_set.group is not None else None
             found = find_replacement(

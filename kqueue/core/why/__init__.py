@@ -27,9 +27,9 @@ from kqueue.core.why.changes import (
     condition_for,
 )
 from kqueue.core.why.holders import Holder, ResourceHolders
+from kqueue.core.why.planned_state import PlannedState
 from kqueue.core.why.search import Alternative, ChangeSearch
 from kqueue.core.why.trials import Trials
-from kqueue.core.why.world import PlannedState
 
 __all__ = [
     "Alternative",

@@ -24,8 +24,8 @@ from kqueue.core.topology.result import Misfit, Path, Shortage
 from kqueue.core.topology.tree import Ints
 from kqueue.core.value import value
 from kqueue.core.why.holders import Occupancy, ResourceHolders, column_holders
+from kqueue.core.why.planned_state import PlannedState
 from kqueue.core.why.trials import Trials
-from kqueue.core.why.world import PlannedState
 from kqueue.core.workload import Head, TopologyView
 
 DOMAINS_SHOWN = 3

@@ -12,7 +12,7 @@ from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.topology.node import PODS
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.value import value
-from kqueue.core.why.world import PlannedState
+from kqueue.core.why.planned_state import PlannedState
 from kqueue.core.workload import Admitted, TopologyView
 
 SHOWN = 3

@@ -32,11 +32,11 @@ from kqueue.core.why.changes import (
     WorkloadsEnd,
     size,
 )
+from kqueue.core.why.ending_orders import EndingOrder, prefix, pruned
 from kqueue.core.why.holders import column_holders
 from kqueue.core.why.places import PLACES, requests_in, roomy_domains, spares_by_domain
-from kqueue.core.why.sets import EndingOrder, prefix, pruned
+from kqueue.core.why.planned_state import PlannedState, with_spares
 from kqueue.core.why.trials import Trials
-from kqueue.core.why.world import PlannedState, with_spares
 from kqueue.core.workload import Admitted, Head, PodSet, Snapshot, TopologyView
 
 _SINGLES = 48
@@ -236,7 +236,7 @@ class ChangeSearch:
         for names in sets:
             before = len(self._found)
             for change in self._wishes_of(names):
-                head = _wishing(self._head, change)
+                head = _with_request(self._head, change)
                 if self._trials.might_fit(head) and self._verified(change, head) and change.required:
                     break  # a still wider level gives up more for nothing
                 yield
@@ -381,7 +381,7 @@ class ChangeSearch:
         lines: list[EndingOrder] = []
         for one in self._look.flavors:
             if one.misfit is not None and not one.never and one.problem is None:
-                for standing in self._standing(one):
+                for standing in self._ending_orders(one):
                     lines.append(standing.with_more(quota_line))
                     yield
         older = self._head.replaces.key if self._head.replaces is not None else None
@@ -397,7 +397,7 @@ class ChangeSearch:
                     short[column.column] = min(short.get(column.column, lacking), lacking)
         return list(short.items())
 
-    def _standing(self, one: FlavorLook) -> Iterator[EndingOrder]:
+    def _ending_orders(self, one: FlavorLook) -> Iterator[EndingOrder]:
         """Yield the workloads of each nearest domain that would have room, the workload with most usage there first.
 
         A workload frees at most its own usage, so one workload with less usage than is lacking is not enough.
@@ -454,7 +454,7 @@ def _most_lacking(one: FlavorLook) -> float:
 # --- heads that ask for something else -------------------------------------------------------------------------------
 
 
-def _wishing(head: Head, change: OtherWish) -> Head:
+def _with_request(head: Head, change: OtherWish) -> Head:
     def changed(pod_set: PodSet) -> PodSet:
         if pod_set.name not in change.pod_sets:
             return pod_set

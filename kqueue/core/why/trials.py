@@ -17,7 +17,7 @@ from kqueue.core.slices import flavors_to_keep, places_to_keep, without_older
 from kqueue.core.spares import Spare
 from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.result import Placement
-from kqueue.core.why.world import PlannedState
+from kqueue.core.why.planned_state import PlannedState
 from kqueue.core.workload import Admission, Admitted, Head, Snapshot
 
 

@@ -32,7 +32,6 @@ from kqueue.core.quantity import parse_quantity
 from kqueue.errors import ApiError, ForbiddenError, InvalidError, KqueueError, NotFoundError
 from kqueue.kube import names as kube_names
 from kqueue.kube.conditions import condition
-from kqueue.operations.asking import ask, path
 from kqueue.operations.checkup.installation import JOBS
 from kqueue.operations.checkup.values import (
     CheckStep,
@@ -45,6 +44,7 @@ from kqueue.operations.checkup.values import (
     skipped,
     warning,
 )
+from kqueue.operations.questions import ask, path
 from kqueue.runtime.client import Client, Propagation
 
 JSON = dict[str, Any]

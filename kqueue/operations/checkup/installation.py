@@ -17,9 +17,9 @@ from kqueue.errors import ForbiddenError, InvalidError, NotFoundError, ServerErr
 from kqueue.jobs.unmanaged import kinds_not_queued, names_of_loose, remedy
 from kqueue.kube import names as kube_names
 from kqueue.kube.conditions import is_true
-from kqueue.operations.asking import ask, path
 from kqueue.operations.checkup.hooks import has_rule, registered
 from kqueue.operations.checkup.values import CheckVerdict, failed, many, ok, skipped, warning
+from kqueue.operations.questions import ask, path
 from kqueue.operations.removal.lease import holder_in
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import LEASES, ResourceType

@@ -63,7 +63,7 @@ def settings_in(text: str, *, source: str, above: str = "") -> MigratedSettings:
     except ConfigFileError as e:
         found += [work(f"{above}{p.path}", p.problem, f"correct {p.path}; nothing else was judged") for p in e.problems]
         return MigratedSettings(findings=(*found, *filled), values=values)
-    found += [_judged(warning, above) for warning in configuration.warnings]
+    found += [_as_finding(warning, above) for warning in configuration.warnings]
     found += [converts(f"{above}{name}", f"configuration.{name}") for name in sorted(values["configuration"])]
     integrations = values["configuration"].setdefault("integrations", {})
     if not integrations.get("frameworks"):  # Kueue then queues Jobs only; the default of kqueue's chart is longer
@@ -80,7 +80,7 @@ def _old_version(above: str) -> MigrationFinding:
     )
 
 
-def _judged(warning: str, above: str) -> MigrationFinding:
+def _as_finding(warning: str, above: str) -> MigrationFinding:
     """A sentence about a setting without effect, as a finding."""
     where, _, why = warning.partition(": ")
     if where == "integrations.frameworks":

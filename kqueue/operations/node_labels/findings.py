@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kqueue.kube.names import HOSTNAME_LABEL
-from kqueue.operations.node_labels.values import LabelFinding, LabelledNode, Levels, label_command, some, squeezed
+from kqueue.operations.node_labels.values import LabelFinding, LabelledNode, Levels, label_command, normalised, some
 
 RENAMED: Mapping[str, str] = {
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
@@ -25,7 +25,7 @@ def find(topology: Levels, nodes: Iterable[LabelledNode]) -> list[LabelFinding]:
     everybody = list(nodes)
     members = [node for node in everybody if topology.has(node)]
     if not members:
-        return [_nobody(topology, everybody)]
+        return [_no_nodes(topology, everybody)]
     found: list[LabelFinding] = []
     for level in topology.levels:
         found += _missing(topology, level, members)
@@ -42,7 +42,7 @@ def find(topology: Levels, nodes: Iterable[LabelledNode]) -> list[LabelFinding]:
     return sorted(found, key=lambda f: (f.is_note, topology.levels.index(f.level) if f.level else -1))
 
 
-def _nobody(topology: Levels, nodes: Sequence[LabelledNode]) -> LabelFinding:
+def _no_nodes(topology: Levels, nodes: Sequence[LabelledNode]) -> LabelFinding:
     if not topology.selectors:
         text = "no ResourceFlavor uses this Topology (spec.topologyName), so nothing is placed by it"
         return LabelFinding(code="unused", level="", text=text, is_note=True)
@@ -61,7 +61,7 @@ def _missing(topology: Levels, level: str, members: Sequence[LabelledNode]) -> I
     others = _aliases(level, lacking)
     if len(lacking) == len(members) and not others:
         keys = {key for node in members for key in node.labels}
-        similar = sorted(key for key in keys if key not in topology.levels and squeezed(key) == squeezed(level))
+        similar = sorted(key for key in keys if key not in topology.levels and normalised(key) == normalised(level))
         hint = f"; did you mean {some(similar)}?" if similar else ""
         yield LabelFinding(
             code="unknownLevel",
@@ -105,11 +105,11 @@ def _is_alias(key: str, level: str) -> bool:
     """Whether one is an older or newer name of the other: renaming changes the domain, or how the name is written."""
     if key == level or HOSTNAME_LABEL in (key, level):
         return False
-    if RENAMED.get(key) == level or RENAMED.get(level) == key or squeezed(key) == squeezed(level):
+    if RENAMED.get(key) == level or RENAMED.get(level) == key or normalised(key) == normalised(level):
         return True
     (domain, _, name), (other_domain, _, other) = key.rpartition("/"), level.rpartition("/")
     is_topology = any(word in text for text in (domain, name) for word in ("topology", "topograph"))
-    return is_topology and domain != other_domain and squeezed(name) == squeezed(other)
+    return is_topology and domain != other_domain and normalised(name) == normalised(other)
 
 
 class _Guess:
@@ -185,7 +185,7 @@ def _near(topology: Levels, depth: int, members: Sequence[LabelledNode]) -> Iter
     for node in members:
         value = node.labels[level]
         if value.strip():
-            key = (_path(topology, depth, node)[:-1], squeezed(value))
+            key = (_path(topology, depth, node)[:-1], normalised(value))
             groups.setdefault(key, {}).setdefault(value, []).append(node.name)
     for (_, _), values in sorted(groups.items()):
         if len(values) > 1:

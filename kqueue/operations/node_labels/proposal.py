@@ -9,7 +9,7 @@ from kqueue.api.names import API_VERSION, TOPOLOGY_KIND
 from kqueue.errors import KqueueError
 from kqueue.kube.names import HOSTNAME_LABEL
 from kqueue.operations.node_labels.findings import RENAMED
-from kqueue.operations.node_labels.values import JSON, LabelledNode, squeezed
+from kqueue.operations.node_labels.values import JSON, LabelledNode, normalised
 
 _BREADTH = (
     *("region", "zone", "datacenter", "dc", "building", "hall", "room", "superpod", "core", "superspine", "spine"),
@@ -112,7 +112,7 @@ def _rank(key: str) -> int | None:
     """Return how narrow a place the label's word means; None: it means no place."""
     if key == HOSTNAME_LABEL:
         return None
-    words = squeezed(key.rpartition("/")[2]).split()
+    words = normalised(key.rpartition("/")[2]).split()
     return max((_BREADTH.index(word) for word in words if word in _BREADTH), default=None)
 
 

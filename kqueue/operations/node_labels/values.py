@@ -90,7 +90,7 @@ def _quoted(text: str) -> str:
     return text if _SAFE.fullmatch(text) else "'" + text.replace("'", "'\\''") + "'"
 
 
-def squeezed(text: str) -> str:
+def normalised(text: str) -> str:
     """Return a value or key without differences of spelling: case, blanks, signs, leading zeros."""
     words = re.findall(r"[^\W\d_]+|\d+", text.lower())
     return " ".join(word.lstrip("0") or "0" if word.isdigit() else word for word in words)

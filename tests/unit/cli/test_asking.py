@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import RawTestServer
 
 from kqueue.errors import ForbiddenError, KqueueError, NotFoundError, NotServedError
-from kqueue.operations.asking import ask, path
+from kqueue.operations.questions import ask, path
 from kqueue.runtime.client import Client
 from kqueue.runtime.transport import ClientSettings
 

@@ -17,7 +17,7 @@ from kqueue.errors import KqueueError
 from kqueue.operations.node_labels.findings import find
 from kqueue.operations.node_labels.proposal import propose, workers
 from kqueue.operations.node_labels.reading import read_nodes
-from kqueue.operations.node_labels.values import LabelledNode, Levels, label_command, squeezed
+from kqueue.operations.node_labels.values import LabelledNode, Levels, label_command, normalised
 from kqueue.runtime.client import connect
 from kqueue.sandbox import Sandbox, SandboxOptions
 from kqueue.sandbox.topology_spec import BLOCK_LABEL, parse_topology
@@ -174,7 +174,7 @@ def test_problems_come_before_notes() -> None:
     ],
 )
 def test_writing_habits(one: str, other: str, alike: bool) -> None:
-    assert (squeezed(one) == squeezed(other)) == alike
+    assert (normalised(one) == normalised(other)) == alike
 
 
 def test_commands_can_be_pasted_whatever_stands_in_a_name() -> None:

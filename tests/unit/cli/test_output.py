@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kqueue.cli.output import printable
-from kqueue.cli.tables import age, aligned, duration, print_table, tell_nothing_found
+from kqueue.cli.tables import age, aligned, duration, print_nothing_found, print_table
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
@@ -129,5 +129,5 @@ def test_a_table_on_a_terminal_shows_the_same_words(
 )
 def test_an_empty_list_is_told_on_stderr(namespace: str | None, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     """So that pipes stay empty."""
-    tell_nothing_found(namespace)
+    print_nothing_found(namespace)
     assert capsys.readouterr() == ("", text)

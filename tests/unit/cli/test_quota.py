@@ -97,7 +97,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, found: JSON | Exception) -> Itera
             raise found
         return found
 
-    monkeypatch.setattr("kqueue.cli.dashboard.asking.ask", ask)
+    monkeypatch.setattr("kqueue.cli.dashboard.queries.ask", ask)
     yield asked
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from kqueue import model
 from kqueue.api.wire import kueue as wire
-from kqueue.controllers.first_look import PAGE_SIZE, FirstLook
+from kqueue.controllers.released_pods import PAGE_SIZE, FirstLook
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.errors import ServerError, UnreachableError
 from kqueue.model import PodView

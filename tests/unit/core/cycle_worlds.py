@@ -18,7 +18,7 @@ from kqueue.core.cycle import plan
 from kqueue.core.decision import Admit, Decision, Outcome, Preempt, Wait
 from kqueue.core.preemption import Rules, SharingStrategy
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage, available
-from kqueue.core.scan import Attempt, ScanMemory, goes_round, remembered
+from kqueue.core.scan import Attempt, ScanMemory, is_round, remembered
 from kqueue.core.topology import HOSTNAME, Capacity, Leaf, NodeFacts, PodSetRequest, TopologyRequest, Tree
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.workload import (
@@ -320,7 +320,7 @@ class Model:
         after = remembered(decision, attempt, before)
         if after is not None:
             self.memory[uid] = after
-        has_more = decision.has_more_flavors and not goes_round(decision, before)
+        has_more = decision.has_more_flavors and not is_round(decision, before)
         if decision.outcome not in (Outcome.SKIPPED, Outcome.AFTER_LOWER_SHARE) and not has_more:
             self.parked.add(uid)
 

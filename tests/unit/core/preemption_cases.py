@@ -134,9 +134,11 @@ def find_targets(snapshot: Snapshot, preemptor: Preemptor, rules: Rules, **more:
     return preemption.find_targets(snapshot, preemptor, Findings(rules), **more)
 
 
-def nobody_may_go(snapshot: Snapshot, preemptor: Preemptor, needs: frozenset[FlavorResource], rules: Rules) -> bool:
+def none_may_be_preempted(
+    snapshot: Snapshot, preemptor: Preemptor, needs: frozenset[FlavorResource], rules: Rules
+) -> bool:
     """The short answer of a plan that has found out nothing so far."""
-    return preemption.nobody_may_go(snapshot, preemptor, needs, Findings(rules))
+    return preemption.none_may_be_preempted(snapshot, preemptor, needs, Findings(rules))
 
 
 def named(targets: Iterable[Target]) -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ from tests.unit.core.preemption_cases import (
     find_targets,
     leaf,
     named,
-    nobody_may_go,
+    none_may_be_preempted,
     policy,
     runs,
     spared,
@@ -63,7 +63,7 @@ def test_what_is_known_of_a_cohort_ends_with_the_next_change(rules: Rules) -> No
     for change in (0, 6, -6):
         quota.shift_usage(snapshot.nodes["b"], GPUS, change)
         quota.shift_usage(snapshot.nodes["b"].root, GPUS, change)
-        assert nobody_may_go(snapshot, wants("a", 5, priority=3), frozenset({GPUS}), rules) is (change <= 0)
+        assert none_may_be_preempted(snapshot, wants("a", 5, priority=3), frozenset({GPUS}), rules) is (change <= 0)
         found.append(sorted(victims(find_targets(snapshot, wants("a", 5, priority=3), rules))))
     assert found == [[], ["b1", "b2"], []]
 
@@ -87,7 +87,7 @@ def test_that_nobody_may_go_is_true_of_those_who_run_now(
 
     def is_clear(**running: Any) -> bool:
         snapshot = world([leaf("a", nominal=6)], [runs("a1", "a", 6, **running)], [policy("a", preempts_own=own)])
-        answer = nobody_may_go(snapshot, preemptor, preemptor.needs, rules)
+        answer = none_may_be_preempted(snapshot, preemptor, preemptor.needs, rules)
         assert answer is not bool(find_targets(snapshot, preemptor, rules))
         return answer
 

@@ -21,7 +21,7 @@ from tests.unit.core.preemption_cases import (
     find_targets,
     leaf,
     named,
-    nobody_may_go,
+    none_may_be_preempted,
     policy,
     runs,
     state,
@@ -107,7 +107,7 @@ class World:
 def assert_same(seed: int, world: World, rules: Rules, expected: Callable[[Snapshot, Preemptor, Rules], Answer]) -> int:
     """Compare one answer; how many targets there are."""
     before = state(world.snapshot)
-    is_clear = nobody_may_go(world.snapshot, world.preemptor, world.preemptor.needs, rules)
+    is_clear = none_may_be_preempted(world.snapshot, world.preemptor, world.preemptor.needs, rules)
     targets = named(find_targets(world.snapshot, world.preemptor, rules))
     assert targets == expected(world.snapshot, world.preemptor, rules), f"seed {seed}"
     assert not (is_clear and targets), f"seed {seed}: somebody may go all the same"

@@ -9,7 +9,7 @@ import pytest
 
 from kqueue.core.decision import Outcome, Wait
 from kqueue.core.explain import WaitReason
-from kqueue.core.scan import Attempt, ScanMemory, ScanRules, goes_round, remembered
+from kqueue.core.scan import Attempt, ScanMemory, ScanRules, is_round, remembered
 from kqueue.core.workload import Head, LastTried
 from tests.builders import START
 
@@ -124,7 +124,7 @@ def test_a_scan_that_comes_back_to_where_it_was_is_over(ends: list[dict[str, int
     """It must not stay at the head of its queue for ever; what it has come by is looked at once."""
     memory, found = None, []
     for end in ends:
-        found.append(goes_round(tried(**end), memory))
+        found.append(is_round(tried(**end), memory))
         memory = remembered(tried(**end), THEN, memory)
 
     assert found == rounds

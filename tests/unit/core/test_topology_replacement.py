@@ -30,8 +30,8 @@ from kqueue.core.topology import (
     failed_hosts,
     find_replacement,
     repair,
-    stands_on,
     usage_of,
+    uses_host,
 )
 from tests.unit.core.topology_cases import (
     BLOCK,
@@ -514,7 +514,7 @@ def test_hosts_that_nobody_stands_on_need_no_replacement() -> None:
     case = Case({"a1": 2, "a2": 2}).holds(make_pod_set(2, required=RACK), a1=2)
 
     assert case.fails("a2") == ()
-    assert not stands_on(TopologyAssignment((BLOCK, RACK), (Domain(("b1", "a1"), 2),)), {"a1"})
+    assert not uses_host(TopologyAssignment((BLOCK, RACK), (Domain(("b1", "a1"), 2),)), {"a1"})
 
 
 def test_an_unhealthy_node_is_a_host_or_the_node_of_that_name() -> None:

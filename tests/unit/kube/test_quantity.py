@@ -85,5 +85,7 @@ def test_the_canonical_text_is_the_same_amount_and_stays(text: str) -> None:
     again = canonical(quantity(written))
 
     assert quantity(written).rounded(9) == quantity(text).rounded(9)
-    assert again == written or ("i" in text and written.isdigit() and quantity(again).rounded(9) == int(written) * 10**9)
+    assert again == written or (
+        "i" in text and written.isdigit() and quantity(again).rounded(9) == int(written) * 10**9
+    )
     assert canonical(quantity(again)) == again

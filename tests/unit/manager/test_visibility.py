@@ -29,8 +29,8 @@ from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.rotation import Rhythm
 from kqueue.runtime.transport import RequestRecord
 from kqueue.sandbox import Sandbox, SandboxOptions
-from kqueue.visibility.asked import JSON, AuthorizedQuestion
 from kqueue.visibility.catalog import Catalog, CatalogResource
+from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.registration import API_SERVICES, NAMESPACES, SERVICE, SERVICES, reached_at
 from kqueue.visibility.server import VisibilityServer
 from tests.readings import failing

@@ -27,8 +27,8 @@ from kqueue.core.topology import (
 from kqueue.core.topology.tree import Edit, Leaf, Tree
 from kqueue.core.workload import Flavor
 from kqueue.state.audit import Drift
+from kqueue.state.flavor_room import LeftOut
 from kqueue.state.ledger import AssignedUsage, NodeLedger
-from kqueue.state.room import LeftOut
 from tests.readings import free_by_node
 
 BLOCK, RACK = "block", "rack"
@@ -413,14 +413,14 @@ def test_tables_can_be_made_before_they_are_asked_for() -> None:
     ledger.on_flavor("gone", None)
     list(steps)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kqueue.state.room.Tree", None)  # none is made any more
+        patch.setattr("kqueue.state.flavor_room.Tree", None)  # none is made any more
         assert ledger.snapshot().keys() == {"main", "twin"}
         assert list(ledger.build_steps()) == []
 
 
 def test_many_leaves_that_changed_are_edited_a_step_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """No step edits more than its share, and what is left is few enough for whoever asks next."""
-    monkeypatch.setattr("kqueue.state.room.STEP", 4)
+    monkeypatch.setattr("kqueue.state.flavor_room.STEP", 4)
     ledger = make_ledger(*(make_node(f"n{i:02}") for i in range(40)))
     ledger.snapshot()
     for i in range(0, 40, 2):
@@ -572,8 +572,8 @@ def test_several_events_between_two_questions_end_where_one_made_anew_does(
 def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step looks at one thing, so that events can come between any two."""
     monkeypatch.setattr("kqueue.state.audit.STEP", 1)
-    monkeypatch.setattr("kqueue.state.room.STEP", 1)
-    monkeypatch.setattr("kqueue.state.room._SOUNDNESS_STEP", 1)
+    monkeypatch.setattr("kqueue.state.flavor_room.STEP", 1)
+    monkeypatch.setattr("kqueue.state.flavor_room._SOUNDNESS_STEP", 1)
 
 
 @pytest.mark.usefixtures("short_steps")

@@ -18,7 +18,7 @@ Pod = Mapping[str, Any]
 class ToyGangs:
     """The form; it holds nothing."""
 
-    said_total = f"label {SIZE}"
+    total_field = f"label {SIZE}"
 
     def group(self, pod: Pod, switches: JobFeatures) -> str:
         """A label."""

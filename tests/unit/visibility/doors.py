@@ -14,10 +14,10 @@ import trustme
 
 from kqueue.clock import SystemClock
 from kqueue.errors import ApiError
-from kqueue.visibility.asked import JSON, AuthorizedQuestion, View
 from kqueue.visibility.catalog import Catalog, CatalogResource
 from kqueue.visibility.connections import ServerLimits, Trust
 from kqueue.visibility.front_proxy import FrontProxy, User
+from kqueue.visibility.question import JSON, AuthorizedQuestion, View
 from kqueue.visibility.rights import Action, Decision, Rights
 from kqueue.visibility.server import VisibilityServer
 
@@ -34,7 +34,7 @@ class Judge:
     failure: ApiError | None = None
     asked: list[tuple[User, Action]] = field(default_factory=list)
 
-    async def who_has(self, token: str) -> User | None:
+    async def user_of(self, token: str) -> User | None:
         if self.failure is not None:
             raise self.failure
         return self.tokens.get(token)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kqueue.visibility.asked import JSON, AuthorizedQuestion
 from kqueue.visibility.catalog import Catalog, CatalogResource
+from kqueue.visibility.question import JSON, AuthorizedQuestion
 
 
 async def view(asked: AuthorizedQuestion) -> JSON:

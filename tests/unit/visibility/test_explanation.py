@@ -21,12 +21,12 @@ from kqueue.errors import ConfigError, NotFoundError
 from kqueue.scheduling.settings import LoopSettings
 from kqueue.state.heads import Heads
 from kqueue.state.not_running import NotRunning
-from kqueue.visibility.asked import JSON, AuthorizedQuestion
 from kqueue.visibility.explanation import WorkloadExplainer
 from kqueue.visibility.pending import PendingWorkloads
+from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.queue_quotas import QueueQuotas
 from kqueue.visibility.sources import Freshness, Known, PlanningSource
-from kqueue.visibility.standing import Hindrance
+from kqueue.visibility.workload_state import Hindrance
 from tests.unit.controllers.builders import (
     condition,
     make_cluster_queue,

@@ -17,8 +17,8 @@ from kqueue.model.pending import Pending, RequeueReason
 from kqueue.runtime.store import Store, split_key
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
 from kqueue.state.queues import Queues
-from kqueue.visibility.asked import JSON, AuthorizedQuestion
 from kqueue.visibility.pending import PendingWorkloads
+from kqueue.visibility.question import JSON, AuthorizedQuestion
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

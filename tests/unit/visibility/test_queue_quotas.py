@@ -12,8 +12,8 @@ import pytest
 from kqueue.api.wire import kueue as wire
 from kqueue.errors import ConfigError, NotFoundError
 from kqueue.runtime.store import Store
-from kqueue.visibility.asked import JSON
 from kqueue.visibility.pending import PendingWorkloads
+from kqueue.visibility.question import JSON
 from kqueue.visibility.queue_quotas import QueueQuotas
 from tests.unit.visibility.worlds import GPU, Place, asked, local_queue, read
 

@@ -152,10 +152,10 @@ async def test_tokens_are_reviewed_and_remembered() -> None:
     """Whose a token is, is asked once; one that is nobody's, too."""
     async with rights() as (found, server):
         server.status = {"authenticated": True, "user": {"username": "sa", "uid": "1", "groups": ["g"]}}
-        known = [await found.who_has("secret") for _ in range(2)]
+        known = [await found.user_of("secret") for _ in range(2)]
         server.status = {"authenticated": False, "error": "expired"}
-        unknown = [await found.who_has("junk") for _ in range(2)]
-        odd = [await found.who_has(token) for token in ("", "ü", "x" * 9000)]
+        unknown = [await found.user_of("junk") for _ in range(2)]
+        odd = [await found.user_of(token) for token in ("", "ü", "x" * 9000)]
 
     assert known == [User(name="sa", uid="1", groups=("g", "system:authenticated"))] * 2
     assert unknown + odd == [None] * 5
@@ -167,7 +167,7 @@ async def test_a_flood_of_junk_tokens_asks_little() -> None:
     async with rights(SystemClock()) as (found, server):
         server.gate.clear()
         server.status = {"authenticated": False}
-        flood = [asyncio.create_task(found.who_has(f"junk-{number}")) for number in range(50)]
+        flood = [asyncio.create_task(found.user_of(f"junk-{number}")) for number in range(50)]
         async with asyncio.timeout(10):
             while sum(task.done() for task in flood) < 42:
                 await asyncio.sleep(0.01)

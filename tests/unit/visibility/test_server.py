@@ -13,9 +13,9 @@ import pytest
 import trustme
 
 from kqueue.errors import ConfigError, FieldError, InvalidObjectError, NotFoundError, UnreachableError
-from kqueue.visibility.asked import JSON, AuthorizedQuestion
 from kqueue.visibility.connections import ServerLimits
 from kqueue.visibility.front_proxy import User
+from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.rights import Action
 from tests.unit.visibility.doors import BEARER, LIST, QUESTION, door, exchange, front_proxy
 

@@ -15,7 +15,7 @@ from kqueue.model.pending import Pending
 from kqueue.state.cache import Cache
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
 from kqueue.state.queues import Queues
-from kqueue.visibility.asked import AuthorizedQuestion
+from kqueue.visibility.question import AuthorizedQuestion
 
 JSON = dict[str, Any]
 GPU = "nvidia.com/gpu"

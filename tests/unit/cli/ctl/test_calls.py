@@ -14,7 +14,7 @@ from kqueue.cli import app
 from kqueue.cli.ctl import objects
 from kqueue.cli.ctl.discovery import parse_target
 from kqueue.cli.ctl.kinds import OURS, kind_called, unknown_kind
-from kqueue.cli.ctl.passed_on import with_full_kinds
+from kqueue.cli.ctl.kubectl_commands import with_full_kinds
 from kqueue.errors import ConfigError
 
 KUBECONFIG = """

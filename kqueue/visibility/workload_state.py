@@ -14,7 +14,7 @@ from kqueue.clock import utc_text
 from kqueue.state import checks, requeueing
 from kqueue.state.status import PREVIOUSLY
 from kqueue.state.waiting import cause_of
-from kqueue.visibility.asked import JSON
+from kqueue.visibility.question import JSON
 
 
 class State(StrEnum):

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kqueue.api import names
-from kqueue.operations.asking import ask, path
 from kqueue.operations.grants import SUMMARIES, needs, quotas_in
+from kqueue.operations.questions import ask, path
 from kqueue.runtime.client import Client
 
 JSON = dict[str, Any]

@@ -28,7 +28,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 """Seconds before a report that could not be written is written again; doubles."""
 
 
-class Trouble:
+class FailingWorkloads:
     """Delays and quarantines workloads that break scheduling, and reports their quarantine."""
 
     def __init__(self, context: Context, *, paused: Callable[[str, datetime], None]) -> None:

@@ -1,1 +1,1 @@
-"""The present state: quota usage, queues, node ledger, snapshots.  Changed by plain functions on one event loop."""
+"""The present state: quota usage, queues, node ledger, snapshots. Plain functions on one event loop change it."""

@@ -1,6 +1,6 @@
-"""Parts of audits: differences, and sums that are computed again while the facts change.
+"""Parts of audits: differences, and sums that are recomputed while events change the facts.
 
-An audit runs in short steps, and events may come between two steps. So each step compares the present values with the
+An audit runs in short steps, and events may come between two steps, so each step compares the present values with the
 present facts. A sum over all facts takes longer than one step: a `Recount` follows changes until it is complete.
 """
 
@@ -29,8 +29,8 @@ class Drift:
     `cause`, as in metrics: `charge` (usage of a decision without a write), `queue` (a waiting workload that was in no
     queue), `node`, `foreign-pod` and `workload` (an object that the cache missed, or kept after it was gone; for
     `foreign-pod` also the sum on a node), `tas-usage` (of a domain), `tree` (members and leaves of a flavor),
-    `capacity` (free on a leaf), `quota` (used of a ClusterQueue or Cohort). `key` names the object; None means "not
-    there".
+    `capacity` (free on a leaf), `quota` (used of a ClusterQueue or Cohort). `key` names the object; in `believed` and
+    `actual`, None means that the object does not exist.
     """
 
     cause: str
@@ -43,23 +43,25 @@ class Drift:
 
 
 def short(value: object) -> str:
-    """A side of a drift in words that fit into a line of the log."""
+    """Return one side of a drift as text for a line of the log, at most 200 characters."""
     text = "nothing" if value is None else str(value)
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 class Source(Protocol[V_co]):
-    """Where the truth is looked up by key: the store of a watch, or a dictionary."""
+    """The present objects by key, with which an audit compares: the store of a watch, or a dictionary."""
 
     def get(self, key: str, /) -> V_co | None:
-        """None: there is no such thing."""
+        """Return the object; None: it does not exist."""
         ...
 
     def __iter__(self) -> Iterator[str]: ...
 
 
 def chunks(keys: Iterable[K], cost: int = 1) -> Iterator[list[K]]:
-    """The keys, a step's worth at a time; `cost`: how many times the usual an entry takes."""
+    """Yield the keys in lists, each with the keys of one step; `cost`: how many usual entries the time for one key
+    would cover.
+    """
     source = iter(keys)
     while chunk := list(islice(source, max(1, STEP // cost))):
         yield chunk
@@ -68,18 +70,18 @@ def chunks(keys: Iterable[K], cost: int = 1) -> Iterator[list[K]]:
 class Recount(Generic[F, P, C]):
     """Sums over facts by place and column, computed again a few facts at a time.
 
-    The result is correct if every change is passed to `follow`: a change of a counted fact is applied to the sum, a
-    fact that is not counted yet is counted later as it is then.
+    The result is correct if every change is passed to `follow`: a change of a counted fact is applied to the sum; a
+    fact that is not counted yet is counted in its later version.
     """
 
     def __init__(self, parts: Callable[[F], Iterable[tuple[P, Iterable[tuple[C, int]]]]]) -> None:
-        """`parts`: which amounts a fact adds to which places."""
+        """Take `parts`, which returns the amounts that a fact adds to each place."""
         self._parts = parts
         self._counted: set[str] = set()
         self.sums: dict[P, dict[C, int]] = {}
 
     def steps(self, *layers: Mapping[str, F]) -> Iterator[None]:
-        """Count the facts of these mappings, which have no key in common; each step counts a chunk."""
+        """Count the facts of these mappings, one chunk in each step; no key may be in two mappings."""
         for facts in layers:
             for chunk in chunks(list(facts)):
                 for key in chunk:
@@ -89,7 +91,7 @@ class Recount(Generic[F, P, C]):
                 yield
 
     def follow(self, key: str, before: F | None, after: F | None) -> None:
-        """A fact came, changed or (None) went."""
+        """Apply the change of a fact from `before` (None: it is new) to `after` (None: it is gone)."""
         if before is not None and key in self._counted:
             self._add(before, -1)
         if after is None:
@@ -124,7 +126,7 @@ class Recounts(Generic[F, P, C]):
             self._open.remove(recount)
 
     def follow(self, key: str, before: F | None, after: F | None) -> None:
-        """A fact came, changed or (None) went."""
+        """Pass the change of a fact to all open recounts; None as in `Recount.follow`."""
         for recount in self._open:
             recount.follow(key, before, after)
 

@@ -1,9 +1,9 @@
-"""Charges bound pods to their nodes, as far as their requests exceed the usage of the Workload that they name.
+"""Charges for bound pods: the part of their requests that exceeds the usage of the Workload that they name.
 
 A pod names its Workload by an annotation, which any user may write. So the requests of all pods that name one Workload
 are covered, at each of its places, up to the Workload's usage there; the rest is charged to the nodes. Pods without a
-Workload, or whose Workload has no usage on their node, are charged in full. The sums depend only on the pods, the nodes
-and the usage, not on the order of events.
+Workload, and pods whose Workload has no usage on their node, are charged in full. The sums depend only on the pods, the
+nodes and the usage, not on the order of events.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from kqueue.state.audit import Drift, Recounts, accumulate, chunks
 
 Amounts = dict[str, int]
 Place = tuple[tuple[str, ...], Path]
-"""Level labels, of hosts the host name alone, and their values."""
+"""The labels of the levels and their values; of a host only the label and value of the host name."""
 HeldAmounts = Iterable[tuple[Place, Mapping[str, int]]]
-"""What the Workloads of one name hold, place by place."""
+"""The usage of all Workloads of one name, by place."""
 Charge = Callable[[str, Mapping[str, int], Mapping[str, int]], None]
 
 _NOTHING: Mapping[str, int] = {}
@@ -29,7 +29,7 @@ _CLAIM_COST = 50  # all places of a gang are compared
 
 @dataclass(slots=True)
 class _Group:
-    """The nodes of one place with pods of one Workload, and the sum of the requests of these pods."""
+    """The nodes of one place that have pods of one Workload, and the sum of the requests of these pods."""
 
     held: Amounts
     taken: Amounts = field(default_factory=dict)
@@ -42,21 +42,23 @@ class _Claim:
 
     held: dict[Place, Amounts] = field(default_factory=dict)
     levels: frozenset[tuple[str, ...]] = frozenset()
-    """Of what is held."""
+    """The label lists of the places in `held`."""
     taken: dict[str, Amounts] = field(default_factory=dict)
     where: dict[str, Place | None] = field(default_factory=dict)
-    """The place of each node on which pods stand; None: nothing is held there."""
+    """The place of each node that has pods; None: the Workload has no usage that covers the node."""
     groups: dict[Place, _Group] = field(default_factory=dict)
     charged: dict[str, Amounts] = field(default_factory=dict)
 
 
 class BoundPods:
-    """The pods that name a Workload. A change of one pod takes constant time, unless requests at its place exceed the
-    usage there: then the time grows with the nodes of that place.
+    """The pods that name a Workload.
+
+    A change of one pod takes constant time, unless the requests at its place exceed the usage there: then the time
+    grows with the number of nodes of that place.
     """
 
     def __init__(self, nodes: Mapping[str, NodeFacts], charge: Charge, held: Callable[[str], HeldAmounts]) -> None:
-        """`nodes` is live.
+        """Take the live mapping of nodes, and the two functions.
 
         `charge(node, before, after)` is called when the charged amounts of a node change. `held(name)` returns the
         usage of all Workloads whose pods carry a name; it is called only while such pods are bound.
@@ -79,7 +81,7 @@ class BoundPods:
             self._tidy(name, node)
 
     def on_node(self, node: str) -> None:
-        """The node came, went, or has other labels."""
+        """Follow a node that came, went, or has other labels."""
         for name in list(self._on_node.get(node, ())):
             claim = self._claims[name]
             if self._place_of(claim, node) != claim.where.get(node):
@@ -88,7 +90,9 @@ class BoundPods:
                 self._settle_node(claim, node)
 
     def on_usage(self, name: str) -> None:
-        """Workloads of this name hold something else from now on.  Costs nothing while none of their pods is bound."""
+        """Follow a change in the usage of the Workloads of this name. The call is cheap while none of their pods is
+        bound.
+        """
         claim = self._claims.get(name)
         if claim is None:
             return
@@ -110,7 +114,7 @@ class BoundPods:
         claim.levels = frozenset(levels for levels, _ in claim.held)
 
     def nodes(self) -> list[str]:
-        """The nodes with pods that name a Workload."""
+        """Return the nodes with pods that name a Workload."""
         return list(self._on_node)
 
     def charged_on(self, node: str) -> Iterator[Mapping[str, int]]:
@@ -172,7 +176,9 @@ class BoundPods:
             accumulate(claim.groups[place].taken, amounts.items(), sign)
 
     def _place_of(self, claim: _Claim, node: str) -> Place | None:
-        """Return the place whose usage covers pods on the node; of several the first by name."""
+        """Return the place whose usage covers pods on the node; of several places, the first by name. None: no usage
+        covers the pods.
+        """
         facts = self._nodes.get(node)
         if facts is None:
             return None
@@ -187,7 +193,7 @@ class BoundPods:
             accumulate(group.taken, claim.taken[node].items(), 1)
 
     def _leave(self, claim: _Claim, node: str) -> None:
-        """The node counts at its place no more; what that changes for the others there is settled."""
+        """Remove the node from its place, and charge the other nodes of the place anew."""
         place = claim.where.pop(node)
         if place is None:
             return
@@ -199,7 +205,7 @@ class BoundPods:
             del claim.groups[place]
 
     def _settle_node(self, claim: _Claim, node: str) -> None:
-        """Compute the charges of the node, and of the nodes that share its place."""
+        """Compute the charges of the node, and of the nodes at its place."""
         place = claim.where.get(node)
         if place is None:
             self._set(claim, node, claim.taken.get(node, _NOTHING))
@@ -235,7 +241,7 @@ class BoundPods:
         self._charge(node, before, amounts)
 
     def _tidy(self, name: str, *nodes: str) -> None:
-        """Forget nodes on which nothing is taken any more, and the claim once it is empty."""
+        """Forget nodes without requests, and the claim once it is empty."""
         claim = self._claims[name]
         for node in nodes:
             if not claim.taken.get(node, True):
@@ -256,7 +262,7 @@ def amounts_of(pod: PodFacts) -> Amounts:
 
 
 def place_of(assignment: TopologyAssignment, values: tuple[str, ...]) -> Place:
-    """The place of a domain with these values: hosts are known by their names alone."""
+    """Return the place of a domain with these values; a host is identified by its name alone."""
     levels = assignment.levels
     return (levels[-1:] if levels[-1] == HOSTNAME else levels), assignment.named(values)
 

@@ -1,7 +1,7 @@
 """The present state of quota, nodes and holdings, put together for the planner.
 
-Fed by watch events through plain functions.  A decision is charged by `held.assumed` before it is written, and
-confirmed by the watch's echo; a write that fails takes it back.
+Watch events change it through plain functions. `held.assumed` charges a decision before the decision is written; the
+watch event of the write confirms the charge, and a failed write releases it.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Cache:
         ignores_undeclared: bool = False,
         fungible: bool = True,
     ) -> None:
-        """`profile` serves ClusterQueues that do not choose one; `merge_duplicate_hostnames` is as in `NodeLedger`,
-        `order` as in `model.queue_time`, `ignores_undeclared` and `fungible` as in `QueueSpec`.
+        """Take the options: `profile` serves ClusterQueues that do not choose one; `merge_duplicate_hostnames` is as in
+        `NodeLedger`, `order` as in `model.queue_time`, `ignores_undeclared` and `fungible` as in `QueueSpec`.
         """
         self.ledger = NodeLedger(merge_duplicate_hostnames=merge_duplicate_hostnames)
         self.requests = requests or Requests()
-        """What workloads ask for."""
+        """The requests of workloads."""
         self.quota = QuotaCache(
             self.ledger,
             lambda: self.held.shares(),
@@ -54,24 +54,24 @@ class Cache:
         self.held = Holdings(self.quota, self.ledger, self.requests, order)
         self.audits = CacheAudit(self.quota, self.held, self.ledger, self.on_node)
         self._copies: dict[int, quota.TreeCopy] = {}
-        """What the last snapshot has of the quota trees, by the identity of their roots."""
+        """The copies of the quota trees in the last snapshot, by the identity of their roots."""
         self._reader: Callable[[], object] = lambda: None
-        """None from it: nobody has that snapshot any more."""
+        """Returns the workloads of the last snapshot; None once no reference to them is left."""
 
     @property
     def generation(self) -> int:
-        """Rises with every change that may change the outcome of a try."""
+        """The number of changes that may change the outcome of a try."""
         return self.quota.generation
 
     # --- events that concern more than one part ----------------------------------------------------------------
 
     def on_flavor(self, name: str, obj: wire.ResourceFlavor | None) -> None:
-        """A ResourceFlavor appeared, changed or (None) is gone."""
+        """Follow a ResourceFlavor that appeared, changed or (None) is gone."""
         if self.quota.on_flavor(name, obj):
             self.held.on_topologies()
 
     def on_node(self, name: str, facts: NodeFacts | None) -> bool:
-        """A node appeared, changed or (None) is gone.  True when that may change where pods fit."""
+        """Follow a node that appeared, changed or (None) is gone; return whether that may change where pods fit."""
         changed = self.ledger.on_node(name, facts)
         self.quota.generation += changed
         return changed

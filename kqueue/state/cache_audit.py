@@ -1,4 +1,4 @@
-"""The audit of the cache: compares it with the objects of the watches, and every sum with its parts."""
+"""The audit of the cache: compares the cache with the objects of the watches, and every sum with its parts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Told:
 
 
 class CacheAudit:
-    """Finds and corrects differences."""
+    """Finds and corrects differences between the cache and the objects of the watches."""
 
     def __init__(
         self,
@@ -40,18 +40,18 @@ class CacheAudit:
         ledger: NodeLedger,
         on_node: Callable[[str, NodeFacts | None], bool],
     ) -> None:
-        """`on_node` is what follows a node's event."""
+        """Take the parts of the cache; `on_node` is the function that follows the event of a node."""
         self._quota, self._held, self._ledger, self._on_node = quotas, held, ledger, on_node
 
     def audit(self) -> list[Drift]:
-        """Run all of `audit_steps` at once: for callers without an event loop."""
+        """Run all of `audit_steps` at once, for callers without an event loop."""
         return [drift for drifts in self.audit_steps() for drift in drifts]
 
     def audit_steps(self, told: Told | None = None) -> Iterator[list[Drift]]:
         """Compare the cache with the watches, and every sum with its parts; correct differences.
 
         Each step is short and yields its differences, usually none. Events may come between steps: a step compares
-        present values with present objects. None: only sums are compared.
+        present values with present objects. If `told` is None, only sums are compared.
         """
         if told is not None:
             for keys in chunks(_either(told.nodes, self._ledger.nodes)):
@@ -65,10 +65,10 @@ class CacheAudit:
         yield from self._audit_quota()
 
     def audit_charges(self, workloads: Source[wire.Workload]) -> list[Drift]:
-        """Compare holdings that no event has confirmed with their owners; release holdings without an owner.
+        """Compare unconfirmed holdings with their owners; release holdings without an owner.
 
-        An owner is a write under way, or an answer of the API server that the watch has not reported yet. The cost is
-        some microseconds for each unconfirmed holding.
+        A holding is unconfirmed until a watch event confirms it. Its owner is a write under way, or an answer of the
+        API server that the watch has not reported yet. The cost is some microseconds for each unconfirmed holding.
         """
         return self._found(self._audit_charge(key, workloads.get(key)) for key in self._held.unowned())
 
@@ -100,7 +100,7 @@ class CacheAudit:
         return Drift("foreign-pod", key, believed, actual)
 
     def _audit_workload(self, key: str, told: wire.Workload | None) -> Drift | None:
-        """Compare the usage of a workload with its status. An assumed holding is newer than the status, and stays."""
+        """Compare the usage of a workload with its status. An assumed holding is newer than the status and is kept."""
         believed = self._held.known(key)
         try:
             if told is not None and self._held.bears_out(told, believed):
@@ -125,7 +125,7 @@ class CacheAudit:
             yield self._found(quota_audit.audit_tree(self._quota.trees, queue))
 
     def _audit_unpaid(self, key: str, unpaid: UnpaidPod) -> Drift | None:
-        """A pod that is charged, against the bound pods."""
+        """Compare a charged pod with the bound pods."""
         pod = pod_of(key)
         actual = self._ledger.pods.get(pod)
         if actual == unpaid.facts:
@@ -134,7 +134,7 @@ class CacheAudit:
         return Drift("quota", f"of pod {pod}", unpaid.facts, actual)
 
     def _audit_sums(self, counted: Mapping[quota_audit.Place, Mapping[quota.FlavorResource, int]]) -> Drift | None:
-        """Compare the sums that statuses and gauges show."""
+        """Compare the sums that statuses and gauges show with the recount."""
         actual = HeldSums(quota_audit.share_of(place, amounts) for place, amounts in counted.items() if len(place) > 1)
         if self._held.sums.is_same_as(actual):
             return None

@@ -15,8 +15,8 @@ from kqueue.api.wire import kueue as wire
 class Charge:
     """Quota and domains reserved for one decision about the workload `key` (namespace/name).
 
-    As a context manager, a charge settles when its block raises, and does nothing otherwise.  Each step between taking
-    a charge and passing it to its task is such a block.
+    As a context manager, a charge settles when its block raises, and does nothing otherwise. Each step between the
+    creation of a charge and the start of its task is such a block.
     """
 
     __slots__ = ("_confirm", "_settle", "key")

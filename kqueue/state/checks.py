@@ -21,7 +21,7 @@ from kqueue.core.workload import Admission
 def wanted_checks(spec: wire.ClusterQueueSpec, flavors: Collection[str] | None) -> tuple[str, ...]:
     """Return the sorted names of the checks that a workload needs.
 
-    `flavors` are the assigned flavors; None: none are assigned yet, then only checks for all flavors are returned. A
+    `flavors` are the assigned flavors; None: no flavor is assigned yet, and only checks for all flavors are returned. A
     check that names no flavor is for all flavors.
     """
     strategy = spec.admission_checks_strategy
@@ -37,7 +37,7 @@ def wanted_checks(spec: wire.ClusterQueueSpec, flavors: Collection[str] | None) 
 
 
 def assigned_flavors(obj: wire.Workload) -> frozenset[str] | None:
-    """Flavors of the admission in its status; None when there is none."""
+    """Return the flavors of the admission in the Workload's status; None: the status has no admission."""
     admission = obj.status.admission
     if admission is None:
         return None
@@ -45,14 +45,14 @@ def assigned_flavors(obj: wire.Workload) -> frozenset[str] | None:
 
 
 def flavors_of(admission: Admission) -> frozenset[str]:
-    """Flavors that an admission assigns."""
+    """Return the flavors that an admission assigns."""
     return frozenset(flavor for held in admission.pod_sets for flavor in held.flavors.values())
 
 
 def synced_checks(
     states: Sequence[wire.AdmissionCheckState], wanted: Iterable[str], since: str
 ) -> list[dict[str, Any]] | None:
-    """Return the list with exactly the wanted checks, sorted by name; None when it is so already.
+    """Return the list with exactly the wanted checks, sorted by name; None when the list is already correct.
 
     Present entries stay as they are; new ones are Pending since `since` (a timestamp as in objects).
     """
@@ -65,14 +65,16 @@ def synced_checks(
 
 
 def missing_controller(check: wire.AdmissionCheck) -> str | None:
-    """The controller of a check without condition Active; None where it has one, or names no controller."""
+    """Return the controller of a check without condition Active; None: the check has the condition, or names no
+    controller.
+    """
     if check.spec is None or model.condition(check.status.conditions, names.CONDITION_ACTIVE) is not None:
         return None
     return check.spec.controller_name
 
 
 def missing_controller_message(controller: str) -> str:
-    """Names the controller that has not set condition Active, and the remedy."""
+    """Return a sentence about the controller that has not set condition Active, and the remedy."""
     remedy = "kqueue does not contain it, remove the check" if controller in _NOT_BUILT else "start it"
     return f"controller {controller} has not set condition Active: {remedy}"
 
@@ -81,22 +83,24 @@ _NOT_BUILT = frozenset({names.MULTIKUEUE_CONTROLLER, names.PROVISIONING_REQUEST_
 
 
 def in_state(obj: wire.Workload, state: str) -> list[wire.AdmissionCheckState]:
-    """Its checks that are in this state, by name."""
+    """Return the Workload's checks that are in this state, by name."""
     return sorted((c for c in obj.status.admission_checks if c.state == state), key=lambda check: check.name)
 
 
 def refusing(obj: wire.Workload) -> list[wire.AdmissionCheckState]:
-    """Its checks that keep it from being tried: refused, or to be asked again; by name."""
+    """Return the checks that prevent a try of the Workload, by name: the rejected checks, and the checks that ask for a
+    retry.
+    """
     return [*in_state(obj, names.CHECK_REJECTED), *in_state(obj, names.CHECK_RETRY)]
 
 
 def told(checks: Iterable[wire.AdmissionCheckState]) -> str:
-    """Checks with what they say, for people: `budget: over the limit, licences`."""
+    """Return the checks with their messages as text: `budget: over the limit, licences`."""
     return ", ".join(f"{check.name}: {check.message}" if check.message else check.name for check in checks)
 
 
 def retry_at(obj: wire.Workload) -> datetime | None:
-    """When the last of the checks that ask for a retry wants to be asked again; None: none says when."""
+    """Return the latest time at which a check of the Workload can be asked again; None: no check has such a time."""
     times = [
         moment_after(check.last_transition_time, timedelta(seconds=check.requeue_after_seconds))
         for check in in_state(obj, names.CHECK_RETRY)
@@ -106,9 +110,10 @@ def retry_at(obj: wire.Workload) -> datetime | None:
 
 
 def delayed_until(obj: wire.Workload, now: datetime) -> datetime | None:
-    """To when requeueAt must be moved, because a check asks to be asked again later than that; None: it need not.
+    """Return the time to which `requeueAt` must move because a check asks for a later retry; None: no move is
+    necessary.
 
-    The delay comes before the eviction: until then the workload keeps what it has.
+    The move comes before the eviction: until then the workload keeps its reservation.
     """
     until = retry_at(obj)
     if until is None or until <= now:
@@ -119,6 +124,8 @@ def delayed_until(obj: wire.Workload, now: datetime) -> datetime | None:
 
 
 def must_answer(obj: wire.Workload) -> bool:
-    """Whether what its checks say ends its reservation: it has one, and is not evicted yet."""
+    """Whether the states of the checks end the Workload's reservation: it has a reservation and is not evicted
+    yet.
+    """
     reserved = model.condition_true(obj, names.CONDITION_QUOTA_RESERVED)
     return reserved and not model.condition_true(obj, names.CONDITION_EVICTED)

@@ -1,4 +1,6 @@
-"""Conditions of an object being changed, and how they are written: cut to size, with the time of their last change."""
+"""Conditions of an object during a change, and the form in which they are written: shortened messages, transition
+times.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +21,19 @@ MESSAGE_BYTES = 32_768
 
 
 class Stamp:
-    """When a change is written."""
+    """The time at which a change is written."""
 
     __slots__ = ("now", "text")
 
     def __init__(self, now: datetime) -> None:
         self.now = now
         self.text = utc_text(now)
-        """As it stands in an object: whole seconds, UTC."""
+        """The time as text of an object: whole seconds, UTC."""
 
 
 def cut(message: str, limit: int = MESSAGE_BYTES) -> str:
-    """The message in at most `limit` bytes; a cut one ends in a space and three dots."""
-    if 4 * len(message) <= limit:  # so long is the longest character
+    """Return the message in at most `limit` bytes; a shortened message ends in a space and three dots."""
+    if 4 * len(message) <= limit:  # no character has more than 4 bytes
         return message
     raw = message.encode()
     if len(raw) <= limit:
@@ -43,13 +45,13 @@ class Conditions:
     """The conditions of one object while they change. `patch` returns the changes."""
 
     def __init__(self, before: Iterable[Condition], *, generation: int, stamp: Stamp) -> None:
-        # both fields are required, also if another writer left them empty
+        # the schema requires both fields, also where another writer left them empty
         self._before = {c.type: {"reason": "", "message": "", **msgspec.to_builtins(c)} for c in before}
         self._after: dict[str, Patch] = self._before.copy()
         self._generation, self._stamp = generation, stamp
 
     def set(self, kind: str, *, status: bool, reason: str, message: str) -> None:
-        """Write one condition; its transition time moves only when the status does."""
+        """Write one condition; its transition time changes only with its status."""
         old = self._after.get(kind)
         value, message = "True" if status else "False", cut(message)
         said = value, reason, message
@@ -65,24 +67,24 @@ class Conditions:
         }
 
     def status(self, kind: str) -> str:
-        """`True`, `False`, or empty when there is no such condition."""
+        """Return `True`, `False`, or an empty text when the object has no such condition."""
         return str(self._after.get(kind, {}).get("status", ""))
 
     def reason(self, kind: str) -> str:
-        """The reason, empty when there is no such condition."""
+        """Return the reason of a condition; empty when the object has no such condition."""
         return str(self._after.get(kind, {}).get("reason", ""))
 
     def remove(self, kind: str) -> None:
-        """Take a condition away."""
+        """Remove a condition."""
         self._after.pop(kind, None)
 
     @property
     def changed(self) -> bool:
-        """Whether anything differs from before."""
+        """Whether any condition differs from before."""
         return self._after != self._before
 
     def list(self) -> list[Patch]:
-        """All conditions, to be written."""
+        """Return all conditions, in the form in which they are written."""
         return list(self._after.values())
 
 
@@ -92,7 +94,7 @@ def conditions_of(obj: wire.Workload, stamp: Stamp) -> Conditions:
 
 
 def status_patch(conditions: Conditions, **fields: Any) -> Patch | None:
-    """The status with these conditions and fields; None when nothing changes."""
+    """Return a status patch with these conditions and fields; None when nothing changes."""
     if not fields and not conditions.changed:
         return None
     fields["conditions"] = conditions.list()

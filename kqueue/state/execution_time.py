@@ -1,4 +1,6 @@
-"""Compute how long a Workload may run in total.  Pure.  Runs before an eviction count; waiting does not."""
+"""Compute how long a Workload may run in total.  Pure.  Runs that ended in an eviction count; time in the queue does
+not.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Read and count a workload's node failures in its status, and choose the nodes that the workload avoids.
 
 A failure is a lost node of the workload, or a pod of the workload that failed on a node.  Failures of one incident
-count once: where the pods of a gang fail one after the other, only the node of the first pod gets a failure, and a node
-that is lost shortly after its pods failed gets no second one.  The scheduler avoids a node on which the workload failed
-repeatedly until a day has passed without another failure, but uses the node where the workload fits nowhere else.
+count once: if the pods of a gang fail one after the other, only the node of the first pod gets a failure, and a node
+that is lost shortly after its pods failed gets no second failure.  The scheduler avoids a node on which the workload
+failed repeatedly until a day has passed without another failure, but uses the node where the workload fits nowhere
+else.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from kqueue.api.wire import kueue as wire
 REPEATEDLY = 2
 """The number of failures from which a node is avoided."""
 REMEMBERED = timedelta(days=1)
-"""How long failures on a node count after the last of them."""
+"""The time for which failures on a node count after the latest failure there."""
 KEPT = 16
-"""The number of nodes kept in the status, the latest ones; the maximum of the Workload's schema."""
+"""The largest number of nodes in the status, the latest ones; the maximum of the Workload's schema."""
 _ONE_INCIDENT = timedelta(minutes=1)
 
 

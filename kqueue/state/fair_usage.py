@@ -27,29 +27,29 @@ from kqueue.core.quota import Usage
 from kqueue.state.holding import Holding
 
 Amounts = Mapping[str, float]
-"""Per resource, in cores, bytes, devices."""
+"""Amounts by resource, in cores, bytes and devices."""
 
 BY_USAGE = "UsageBasedAdmissionFairSharing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairRules:
-    """How the past counts; times in seconds.  A resource without a weight weighs 1."""
+    """The weight of past usage; times in seconds. A resource without a weight has weight 1."""
 
     half_life: float = 0.0
-    """0: nothing is remembered, so the order does not follow usage."""
+    """0: no usage is remembered, so the order does not follow usage."""
     interval: float = 300.0
-    """How often averages are brought up to date and written."""
+    """The time between two updates of an average."""
     weights: Mapping[str, float] = field(default_factory=dict)
 
     def alpha(self, seconds: float) -> float:
-        """The part of an average that the last so many seconds make up: from 0, none, towards 1, all."""
+        """Return the part of an average that the last `seconds` make up: from 0 (none) towards 1 (all)."""
         return -math.expm1(-math.log(2) * seconds / self.half_life) if self.half_life > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRecord:
-    """An average, and when it was last brought up to date."""
+    """An average, and the time of its last update."""
 
     consumed: Amounts
     updated: datetime
@@ -58,7 +58,7 @@ class UsageRecord:
 def sampled(record: UsageRecord | None, in_use: Amounts, now: datetime, rules: FairRules) -> UsageRecord:
     """Return the average after the present usage has lasted since the last update; the first average begins at 0.
 
-    A clock that went back changes nothing.
+    Where the clock went back, the average stays as it is.
     """
     if record is None:
         return UsageRecord({}, now)
@@ -77,7 +77,7 @@ def penalty(requests: Mapping[str, int], rules: FairRules) -> Amounts:
 
 
 def plus(record: UsageRecord, amounts: Amounts) -> UsageRecord:
-    """The average with something on top."""
+    """Return the average with these amounts added."""
     consumed = dict(record.consumed)
     for resource, amount in amounts.items():
         consumed[resource] = consumed.get(resource, 0.0) + amount
@@ -85,8 +85,8 @@ def plus(record: UsageRecord, amounts: Amounts) -> UsageRecord:
 
 
 def weighted(amounts: Iterable[Amounts], weight: float, rules: FairRules) -> float:
-    """Return one number to compare LocalQueues by; infinity if the weight is not above 0, or a resource's weight is
-    infinite.
+    """Return one number by which LocalQueues are compared; infinity if the weight is not above 0, or the weight of a
+    resource is infinite.
     """
     if weight <= 0:
         return math.inf
@@ -102,7 +102,7 @@ def goes_by_usage(obj: wire.ClusterQueue) -> bool:
 
 
 def as_texts(consumed: Amounts) -> dict[str, str]:
-    """Return the average as text for the status: whole numbers from a thousand on, else six decimals."""
+    """Return the average as text for the status: whole numbers from 1000 on, below that six decimals."""
     return {resource: format_decimal(amount) for resource, amount in consumed.items()}
 
 
@@ -114,25 +114,25 @@ class _Account:
     weight: float = 1.0
     is_seeded: bool = False
     penalties: dict[str, Amounts] = field(default_factory=dict)
-    """By workload, as long as it is not admitted."""
+    """Penalties by workload, until the workload is admitted."""
     usage: float | None = None
-    """What was worked out since the last change."""
+    """The usage as computed since the last change; None: it must be computed again."""
 
 
 class FairUsage:
-    """The accounts of all LocalQueues, and which ClusterQueues go by them."""
+    """The accounts of all LocalQueues, and the ClusterQueues whose order follows them."""
 
     def __init__(self, rules: FairRules) -> None:
         self.rules = rules
         self._accounts: dict[str, _Account] = {}
         self._by_usage: set[str] = set()
         self._entering: dict[str, str] = {}
-        """Workload with a penalty -> its LocalQueue."""
+        """LocalQueues by the key of a workload with a penalty."""
 
     # --- configuration -----------------------------------------------------------------------------------------
 
     def on_cluster_queue(self, name: str, obj: wire.ClusterQueue | None) -> bool:
-        """Follow a ClusterQueue; whether it goes by usage."""
+        """Follow a ClusterQueue; return whether its order follows usage."""
         if obj is not None and goes_by_usage(obj):
             self._by_usage.add(name)
             return True
@@ -140,7 +140,9 @@ class FairUsage:
         return False
 
     def on_local_queue(self, key: str, obj: wire.LocalQueue | None, now: datetime) -> None:
-        """Follow a LocalQueue.  The first sight of one brings what its status remembers; a deleted one is forgotten."""
+        """Follow a LocalQueue. The first event of a LocalQueue restores the average of its status; a deleted one is
+        forgotten.
+        """
         if obj is None:
             self._forget(key)
             return
@@ -152,7 +154,7 @@ class FairUsage:
             account.record = told if account.record is None else plus(account.record, told.consumed)
 
     def begin(self, local_queues: Iterable[wire.LocalQueue], now: datetime) -> None:
-        """Begin to lead: averages are those of the statuses, and there are no penalties."""
+        """Start from the averages in the statuses, without penalties, when this process becomes the leader."""
         for key in list(self._entering):
             self.withdraw(key)
         for obj in local_queues:
@@ -170,7 +172,7 @@ class FairUsage:
     # --- workloads ---------------------------------------------------------------------------------------------
 
     def enter(self, holding: Holding) -> None:
-        """Count a workload that is being admitted ahead of its use; one that counts so already counts once."""
+        """Add a penalty for a workload that is being admitted; no effect if the workload has one already."""
         self.withdraw(holding.key)
         if holding.queue in self._by_usage:
             account = self._account(holding.local_queue)
@@ -187,14 +189,14 @@ class FairUsage:
             account.usage = None
 
     def is_entering(self, key: str) -> bool:
-        """Whether a workload counts ahead of its use."""
+        """Whether a workload has a penalty."""
         return key in self._entering
 
     def follow(self, key: str, obj: wire.Workload | None, *, admitted: bool, used: Usage, now: datetime) -> None:
-        """A workload's watch event came, and the cache has followed it.
+        """Follow a workload's watch event, after the cache has followed it.
 
-        When it is admitted its penalty becomes a part of the average, once; `used` is what its LocalQueue uses then, it
-        included.
+        When the workload is admitted, its penalty becomes a part of the average, once; `used` is the usage of its
+        LocalQueue at that time, with this workload.
         """
         home = self._entering.get(key)
         if home is None:
@@ -212,14 +214,14 @@ class FairUsage:
     # --- averages ----------------------------------------------------------------------------------------------
 
     def due(self, local_queue: str, now: datetime) -> float:
-        """Seconds until the average of a LocalQueue is to be brought up to date; 0 or less: it is due."""
+        """Return the seconds until the average of a LocalQueue must be updated; 0 or less: it is due now."""
         account = self._accounts.get(local_queue)
         if account is None or account.record is None or account.penalties:
             return 0.0
         return self.rules.interval - (now - account.record.updated).total_seconds()
 
     def sample(self, local_queue: str, used: Usage, now: datetime) -> None:
-        """Bring the average of a LocalQueue up to date; `used` is what its admitted workloads hold."""
+        """Update the average of a LocalQueue; `used` is the quota of its admitted workloads."""
         account = self._account(local_queue)
         in_use = _in_base_units(_by_resource(used))
         account.record, account.usage = sampled(account.record, in_use, now, self.rules), None
@@ -227,7 +229,7 @@ class FairUsage:
     # --- views -------------------------------------------------------------------------------------------------
 
     def record(self, local_queue: str) -> UsageRecord | None:
-        """The average of a LocalQueue without penalties; None when there is none yet."""
+        """Return the average of a LocalQueue without penalties; None when it has no average yet."""
         account = self._accounts.get(local_queue)
         return account.record if account is not None else None
 
@@ -249,7 +251,7 @@ class FairUsage:
 
 
 def _weight(obj: wire.LocalQueue) -> float:
-    """1 where none can be read.  No webhook refuses a negative one."""
+    """Return the weight of a LocalQueue; 1 if it cannot be parsed. No webhook refuses a negative weight."""
     sharing = obj.spec.fair_sharing
     try:
         return float(parse_exactly(sharing.weight)) if sharing is not None else 1.0

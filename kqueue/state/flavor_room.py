@@ -26,9 +26,9 @@ _PASSING = ("notReady", "unschedulable")
 _TAINTS_OF_OUTAGE = frozenset(
     f"node.kubernetes.io/{cause}" for cause in ("not-ready", "unreachable", "unschedulable", "out-of-service")
 )
-"""Taints that go when a node comes back."""
-_FEW_LEAVES = 64  # up to this many leaves of a small tree are edited rather than the tree built anew
-_SOUNDNESS_STEP = 5000  # leaves of a tree whose order is checked in one step: about 1 us each
+"""The taints that are removed when a node comes back."""
+_FEW_LEAVES = 64  # if at most this many leaves change in a small tree, the tree is edited and not rebuilt
+_SOUNDNESS_STEP = 5000  # leaves of a tree whose order one step checks: about 1 us each
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +88,17 @@ class FlavorRoom:
         self.levels = levels
         self.usage = usage
         self.members: dict[str, NodeFacts] = {}
-        self._groups: dict[Path, NodeFacts | dict[str, NodeFacts]] = {}  # by leaf; a single node is its own entry
+        self._groups: dict[Path, NodeFacts | dict[str, NodeFacts]] = {}  # by leaf; a single node without dict
         self._crowded: set[Path] = set()  # leaves of several nodes
         self._outsiders: dict[str, LeftOut] = {}
-        self._unusable: tuple[str, ...] | None = None  # None: to be worked out
+        self._unusable: tuple[str, ...] | None = None  # None: not yet computed
         self._capacity: Capacity | None = None
-        self._stale: set[Path] = set()  # leaves that the tree of `_capacity` does not have right
-        self._late: set[Path] | None = None  # leaves that changed since a build in steps began; None: there is none
+        self._stale: set[Path] = set()  # leaves that are outdated in `_capacity`
+        self._late: set[Path] | None = None  # leaves changed since a build in steps began; None: no such build
         self._read(shared.nodes)
 
     def _read(self, nodes: Mapping[str, NodeFacts]) -> None:
-        """`on_node` for many nodes, none of which was here before: most are members, and that is seen fast."""
+        """Add many new nodes: as `on_node`, with a fast path for members, because most nodes are members."""
         wanted, needed = self.facts.node_labels.items(), frozenset(self.levels)
         for name, node in nodes.items():
             labels = node.labels
@@ -109,7 +109,9 @@ class FlavorRoom:
     # -- events --------------------------------------------------------------------------------------------------------
 
     def on_node(self, name: str, facts: NodeFacts | None) -> None:
-        """Take in a node's change: one column when only amounts changed, else a leaf that is no longer right."""
+        """Follow a node's change: update the amounts of its leaf if only amounts changed, else mark the leaf for a
+        rebuild.
+        """
         before = self.members.pop(name, None)
         if self._outsiders.pop(name, None) is not None:
             self._unusable = None
@@ -143,7 +145,7 @@ class FlavorRoom:
         if reason is None:
             return None
         if any(node.labels.get(key) != value for key, value in self.facts.node_labels.items()):
-            reason = "flavorLabels"  # usable or not, it belongs to others
+            reason = "flavorLabels"  # usable or not, the node belongs to other flavors
         missing = reason == "missingLevel"
         return LeftOut(reason, tuple(level for level in self.levels if level not in node.labels) if missing else ())
 
@@ -169,19 +171,19 @@ class FlavorRoom:
             del self._groups[key]
 
     def _mark(self, key: Path) -> None:
-        """The leaf is to be made anew."""
+        """Mark the leaf: it must be rebuilt."""
         self._stale.add(key)
         if self._late is not None:
             self._late.add(key)
 
     def refresh_node(self, name: str) -> None:
-        """Mark the node's leaf as changed."""
+        """Update the amounts of the node's leaf."""
         node = self.members.get(name)
         if node is not None:
             self.refresh_domain(leaf_key(node, self.levels))
 
     def refresh_domain(self, key: Path) -> None:
-        """Mark the leaf with this written name as changed."""
+        """Update the amounts of the leaf with this written name."""
         found = self._changed(key)
         if found is not None:
             capacity, leaf = found
@@ -190,7 +192,7 @@ class FlavorRoom:
             capacity.replace(leaf, free)
 
     def refresh_usage(self, key: Path, resources: Iterable[str]) -> None:
-        """Workloads placed by topology take more or less of these on this leaf: where they are left out all stays."""
+        """Update these resources of a leaf after the usage of workloads placed by topology has changed there."""
         found = self._changed(key)
         if found is not None:
             capacity, leaf = found
@@ -203,7 +205,9 @@ class FlavorRoom:
             capacity.put(leaf, free)
 
     def _changed(self, key: Path) -> tuple[Capacity, int] | None:
-        """Where this leaf is in the tables that there are; None when it is not there now."""
+        """Return the present tables and the number of the leaf in them; None: there are no tables, or the leaf is not
+        in them.
+        """
         if self._late is not None:
             self._late.add(key)
         if self._capacity is None:
@@ -214,7 +218,7 @@ class FlavorRoom:
     # -- questions -----------------------------------------------------------------------------------------------------
 
     def left_out(self) -> dict[str, LeftOut]:
-        """Nodes with the flavor's labels that are no part of its tree, by name."""
+        """Return the nodes with the flavor's labels that are not in its tree, by name, with the reasons."""
         found = dict(self._outsiders)
         if self.levels[-1] == HOSTNAME and not self._shared.merge_duplicate_hostnames:
             for key in self._crowded:
@@ -223,13 +227,13 @@ class FlavorRoom:
         return found
 
     def unusable(self) -> tuple[str, ...]:
-        """Nodes with the flavor's labels that are cordoned or not ready, by name."""
+        """Return the nodes with the flavor's labels that are cordoned or not ready, by name."""
         if self._unusable is None:
             self._unusable = tuple(sorted(n for n, why in self._outsiders.items() if why.reason in _PASSING))
         return self._unusable
 
     def spares(self, most: int) -> list[Spare]:
-        """Nodes that would be members if they were ready and not cordoned, at most so many, by name."""
+        """Return the nodes that would be members if they were ready and not cordoned, by name, at most `most`."""
         found: list[Spare] = []
         for name in sorted(self._outsiders):
             node = self._shared.nodes.get(name)
@@ -243,7 +247,7 @@ class FlavorRoom:
         return found
 
     def _spare(self, node: NodeFacts, reason: str) -> Spare | None:
-        """Return a left-out node as a spare leaf; None if it would be no member, or another node has its host."""
+        """Return a left-out node as a spare leaf; None if it would not be a member, or another node has its host."""
         taints = tuple(taint for taint in node.taints if taint.key not in _TAINTS_OF_OUTAGE)
         back = replace(node, ready=True, unschedulable=False, taints=taints)
         if self._left_out(back) is not None:
@@ -253,7 +257,7 @@ class FlavorRoom:
         if hostname and key in self._groups and not self._shared.merge_duplicate_hostnames:
             return None
         leaf = make_leaf((back,), self.levels, self._shared.merge_duplicate_hostnames)
-        free, idle = self._columns(key if key not in self._groups else (), leaf)  # usage there counts once
+        free, idle = self._columns(key if key not in self._groups else (), leaf)  # usage on this host counts once
         return Spare(node=node.name, flavor=self.facts.name, reason=reason, leaf=leaf, free=free, idle=idle)
 
     def capacity(self) -> Capacity:
@@ -266,7 +270,7 @@ class FlavorRoom:
         return self._capacity
 
     def _is_outdated(self, capacity: Capacity) -> bool:
-        """Whether so much has changed that new tables cost less than edits."""
+        """Whether so much has changed that new tables cost less than edits of the old ones."""
         return len(self._stale) > max(_FEW_LEAVES, len(capacity.tree) // 8)
 
     # -- tables --------------------------------------------------------------------------------------------------------
@@ -312,7 +316,7 @@ class FlavorRoom:
         return Tree(topology=self.facts.topology, levels=self.levels, leaves=leaves, tolerations=self.facts.tolerations)
 
     def _edited(self, old: Capacity, stale: Collection[Path]) -> Capacity:
-        """The tables with these leaves as they are now."""
+        """Return a copy of the tables in which these leaves are up to date."""
         removed = [leaf for leaf in map(old.tree.leaf_of, stale) if leaf is not None]
         groups = [group for group in map(self._groups.get, stale) if group is not None]
         added = sorted((self._leaf(group) for group in groups), key=lambda leaf: leaf.path)
@@ -339,7 +343,9 @@ class FlavorRoom:
         return free, idle
 
     def _idle(self, nodes: tuple[NodeFacts, ...]) -> Mapping[str, int]:
-        """Allocatable less foreign pods, summed over nodes, as the latest facts have them.  Not to be written to."""
+        """Return allocatable less foreign pods, summed over the latest facts of these nodes. Callers must not change
+        it.
+        """
         latest, foreign = self._shared.nodes, self._shared.foreign
         if len(nodes) == 1:
             (node,) = nodes
@@ -380,7 +386,7 @@ class FlavorRoom:
         if believed == actual and noted == wanted:
             if actual is None or self._group(leaf_key(actual, self.levels)).get(name) == actual:
                 return None
-            believed = None  # a member, but in no leaf
+            believed = None  # a member that is in no leaf
         for node in (self.members.get(name), actual):
             if node is not None:
                 self._leave(name, leaf_key(node, self.levels))
@@ -402,7 +408,7 @@ class FlavorRoom:
             self._mark(key)
             return Drift("tree", f"{self.facts.name}/{','.join(key)}", name, None)
         if self._capacity is None or key in self._stale:
-            return None  # built anew before the next use
+            return None  # the leaf is rebuilt before its next use
         number, group = self._capacity.tree.leaf_of(key), self._groups.get(key)
         believed = self._capacity.tree.leaves[number] if number is not None else None
         actual = self._leaf(group) if group is not None else None
@@ -424,7 +430,7 @@ def _capacity(tree: Tree, columns: list[_Columns]) -> Capacity:
 
 
 def _same_leaf(one: Leaf | None, other: Leaf | None) -> bool:
-    """Whether two leaves are the same to placement; amounts of nodes may differ, they are kept in the columns."""
+    """Whether placement treats both leaves alike; the amounts of their nodes, which the columns have, may differ."""
     if one is None or other is None:
         return one is other
     if one.path != other.path or len(one.nodes) != len(other.nodes):
@@ -434,7 +440,7 @@ def _same_leaf(one: Leaf | None, other: Leaf | None) -> bool:
 
 
 def subtract(amounts: Amounts, taken: Mapping[str, int]) -> None:
-    """Take amounts away; below zero, too."""
+    """Subtract amounts; the results may be negative."""
     for resource, amount in taken.items():
         amounts[resource] = amounts.get(resource, 0) - amount
 

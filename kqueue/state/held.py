@@ -1,4 +1,4 @@
-"""Keep sums of holdings per queue, updated as workloads are added and removed, for statuses and gauges."""
+"""Sums of holdings per queue for statuses and gauges, updated as workloads are added and removed."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from kqueue.state.audit import accumulate
 
 @dataclass(slots=True)
 class QueueHoldings:
-    """Quota of one queue that workloads and pods without a reservation hold; columns of zero are left out."""
+    """The quota of one queue that workloads, and pods without a reservation, use; resources of amount zero are left
+    out.
+    """
 
     reserving: int = 0
-    """Workloads with a reservation, admitted ones included."""
+    """The number of workloads with a reservation, admitted ones included."""
     admitted: int = 0
     reserved: Usage = field(default_factory=dict)
     """Quota of all workloads with a reservation, and of pods without one."""
     used: Usage = field(default_factory=dict)
-    """The part of `reserved` that admitted shares hold."""
+    """The part of `reserved` that admitted workloads and pods without a reservation use."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether no workload and no pod holds quota of the queue."""
+        """Whether no workload and no pod uses quota of the queue."""
         return not self.reserving and not self.reserved
 
     def add(self, share: HoldingShare, sign: int) -> None:
@@ -39,7 +41,7 @@ class QueueHoldings:
 
 @value()
 class HoldingShare:
-    """The part of the sums that one workload or several equal ones hold; `workloads` is 0 for unpaid pods."""
+    """The quota that one workload or several equal workloads use; `workloads` is 0 for pods without a reservation."""
 
     queue: str
     local_queue: str
@@ -77,7 +79,7 @@ class HeldSums:
         return self._of_local.get((queue, key)) or QueueHoldings()
 
     def in_flavor(self, flavor: str) -> bool:
-        """Whether any queue holds quota of a flavor."""
+        """Whether any queue has usage in a flavor."""
         return any(column.flavor == flavor for held in self._of_queue.values() for column in held.reserved)
 
     def is_same_as(self, other: HeldSums) -> bool:

@@ -1,4 +1,4 @@
-"""The holding of one workload: quota, domains, and the facts that preemption goes by."""
+"""The holding of one workload: its quota, its domains, and the facts by which preemption orders workloads."""
 
 from __future__ import annotations
 
@@ -22,29 +22,32 @@ class Holding:
     local_queue: str
     admission: Admission
     requests: Mapping[str, Mapping[str, int]]
-    """Per pod set: what one pod requests, for the node ledger."""
+    """The requests of one pod by pod set, for the node ledger."""
     admitted: bool
     assumed: bool
     replaces: Admission | None = None
-    """What it held before, while other domains are being written and no event has told of them yet."""
+    """The admission before a move, until the watch reports the write of the new domains; None: the workload is not
+    moving.
+    """
     priority: int = 0
     timestamp: datetime = _NO_TIME
     reserved_at: datetime | None = None
     admitted_at: datetime | None = None
     evicted: bool = False
     ready: bool = False
-    """Its pods are ready, or were."""
+    """Whether the pods are ready, or were ready before."""
     takes_over: str | None = None
-    """Key of the slice of its elastic job whose pods and quota it takes over; None: of none."""
+    """The key of the older slice of the same elastic job whose pods and quota the workload takes over; None: no slice.
+    """
     pods_of: str = ""
-    """What its pods are found by (`model.siblings_key`); empty: its own key."""
+    """The name by which the workload's pods are found (`model.siblings_key`); empty: its own key."""
     job: tuple[str, str] | None = None
-    """Kind (with its version) and UID of the object that controls it; None: nobody does."""
+    """Kind (with its version) and UID of the object that controls the workload; None: no object controls it."""
     _view: tuple[frozenset[str], Admitted] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def queue(self) -> str:
-        """The ClusterQueue that holds it."""
+        """The ClusterQueue whose quota the workload uses."""
         return self.admission.queue
 
     @property
@@ -53,22 +56,22 @@ class Holding:
         return self.assumed or self.replaces is not None
 
     def includes(self, other: Holding) -> bool:
-        """Whether what `other` holds is part of what this one holds, as it is with the newer slice of one job."""
+        """Whether the holding `other` is a part of this one: this one is the newer slice of the same job."""
         return self.takes_over == other.key and self.job == other.job and self.queue == other.queue
 
     def is_same_reservation(self, other: Holding) -> bool:
-        """Whether one of them is only a later version of the other."""
+        """Whether both are versions of the same reservation."""
         return (self.uid, self.reserved_at) == (other.uid, other.reserved_at) or (
             self.uid == other.uid and self.reserved_at is None
         )
 
     def view(self, with_topology: frozenset[str]) -> Admitted:
-        """The workload as preemption sees it; `with_topology` are the flavors that have one."""
+        """Return the workload in the form of preemption; `with_topology` are the flavors that have a topology."""
         known = self._view
         if known is not None and known[0] == with_topology:
             return known[1]
         view = self._seen(with_topology)
-        object.__setattr__(self, "_view", (with_topology, view))  # frozen for everybody else
+        object.__setattr__(self, "_view", (with_topology, view))  # only this cache may change the frozen object
         return view
 
     def _seen(self, with_topology: frozenset[str]) -> Admitted:
@@ -103,5 +106,8 @@ class Holding:
 
 
 def counted_in(pod_set: PodSetAssignment, with_topology: Collection[str]) -> str | None:
-    """The one flavor in which the pods of a pod set are counted on their hosts, which others share; None: in none."""
+    """Return the flavor in which the pods of a pod set count on their hosts; None: in no flavor.
+
+    A pod set with several topology flavors counts in the first by name; the other flavors share the hosts.
+    """
     return min(set(pod_set.flavors.values()).intersection(with_topology), default=None)

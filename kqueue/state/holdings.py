@@ -32,47 +32,49 @@ from kqueue.state.unpaid import UnpaidPod, usage_of
 from kqueue.state.views import HoldingsByQueue
 
 _POD = "pod/"
-_VIEW_COST = 4  # the hosts of a gang are listed
+_VIEW_COST = 4  # the view lists the hosts of a gang
 
 
 class AssumedTwiceError(KqueueError):
-    """A workload was to be assumed that holds something already (a bug in the caller)."""
+    """A decision about a workload that has usage already (a bug in the caller)."""
 
     def __init__(self, workload: str, held_by: str) -> None:
         super().__init__(f"{workload} is already held by ClusterQueue {held_by}")
 
 
 class Holdings:
-    """Quota and nodes that workloads and pods hold, by watch events and by decisions."""
+    """The quota and nodes that workloads and pods use, according to watch events and decisions."""
 
     def __init__(self, quota: QuotaCache, ledger: NodeLedger, requests: Requests, order: QueueOrder) -> None:
-        """`order` is as in `model.queue_time`."""
+        """Take the parts of the cache; `order` is as in `model.queue_time`."""
         self._quota, self._ledger, self._requests, self._order = quota, ledger, requests, order
         self._of_many_flavors: set[str] = set()
-        """Workloads with places and several flavors: in which of these they stand depends on which have a topology."""
+        """Workloads with domains and several flavors: the flavor that counts their pods depends on which flavors have a
+        topology.
+        """
         self._holdings: dict[str, Holding] = {}
         self._included: dict[str, Holding] = {}
-        """Slices of elastic jobs that are part of newer ones, and not over yet: they count with these."""
+        """Older slices of elastic jobs that still exist: their usage is a part of the usage of the newer slice."""
         self._newer: dict[str, str] = {}
-        """Key of a slice to that of the one that takes over from it, and that holds quota."""
+        """The key of the newer slice with usage, by the key of the slice that it takes over."""
         self._written: dict[str, wire.Workload] = {}
-        """Of what is assumed and not being written any more: the object in which it stands."""
+        """The written object of each assumed or moved holding whose write has ended."""
         self._kept: dict[str, wire.WorkloadStatus] = {}
-        """Of those that hold what their status has lost by somebody's hand: the status as it was."""
+        """The former status of workloads that keep usage which another client removed from their status."""
         self.by_queue = HoldingsByQueue[Holding]()
         self.sums = HeldSums()
         self._charges: set[Charge] = set()
         """Charges of decisions that are being written."""
         self._unconfirmed: set[str] = set()
-        """Workloads of which no event has told what they hold: it is assumed, or was moved."""
+        """Workloads whose usage no watch event has confirmed: it is assumed, or moved to other domains."""
         self.on_unpaid: Callable[[str, str], None] = lambda _local_queue, _queue: None
-        """Called when what is charged for pods changes in a LocalQueue (namespace/name) and a ClusterQueue."""
+        """Called with a LocalQueue (namespace/name) and a ClusterQueue when the charges for pods change there."""
         self.unpaid: dict[str, UnpaidPod] = {}
-        """Bound pods that are charged beside the holdings, by `pod_key`."""
+        """Bound pods that are charged in addition to the holdings, by `pod_key`."""
         self.recounts = Recounts(quota_audit.charged)
 
     def shares(self) -> Iterator[HoldingShare]:
-        """The shares of quota that workloads, and pods without a reservation, take."""
+        """Return the shares of quota that workloads, and pods without a reservation, use."""
         return map(quota_audit.share, chain[Holding | UnpaidPod](self._holdings.values(), self.unpaid.values()))
 
     def views(self) -> list[Admitted]:
@@ -109,12 +111,12 @@ class Holdings:
         if admission is not None:
             holding = self._reserved(key, obj, admission, assumed=False)
             if held is not None and self._moves_from(held, obj, admission):
-                if held.assumed:  # the admission is seen, the move is not
+                if held.assumed:  # the watch has reported the admission, but not the move
                     moved = replace(holding, admission=held.admission, replaces=held.replaces, evicted=held.evicted)
                     self._hold(moved)
                 return False
             if held is not None and held.evicted and held.is_same_reservation(holding):
-                holding = replace(holding, evicted=True)  # from before the write that evicts it
+                holding = replace(holding, evicted=True)  # the event is from before the write that evicts it
             self._written.pop(key, None)
             self._hold(holding)
             return False
@@ -144,7 +146,9 @@ class Holdings:
         return self._kept.get(key)
 
     def on_written(self, key: str, obj: wire.Workload) -> None:
-        """An assumed or moved holding was written in this object; a later version without it means that it ended."""
+        """Record the object in which an assumed or moved holding was written; a later version without it ends the
+        holding.
+        """
         held = self._holdings.get(key)
         if held is not None and held.is_unconfirmed and held.uid == obj.metadata.uid:
             self._written[key] = obj
@@ -159,10 +163,10 @@ class Holdings:
         return written is not None and version(written) < version(obj)
 
     def on_answer(self, key: str, obj: wire.Workload) -> None:
-        """Follow a Workload with an assumption that was read, perhaps ahead of its watch.
+        """Follow a Workload with an assumption that was read from the API server, perhaps ahead of its watch.
 
-        Its reservation counts as assumed: earlier events change nothing, and the watch's event of it confirms it.
-        Settling the charge does not release it. If the watch has already reported the outcome, nothing changes.
+        Its reservation counts as assumed: earlier events change nothing, and the watch event of this version confirms
+        it. Settling the charge does not release it. If the watch has already reported the outcome, nothing changes.
         """
         held = self._holdings.get(key)
         if held is None or not held.assumed or held.uid != obj.metadata.uid or model.is_over(obj):
@@ -184,9 +188,9 @@ class Holdings:
         return self._charge_for(holding)
 
     def moved(self, key: str, admission: Admission) -> Charge:
-        """Hold other domains for a workload that holds some, while that is being written.
+        """Charge other domains for a workload with usage while the move is being written; the writer owns the charge.
 
-        Events from before the write change nothing.  Raises KeyError when the workload holds nothing.
+        Events from before the write change nothing.  Raises KeyError when the workload has no usage.
         """
         before, written = self._holdings[key], self._written.get(key)
         holding = replace(before, admission=admission, replaces=before.admission)
@@ -194,7 +198,9 @@ class Holdings:
         return self._charge_for(holding, written)
 
     def _charge_for(self, holding: Holding, before: wire.Workload | None = None) -> Charge:
-        """`before` is the object with the replaced admission, if no event has reported that admission yet."""
+        """Return a new charge for a holding; `before` is the object with the replaced admission, if no event has
+        reported that admission yet.
+        """
         key = holding.key
         charge = Charge(key, confirm=partial(self.on_written, key), settle=partial(self._settle, holding, before))
         self._charges.add(charge)
@@ -218,7 +224,7 @@ class Holdings:
                 self._written[decided.key] = before
 
     def mark_evicted(self, key: str, uid: str, *, evicted: bool = True) -> bool:
-        """Mark a workload as being evicted (`evicted=False`: take the mark back). True when the mark changed."""
+        """Mark a workload as being evicted (`evicted=False`: remove the mark). Returns whether the mark changed."""
         holding = self._holdings.get(key)
         if holding is None or holding.uid != uid or holding.evicted == evicted:
             return False
@@ -234,7 +240,7 @@ class Holdings:
         return next((key for key, holding in self._holdings.items() if not holding.ready), None)
 
     def _reserved(self, key: str, obj: wire.Workload, admission: Admission, *, assumed: bool) -> Holding:
-        """The holding of a Workload by this admission in its status."""
+        """Return the holding of a Workload with this admission in its status."""
         return Holding(
             key=key,
             uid=obj.metadata.uid,
@@ -255,7 +261,7 @@ class Holdings:
         )
 
     def _hold(self, holding: Holding) -> None:
-        """Charge a holding; one that is part of another is not charged beside it."""
+        """Charge a holding, unless it is a part of the holding of a newer slice."""
         newer = self._holdings.get(self._newer.get(holding.key, ""))
         if newer is not None and newer.includes(holding):
             self._drop(holding.key)
@@ -296,7 +302,9 @@ class Holdings:
         self.sums.add(quota_audit.share(holding), sign=1)
 
     def _drop(self, key: str, *, replaced: bool = False) -> bool:
-        """Hold nothing for a workload any more; `replaced`: but its domains, until they are charged anew."""
+        """Release the usage of a workload; return whether it had any. `replaced`: keep its domains until the next
+        charge.
+        """
         included = self._included.pop(key, None)
         holding = self._holdings.pop(key, None)
         if holding is None:
@@ -334,20 +342,22 @@ class Holdings:
             self._ledger.remove_usage(holding.key)
 
     def _counted_in(self, pod_set: PodSetAssignment) -> list[str]:
-        """The flavor that the pods are counted in; all that may become it, while none of them is known."""
+        """Return the flavor in which the pods count; while no flavor has a topology, all assigned flavors."""
         flavor = counted_in(pod_set, self._quota.with_topology)
         return [flavor] if flavor is not None else sorted(set(pod_set.flavors.values()))
 
     def holding(self, key: str) -> Holding | None:
-        """The holding of a workload; None: it holds nothing."""
+        """Return the holding of a workload; None: it has no usage."""
         return self._holdings.get(key)
 
     def held_in(self, queue: str) -> QueueHoldings:
-        """The sum of holdings in a ClusterQueue, to be read only."""
+        """Return the sum of holdings in a ClusterQueue. Callers must not change it."""
         return self.sums.of_queue(queue)
 
     def held_through(self, local_queue: str, queue: str) -> QueueHoldings:
-        """The sum of holdings in a ClusterQueue through a LocalQueue (namespace/name), to be read only."""
+        """Return the sum of holdings in a ClusterQueue through a LocalQueue (namespace/name). Callers must not change
+        it.
+        """
         return self.sums.of_local_queue(local_queue, queue)
 
     def holdings(self, queue: str | None = None) -> list[Holding]:
@@ -360,7 +370,7 @@ class Holdings:
         return len(self._holdings) + len(self._included) - assumed - len(self._kept)
 
     def confirmed_keys(self) -> set[str]:
-        """Return workloads whose usage an event has confirmed."""
+        """Return the workloads whose usage a watch event has confirmed."""
         assumed = {key for key in self._unconfirmed if self._holdings[key].assumed}
         return (self._holdings.keys() | self._included.keys()) - assumed - self._kept.keys()
 
@@ -368,7 +378,7 @@ class Holdings:
         """Whether a Workload of the watch has the admission that is charged for it."""
         admission = None if model.is_over(told) else self._requests.admission(told)
         if held is not None and admission is None and held.key in self._kept:
-            return not model.is_over(told) and held.uid == told.metadata.uid  # the status is about to be restored
+            return not model.is_over(told) and held.uid == told.metadata.uid  # the status will be restored soon
         if held is None or admission is None:
             is_assumed = (
                 held is not None
@@ -382,7 +392,7 @@ class Holdings:
         return (held.admission, held.uid, held.assumed) == (admission, told.metadata.uid, False)
 
     def known(self, key: str) -> Holding | None:
-        """The holding of a workload, its own or as a part of a newer slice; None: it holds nothing."""
+        """Return the holding of a workload, also if it is a part of a newer slice; None: it has no usage."""
         return self._holdings.get(key) or self._included.get(key)
 
     def unowned(self) -> list[str]:
@@ -396,7 +406,7 @@ class Holdings:
         """Replace an unconfirmed holding by the state in the watch; False: it is correct, or an event will come."""
         held, written = self._holdings[key], self._written.get(key)
         if told is not None and written is not None and version(told) < version(written):
-            return False  # the watch will report it soon
+            return False  # the watch will report the written object soon
         if written is None and held.assumed:
             self._drop(key)
         elif told is not None and self.bears_out(told, held):
@@ -405,17 +415,17 @@ class Holdings:
         return True
 
     def facts(self) -> tuple[Mapping[str, Holding], Mapping[str, UnpaidPod]]:
-        """All that takes quota, to be read only."""
+        """Return all workloads and pods that use quota. Callers must not change the mappings."""
         return self._holdings, self.unpaid
 
     def keys(self) -> Iterable[str]:
-        """Workloads that hold something."""
+        """Return the workloads with usage."""
         return self._holdings
 
     # --- pods that no reservation pays for -----------------------------------------------------------------------
 
     def on_pod(self, key: str, facts: PodFacts | None) -> frozenset[str]:
-        """A bound pod took its place, changed or (None) left; the names of nodes on which it freed something."""
+        """Follow a bound pod that came, changed or (None) is gone; return the nodes on which resources became free."""
         freed = frozenset(self._ledger.on_pod(key, facts))
         unpaid = self.unpaid.get(pod_key(key)) if self.unpaid else None
         if unpaid is not None and unpaid.facts != facts:
@@ -427,7 +437,7 @@ class Holdings:
     def charge_pod(self, key: str, local_queue: str, queue: str, amounts: Mapping[str, int] | None = None) -> bool:
         """Charge a bound pod to a ClusterQueue until the pod has ended; return whether the charge is new.
 
-        `amounts` is charged until the pod's requests change; None: all its requests. No effect if no event has brought
+        `amounts` is charged until the pod's requests change; None: all its requests. No effect if no event has reported
         the pod, or the ClusterQueue is unknown.
         """
         facts, configured = self._ledger.pods.get(key), self._quota.queues.get(queue)
@@ -442,7 +452,7 @@ class Holdings:
         return True
 
     def release_pod(self, key: str) -> str | None:
-        """Charge a pod no longer; the ClusterQueue that it was charged to, None where it was charged to none."""
+        """Release the charge of a pod; return its ClusterQueue, None: the pod was not charged."""
         unpaid = self.unpaid.pop(pod_key(key), None)
         if unpaid is None:
             return None
@@ -451,7 +461,9 @@ class Holdings:
         return unpaid.queue
 
     def charged_pod(self, key: str) -> str | None:
-        """The ClusterQueue that a pod is charged to beside what workloads hold; None: it is charged to none."""
+        """Return the ClusterQueue that a pod is charged to in addition to the holdings; None: the pod is not
+        charged.
+        """
         unpaid = self.unpaid.get(pod_key(key))
         return unpaid.queue if unpaid is not None else None
 
@@ -463,15 +475,15 @@ class Holdings:
 
 
 def version(obj: wire.Workload) -> int:
-    """The object's resource version as a number; 0: none."""
+    """Return the object's resource version as a number; 0: the object has none."""
     return int(obj.metadata.resource_version or 0)
 
 
 def pod_key(pod: str) -> str:
-    """The key of a pod among all that takes quota; no workload has one with two slashes."""
+    """Return the key of a pod among workloads and pods; no workload has a key with two slashes."""
     return _POD + pod
 
 
 def pod_of(key: str) -> str:
-    """The pod (namespace/name) of a `pod_key`."""
+    """Return the pod (namespace/name) of a `pod_key`."""
     return key.removeprefix(_POD)

@@ -14,13 +14,13 @@ from kqueue.state import failures, status
 from kqueue.state.conditions import Patch, Stamp
 
 UNHEALTHY_NODES_MAX = 8
-"""What the Workload's schema allows."""
+"""The maximum of the Workload's schema."""
 
 
 def mark_unhealthy(obj: wire.Workload, host: str, *, stamp: Stamp) -> Patch | None:
-    """Add a failed host to the list of hosts to replace, and count the failure; None when it is on the list already.
+    """Add a failed host to the list of hosts to replace, and count the failure; None: the host is already in the list.
 
-    With more failed hosts than the list may have the workload is evicted instead: too few of its pods are left.
+    If more hosts failed than the list may have, the workload is evicted instead: too few of its pods are left.
     """
     listed = [node.name for node in obj.status.unhealthy_nodes]
     if host in listed:
@@ -35,7 +35,7 @@ def mark_unhealthy(obj: wire.Workload, host: str, *, stamp: Stamp) -> Patch | No
 
 
 def blame(obj: wire.Workload, host: str, created: datetime, *, stamp: Stamp) -> Patch | None:
-    """Remember that a pod, created then, has failed on a host; None when its failure is accounted for."""
+    """Return a patch that counts the failure of a pod, created at `created`, on a host; None: it is already counted."""
     fields = _remember(failures.after_failed_pod(obj, host, created, stamp.now))
     return {"status": fields} if fields else None
 
@@ -52,7 +52,7 @@ def _remember(entries: Iterable[wire.NodeFailures] | None) -> Patch:
 
 
 def unmark_unhealthy(obj: wire.Workload, recovered: Collection[str]) -> Patch | None:
-    """Remove recovered hosts from the list; None when none of them is on it."""
+    """Remove recovered hosts from the list; None: none of them is in the list."""
     listed = [node.name for node in obj.status.unhealthy_nodes]
     left = [name for name in listed if name not in recovered]
     if left == listed:
@@ -63,7 +63,7 @@ def unmark_unhealthy(obj: wire.Workload, recovered: Collection[str]) -> Patch | 
 def with_hosts(obj: wire.Workload, assignments: Mapping[str, TopologyAssignment]) -> wire.Workload:
     """Return the workload with these assignments and without failed hosts.
 
-    The assignments cover all pods that still had places, so no place is released yet.
+    The assignments cover all pods that still had domains, so no domain is released yet.
     """
     stored = obj.status.admission
     assert stored is not None

@@ -1,8 +1,9 @@
 """The node ledger: the nodes, the usage on them, and the free capacity of each flavor.
 
 Watch events update it before any queue is informed. Every change is a plain function call, so on one event loop it is
-atomic. Usage is kept as exact integers per node and per domain. The tables for placement are derived from these, leaf
-by leaf as they change, and as a whole only when the set of nodes of a flavor changes.
+atomic. Usage is stored as exact integers per node and per domain. The tables for placement are derived from these
+integers: one leaf is updated when it changes, and a whole table is rebuilt only when the set of nodes of a flavor
+changes.
 """
 
 from __future__ import annotations
@@ -57,11 +58,11 @@ class NodeLedger:
         self._flavors: dict[str, Flavor] = {}
         self._usages: dict[str, tuple[AssignedUsage, ...]] = {}
         self._pods_of: dict[str, str] = {}
-        """Workloads with usage, by what their pods are found by, and the other way round."""
+        """Workloads with usage by the name by which their pods are found, and that name by workload."""
         self._workloads_of: dict[str, set[str]] = {}
         self._host_usage: dict[Path, Amounts] = {}
         self._rooms: dict[str, FlavorRoom] = {}
-        self._alike: dict[str, tuple[FlavorRoom, ...]] = {}  # as `_sharing` found them among these rooms
+        self._alike: dict[str, tuple[FlavorRoom, ...]] = {}  # the result of `_sharing` for these rooms
         self._shared = Shared(
             nodes=self._nodes, foreign=self._foreign, merge_duplicate_hostnames=merge_duplicate_hostnames
         )
@@ -73,13 +74,13 @@ class NodeLedger:
 
     @property
     def generation(self) -> int:
-        """Grows with every change that placement could notice.  Heartbeats of nodes leave it as it is."""
+        """Grows with every change that placement could notice. Heartbeats of nodes do not change it."""
         return self._generation
 
     # -- events --------------------------------------------------------------------------------------------------------
 
     def on_node(self, name: str, facts: NodeFacts | None) -> bool:
-        """A node was seen, or is gone (None).  True: something that placement looks at has changed."""
+        """Follow a node that was seen, or (None) is gone; return whether a fact that placement uses has changed."""
         before = self._nodes.get(name)
         if before == facts:
             return False
@@ -94,10 +95,9 @@ class NodeLedger:
         return True
 
     def on_pod(self, key: str, facts: PodFacts | None) -> set[str]:
-        """A bound pod was seen; None: it is gone or terminal.
+        """Follow a bound pod that was seen; None: it is gone or terminal.
 
-        Returns:
-            Nodes on which something became free: a foreign pod left, moved away, or asks for less.
+        Returns: Nodes on which resources became free: a foreign pod left, moved away, or has smaller requests.
         """
         before = self._pods.get(key)
         if before == facts:
@@ -119,7 +119,9 @@ class NodeLedger:
         return left | self._freed
 
     def _charge_pods(self, node: str, before: Mapping[str, int], after: Mapping[str, int]) -> None:
-        """Pods that name Workloads take more, or less, than these hold."""
+        """Charge a node for the part of the requests of pods that exceeds the usage of the Workloads that the pods
+        name.
+        """
         for amounts, sign in ((before, -1), (after, 1)):
             self._add_foreign(node, amounts, sign)
         if any(after.get(resource, 0) < amount for resource, amount in before.items()):
@@ -132,7 +134,7 @@ class NodeLedger:
             room.refresh_node(node)
 
     def on_topology(self, name: str, levels: Sequence[str] | None) -> None:
-        """A Topology was seen with these levels, or is gone (None)."""
+        """Follow a Topology that was seen with these levels, or (None) is gone."""
         wanted = tuple(levels) if levels is not None else None
         if self._topologies.get(name) == wanted:
             return
@@ -143,7 +145,7 @@ class NodeLedger:
         self._reopen([flavor for flavor, facts in self._flavors.items() if facts.topology == name])
 
     def on_flavor(self, name: str, facts: Flavor | None) -> None:
-        """A ResourceFlavor was seen, or is gone (None)."""
+        """Follow a ResourceFlavor that was seen, or (None) is gone."""
         if self._flavors.get(name) == facts:
             return
         if facts is None:
@@ -155,8 +157,8 @@ class NodeLedger:
     def add_usage(self, workload: str, usages: Iterable[AssignedUsage], *, pods_of: str = "") -> None:
         """Charge these domains to the workload, after releasing its earlier ones.
 
-        Usage in a flavor without a topology is stored, and counts as soon as the flavor has one. `pods_of`: the name
-        that the workload's pods carry, if other workloads share it; empty: its own key.
+        Usage in a flavor without a topology is stored, and counts as soon as the flavor has a topology. `pods_of`: the
+        name that the workload's pods carry, if other workloads share it; empty: its own key.
         """
         held = tuple(usages)
         if not held:
@@ -173,7 +175,7 @@ class NodeLedger:
         self._generation += 1
 
     def remove_usage(self, workload: str) -> bool:
-        """The workload holds nothing any more.  False: it held nothing before."""
+        """Release the usage of a workload; return whether it had any."""
         pods_of = self._uncount(workload)
         if pods_of is None:
             return False
@@ -199,7 +201,7 @@ class NodeLedger:
         return pods_of
 
     def _held_for(self, pods_of: str) -> HeldAmounts:
-        """Return the usage of the workloads whose pods carry a name, in flavors with a known topology."""
+        """Return the usage of the workloads whose pods carry this name, in flavors with a known topology."""
         for workload in self._workloads_of.get(pods_of, ()):
             for usage in self._usages[workload]:
                 if usage.flavor in self._rooms:
@@ -213,9 +215,9 @@ class NodeLedger:
         return {flavor: room.capacity().fork() for flavor, room in self._rooms.items()}
 
     def build_steps(self) -> Iterator[None]:
-        """Build the tables of all flavors in short steps, so that the first snapshot need not.
+        """Build the tables of all flavors in short steps, so that the first snapshot does not have to.
 
-        Events and questions may come between the steps.
+        Events and queries may come between the steps.
         """
         for flavor, room in list(self._rooms.items()):
             steps = room.build_steps()
@@ -228,20 +230,20 @@ class NodeLedger:
         return None if room is None else room.capacity()
 
     def tree(self, flavor: str) -> Tree | None:
-        """The flavor's domains now.  None: the flavor or its Topology is not known."""
+        """Return the flavor's present domains.  None: the flavor or its Topology is not known."""
         capacity = self.capacity(flavor)
         return None if capacity is None else capacity.tree
 
     def flavors(self) -> list[str]:
-        """Flavors with a topology that is known."""
+        """Return the flavors whose topology is known."""
         return list(self._rooms)
 
     def flavors_of(self, node: str) -> list[str]:
-        """Flavors that this node is part of, by name."""
+        """Return the flavors whose trees have this node, by name."""
         return sorted(flavor for flavor, room in self._rooms.items() if node in room.members)
 
     def members(self, flavor: str) -> list[str]:
-        """Nodes that are part of the flavor's tree, by name; empty when the flavor or its Topology is not known."""
+        """Return the nodes of the flavor's tree, by name; empty when the flavor or its Topology is not known."""
         room = self._rooms.get(flavor)
         return [] if room is None else list(room.members)
 
@@ -255,19 +257,21 @@ class NodeLedger:
         return {} if room is None else room.left_out()
 
     def unusable(self, flavor: str) -> tuple[str, ...]:
-        """Nodes with the flavor's labels that are cordoned or not ready, by name; empty for an unknown flavor."""
+        """Return the nodes with the flavor's labels that are cordoned or not ready, by name; empty for an unknown
+        flavor.
+        """
         room = self._rooms.get(flavor)
         return () if room is None else room.unusable()
 
     def spares(self, flavor: str, most: int) -> list[Spare]:
-        """Nodes that are left out because they are not ready or cordoned, and would be part of the tree; at most so
-        many, by name.
-        """
+        """Return the nodes that are left out only because they are cordoned or not ready, by name, at most `most`."""
         room = self._rooms.get(flavor)
         return [] if room is None else room.spares(most)
 
     def holders(self, flavor: str, domain: Path) -> dict[str, int]:
-        """Workloads with pods below a domain (full path of any level) of the flavor, with the number of pods."""
+        """Return the workloads with pods below a domain (full path of any level) of the flavor, with the number of
+        pods.
+        """
         room = self._rooms.get(flavor)
         if room is None:
             return {}
@@ -307,7 +311,7 @@ class NodeLedger:
                 yield [drift for drift in found if drift is not None]
 
     def _audit_node(self, node: str, unnamed: Amounts | None) -> Drift | None:
-        """`unnamed`: what pods take that name no Workload."""
+        """Compare the usage of foreign pods on a node; `unnamed` is the usage of pods that name no Workload."""
         believed, total = self._foreign.get(node), dict(unnamed or {})
         for amounts in self._bound.charged_on(node):
             accumulate(total, amounts.items(), 1)
@@ -361,7 +365,9 @@ class NodeLedger:
             table.pop(key, None)
 
     def audit(self, truth: NodeLedger) -> list[Drift]:
-        """Compare with a ledger that was fed from another source, in one go: everything held, and all that follows."""
+        """Compare with a ledger that was filled from another source, in one step: all facts and all that follows from
+        them.
+        """
         believed, actual = self._beliefs(), truth._beliefs()
         return [
             Drift(cause, key, believed.get((cause, key)), actual.get((cause, key)))
@@ -370,7 +376,7 @@ class NodeLedger:
         ]
 
     def _beliefs(self) -> dict[tuple[str, str], object]:
-        """Everything that is held here or derived from it, by (cause as in `Drift`, key)."""
+        """Return all facts and derived values of this ledger, by (cause as in `Drift`, key)."""
         held: dict[tuple[str, str], object] = {("node", name): node for name, node in self._nodes.items()}
         held |= {("foreign-pod", key): pod for key, pod in self._pods.items()}
         held |= {("foreign-pod", f"on {node}"): amounts for node, amounts in self._foreign.items()}
@@ -409,11 +415,11 @@ class NodeLedger:
                 room.refresh_usage(key, amounts)
 
     def flavors_beside(self, flavor: str) -> set[str]:
-        """The flavors in which usage of this flavor counts, because they have the same hosts; itself included."""
+        """Return the flavors in which usage of this flavor counts, because they share hosts; this flavor included."""
         return {flavor, *(room.facts.name for room in self._sharing(flavor))}
 
     def _sharing(self, flavor: str) -> tuple[FlavorRoom, ...]:
-        """The rooms in which usage of this flavor counts; none while it has none itself."""
+        """Return the rooms of the flavors in which usage of this flavor counts; empty while this flavor has no room."""
         known = self._alike.get(flavor)
         if known is None:
             rooms, own = self._rooms.values(), self._rooms.get(flavor)
@@ -426,7 +432,8 @@ class NodeLedger:
         return other is not None and other.usage is room.usage
 
     def _reopen(self, flavors: Collection[str]) -> None:
-        """Make the rooms of these flavors anew: their usage leaves what it counted in, and counts where it belongs now.
+        """Rebuild the rooms of these flavors: their usage no longer counts in the old rooms, and counts in the new
+        ones.
 
         Other flavors keep their trees.
         """

@@ -1,4 +1,4 @@
-"""Whether a namespace may use a ClusterQueue, and in words why not."""
+"""Reasons for which a namespace may not use a ClusterQueue."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kqueue.api.wire.selectors import selector_matches
 def namespace_problem(
     namespace: str, labels: Mapping[str, str] | None, cluster_queue: wire.ClusterQueue | None
 ) -> str | None:
-    """Why workloads of the namespace may not use the queue; None when they may, or the queue is not known.
+    """Return why workloads of the namespace may not use the queue; None: they may, or the queue is not known.
 
-    `labels` are the namespace's; None: it does not exist.
+    `labels` are the namespace's; None: the namespace does not exist.
     """
     if labels is None:
         return f"Namespace {namespace} does not exist"

@@ -1,4 +1,4 @@
-"""Released pods that do not run: no gate holds them, no node runs them, and their Workload is admitted.  Pure."""
+"""Released pods that do not run: the pod has no gate, no node runs it, and its Workload is admitted.  Pure."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class NotRunning:
     key: str
     """namespace/name."""
     since: datetime
-    """Since when: the later of the admission and the last change of its condition PodScheduled."""
+    """The later of the admission and the last change of the pod's condition PodScheduled."""
     message: str
-    """The scheduler's own sentence, or SILENT."""
+    """The message of the scheduler, or SILENT."""
 
 
 def not_running(
@@ -35,11 +35,11 @@ def not_running(
     now: datetime,
     after: timedelta,
 ) -> list[NotRunning]:
-    """The pods among `views` that the Workload released at least `after` ago and that do not run, the longest first.
+    """Return the pods of `views` that were released at least `after` ago and do not run, the longest wait first.
 
-    `controllers`: UIDs of the Workload's owners, and of the Jobs that these made.  Pods of other controllers do not
-    count, because any user may write the name of a Workload onto a pod.  None: the controllers are not known, and a pod
-    of any controller counts.
+    `controllers`: UIDs of the Workload's owners, and of the Jobs that these owners created.  Pods of other controllers
+    do not count, because any user may write the name of a Workload onto a pod.  None: the controllers are not known,
+    and a pod of any controller counts.
     """
     admitted = model.since(workload, names.CONDITION_ADMITTED)
     if admitted is None or not model.is_admitted(workload) or model.is_over(workload):

@@ -1,11 +1,11 @@
-"""Claims of preemptors that outlive their cycle, and preemption that repeats itself.
+"""Claims of preemptors that last longer than their cycle, and loops of preemptions.
 
-A claim begins when victims are chosen and ends when its preemptor is admitted, gives up, or is gone.  It lives in
-memory only: after a restart the preemptor is tried again, finds its victims on their way out, and claims anew.
+A claim begins when victims are chosen and ends when its preemptor is admitted, gives up, or is gone.  Claims are in
+memory only: after a restart the preemptor is tried again, finds its victims being evicted, and begins a new claim.
 
-A preemptor that makes the same workload leave a second time goes round in circles if it was not admitted in between,
-or if it was, and had to leave for that workload again, directly or by way of others: what it gains does not last.  That
-is counted, and from then on the workload is safe from it.
+A preemptor that evicts the same workload a second time is in a loop in two cases: it was not admitted in between, or it
+was admitted and then evicted for that workload again, directly or through other workloads.  Such evictions do not last.
+They are counted, and from then on the workload is not evicted for this preemptor again.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from cachetools import LRUCache
 from kqueue.core.workload import Claim
 
 LOOP_AT = 2
-"""The eviction of one workload for the same preemptor that makes it a loop."""
+"""The number of evictions of one workload for the same preemptor from which they are a loop."""
 
 
 class Preemptions:
-    """The preemptions under way, which cycles pass to later cycles."""
+    """The preemptions under way, which one cycle passes to the next."""
 
     def __init__(self) -> None:
         self.on_ended: Callable[[Claim], None] = lambda _claim: None
-        """Told of each claim that is over: what it kept is free, and whoever left for it may come back."""
+        """Called for each ended claim: its resources are free, and the workloads evicted for it may be tried again."""
         self.loops = 0
-        """Loops found so far."""
+        """The number of loops found so far."""
         self.ended = 0
-        """Claims that are over so far."""
+        """The number of claims ended so far."""
         self._claims: dict[str, Claim] = {}
-        # preemptor -> victim -> evictions: since the preemptor was admitted last, and ever
+        # preemptor -> victim -> number of evictions: since the preemptor was last admitted, and in total
         self._evicted: LRUCache[str, Counter[str]] = LRUCache(maxsize=10_000)
         self._ever: LRUCache[str, Counter[str]] = LRUCache(maxsize=10_000)
 
@@ -57,21 +57,23 @@ class Preemptions:
         self._claims[claim.uid] = claim
 
     def end(self, uid: str) -> None:
-        """The preemptor is admitted, gives up or is gone.  Nothing happens when it claims nothing."""
+        """End the claim of a preemptor that is admitted, gives up or is gone; no effect if it has no claim."""
         claim = self._claims.pop(uid, None)
         if claim is not None:
             self.ended += 1
             self.on_ended(claim)
 
     def passed(self, queue: str, *, by: str) -> list[Claim]:
-        """A workload (uid) of a ClusterQueue goes before all that claim anything there; their claims, now over."""
+        """End the claims in a ClusterQueue, because a workload (uid) goes before them, and return them; its own claim
+        stays.
+        """
         ended = [c for c in self._claims.values() if c.queue == queue and c.uid != by]
         for claim in ended:
             self.end(claim.uid)
         return ended
 
     def evicts(self, uid: str, victims: Iterable[str]) -> list[str]:
-        """Record that a preemptor evicts these workloads (uids); return those that it evicts again and again."""
+        """Record that a preemptor evicts these workloads (uids); return the workloads whose evictions are a loop."""
         victims = list(victims)
         for counts in (self._evicted, self._ever):
             counted = counts.get(uid)
@@ -90,12 +92,14 @@ class Preemptions:
                 counted[victim] -= 1
 
     def admitted(self, uid: str) -> None:
-        """The preemptor is in: what it did to get there is forgiven, unless it has to leave for its victims again."""
+        """Follow the admission of a preemptor: end its claim, and forget its evictions unless it is evicted for its
+        victims.
+        """
         self.end(uid)
         self._evicted.pop(uid, None)
 
     def is_safe(self, victim: str, preemptor: str) -> bool:
-        """Whether a workload must not leave for this preemptor again."""
+        """Whether a workload must not be evicted for this preemptor again."""
         counted, ever = self._evicted.get(preemptor), self._ever.get(preemptor)
         if counted is not None and counted[victim] >= LOOP_AT:
             return True
@@ -115,7 +119,7 @@ class Preemptions:
         return found
 
     def _comes_back(self, victim: str, preemptor: str) -> bool:
-        """Whether the preemptor had to leave for the victim, or for one that had to, and so on."""
+        """Whether the preemptor was evicted for the victim, directly or through a chain of other preemptors."""
         seen, found = {victim}, [victim]
         for uid in found:
             left = {v for v, times in self._ever.get(uid, {}).items() if times > 0}

@@ -1,7 +1,7 @@
 """Workloads on which planning fails with a bug: tried twice, then excluded, so that all others go on.
 
     strike ──► set aside for a moment ──► tried ──► strike ──► in quarantine ──► its spec or the annotation changes
-                                            └──► an answer, whatever it is: forgotten
+                                            └──► any result: the strike is forgotten
 
 The quarantine is in memory only: after a restart, perhaps of another version, every workload is tried again.
 """
@@ -24,10 +24,12 @@ from kqueue.model.pending import Pending
 STRIKES = 2
 """Failures in a row that bring a workload into quarantine."""
 SET_ASIDE = timedelta(seconds=1)
-"""From the first failure to the second try: what passes by itself has passed, and nobody spins."""
+"""The pause between the first failure and the second try: a cause that passes by itself has time to pass, and the
+scheduling loop does not spin.
+"""
 _MOST_STRUCK = 10_000
 _LONGEST_ERROR = 200
-"""Characters of what an exception says that are handed on."""
+"""The number of characters of an exception's message that are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +49,13 @@ class Quarantined:
     message: str
 
     def is_of(self, obj: wire.Workload) -> bool:
-        """Whether this still is the workload that failed, as it was then."""
+        """Whether the object is the workload that failed, unchanged since then."""
         return (self.uid, self.generation, self.asked) == _identity(obj)
 
 
 @dataclass(frozen=True, slots=True)
 class _Struck:
-    """Failed, but not often enough."""
+    """The failures of a workload that is not yet in quarantine."""
 
     identity: tuple[str, int, str]
     times: int
@@ -67,10 +69,10 @@ class Quarantine:
         self._struck: LRUCache[str, _Struck] = LRUCache(maxsize=_MOST_STRUCK)
         self._held: dict[str, Quarantined] = {}
         self.arrivals = 0
-        """How many came here since the start."""
+        """The number of workloads that came into quarantine since the start."""
 
     def __contains__(self, key: object) -> bool:
-        """Whether the workload (namespace/name) is left alone."""
+        """Whether the workload (namespace/name) is in quarantine."""
         return key in self._held
 
     def get(self, key: str) -> Quarantined | None:
@@ -78,11 +80,11 @@ class Quarantine:
         return self._held.get(key)
 
     def values(self) -> Collection[Quarantined]:
-        """All of them, in the order in which they came."""
+        """Return all workloads in quarantine, in the order in which they came."""
         return self._held.values()
 
     def by_queue(self) -> Mapping[str, int]:
-        """How many are here, by ClusterQueue."""
+        """Return the number of workloads in quarantine, by ClusterQueue."""
         return MappingProxyType(Counter(held.queue for held in self._held.values()))
 
     def strike(
@@ -96,9 +98,9 @@ class Quarantine:
         now: datetime,
         for_good: bool = False,
     ) -> Quarantined | None:
-        """Planning a workload failed; it is in quarantine from now on, or (None) is to be tried once more, later.
+        """Record that planning a workload failed. Returns its quarantine; None: it is to be tried once more, later.
 
-        `doing` says at what, as in "planning it"; `for_good`: another try would do exactly the same.
+        `doing` names the failed step, as in "planning it"; `for_good`: another try would fail in the same way.
         """
         identity = _identity(obj)
         before = self._struck.pop(key, None)
@@ -120,19 +122,19 @@ class Quarantine:
         return held
 
     def delayed(self, item: Pending) -> Pending:
-        """A workload that is to be queued; one that was set aside rests until its time."""
+        """Return the queue entry of a workload; a workload that is set aside is not tried before its time."""
         struck = self._struck.get(item.key)
         if struck is None or struck.identity[0] != item.uid:
             return item
         return replace(item, not_before=max(struck.until, item.not_before or struck.until))
 
     def sound(self, key: str) -> None:
-        """A try has come to an answer: what failed before is forgotten."""
+        """Forget the failures of a workload after a try that ended with a result."""
         if self._struck:
             self._struck.pop(key, None)
 
     def observe(self, key: str, obj: wire.Workload | None) -> bool:
-        """Follow the watch event of a workload (None: it is gone). True when it leaves the quarantine."""
+        """Follow the watch event of a workload (None: it is gone). Returns whether it leaves the quarantine."""
         if not self._held and not self._struck:
             return False
         if obj is None or obj.status.admission is not None or model.is_over(obj):
@@ -154,7 +156,7 @@ def _identity(obj: wire.Workload) -> tuple[str, int, str]:
 
 
 def described(error: Exception) -> str:
-    """An exception in one short line; what it says may come from users."""
+    """Return an exception as one short line; its message may contain text of users."""
     said = " ".join(str(error).split())
     said = said if len(said) <= _LONGEST_ERROR else f"{said[:_LONGEST_ERROR]}…"
     return f"{type(error).__name__}: {said}" if said else type(error).__name__

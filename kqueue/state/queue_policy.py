@@ -1,4 +1,4 @@
-"""How ClusterQueues treat workloads that do not fit: one policy for each name in `spec.queueingStrategy`.
+"""Rules of ClusterQueues for workloads that do not fit: one policy for each name in `spec.queueingStrategy`.
 
 A new policy is one class, and one line that registers it.
 """
@@ -17,16 +17,16 @@ class QueuePolicy(Protocol):
 
     @property
     def name(self) -> str:
-        """As in `spec.queueingStrategy`."""
+        """The name in `spec.queueingStrategy`."""
         ...
 
     @property
     def skips_heads(self) -> bool:
-        """Whether workloads behind one that does not fit are tried."""
+        """Whether workloads behind a workload that does not fit are tried."""
         ...
 
     def is_immediate(self, reason: RequeueReason) -> bool:
-        """Whether a workload that comes back for this reason is tried again in the next cycle."""
+        """Whether a workload that is requeued for this reason is tried again in the next cycle."""
         ...
 
 
@@ -37,18 +37,18 @@ class StrictFifo:
     skips_heads = False
 
     def is_immediate(self, reason: RequeueReason) -> bool:
-        """Always, but in a namespace that its queue does not serve."""
+        """Whether the reason is any other than that the queue does not serve the namespace."""
         return reason is not RequeueReason.NAMESPACE_MISMATCH
 
 
 class BestEffortFifo:
-    """A workload that does not fit is parked until something changes, and the next one is tried."""
+    """A workload that does not fit is parked until an event may help, and the next workload is tried."""
 
     name = "BestEffortFIFO"
     skips_heads = True
 
     def is_immediate(self, reason: RequeueReason) -> bool:
-        """Where the workload fitted, or will."""
+        """Whether the workload fitted, or will fit."""
         return reason in _IMMEDIATE
 
 
@@ -60,7 +60,7 @@ _IMMEDIATE = frozenset(
     }
 )
 SHAPE_WIDE = frozenset({RequeueReason.NO_FIT, RequeueReason.PREEMPTION_NO_CANDIDATES})
-"""Reasons that hold for all workloads of a shape."""
+"""Reasons that apply to all workloads of a shape."""
 
 STRICT_FIFO: QueuePolicy = StrictFifo()
 BEST_EFFORT_FIFO: QueuePolicy = BestEffortFifo()

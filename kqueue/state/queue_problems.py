@@ -1,4 +1,4 @@
-"""Reasons for which a ClusterQueue is inactive: objects that are missing, idle or do not go together."""
+"""Reasons for which a ClusterQueue is inactive: objects that are missing, inactive or contradict each other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kqueue.state.checks import missing_controller, missing_controller_message
 
 @dataclass(frozen=True, slots=True)
 class Inactive:
-    """Why a ClusterQueue may not admit: the reason of its condition Active=False, and a sentence."""
+    """The reason for which a ClusterQueue may not admit, as in its condition Active=False, and a sentence."""
 
     reason: str
     message: str
@@ -28,7 +28,7 @@ def problems(
     topologies: Mapping[str, object],
     checks: Mapping[str, wire.AdmissionCheck],
 ) -> Iterator[Inactive]:
-    """Return all problems with objects that a ClusterQueue names, in the order of the compatible system.
+    """Yield all problems with objects that a ClusterQueue names, in the order of the compatible system.
 
     `spec` is the ClusterQueue in the form of planning; the other arguments are all existing objects by name.
     """
@@ -82,7 +82,9 @@ def _check_problems(
 
 
 def _inactive_checks(inactive: Iterable[str], checks: Mapping[str, wire.AdmissionCheck]) -> str:
-    """Names the checks that are not active; each check without condition Active comes with its missing controller."""
+    """Return a sentence about the checks that are not active, with the missing controller of each check without
+    condition Active.
+    """
     missing = {name: controller for name in inactive if (controller := missing_controller(checks[name])) is not None}
     parts = [f"AdmissionCheck {name}: {missing_controller_message(c)}" for name, c in missing.items()]
     others = [name for name in inactive if name not in missing]

@@ -1,12 +1,12 @@
 """Where pending workloads wait: per ClusterQueue a heap (active), a parking place (inadmissible), one in flight.
 
-A workload is in at most one of the three.  Everything here is plain `def` on one event loop, so each change is whole.
+A workload is in at most one of the three.  All functions are plain `def` on one event loop, so each change is atomic.
 
     push ──► active ──pop──► in flight ──requeue──► active          (immediate, or a flush came in between)
                 ▲                            └────► inadmissible    (did not fit: wait for an event)
                 └───────────── flush ◄──────────────────┘           (something was freed or changed)
 
-Source: the compatible system's queue manager (KEP-168 and what its behaviour shows).
+Source: the compatible system's queue manager (KEP-168 and observed behaviour).
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ _log = structlog.get_logger(__name__)
 
 
 class Queues:
-    """All waiting workloads.  What brings or frees one reports by `on_wake` that a cycle may have something to do."""
+    """All waiting workloads. Changes after which a cycle may have work call `on_wake`."""
 
     def __init__(
         self, now: Callable[[], datetime], on_wake: Callable[[], None] = lambda: None, *, by_shape: bool = True
     ) -> None:
-        """`by_shape`: the result of a try counts for all workloads of the same shape."""
+        """Take the options; `by_shape`: the result of a try counts for all workloads of the same shape."""
         self._now, self._by_shape = now, by_shape
         self._on_wake = on_wake
         self.on_parked: Callable[[Collection[str]], None] = lambda _keys: None
-        """Told of workloads that are parked without a try of their own, because an equal one was refused.
+        """Called with workloads that are parked without a try of their own, because a workload of the same shape was
+        refused.
 
-        Must go through them at once, if at all.
+        The receiver must read the keys during the call: the collection changes later.
         """
         self._queues: dict[str, WaitingQueue] = {}
         self._local: dict[str, str] = {}  # LocalQueue key -> ClusterQueue
         self._known: dict[str, Pending] = {}  # all pending workloads, also workloads without a queue
-        self._home: dict[str, str] = {}  # workload key -> ClusterQueue in whose buckets it is
+        self._home: dict[str, str] = {}  # workload key -> ClusterQueue that has the workload
         self._of_local: dict[str, dict[str, None]] = {}  # LocalQueue key -> keys of its pending workloads
 
     # --- queues ------------------------------------------------------------------------------------------------
@@ -69,7 +70,9 @@ class Queues:
             self._home = {key: home for key, home in self._home.items() if home != name}
 
     def set_local_queue(self, key: str, cluster_queue: str | None) -> None:
-        """Point a LocalQueue at a ClusterQueue; None: it is gone or stopped and its workloads are withdrawn."""
+        """Set the ClusterQueue of a LocalQueue; None: the LocalQueue is gone or stopped, and its workloads are
+        withdrawn.
+        """
         if self._local.get(key) == cluster_queue:
             return
         if cluster_queue is None:
@@ -81,7 +84,9 @@ class Queues:
         self._adopt()
 
     def cluster_queue_of(self, local_queue: str) -> str | None:
-        """The ClusterQueue a LocalQueue feeds; None when it is unknown, stopped or points nowhere known."""
+        """Return the ClusterQueue of a LocalQueue; None: the LocalQueue is unknown or stopped, or its ClusterQueue is
+        unknown.
+        """
         return self._local.get(local_queue)
 
     def _adopt(self) -> None:
@@ -100,9 +105,10 @@ class Queues:
     # --- workloads ---------------------------------------------------------------------------------------------
 
     def push(self, item: Pending) -> None:
-        """Add a workload or take in its newer version.
+        """Add a workload, or its newer version.
 
-        In flight: only remembered, the requeue sees it.  Parked and nothing relevant changed: stays parked.
+        If the workload is in flight, the new version is only stored, and `requeue` uses it. If the workload is parked
+        and no relevant field has changed, it stays parked.
         """
         old = self._known.get(item.key)
         if old is not None and old.local_queue != item.local_queue:
@@ -154,7 +160,7 @@ class Queues:
             del self._of_local[item.local_queue]
 
     def pop_heads(self, is_active: Callable[[str], bool]) -> list[tuple[str, Pending]]:
-        """Take the best workload of every active ClusterQueue that has none in flight: (ClusterQueue, workload)."""
+        """Take the first workload of every active ClusterQueue with none in flight: (ClusterQueue, workload)."""
         heads: list[tuple[str, Pending]] = []
         for name, queue in self._queues.items():
             if queue.in_flight is not None or not queue.fronts:
@@ -171,15 +177,17 @@ class Queues:
         return queue is not None and not queue.policy.skips_heads
 
     def in_flight(self, name: str) -> Pending | None:
-        """The head of a ClusterQueue that was taken, and neither settled nor brought back; None: there is none."""
+        """Return the workload that was taken as head of a ClusterQueue, and is neither settled nor requeued; None:
+        there is none.
+        """
         queue = self._queues.get(name)
         return queue.in_flight if queue is not None else None
 
     def settle(self, key: str) -> None:
-        """The in-flight workload was admitted: free the slot, forget the workload."""
+        """Forget the in-flight workload, which was admitted; its ClusterQueue may offer another head."""
         queue = self._queues.get(self._home.get(key, ""))
         if queue is None or queue.in_flight is None or queue.in_flight.key != key:
-            self.delete(key)  # it was moved or withdrawn meanwhile
+            self.delete(key)  # the workload was moved or withdrawn meanwhile
             return
         queue.in_flight = None
         if queue.preemptor == key:
@@ -194,17 +202,17 @@ class Queues:
     ) -> bool:
         """Return an in-flight workload to its queue, in its newest version; True when it is active again.
 
-        No cycle is woken: the loop knows whether the next cycle can find anything else. The workload becomes active if
-        the reason is immediate for the policy, a flush came since it was popped, or it `has_more` flavors to try.
-        Otherwise it is parked, and after a failed fit all workloads of its shape with it. A preemptor goes first from
-        then on, until it leaves the queue or another preemptor replaces it. A workload that was deleted, moved or
+        `on_wake` is not called: the loop knows whether the next cycle can have another result. The workload becomes
+        active if the reason is immediate for the policy, a flush came since it was popped, or it `has_more` flavors to
+        try. Otherwise it is parked, and after a failed fit all workloads of its shape with it. A preemptor goes first
+        from then on, until it leaves the queue or another preemptor replaces it. A workload that was deleted, moved or
         withdrawn in the meantime is not returned.
         """
         home = self._home.get(key)
         queue = self._queues.get(home or "")
         item = self._known.get(key)
         if queue is None or queue.in_flight is None or queue.in_flight.key != key:
-            return False  # it was moved or withdrawn in the meantime, and is in its right place
+            return False  # the workload was moved or withdrawn meanwhile, and is in its right place
         queue.in_flight = None
         if item is None:
             return False
@@ -220,7 +228,7 @@ class Queues:
         return False
 
     def _may_run(self, item: Pending) -> bool:
-        """Whether its back-off is over; the time is asked for only where there is one."""
+        """Whether the workload's back-off is over; the clock is read only if the workload has a back-off."""
         return not item.on_hold if item.not_before is None else item.may_run(self._now())
 
     @staticmethod
@@ -228,7 +236,8 @@ class Queues:
         return queue.policy.is_immediate(reason) or has_more or queue.flushed_at_pop >= queue.pops
 
     def helped_by(self, wake_up: WakeUp, lookup: QueueLookup) -> frozenset[str]:
-        """Return the ClusterQueues whose parked workloads a change can help, by the present trees and flavors.
+        """Return the ClusterQueues whose parked workloads a change can help, according to the present trees and
+        flavors.
 
         Changes of trees publish a wake-up before and one after the change.  Unknown names help no ClusterQueue.
         """
@@ -246,10 +255,10 @@ class Queues:
         return frozenset(helped)
 
     def flush(self, names: Iterable[str], may_enter: Callable[[str, Pending], bool] = lambda _q, _p: True) -> int:
-        """Move parked workloads of these ClusterQueues back into their heaps; returns how many moved.
+        """Move parked workloads of these ClusterQueues back into their heaps; return the number of moved workloads.
 
-        `may_enter(cluster_queue, workload)` says whether the namespace matches, and is asked about one of many that are
-        alike and of the same LocalQueue; back-off is respected too.
+        `may_enter(cluster_queue, workload)` returns whether the namespace matches; it is called once for all workloads
+        of one shape and LocalQueue. Workloads whose back-off is not over stay parked.
         """
         moved = 0
         now = self._now()
@@ -270,7 +279,7 @@ class Queues:
         """Activate some parked workloads of these ClusterQueues.
 
         `may_enter(cluster_queue, workload, verdict)` is called for one workload of each parked shape; the others stay.
-        Returns the largest number of shapes that one ClusterQueue got back.
+        Returns the largest number of shapes that became active in one ClusterQueue.
         """
         most, now = 0, self._now()
         for name in names:
@@ -288,28 +297,28 @@ class Queues:
     # --- views -------------------------------------------------------------------------------------------------
 
     def counts(self, name: str) -> tuple[int, int]:
-        """(active + in flight, inadmissible) of a ClusterQueue; (0, 0) when unknown."""
+        """Return the numbers (active + in flight, inadmissible) of a ClusterQueue; (0, 0) when it is unknown."""
         queue = self._queues.get(name)
         if queue is None:
             return (0, 0)
         return (queue.active_count + (queue.in_flight is not None), queue.parked_count)
 
     def local_count(self, local_queue: str) -> int:
-        """Pending workloads of a LocalQueue, wherever they wait."""
+        """Return the number of pending workloads of a LocalQueue, in any bucket or none."""
         return len(self._of_local.get(local_queue, ()))
 
     def known(self) -> list[str]:
-        """Keys of all pending workloads, wherever they wait."""
+        """Return the keys of all pending workloads, in any bucket or none."""
         return list(self._known)
 
     def known_count(self) -> int:
-        """How many workloads wait, wherever they wait."""
+        """Return the number of pending workloads, in any bucket or none."""
         return len(self._known)
 
     def stands(self, key: str) -> tuple[str, bool] | None:
-        """The LocalQueue of a pending workload, and whether it is active or in flight; None when it does not wait.
+        """Return the LocalQueue of a pending workload, and whether it is active or in flight; None: it is not pending.
 
-        One that no ClusterQueue takes is not active.
+        A workload without a ClusterQueue is not active.
         """
         item = self._known.get(key)
         if item is None:
@@ -318,7 +327,9 @@ class Queues:
         return item.local_queue, queue is not None and queue.parked_item(key) is None
 
     def forms(self, name: str) -> tuple[int, int]:
-        """Shapes of the active workloads and of the inadmissible ones of a ClusterQueue; (0, 0) when unknown."""
+        """Return the numbers of shapes of a ClusterQueue's active and inadmissible workloads; (0, 0) when it is
+        unknown.
+        """
         queue = self._queues.get(name)
         if queue is None:
             return (0, 0)
@@ -326,13 +337,15 @@ class Queues:
         return (len(queue.active) + flying, len(queue.parked))
 
     def bulk_verdict(self, key: str) -> LastTry | None:
-        """The verdict that parked this workload's shape; None when the shape is not parked."""
+        """Return the result of the try that parked this workload's shape; None when the shape is not parked."""
         queue = self._queues.get(self._home.get(key, ""))
         item = queue.parked_item(key) if queue is not None else None
         return queue.moved_shapes.get(item.shape) if queue is not None and item is not None else None
 
     def position(self, key: str) -> tuple[int, int] | None:
-        """(place from 1, length) in its ClusterQueue in heap order, parked ones included; None when not queued."""
+        """Return (position from 1, length) of a workload in the order of its ClusterQueue, parked ones included; None
+        when it waits in no ClusterQueue.
+        """
         queue = self._queues.get(self._home.get(key, ""))
         if queue is None:
             return None
@@ -355,12 +368,12 @@ class Queues:
         return list(queue.items()) if queue is not None else []
 
     def rank(self, name: str, item: Pending) -> tuple[float, Rank]:
-        """The rank of a workload in a ClusterQueue that exists; the smaller rank goes first."""
+        """Return the rank of a workload in a ClusterQueue that exists; the smaller rank goes first."""
         queue = self._queues[name]
         return queue.used_by(item), queue.rank(item)
 
     def home(self, key: str) -> str | None:
-        """The ClusterQueue in which a workload waits; None when in none."""
+        """Return the ClusterQueue in which a workload waits; None: in no ClusterQueue."""
         return self._home.get(key)
 
     def is_active(self, key: str) -> bool:
@@ -369,18 +382,18 @@ class Queues:
         return queue is not None and queue.is_active(key)
 
     def goes_by_usage(self, name: str) -> bool:
-        """Whether what LocalQueues used counts in a ClusterQueue."""
+        """Whether the order of a ClusterQueue follows the usage of its LocalQueues."""
         queue = self._queues.get(name)
         return queue is not None and queue.usage is not None
 
     def knows(self, name: str) -> bool:
-        """Whether there is such a ClusterQueue."""
+        """Whether the ClusterQueue is known."""
         return name in self._queues
 
     def names(self) -> list[str]:
-        """All known ClusterQueues."""
+        """Return all known ClusterQueues."""
         return list(self._queues)
 
     def is_known(self, key: str) -> bool:
-        """Whether the workload waits here, in any bucket."""
+        """Whether the workload is pending, in any bucket or none."""
         return key in self._known

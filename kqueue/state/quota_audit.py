@@ -1,4 +1,4 @@
-"""Audits of quota: what trees and sums believe, against the holdings that they come from."""
+"""Audits of quota: compares trees and sums with the holdings from which they are computed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from kqueue.state.quota_trees import Trees
 from kqueue.state.unpaid import UnpaidPod
 
 Place = tuple[str, ...]
-"""Where holdings are counted: in a ClusterQueue, and in a ClusterQueue through a LocalQueue, admitted or not."""
+"""A place in which holdings are counted: a ClusterQueue, or a LocalQueue in a ClusterQueue; admitted or not."""
 _WORKLOADS = quota.FlavorResource("", "")
 """The column in which an audit counts workloads."""
 
 
 def share(fact: Holding | UnpaidPod) -> HoldingShare:
-    """The part in the sums of a workload, or of a pod that no workload pays for."""
+    """Return the quota that a workload, or a pod without a reservation, uses."""
     if isinstance(fact, UnpaidPod):
         return HoldingShare(fact.queue, fact.local_queue, admitted=True, usage=fact.usage, workloads=0)
     return HoldingShare(fact.queue, fact.local_queue, fact.admitted, fact.admission.usage())
@@ -34,7 +34,7 @@ def charged(fact: Holding | UnpaidPod) -> Iterator[tuple[Place, Iterable[tuple[q
 
 
 def share_of(place: Place, counted: Mapping[quota.FlavorResource, int]) -> HoldingShare:
-    """The part in the sums of all that an audit has counted in one place."""
+    """Return the sums that an audit has counted in one place."""
     queue, local_queue, admitted = place
     amounts = dict(counted)
     return HoldingShare(queue, local_queue, bool(admitted), amounts, workloads=amounts.pop(_WORKLOADS, 0))
@@ -52,7 +52,9 @@ def audit_queue(trees: Trees, name: str, counted: Mapping[quota.FlavorResource, 
 
 
 def audit_tree(trees: Trees, queue: str) -> list[Drift]:
-    """Check the quota tree of a ClusterQueue: quota and usage of Cohorts follow from the nodes below them."""
+    """Check the quota tree of a ClusterQueue: quota and usage of Cohorts follow from their children. Return the
+    differences.
+    """
     node, drifts = trees.queues.get(queue), list[Drift]()
     if node is None:
         return drifts

@@ -1,4 +1,4 @@
-"""Quota as it is configured: ClusterQueues, Cohorts, flavors, topologies and checks, and the trees that they make."""
+"""The configured quota: ClusterQueues, Cohorts, flavors, topologies and checks, and the quota trees that they form."""
 
 from __future__ import annotations
 
@@ -36,22 +36,23 @@ class QuotaCache:
         ignores_undeclared: bool,
         fungible: bool,
     ) -> None:
-        """`shares` gives all shares of quota that are taken, when trees are built.
+        """Take the ledger and the options.
 
-        `profile` serves ClusterQueues that do not choose one; the others are as in `QueueSpec`.
+        `shares` returns all shares of used quota, for a rebuild of the trees. `profile` serves ClusterQueues that do
+        not choose one; the others are as in `QueueSpec`.
         """
         self._ledger, self._shares = ledger, shares
         self._profile, self._ignores_undeclared, self._fungible = profile, ignores_undeclared, fungible
         self.generation = 0
-        """Rises with every change that may change the outcome of a try."""
+        """The number of changes that may change the outcome of a try."""
         self._room_generations = Counter[str]()
         self._freed = Counter[str]()
-        """By the root of a quota tree: how often quota of it was given back since the trees were built."""
+        """The number of releases of quota since the trees were built, by root of a quota tree."""
         self._rebuilt = 0
-        """How often the quota trees were built."""
+        """The number of times that the quota trees were built."""
         self.queues: dict[str, ConfiguredQueue] = {}
         self._deleted_queues: set[str] = set()
-        """Names of ClusterQueues that were seen and are gone."""
+        """Names of ClusterQueues that existed and are gone."""
         self._cohorts: dict[str, wire.Cohort] = {}
         self.flavors: dict[str, Flavor] = {}
         self.with_topology: frozenset[str] = frozenset()
@@ -62,7 +63,7 @@ class QuotaCache:
         self._inactive: dict[str, Inactive | None] = {}
         self._topology_only: dict[str, bool] = {}
         self._minimum_runtimes: Mapping[str, timedelta] | None = None
-        """What is known of ClusterQueues since the configuration changed last."""
+        """The minimum runtimes by ClusterQueue; None: the configuration changed since they were computed."""
 
     # --- events ------------------------------------------------------------------------------------------------
 
@@ -73,7 +74,7 @@ class QuotaCache:
         self._minimum_runtimes = None
 
     def on_cluster_queue(self, name: str, obj: wire.ClusterQueue | None) -> None:
-        """A ClusterQueue appeared, changed or (None) is gone.  Usage of its workloads is kept."""
+        """Follow a ClusterQueue that appeared, changed or (None) is gone. The usage of its workloads is kept."""
         self._reconfigured()
         if obj is None:
             if self.queues.pop(name, None) is not None:
@@ -93,7 +94,8 @@ class QuotaCache:
         self._rebuild(lambda: () if same else self.tree_of(name))
 
     def on_cohort(self, name: str, obj: wire.Cohort | None) -> None:
-        """A Cohort object appeared, changed or (None) is gone; a cohort without object has no quota of its own.
+        """Follow a Cohort object that appeared, changed or (None) is gone; a cohort without object has no quota of its
+        own.
 
         Parts that are not valid are ignored.
         """
@@ -108,7 +110,7 @@ class QuotaCache:
         self._rebuild(lambda: self.queues_in_cohort(name))
 
     def on_topology(self, name: str, obj: wire.Topology | None) -> None:
-        """A Topology appeared, changed or (None) is gone.  The ledger counts the usage of its flavors again."""
+        """Follow a Topology that appeared, changed or (None) is gone. The ledger recounts the usage of its flavors."""
         self._reconfigured()
         self._set_levels(name, None if obj is None else tuple(level.node_label for level in obj.spec.levels))
 
@@ -120,7 +122,7 @@ class QuotaCache:
         self._ledger.on_topology(topology, levels)
 
     def on_check(self, name: str, obj: wire.AdmissionCheck | None) -> None:
-        """An AdmissionCheck appeared, changed or (None) is gone."""
+        """Follow an AdmissionCheck that appeared, changed or (None) is gone."""
         self._reconfigured()
         if obj is None:
             self._checks.pop(name, None)
@@ -128,7 +130,7 @@ class QuotaCache:
             self._checks[name] = obj
 
     def on_flavor(self, name: str, obj: wire.ResourceFlavor | None) -> bool:
-        """A ResourceFlavor appeared, changed or (None) is gone.  True when it got a topology, or lost its own."""
+        """Follow a ResourceFlavor that appeared, changed or (None) is gone; return whether its topology changed."""
         self._reconfigured()
         inline = obj.spec.topology if obj is not None and obj.spec.topology_name is None else None
         levels = tuple(level.node_label for level in inline.levels) if inline is not None else None
@@ -145,7 +147,7 @@ class QuotaCache:
         return self.with_topology != before
 
     def _rebuild(self, tree: Callable[[], Iterable[str]]) -> None:
-        """Build the quota trees anew from configuration and holdings; `tree` is the change."""
+        """Rebuild the quota trees from configuration and holdings; `tree` returns the queues of the changed tree."""
         before = list(tree())
         self.trees = quota_trees.build(self.queues, self._cohorts, self._shares())
         self._room_generations.update({*before, *tree()})
@@ -155,22 +157,22 @@ class QuotaCache:
     # --- usage ------------------------------------------------------------------------------------------------
 
     def charge(self, queue: str, usage: Usage, *, sign: int) -> None:
-        """Take quota of a ClusterQueue (`sign` 1), or give it back (-1)."""
+        """Charge quota of a ClusterQueue (`sign` 1), or release it (-1)."""
         node = self.trees.queues.get(queue)
         if node is None:
-            return  # the ClusterQueue is gone; when it comes back the rebuild counts the holding
+            return  # the ClusterQueue is gone; if it comes back, the rebuild counts the holding
         change = quota.add_usage if sign > 0 else quota.remove_usage
         for column, amount in usage.items():
             change(node, column, amount)
 
     def count_freed(self, queue: str) -> None:
-        """Quota was given back in a ClusterQueue."""
+        """Count a release of quota in a ClusterQueue."""
         self.generation += 1
         self._room_generations[queue] += 1
         self._freed[self._root_of(queue)] += 1
 
     def has_room(self, queue: str, usage: Usage) -> bool:
-        """Whether a ClusterQueue may admit and has so much free."""
+        """Whether a ClusterQueue may admit and has this much free quota."""
         node = self.trees.queues.get(queue)
         if node is None or self.inactive(queue) is not None:
             return False
@@ -179,9 +181,9 @@ class QuotaCache:
     # --- questions ---------------------------------------------------------------------------------------------
 
     def inactive(self, name: str) -> Inactive | None:
-        """Why the ClusterQueue may not admit; None when it may, or does not exist.
+        """Return why the ClusterQueue may not admit; None: it may, or does not exist.
 
-        The reason is that of the first problem, in the order of the compatible system; the message names them all.
+        The reason is that of the first problem, in the order of the compatible system; the message names all problems.
         """
         queue = self.queues.get(name)
         if queue is None:
@@ -202,13 +204,15 @@ class QuotaCache:
             yield Inactive(names.REASON_UNKNOWN, "its cohort tree has a cycle; correct a Cohort's spec.parentName")
 
     def room_generation(self, name: str) -> int:
-        """Rises when a workload leaves a ClusterQueue or holds something else in it, and when quota of its tree or the
-        order of its flavors changes; not when a workload gets quota.
+        """Return a number that rises when a workload of the ClusterQueue ends or changes its usage, and when quota of
+        its tree or the order of its flavors changes; not when a workload gets quota.
         """
         return self._room_generations[name]
 
     def freed_generation(self, name: str) -> tuple[int, int]:
-        """Differs when quota was given back or configured anew in the tree of a ClusterQueue; not when it was taken."""
+        """Return a value that differs after quota in the tree of a ClusterQueue was released or configured anew;
+        reserving quota does not change it.
+        """
         return self._rebuilt, self._freed[self._root_of(name)]
 
     def _root_of(self, queue: str) -> str:
@@ -216,16 +220,16 @@ class QuotaCache:
         return [*node.path_to_root()][-1].name if node is not None else queue
 
     def queue_names(self) -> list[str]:
-        """All known ClusterQueues."""
+        """Return all known ClusterQueues."""
         return list(self.queues)
 
     def queue_spec(self, name: str) -> QueueSpec | None:
-        """A ClusterQueue as planning sees it; None when unknown."""
+        """Return a ClusterQueue in the form of planning; None: it is unknown."""
         queue = self.queues.get(name)
         return queue.spec if queue is not None else None
 
     def minimum_runtimes(self) -> Mapping[str, timedelta]:
-        """How long workloads run at least before they may be preempted, of the ClusterQueues that say so."""
+        """Return the minimum time that workloads run before preemption, by ClusterQueue that sets it."""
         if self._minimum_runtimes is None:
             self._minimum_runtimes = {
                 name: timedelta(seconds=queue.spec.minimum_runtime)
@@ -235,12 +239,14 @@ class QuotaCache:
         return self._minimum_runtimes
 
     def queue_object(self, name: str) -> wire.ClusterQueue | None:
-        """The ClusterQueue as last seen; None when unknown."""
+        """Return the ClusterQueue as last seen; None: it is unknown."""
         queue = self.queues.get(name)
         return queue.wire if queue is not None else None
 
     def is_topology_only(self, name: str) -> bool:
-        """Whether every flavor of the ClusterQueue has a topology, so that pods without a request are placed too."""
+        """Whether all flavors of the ClusterQueue have a topology, so that pods without a topology request are placed,
+        too.
+        """
         known = self._topology_only.get(name)
         if known is None:
             queue = self.queues.get(name)
@@ -251,21 +257,21 @@ class QuotaCache:
         return known
 
     def is_unknown(self, queue: str) -> bool:
-        """Whether a ClusterQueue of that name was never seen."""
+        """Whether no ClusterQueue of that name was ever seen."""
         return queue not in self.queues and queue not in self._deleted_queues
 
     def tree_of(self, name: str) -> list[str]:
-        """The ClusterQueues that share a root cohort with this one, itself included; empty when unknown."""
+        """Return the ClusterQueues that share a root cohort with this one, itself included; empty if it is unknown."""
         node = self.trees.queues.get(name)
         return [n.name for n in node.root.walk() if not n.is_cohort] if node is not None else []
 
     def queues_in_cohort(self, cohort: str) -> list[str]:
-        """The ClusterQueues of the tree that a cohort is part of."""
+        """Return the ClusterQueues of the tree that contains the cohort."""
         node = self.trees.cohorts.get(cohort)
         return [n.name for n in node.root.walk() if not n.is_cohort] if node is not None else []
 
     def queues_of_flavor(self, flavor: str) -> list[str]:
-        """The ClusterQueues that list a flavor."""
+        """Return the ClusterQueues that list a flavor."""
         return [n for n, q in self.queues.items() if any(flavor in g.flavors for g in q.spec.groups)]
 
     def queues_beside(self, flavor: str) -> set[str]:
@@ -273,7 +279,7 @@ class QuotaCache:
         return {queue for name in self._ledger.flavors_beside(flavor) for queue in self.queues_of_flavor(name)}
 
     def resources_of(self, flavor: str) -> set[str]:
-        """Resources of which some ClusterQueue has quota in a flavor."""
+        """Return the resources for which any ClusterQueue has quota in a flavor."""
         nodes = self.trees.queues.values()
         return {column.resource for node in nodes for column in node.quotas if column.flavor == flavor}
 
@@ -289,19 +295,21 @@ class QuotaCache:
         return self._topologies
 
     def flavor(self, name: str) -> Flavor | None:
-        """A ResourceFlavor as choosing it goes; None when unknown."""
+        """Return a ResourceFlavor in the form in which flavors are chosen; None: it is unknown."""
         return self.flavors.get(name)
 
     def flavors_of_topology(self, topology: str) -> list[str]:
-        """The flavors that name a Topology."""
+        """Return the flavors that name a Topology."""
         return [f.name for f in self.flavors.values() if f.topology == topology]
 
     def node_of(self, name: str) -> QuotaNode | None:
-        """The ClusterQueue's live quota node, to be read only."""
+        """Return the ClusterQueue's live quota node. Callers must not change it."""
         return self.trees.queues.get(name)
 
     def cohort_node(self, name: str) -> QuotaNode | None:
-        """The live quota node of a cohort, to be read only; None when there is neither an object nor a member."""
+        """Return the live quota node of a cohort; None: the cohort has neither an object nor a member. Callers must not
+        change it.
+        """
         return self.trees.cohorts.get(name)
 
     def has_members(self, cohort: str) -> bool:
@@ -314,7 +322,7 @@ class QuotaCache:
         return list(self.trees.cohorts)
 
     def path_of(self, queue: str) -> str:
-        """/root cohort/.../ClusterQueue, for people."""
+        """Return the path of a ClusterQueue as text for messages: /root cohort/.../ClusterQueue."""
         node = self.trees.queues.get(queue)
         above = [n.name for n in node.path_to_root()] if node is not None else [queue]
         return "/" + "/".join(reversed(above))

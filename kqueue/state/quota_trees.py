@@ -1,4 +1,4 @@
-"""The quota trees, as ClusterQueues and Cohorts configure them."""
+"""The quota trees that ClusterQueues and Cohorts configure."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class ConfiguredQueue:
     quotas: Mapping[quota.FlavorResource, quota.Quota]
     node: QuotaNode
     problem: str = ""
-    """What in its spec cannot be read; empty when all is well."""
+    """The problem with a field of its spec that cannot be parsed; empty: there is no problem."""
 
     def gives_out_the_same_as(self, other: ConfiguredQueue) -> bool:
-        """Whether quotas, limits, cohort and order of flavors are the same."""
+        """Whether quotas, limits, cohort and order of flavors are equal."""
         return (self.quotas, self.spec.groups, self.wire.spec.cohort_name) == (
             other.quotas,
             other.spec.groups,
@@ -35,7 +35,7 @@ class ConfiguredQueue:
 
 @dataclass(slots=True)
 class Trees:
-    """The quota nodes, rebuilt when a ClusterQueue or Cohort changes shape."""
+    """The quota nodes, rebuilt when the quota or the parent of a ClusterQueue or Cohort changes."""
 
     queues: dict[str, QuotaNode] = field(default_factory=dict)
     cohorts: dict[str, QuotaNode] = field(default_factory=dict)
@@ -46,7 +46,9 @@ class Trees:
 def build(
     queues: Mapping[str, ConfiguredQueue], cohorts: Mapping[str, wire.Cohort], shares: Iterable[HoldingShare]
 ) -> Trees:
-    """The trees of these ClusterQueues and Cohorts, with these shares of usage; each queue gets its node of them."""
+    """Return the trees of these ClusterQueues and Cohorts, charged with these shares of usage; each of `queues` gets
+    its node.
+    """
     trees = Trees()
     for name, queue in queues.items():
         weight, _ = model.weight(queue.wire.spec.fair_sharing)
@@ -83,7 +85,7 @@ def _cohort_node(name: str, trees: Trees, cohorts: Mapping[str, wire.Cohort]) ->
 
 
 def _cut_cycles(trees: Trees) -> set[str]:
-    """Unlink cohorts that are their own ancestor, so that walking ends; returns their names."""
+    """Unlink cohorts that are their own ancestor, so that walks to the root end; return their names."""
     cyclic: set[str] = set()
     for name, node in trees.cohorts.items():
         seen, above = {id(node)}, node.parent

@@ -1,4 +1,4 @@
-"""Keys in order of rank, of which only the first is asked for as a rule."""
+"""Keys in order of rank, for callers that usually need only the first key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class Ranked(Generic[K, R]):
     """Keys with ranks; the smallest rank is first.
 
     Keys of equal rank must be comparable. Most keys arrive in order and are appended to a row; the others go to a heap.
-    A key that leaves or changes rank keeps its old entry until the entry would be first, so both operations are cheap.
+    The old entry of a removed or re-ranked key is dropped only when the entry would be first, so both operations are
+    cheap.
     """
 
     __slots__ = ("_beside", "_passed", "_ranks", "_row")
@@ -24,7 +25,7 @@ class Ranked(Generic[K, R]):
     def __init__(self) -> None:
         self._row: list[tuple[R, K]] = []
         self._passed = 0
-        """So many at the beginning of the row have had their turn."""
+        """The number of entries at the beginning of the row that are done."""
         self._beside: list[tuple[R, K]] = []
         self._ranks: dict[K, R] = {}
 
@@ -58,11 +59,11 @@ class Ranked(Generic[K, R]):
             self._beside = []
 
     def remove(self, key: K) -> None:
-        """Take a key out; nothing happens when it is not there."""
+        """Remove a key; no effect if it is absent."""
         self._ranks.pop(key, None)
 
     def take_in(self, other: Ranked[K, R]) -> None:
-        """Add all keys of another one."""
+        """Add all keys of another `Ranked`."""
         for key, rank in other._ranks.items():
             self.put(key, rank)
 
@@ -76,7 +77,7 @@ class Ranked(Generic[K, R]):
         return front
 
     def _front(self) -> tuple[R, K] | None:
-        """The first one of the row."""
+        """Return the first entry of the row; None: the row has no present key."""
         row, ranks = self._row, self._ranks
         while self._passed < len(row):
             entry = row[self._passed]
@@ -97,7 +98,7 @@ class Ranked(Generic[K, R]):
         return first[1]
 
     def in_order(self) -> Iterator[tuple[R, K]]:
-        """Yield all present keys in order; cheap for the first ones."""
+        """Yield all present keys with their ranks, in order; reading only the first ones is cheap."""
         row, beside, ranks = self._row[self._passed :], self._beside.copy(), self._ranks.copy()
         to_come = iter(row)
         front = next(to_come, None)
@@ -107,5 +108,5 @@ class Ranked(Generic[K, R]):
             else:
                 rank, key = heappop(beside)
             if ranks.get(key) == rank:
-                del ranks[key]  # a key that left and came back may have two entries
+                del ranks[key]  # a key that was removed and added again may have two entries
                 yield rank, key

@@ -1,7 +1,7 @@
 """Requests of workloads with the additions of namespace and runtime classes, and their cost in quota.
 
-Nothing of this is written back: it follows from the Workload, the LimitRanges of its namespace and the RuntimeClasses
-that its templates name.  Equal pod sets are read once, however many workloads have them.
+These requests are not written to the API: they follow from the Workload, the LimitRanges of its namespace and the
+RuntimeClasses that its templates name.  Equal pod sets are parsed once for all workloads that have them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ from kqueue.model.pending import Pending, RequestSummary
 _log = structlog.get_logger(__name__)
 
 _MOST_FORMS = 10_000
-"""Forms of pod sets that are kept.  A form takes a few KiB; workloads of one owner usually share theirs."""
+"""The number of forms of pod sets that are kept.  A form takes a few KiB; workloads of one owner usually share
+a form.
+"""
 
 
 _CLAIMS_REFUSED = (
@@ -52,17 +54,17 @@ class _Form:
     """The requests of equal pod sets in equal namespaces."""
 
     per_pod: dict[str, dict[str, int]]
-    """By pod set; nothing for one that cannot be read."""
+    """The requests of one pod by pod set; empty for a pod set that cannot be parsed."""
     unreadable: str = ""
     refused: str = ""
-    """Why pods with these requests may not be."""
+    """The reason why pods with these requests are refused; empty: they are not refused."""
     pod_sets: dict[bool, tuple[PodSet, ...]] = field(default_factory=dict)
-    """By whether they are placed also if they do not ask for that."""
+    """The pod sets in the form of planning, by whether pod sets without a topology request are placed, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Surroundings:
-    """The defaults and limits of a namespace, and a text by which equal ones are found."""
+    """The defaults and limits of a namespace, and a text that is equal for equal rules."""
 
     limits: NamespaceLimits
     text: str
@@ -83,10 +85,11 @@ class Requests:
         reclaims: bool = True,
         refuses_claims: bool = False,
     ) -> None:
-        """`counting` says what requests cost in quota; `partial_admission`: a pod set's `minCount` is heeded.
+        """Take the options. `counting` computes the cost of requests in quota; `partial_admission`: a pod set's
+        `minCount` is used.
 
-        `reclaims`: `status.reclaimablePods` counts (gate ReclaimablePods); without it the field is ignored.
-        `refuses_claims`: pods that claim devices (DRA) may not be; without it their devices are not counted.
+        `reclaims`: `status.reclaimablePods` is used (gate ReclaimablePods); without it the field is ignored.
+        `refuses_claims`: pods that claim devices (DRA) are refused; without it their devices are not counted.
         """
         self._counting = counting or Counting()
         self._partial = partial_admission
@@ -101,7 +104,9 @@ class Requests:
     # --- surroundings ------------------------------------------------------------------------------------------
 
     def on_limit_range(self, old: wire_core.LimitRange | None, new: wire_core.LimitRange | None) -> str | None:
-        """A LimitRange came, changed or is gone.  The namespace that this concerns; None: it changed nothing."""
+        """Follow a LimitRange that came, changed or is gone; return the affected namespace, None: no rule has
+        changed.
+        """
         seen = new if new is not None else old
         assert seen is not None
         namespace, name = seen.metadata.namespace, seen.metadata.name
@@ -123,7 +128,9 @@ class Requests:
         return namespace
 
     def on_runtime_class(self, old: wire_core.RuntimeClass | None, new: wire_core.RuntimeClass | None) -> str | None:
-        """A RuntimeClass came, changed or is gone.  Its name, if what its pods take has changed; None: it has not."""
+        """Follow a RuntimeClass that came, changed or is gone; return its name, None: the overhead of its pods is the
+        same.
+        """
         seen = new if new is not None else old
         assert seen is not None
         name = seen.metadata.name
@@ -177,8 +184,8 @@ class Requests:
     ) -> Head:
         """Return a pending workload as the planner's input; see `model.head`.
 
-        `item` is its entry in the queues: while that is current nothing is parsed again. Raises InvalidObjectError when
-        its requests are not valid.
+        `item` is its entry in the queues: while the entry is current, nothing is parsed again. Raises
+        InvalidObjectError when its requests are not valid.
         """
         asked = item.asked if item is not None and item.uid == obj.metadata.uid else None
         if asked is None or asked.generation != obj.metadata.generation or asked.ended != self._ended(obj):
@@ -202,7 +209,7 @@ class Requests:
         )
 
     def per_pod(self, obj: wire.Workload) -> dict[str, dict[str, int]]:
-        """Per pod set, what one pod takes from its node; nothing for a pod set that cannot be read."""
+        """Return the requests of one pod by pod set, for its node; empty for a pod set that cannot be parsed."""
         return self._form(obj, self._asked(obj)).per_pod
 
     def total(self, obj: wire.Workload) -> dict[str, int]:
@@ -217,7 +224,7 @@ class Requests:
         return total
 
     def problem(self, obj: wire.Workload) -> str:
-        """Why the workload cannot be admitted with the requests that it has; empty: it can."""
+        """Return why the workload cannot be admitted with its present requests; empty: it can."""
         form = self._form(obj, self._asked(obj))
         return form.unreadable or form.refused
 
@@ -263,7 +270,7 @@ class Requests:
         return with_defaults(replace(pod, overhead=overhead) if overhead else pod, limits)
 
     def _read_all(self, obj: wire.Workload) -> None:
-        """Raise InvalidObjectError for the first pod set that cannot be read."""
+        """Raise InvalidObjectError for the first pod set that cannot be parsed."""
         for i, p in enumerate(obj.spec.pod_sets):
             model.pod_resources(p.template.spec, model.template_path(i))
 

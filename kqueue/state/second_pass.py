@@ -5,29 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable
 
 SECOND_PASS_DELAYS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-"""Seconds before the first, the second ... try; the last one repeats.  Source: the compatible system."""
+"""Seconds before the first, second, ... try; the last value applies to all further tries.  Source: the compatible
+system.
+"""
 
 
 class SecondPass:
-    """Admitted workloads that the scheduling loop must look at again: each after a pause that grows with its tries.
+    """Admitted workloads that the scheduling loop must try again, each after a pause that grows with its tries.
 
-    The pause comes before the first try, too, so that failures of one moment are handled together.
+    There is a pause before the first try, too, so that failures at the same time are handled together.
     """
 
     def __init__(self) -> None:
         self.later: Callable[[str, float], None] = lambda _key, _seconds: None
-        """Told to call `ready(key)` in so many seconds; once per key, also when it is told twice."""
+        """Called to request `ready(key)` after a number of seconds; repeated requests for a key cause one call."""
         self._tries: dict[str, int] = {}
         self._ready: dict[str, None] = {}
 
     def ask(self, key: str) -> None:
-        """The workload needs a look.  Asking again while it waits changes nothing."""
+        """Request a try of the workload. A repeated request changes nothing while the workload waits."""
         if key not in self._tries:
             self._tries[key] = 0
             self._wait(key)
 
     def ready(self, key: str) -> bool:
-        """Its pause is over.  False: it was dropped meanwhile."""
+        """Mark a workload whose pause is over; return whether it still waits for a try."""
         if key in self._tries:
             self._ready[key] = None
         return key in self._ready
@@ -39,13 +41,13 @@ class SecondPass:
         return taken
 
     def failed(self, key: str) -> None:
-        """The look was in vain: another one follows after a longer pause."""
+        """Wait for another try after a longer pause, because the try failed."""
         if key in self._tries:
             self._tries[key] += 1
             self._wait(key)
 
     def drop(self, key: str) -> None:
-        """No look is needed any more."""
+        """Forget a workload that needs no further try."""
         self._tries.pop(key, None)
         self._ready.pop(key, None)
 

@@ -19,7 +19,7 @@ class FreeRoom:
     """The free capacity of one flavor, by topology level."""
 
     slots: Mapping[tuple[str, int], int]
-    """Number of gangs that fit on empty nodes, each gang within one domain of the level, by level and gang size.
+    """The number of gangs that fit on empty nodes, each gang within one domain of the level, by level and gang size.
 
     Only gang sizes that an empty cluster could hold are listed."""
     broken: Mapping[tuple[str, str], float]

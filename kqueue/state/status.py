@@ -27,21 +27,21 @@ from kqueue.state.conditions import conditions_of, status_patch
 from kqueue.state.conditions import cut as cut
 
 PREVIOUSLY = "Previously: "
-"""How the message of a condition begins that a reservation has ended; the former message follows."""
+"""The beginning of the message of a condition that a reservation has ended; the former message follows."""
 _NOT_READY = "Not all pods are ready or succeeded"
 _EVICTION_COUNTS_MAX = 256
-"""What the Workload's schema allows."""
+"""The maximum of the Workload's schema."""
 _COUNT_MAX = 2**31 - 1
 _ENDED_BY_A_RESERVATION = frozenset(
     {names.CONDITION_EVICTED, names.CONDITION_PREEMPTED, names.CONDITION_BLOCKED_ON_PREEMPTION_GATES}
 )
 
 Change = Callable[[wire.Workload], Patch | None]
-"""Makes a status patch from the newest object; None when there is nothing to write any more."""
+"""Returns a status patch from the newest object; None when nothing remains to be written."""
 
 
 def _not_admitted(conditions: Conditions) -> None:
-    """Quota is not reserved."""
+    """Set Admitted=False, because quota is not reserved."""
     conditions.set(
         names.CONDITION_ADMITTED,
         status=False,
@@ -51,7 +51,7 @@ def _not_admitted(conditions: Conditions) -> None:
 
 
 def _sync_admitted(conditions: Conditions, states: Iterable[wire.AdmissionCheckState], *, queue: str) -> None:
-    """Admitted is True exactly when quota is reserved and every check is ready."""
+    """Set Admitted: True exactly when quota is reserved and every check is ready."""
     if conditions.status(names.CONDITION_QUOTA_RESERVED) != "True":
         _not_admitted(conditions)
     elif waiting := [check.name for check in states if check.state != names.CHECK_READY]:
@@ -87,7 +87,7 @@ def admission_json(admission: Admission) -> Patch:
 
 
 def _wait_for_start(conditions: Conditions) -> None:
-    """The pods of the present admission have not been ready yet."""
+    """Set PodsReady=False, because the pods of the present admission have not been ready yet."""
     conditions.set(names.CONDITION_PODS_READY, status=False, reason=names.REASON_WAIT_FOR_START, message=_NOT_READY)
 
 
@@ -142,11 +142,11 @@ def wait(
     gated: bool = False,
     dated: bool = False,
 ) -> Patch | None:
-    """Return a patch with the reason why a pending workload waits; None when the same cause is written or it no longer
-    waits.
+    """Return a patch with the reason why a pending workload waits; None when the status has the same cause, or the
+    workload no longer waits.
 
     `requests` comes from `requested`: patches share it, so it must not be changed. `gated`: the workload could preempt
-    others if its preemption gates were open. `dated`: the sentence is of this moment, whatever the reason.
+    other workloads if its preemption gates were open. `dated`: the message gets the present time, whatever the reason.
     """
     told = model.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
     if (told is not None and told.status == "True") or model.condition_true(obj, names.CONDITION_FINISHED):
@@ -177,7 +177,9 @@ def requested(totals: Mapping[str, Mapping[str, int]]) -> list[Patch]:
 
 
 def match_gates(obj: wire.Workload, *, stamp: Stamp) -> Patch | None:
-    """Have a state for each preemption gate that it names, closed at first, and for no other; None when it is so."""
+    """Return a patch that lists exactly the workload's preemption gates, new ones closed; None when the list is already
+    correct.
+    """
     known = {gate.name: gate for gate in obj.status.preemption_gates}
     named = [gate.name for gate in obj.spec.preemption_gates]
     if known.keys() == set(named):
@@ -188,9 +190,9 @@ def match_gates(obj: wire.Workload, *, stamp: Stamp) -> Patch | None:
 
 
 def unreserve(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp, requeued: bool | None) -> Patch | None:
-    """Take the reservation away: quota is free from here on.
+    """Return a patch that removes the reservation, so that the quota is free; None when there is no reservation.
 
-    `requeued` writes the condition Requeued with the eviction's reason (None leaves it alone).
+    `requeued` sets the condition Requeued with the eviction's reason (None does not change it).
     """
     if obj.status.admission is None and not model.condition_true(obj, names.CONDITION_QUOTA_RESERVED):
         return None
@@ -225,7 +227,7 @@ def evict(
     """Return a patch that marks a workload as evicted; None when it is evicted already.
 
     Its admission stays until its pods are gone. `preempted` is the rule of a preemption, for the condition Preempted.
-    `cause` is the underlying cause for the counters. `requeue_state`: the number of returns, and the time of the next.
+    `cause` is the underlying cause for the counters. `requeue_state`: the number of requeues, and the time of the next.
     """
     if model.condition_true(obj, names.CONDITION_EVICTED) or model.condition_true(obj, names.CONDITION_FINISHED):
         return None
@@ -314,13 +316,15 @@ def put_back(obj: wire.Workload, lost: wire.WorkloadStatus, *, stamp: Stamp) -> 
         fields["admissionChecks"] = msgspec.to_builtins(lost.admission_checks)
     if not obj.status.reclaimable_pods and lost.reclaimable_pods:
         fields["reclaimablePods"] = msgspec.to_builtins(lost.reclaimable_pods)
-    if not obj.status.finished_pods and lost.finished_pods:  # other workloads may have these places by now
+    if not obj.status.finished_pods and lost.finished_pods:  # other workloads may have these domains by now
         fields["finishedPods"] = msgspec.to_builtins(lost.finished_pods)
     return status_patch(conditions, **fields)
 
 
 def release(obj: wire.Workload) -> Patch | None:
-    """Take our finalizer off (a patch of the object, not of its status); None when it is not there."""
+    """Return a patch of the object, not of its status, that removes kqueue's finalizer; None when the finalizer is
+    absent.
+    """
     ours = names.RESOURCE_IN_USE_FINALIZER
     if ours not in obj.metadata.finalizers:
         return None
@@ -328,7 +332,7 @@ def release(obj: wire.Workload) -> Patch | None:
 
 
 def pods_ready(obj: wire.Workload, *, ready: bool, stamp: Stamp) -> Patch | None:
-    """Keep the condition PodsReady true to the job; None when it is."""
+    """Return a patch that updates PodsReady from the state of the job's pods; None when the condition is correct."""
     conditions = conditions_of(obj, stamp)
     now = (conditions.status(names.CONDITION_PODS_READY), conditions.reason(names.CONDITION_PODS_READY))
     admitted = conditions.status(names.CONDITION_ADMITTED) == "True"
@@ -348,7 +352,7 @@ def pods_ready(obj: wire.Workload, *, ready: bool, stamp: Stamp) -> Patch | None
 
 
 def finished_pods(places: Mapping[str, TopologyAssignment]) -> Patch:
-    """The field that gives these places back, by pod set."""
+    """Return the status field that releases these places, by pod set."""
     written = [
         {"name": name, "topologyAssignment": encode(given)} for name, given in sorted(places.items()) if given.domains
     ]
@@ -356,7 +360,7 @@ def finished_pods(places: Mapping[str, TopologyAssignment]) -> Patch:
 
 
 def requeue(obj: wire.Workload, *, reason: str, message: str, stamp: Stamp) -> Patch | None:
-    """The cause that kept an evicted workload out of the queue is gone: Requeued=True, and no time to wait for."""
+    """Return a patch with Requeued=True and without a time to wait for, because the cause of the eviction is gone."""
     conditions = conditions_of(obj, stamp)
     conditions.set(names.CONDITION_REQUEUED, status=True, reason=reason, message=message)
     return status_patch(conditions, **_without_time(obj)) if conditions.changed else end_backoff(obj)
@@ -370,13 +374,13 @@ def _without_time(obj: wire.Workload) -> Patch:
 
 
 def end_backoff(obj: wire.Workload) -> Patch | None:
-    """The time to wait for has come: only how often it has come back stays.  None when there is no such time."""
+    """Return a patch that ends the back-off and keeps the count of requeues; None when no back-off is set."""
     fields = _without_time(obj)
     return {"status": fields} if fields else None
 
 
 def postpone(obj: wire.Workload, until: datetime) -> Patch:
-    """Nothing is to be done with the workload until then."""
+    """Return a patch that delays the next step of the workload until then."""
     return {"status": {"requeueState": {"requeueAt": utc_text(until)}}}
 
 
@@ -413,7 +417,7 @@ def sync_checks(obj: wire.Workload, wanted: Collection[str], *, stamp: Stamp) ->
 
 
 def sync_admitted(obj: wire.Workload, *, stamp: Stamp, waits_for_ready: bool = False) -> Patch | None:
-    """Bring Admitted in line with reservation and checks; None when it is.
+    """Return a patch that makes Admitted consistent with reservation and checks; None when it is consistent.
 
     `waits_for_ready`: a workload that is admitted now gets PodsReady=False in the same patch, unless it has PodsReady.
     """

@@ -1,7 +1,7 @@
 """Holdings by ClusterQueue, as they were when a snapshot was taken.
 
 A cycle examines the workloads of few queues, and holdings change while it runs. So a snapshot copies nothing: a view
-keeps each holding that a change replaces, and is assembled when it is read.
+stores each holding that a change replaces, and is assembled when it is read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Viewed(Protocol):
-    """A holding, as far as this room goes.  It is never changed, only replaced."""
+    """The part of a holding that this module needs. A holding is never changed, only replaced."""
 
     @property
     def key(self) -> str:
@@ -26,32 +26,32 @@ class Viewed(Protocol):
 
     @property
     def queue(self) -> str:
-        """The ClusterQueue in which it holds something."""
+        """The ClusterQueue whose quota the workload uses."""
 
     def view(self, with_topology: frozenset[str]) -> Admitted:
-        """The workload as preemption sees it; `with_topology` are the flavors that have one."""
+        """Return the workload in the form of preemption; `with_topology` are the flavors that have a topology."""
 
 
 H = TypeVar("H", bound=Viewed)
 
 
 class HoldingsByQueue(Generic[H]):
-    """Holdings, each under its ClusterQueue."""
+    """Holdings by their ClusterQueue."""
 
     def __init__(self) -> None:
         self._now: dict[str, dict[str, H]] = {}
         self._seen: dict[str, tuple[frozenset[str], Mapping[str, Admitted]]] = {}
-        """Of queues that did not change since: what was made of them last."""
+        """The last result of `seen` for ClusterQueues that have not changed since."""
         self._given: list[ref[Views[H]]] = []
         self._unseen: set[str] = set()
-        """Workloads that are left out, until they hold nothing any more."""
+        """Workloads that are hidden from preemption until they have no usage."""
 
     def of(self, queue: str) -> Mapping[str, H]:
-        """The holdings in a ClusterQueue, by workload; not to be changed."""
+        """Return the holdings in a ClusterQueue, by workload. Callers must not change the mapping."""
         return self._now.get(queue, {})
 
     def put(self, holding: H) -> None:
-        """Add a holding, or put it in place of the workload's former one in this queue."""
+        """Add a holding, or replace the workload's former holding in this queue."""
         queue, key = holding.queue, holding.key
         holdings = self._now.get(queue)
         if holdings is None:
@@ -60,12 +60,12 @@ class HoldingsByQueue(Generic[H]):
         holdings[key] = holding
 
     def drop(self, holding: H) -> None:
-        """Take a holding out."""
+        """Remove a holding."""
         self._keep(holding.queue, holding.key, self._now[holding.queue].pop(holding.key))
         self._unseen.discard(holding.key)
 
     def hide(self, key: str) -> None:
-        """Leave a workload out of what preemption sees, until it holds nothing any more."""
+        """Hide a workload from preemption until it has no usage."""
         self._unseen.add(key)
         self._seen.clear()
 
@@ -84,7 +84,9 @@ class HoldingsByQueue(Generic[H]):
         return views
 
     def seen(self, queue: str, with_topology: frozenset[str]) -> Mapping[str, Admitted]:
-        """The holdings in a ClusterQueue as preemption sees them; the same object while they stay the same."""
+        """Return the holdings in a ClusterQueue in the form of preemption; the same object as long as nothing
+        changes.
+        """
         known = self._seen.get(queue)
         if known is not None and known[0] == with_topology:
             return known[1]
@@ -109,7 +111,7 @@ class HoldingsByQueue(Generic[H]):
 
 
 class Views(Mapping[str, Mapping[str, Admitted]], Generic[H]):
-    """Holdings by ClusterQueue and workload, as preemption sees them, as they were when this was made."""
+    """Holdings by ClusterQueue and workload in the form of preemption, as they were when the view was made."""
 
     def __init__(self, holdings: HoldingsByQueue[H], queues: Collection[str], with_topology: frozenset[str]) -> None:
         self._holdings, self._queues, self._with_topology = holdings, queues, with_topology
@@ -136,7 +138,9 @@ class Views(Mapping[str, Mapping[str, Admitted]], Generic[H]):
         return self._holdings.viewed(left, self._with_topology)
 
     def get(self, queue: str, default: Any = None, /) -> Any:
-        """As of any mapping; every head asks for its queue, so it is not left to an exception."""
+        """Return as `Mapping.get`. An own method, because exceptions would cost too much: every head reads its
+        queue.
+        """
         made = self._made.get(queue)
         if made is None:
             if queue not in self._queues:
@@ -145,7 +149,7 @@ class Views(Mapping[str, Mapping[str, Admitted]], Generic[H]):
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy in another process has all views, because it cannot ask for them."""
+        """Return a complete copy for another process, which cannot read this process's holdings."""
         return dict, ({queue: self[queue] for queue in self},)
 
     def __iter__(self) -> Iterator[str]:

@@ -1,9 +1,11 @@
-"""The message of condition QuotaReserved=False: one short sentence, the root cause first, and where the rest is.
+"""The message of condition QuotaReserved=False: one short sentence with the root cause first, and a command for
+details.
 
     <cause>[ (<time>)]; see kqueue explain <name> -n <namespace>
 
-A cause with figures of a moment carries the time of that moment, so it stays true.  It is written anew when the cause
-becomes another one, not when only figures have changed: `kqueue explain` gives the figures of now.
+If a cause has figures of one moment, the message carries the time of that moment, so that it stays true.  The message
+is written again when the cause becomes another one, not when only figures change: `kqueue explain` shows present
+figures.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ OF_A_MOMENT = frozenset(
         names.REASON_WAITING_FOR_PODS_READY,
     }
 )
-"""Reasons whose sentences have figures of a moment, or name what is so at a moment."""
+"""Reasons whose messages have figures or facts of one moment."""
 MOST = 200
-"""Characters of a message."""
+"""The largest number of characters of a message."""
 _LEAST_CAUSE = 100
-"""Characters of the cause at least: where a name is longer than what is left, the command goes without it."""
+"""The smallest number of characters left for the cause: a name that leaves less room is omitted from the command."""
 _COMMAND = "see kqueue explain"
 _TIME = re.compile(r" \(\d{4}-\d\d-\d\d \d\d:\d\dZ\)$")
 _FIGURE = re.compile(r"(?<![\w./-])\d+(\.\d+)?(m|[kMGTPE]i?)?(?![\w./-])")
@@ -34,7 +36,7 @@ _BEST = re.compile(r"(the best \S+) \S+ has room")
 
 
 def message(key: str, cause: str, *, at: datetime | None = None) -> str:
-    """The message for the workload with this key (namespace/name); `at` is the moment that figures are of.
+    """Return the message for the workload with this key (namespace/name); `at` is the moment of the figures.
 
     At most `MOST` characters: a longer cause is cut at a word.
     """
@@ -47,12 +49,12 @@ def message(key: str, cause: str, *, at: datetime | None = None) -> str:
 
 
 def cause_of(text: str) -> str:
-    """The cause in a message, without its time and the command; other texts as they are."""
+    """Return the cause in a message, without its time and the command; other texts are returned as they are."""
     return _TIME.sub("", text.rpartition(f"; {_COMMAND}")[0] or text)
 
 
 def is_same_cause(one: str, other: str) -> bool:
-    """Whether two messages differ in figures, times and the best domain only."""
+    """Whether two messages differ only in figures, times and the best domain."""
     return _identity(one) == _identity(other)
 
 

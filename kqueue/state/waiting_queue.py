@@ -15,12 +15,12 @@ Rank = tuple[bool, int, datetime, str]
 
 
 _Line = Ranked[str, Rank]
-"""Workloads of one shape and one LocalQueue, which are parked and come back as one."""
+"""Workloads of one shape and one LocalQueue, which are parked and activated together."""
 _Lines = dict[str, dict[str, _Line]]
-"""By shape and LocalQueue, without empty ones."""
+"""Lines by shape and LocalQueue; no line is empty."""
 _NO_LINES: dict[str, _Line] = {}
 _Bound = tuple[Rank, str, str]
-"""Nobody in the active line of this shape and LocalQueue goes before this rank, if there is such a line."""
+"""A lower bound: no workload in the active line of this shape and LocalQueue has a smaller rank, if the line exists."""
 _SLACK = 64
 
 
@@ -28,7 +28,7 @@ _SLACK = 64
 class WaitingQueue:
     """The buckets of one ClusterQueue.
 
-    Parking all workloads of a shape, or waking them, moves lines, not workloads.
+    Parking or activating all workloads of a shape moves lines, not workloads.
     """
 
     policy: QueuePolicy
@@ -38,42 +38,46 @@ class WaitingQueue:
     parked: _Lines = field(default_factory=dict)
     parked_count: int = 0
     fronts: dict[str, list[_Bound]] = field(default_factory=dict)
-    """Heaps of bounds, one at least for each active line; all together, or by LocalQueue where usage counts."""
-    resting: set[str] = field(default_factory=set)  # waiting workloads with a back-off, or on hold, when seen last
+    """Heaps of bounds, at least one for each active line; one heap for all lines, or one per LocalQueue if usage
+    counts.
+    """
+    resting: set[str] = field(
+        default_factory=set
+    )  # waiting workloads with a back-off, or on hold, as of their last update
     in_flight: Pending | None = None
-    preemptor: str | None = None  # the preemptor; it goes first where others may be skipped
+    preemptor: str | None = None  # the preemptor, which goes first if the policy may skip heads
     moved_shapes: dict[str, LastTry] = field(default_factory=dict)  # shape -> the result of the try that parked it
     pops: int = 0
     flushed_at_pop: int = -1
 
     def rank(self, item: Pending) -> Rank:
-        """The place of a workload in the order: less goes first."""
+        """Return the rank of a workload; the smaller rank goes first."""
         sticky = item.key == self.preemptor and self.policy.skips_heads
         return (not sticky, -item.priority, item.timestamp, item.uid)
 
     def used_by(self, item: Pending) -> float:
-        """Recent usage of a workload's LocalQueue; 0 where usage does not count."""
+        """Return the recent usage of a workload's LocalQueue; 0 if usage does not count."""
         return self.usage(item.local_queue) if self.usage is not None else 0.0
 
     # --- the lines ------
 
     @property
     def active_count(self) -> int:
-        """Workloads that are tried in the next cycles."""
+        """The number of workloads that the next cycles may try."""
         return len(self.waiting) - self.parked_count
 
     def parked_item(self, key: str) -> Pending | None:
-        """A workload that is parked; None: it is not."""
+        """Return a parked workload; None: it is not parked."""
         item = self.waiting.get(key)
         return item if item is not None and _holds(self.parked, item) else None
 
     def is_active(self, key: str) -> bool:
-        """Whether a workload is tried in the next cycles."""
+        """Whether the next cycles may try a workload."""
         item = self.waiting.get(key)
         return item is not None and _holds(self.active, item)
 
     def items(self) -> Iterator[Pending]:
-        """All that wait, active ones first."""
+        """Yield all workloads: the active and parked ones, then the one in flight."""
         yield from self.waiting.values()
         if self.in_flight is not None:
             yield self.in_flight
@@ -81,14 +85,14 @@ class WaitingQueue:
     # --- moving one
 
     def activate(self, item: Pending) -> None:
-        """Let a workload be tried."""
+        """Make a workload active, so that the next cycles may try it."""
         line = self._join(self.active, item)
         first = line.first()
         if first is not None and first[1] == item.key:
             self._bound(first[0], item.shape, item.local_queue)
 
     def park(self, item: Pending) -> None:
-        """Keep a workload from being tried."""
+        """Park a workload, so that no cycle tries it."""
         self._join(self.parked, item)
 
     def _join(self, lines: _Lines, item: Pending) -> _Line:
@@ -156,9 +160,9 @@ class WaitingQueue:
             _add(self.parked, shape, local_queue, line)
 
     def wake(self, now: datetime, may_enter: Callable[[Pending], bool]) -> set[str]:
-        """Bring parked workloads back that may enter, once their back-off is over; returns their shapes.
+        """Activate the parked workloads that may enter and whose back-off is over; return their shapes.
 
-        A line is asked about once.
+        `may_enter` is called once for each line.
         """
         resting = [item for key in self.resting if not (item := self.waiting[key]).may_run(now)]
         still = [item for item in resting if _holds(self.parked, item)]
@@ -179,7 +183,7 @@ class WaitingQueue:
         return shapes
 
     def rebuild(self) -> None:
-        """Sort all workloads again, because a rule of the order has changed."""
+        """Recompute the rank of all workloads, because a rule of the order has changed."""
         for lines in (self.active, self.parked):
             for of_shape in lines.values():
                 for line in of_shape.values():
@@ -190,7 +194,7 @@ class WaitingQueue:
     # --- the order ---
 
     def _bound(self, rank: Rank, shape: str, local_queue: str) -> None:
-        """Note that no workload in an active line has a smaller rank."""
+        """Add a lower bound for an active line: no workload of the line has a smaller rank."""
         which = local_queue if self.usage is not None else ""
         front = self.fronts.get(which)
         if front is None:
@@ -212,9 +216,9 @@ class WaitingQueue:
                 self._bound_line(shape, local_queue)
 
     def _first_of(self, which: str) -> _Bound | None:
-        """The first workload of a front: its rank and its line.  None: the front was empty, and is removed.
+        """Return the rank and line of the first workload of a front; None: the front was empty, and is removed.
 
-        Bounds come up to where they belong here, when they are looked at: so lines come and go without any ado.
+        Outdated bounds are corrected here, when they are read, so that parking and activating a line stay cheap.
         """
         front = self.fronts[which]
         while front:
@@ -231,7 +235,7 @@ class WaitingQueue:
         return None
 
     def _first(self) -> _Bound | None:
-        """The first active workload; None: there is none."""
+        """Return the bound of the first active workload; None: there is none."""
         if self.usage is None:
             return self._first_of("") if self.fronts else None
         firsts = {which: first for which in list(self.fronts) if (first := self._first_of(which)) is not None}
@@ -242,7 +246,7 @@ class WaitingQueue:
         return min(first for which, first in firsts.items() if not used[which] > least)
 
     def pop(self) -> Pending | None:
-        """Take the best active entry in flight; None when there is none."""
+        """Take the first active workload in flight; None: there is no active workload."""
         first = self._first()
         if first is None:
             return None
@@ -258,12 +262,12 @@ class WaitingQueue:
         return item
 
     def in_order(self) -> Iterator[str]:
-        """Yield keys of the active workloads in order, without changes; cheap for the first ones."""
+        """Yield the keys of the active workloads in order, without changes; reading only the first ones is cheap."""
         walks = (self._walk(which, front) for which, front in self.fronts.items())
         return (key for *_, key in heapq.merge(*walks))
 
     def _walk(self, which: str, front: list[_Bound]) -> Iterator[tuple[float, Rank, str]]:
-        """Workloads of some lines in order; a line is opened when its first workload may be next."""
+        """Yield the workloads of some lines in order; a line is opened when its first workload may be next."""
         used = self.usage(which) if self.usage is not None else 0.0
         open_lines: list[tuple[Rank, str, Iterator[tuple[Rank, str]]]] = []
         to_come, opened = front.copy(), set[tuple[str, str]]()
@@ -289,13 +293,13 @@ def may_come_back(
     may_enter: Callable[[str, Pending, LastTry], bool],
     item: Pending,
 ) -> bool:
-    """Whether a parked workload may be tried again: its shape was parked as a whole, and `may_enter` says so."""
+    """Whether a parked workload may be tried again: its shape was parked as a whole, and `may_enter` allows it."""
     verdict = verdicts.get(item.shape)
     return verdict is not None and may_enter(name, item, verdict)
 
 
 def is_alike(one: Pending, other: Pending) -> bool:
-    """Whether the queues do with both workloads the same."""
+    """Whether the queues treat both workloads alike."""
     return one.shape == other.shape and one.local_queue == other.local_queue
 
 
@@ -312,7 +316,7 @@ def _take_out(lines: _Lines, shape: str, local_queue: str) -> None:
 
 
 def _add(lines: _Lines, shape: str, local_queue: str, line: _Line) -> None:
-    """Put a whole line where there may be one already: the shorter one joins the longer one."""
+    """Add a whole line; if the line exists already, the shorter one is merged into the longer one."""
     of_shape = lines.setdefault(shape, {})
     there = of_shape.get(local_queue)
     if there is None:

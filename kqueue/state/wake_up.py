@@ -1,6 +1,6 @@
-"""Wake-ups: changes after which workloads that wait may start.
+"""Wake-ups: changes after which waiting workloads may be admitted.
 
-Each source publishes a `WakeUp` with a scope.  `Queues.helped_by` alone turns the scope into names of ClusterQueues.
+Each source publishes a `WakeUp` with a scope.  Only `Queues.helped_by` turns the scope into names of ClusterQueues.
 `docs/architecture.md` has the table of all sources, scopes and times.
 """
 
@@ -89,20 +89,20 @@ class WakeUp:
 
 
 class QueueLookup(Protocol):
-    """Which ClusterQueues share a tree, a flavor or nodes; `QuotaCache` answers from its state of the moment."""
+    """Queries for the ClusterQueues of a tree, a flavor or nodes; `QuotaCache` answers from its present state."""
 
     def tree_of(self, name: str, /) -> Collection[str]:
-        """The ClusterQueues in the cohort tree of a ClusterQueue, itself included; empty when it is unknown."""
+        """Return the ClusterQueues in the cohort tree of a ClusterQueue, itself included; empty when it is unknown."""
         ...
 
     def queues_in_cohort(self, cohort: str, /) -> Collection[str]:
-        """The ClusterQueues in the tree of a cohort; empty when the cohort is unknown."""
+        """Return the ClusterQueues in the tree of a cohort; empty when the cohort is unknown."""
         ...
 
     def queues_of_flavor(self, flavor: str, /) -> Collection[str]:
-        """The ClusterQueues that list a flavor."""
+        """Return the ClusterQueues that list a flavor."""
         ...
 
     def queues_beside(self, flavor: str, /) -> Collection[str]:
-        """The ClusterQueues that list a flavor, or another flavor with the same nodes."""
+        """Return the ClusterQueues that list a flavor, or another flavor with the same nodes."""
         ...

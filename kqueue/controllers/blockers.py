@@ -202,4 +202,4 @@ def _cluster_queue(workload: wire.Workload, local: wire.LocalQueue | None) -> st
 
 def _check_blocker(workload: wire.Workload) -> Blocked | None:
     refusing = checks.refusing(workload)
-    return Blocked(names.REASON_PENDING_EVALUATION, REFUSED + checks.told(refusing)) if refusing else None
+    return Blocked(names.REASON_PENDING_EVALUATION, REFUSED + checks.messages_of(refusing)) if refusing else None

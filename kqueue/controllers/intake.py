@@ -162,7 +162,7 @@ class Intake:
         """
         if fitting:
             return self._queues.bring_back(self._flushes.names, self._fits_now)
-        most = max((self._queues.forms(name)[1] for name in self._flushes.names), default=0)
+        most = max((self._queues.shape_counts(name)[1] for name in self._flushes.names), default=0)
         self._flushes.now()
         return most
 

@@ -296,14 +296,14 @@ class LifeCycle:
             return None
         rejected = checks.in_state(workload, names.CHECK_REJECTED)
         if rejected:
-            message = f"Refused by admission checks {checks.told(rejected)}"
+            message = f"Refused by admission checks {checks.messages_of(rejected)}"
             return status.request_deactivation(
                 workload, reason=names.REASON_ADMISSION_CHECK, message=message, stamp=self._stamp()
             )
         retried = checks.in_state(workload, names.CHECK_RETRY)
         if not retried:
             return None
-        message = f"To be tried again, as admission checks ask for: {checks.told(retried)}"
+        message = f"To be tried again, as admission checks ask for: {checks.messages_of(retried)}"
         return status.evict(workload, reason=names.REASON_ADMISSION_CHECK, message=message, stamp=self._stamp())
 
     def _leave(self, workload: wire.Workload) -> status.Patch | None:

@@ -214,7 +214,7 @@ class WorkloadReconciler:
         if (
             until is not None and before.status.conditions == after.status.conditions
         ):  # a check wants to be asked again later
-            asked = checks.told(checks.in_state(after, names.CHECK_RETRY))
+            asked = checks.messages_of(checks.in_state(after, names.CHECK_RETRY))
             message = f"To be tried again after {status.Stamp(until).text}, as admission checks ask for: {asked}"
             self._event(after, names.EVENT_ADMISSION_CHECK_RETRY, message)
         for kind in _TOLD:

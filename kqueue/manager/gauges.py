@@ -77,7 +77,7 @@ class QueueGauges:
         found = iter(self._queues.known())
         while some := list(islice(found, _WORKLOADS)):
             for key in some:
-                where = self._queues.stands(key)
+                where = self._queues.status_of(key)
                 if where is not None:
                     tally.waits(*where)
                     if self._metrics.has_workload_labels and (home := self._queues.home(key)) is not None:
@@ -103,7 +103,7 @@ class QueueGauges:
         else:
             queue.pending(active=0 if idle else active, inadmissible=inadmissible + (active if idle else 0))
             queue.holding(reserving=held.reserving, admitted=held.admitted)
-        forms, parked = self._queues.forms(name)
+        forms, parked = self._queues.shape_counts(name)
         queue.forms(active=0 if idle else forms, inadmissible=parked + (forms if idle else 0))
         queue.finished_kept(tally.finished[name])
         queue.unadmitted(tally.unadmitted.get(name, {}))

@@ -110,7 +110,7 @@ class Admissions:
         written = await self._writes.commit(key, change, doing="it was being admitted")
         attempt.charge.confirm(written)
         attempt.is_written = True
-        self._quarantine.sound(key)
+        self._quarantine.forget_failures(key)
         self._failures.pop(key, None)
         _log.info(
             "quota reserved",

@@ -346,7 +346,7 @@ class SchedulingLoop:
         obj = cycle.as_decided(head.key, head.uid, self._context.writer.newest)
         if obj is None:
             return
-        self._context.state.quarantine.sound(head.key)
+        self._context.state.quarantine.forget_failures(head.key)
         self._context.state.preemptions.begin(decision.claim)
         self._evictions.begin(decision, obj)
         self._scans.forget(head.key)

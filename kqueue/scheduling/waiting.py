@@ -63,7 +63,7 @@ class Waiting:
         if decision.error is not None:
             self._faults.find_cause(cycle, head, decision.error)
             return
-        self._quarantine.sound(head.key)
+        self._quarantine.forget_failures(head.key)
         obj = cycle.as_decided(head.key, head.uid, self._newest)
         self._follow_claim(decision)
         if obj is None:

@@ -44,7 +44,7 @@ class _Claim:
     levels: frozenset[tuple[str, ...]] = frozenset()
     """The label lists of the places in `held`."""
     taken: dict[str, Amounts] = field(default_factory=dict)
-    where: dict[str, Place | None] = field(default_factory=dict)
+    places: dict[str, Place | None] = field(default_factory=dict)
     """The place of each node that has pods; None: the Workload has no usage that covers the node."""
     groups: dict[Place, _Group] = field(default_factory=dict)
     charged: dict[str, Amounts] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class BoundPods:
         """Follow a node that came, went, or has other labels."""
         for name in list(self._on_node.get(node, ())):
             claim = self._claims[name]
-            if self._place_of(claim, node) != claim.where.get(node):
+            if self._place_of(claim, node) != claim.places.get(node):
                 self._leave(claim, node)
                 self._enter(claim, node)
                 self._settle_node(claim, node)
@@ -102,7 +102,7 @@ class BoundPods:
             self._enter(claim, node)
         for group in claim.groups.values():
             self._settle(claim, group)
-        for node, place in claim.where.items():
+        for node, place in claim.places.items():
             if place is None:
                 self._set(claim, node, claim.taken[node])
 
@@ -171,7 +171,7 @@ class BoundPods:
             self._on_node.setdefault(node, set()).add(name)
             self._enter(claim, node)
         accumulate(claim.taken[node], amounts.items(), sign)
-        place = claim.where[node]
+        place = claim.places[node]
         if place is not None:
             accumulate(claim.groups[place].taken, amounts.items(), sign)
 
@@ -186,7 +186,7 @@ class BoundPods:
         return min((place for place in found if place is not None and place in claim.held), default=None)
 
     def _enter(self, claim: _Claim, node: str) -> None:
-        place = claim.where[node] = self._place_of(claim, node)
+        place = claim.places[node] = self._place_of(claim, node)
         if place is not None:
             group = claim.groups.setdefault(place, _Group(claim.held[place]))
             group.nodes.add(node)
@@ -194,7 +194,7 @@ class BoundPods:
 
     def _leave(self, claim: _Claim, node: str) -> None:
         """Remove the node from its place, and charge the other nodes of the place anew."""
-        place = claim.where.pop(node)
+        place = claim.places.pop(node)
         if place is None:
             return
         group = claim.groups[place]
@@ -206,7 +206,7 @@ class BoundPods:
 
     def _settle_node(self, claim: _Claim, node: str) -> None:
         """Compute the charges of the node, and of the nodes at its place."""
-        place = claim.where.get(node)
+        place = claim.places.get(node)
         if place is None:
             self._set(claim, node, claim.taken.get(node, _NOTHING))
         else:

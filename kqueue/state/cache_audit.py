@@ -54,11 +54,11 @@ class CacheAudit:
         present values with present objects. If `told` is None, only sums are compared.
         """
         if told is not None:
-            for keys in chunks(_either(told.nodes, self._ledger.nodes)):
+            for keys in chunks(_all_keys(told.nodes, self._ledger.nodes)):
                 yield self._found(self._audit_node(key, told.nodes.get(key)) for key in keys)
-            for keys in chunks(_either(told.pods, self._ledger.pods)):
+            for keys in chunks(_all_keys(told.pods, self._ledger.pods)):
                 yield self._found(self._audit_pod(key, told.pods.get(key)) for key in keys)
-            for keys in chunks(_either(told.workloads, self._held.keys()), _WORKLOAD_COST):
+            for keys in chunks(_all_keys(told.workloads, self._held.keys()), _WORKLOAD_COST):
                 yield self._found(self._audit_workload(key, told.workloads.get(key)) for key in keys)
         for drifts in self._ledger.audit_steps():
             yield self._found(drifts)
@@ -103,7 +103,7 @@ class CacheAudit:
         """Compare the usage of a workload with its status. An assumed holding is newer than the status and is kept."""
         believed = self._held.known(key)
         try:
-            if told is not None and self._held.bears_out(told, believed):
+            if told is not None and self._held.agrees_with_watch(told, believed):
                 return None
             self._held.on_workload(key, told)
         except KqueueError as error:
@@ -142,7 +142,7 @@ class CacheAudit:
         return Drift("quota", "as shown", "other sums than those of what is held", "")
 
 
-def _either(told: Source[object], believed: Iterable[str]) -> Iterator[str]:
+def _all_keys(told: Source[object], believed: Iterable[str]) -> Iterator[str]:
     """Yield the keys of the watches, then the keys that only the cache has."""
     yield from list(told)
     yield from (key for key in list(believed) if told.get(key) is None)

@@ -94,7 +94,7 @@ def refusing(obj: wire.Workload) -> list[wire.AdmissionCheckState]:
     return [*in_state(obj, names.CHECK_REJECTED), *in_state(obj, names.CHECK_RETRY)]
 
 
-def told(checks: Iterable[wire.AdmissionCheckState]) -> str:
+def messages_of(checks: Iterable[wire.AdmissionCheckState]) -> str:
     """Return the checks with their messages as text: `budget: over the limit, licences`."""
     return ", ".join(f"{check.name}: {check.message}" if check.message else check.name for check in checks)
 

@@ -69,11 +69,11 @@ class FlavorRoom:
 
     __slots__ = (
         "_capacity",
-        "_crowded",
+        "_changed_since_build",
         "_groups",
-        "_late",
         "_outsiders",
         "_shared",
+        "_shared_leaves",
         "_stale",
         "_unusable",
         "facts",
@@ -89,12 +89,12 @@ class FlavorRoom:
         self.usage = usage
         self.members: dict[str, NodeFacts] = {}
         self._groups: dict[Path, NodeFacts | dict[str, NodeFacts]] = {}  # by leaf; a single node without dict
-        self._crowded: set[Path] = set()  # leaves of several nodes
+        self._shared_leaves: set[Path] = set()  # leaves of several nodes
         self._outsiders: dict[str, LeftOut] = {}
         self._unusable: tuple[str, ...] | None = None  # None: not yet computed
         self._capacity: Capacity | None = None
         self._stale: set[Path] = set()  # leaves that are outdated in `_capacity`
-        self._late: set[Path] | None = None  # leaves changed since a build in steps began; None: no such build
+        self._changed_since_build: set[Path] | None = None  # leaves since a build in steps began; None: no build
         self._read(shared.nodes)
 
     def _read(self, nodes: Mapping[str, NodeFacts]) -> None:
@@ -158,7 +158,7 @@ class FlavorRoom:
             group[node.name] = node
         else:
             self._groups[key] = {group.name: group, node.name: node}
-            self._crowded.add(key)
+            self._shared_leaves.add(key)
 
     def _leave(self, name: str, key: Path) -> None:
         group = self._groups.get(key)
@@ -166,15 +166,15 @@ class FlavorRoom:
             group.pop(name, None)
             if len(group) == 1:
                 self._groups[key] = next(iter(group.values()))
-                self._crowded.discard(key)
+                self._shared_leaves.discard(key)
         elif group is not None and group.name == name:
             del self._groups[key]
 
     def _mark(self, key: Path) -> None:
         """Mark the leaf: it must be rebuilt."""
         self._stale.add(key)
-        if self._late is not None:
-            self._late.add(key)
+        if self._changed_since_build is not None:
+            self._changed_since_build.add(key)
 
     def refresh_node(self, name: str) -> None:
         """Update the amounts of the node's leaf."""
@@ -208,8 +208,8 @@ class FlavorRoom:
         """Return the present tables and the number of the leaf in them; None: there are no tables, or the leaf is not
         in them.
         """
-        if self._late is not None:
-            self._late.add(key)
+        if self._changed_since_build is not None:
+            self._changed_since_build.add(key)
         if self._capacity is None:
             return None
         leaf = self._capacity.tree.leaf_of(key)
@@ -221,7 +221,7 @@ class FlavorRoom:
         """Return the nodes with the flavor's labels that are not in its tree, by name, with the reasons."""
         found = dict(self._outsiders)
         if self.levels[-1] == HOSTNAME and not self._shared.merge_duplicate_hostnames:
-            for key in self._crowded:
+            for key in self._shared_leaves:
                 first, *others = sorted(self._group(key))
                 found |= {name: LeftOut("duplicateHostname", (first,)) for name in others}
         return found
@@ -280,7 +280,7 @@ class FlavorRoom:
 
         Changes during a rebuild are applied at its end.
         """
-        if self._late is not None:
+        if self._changed_since_build is not None:
             return
         if self._capacity is None or self._is_outdated(self._capacity):
             yield from self._rebuild_steps()
@@ -291,7 +291,7 @@ class FlavorRoom:
             yield
 
     def _rebuild_steps(self) -> Iterator[None]:
-        self._late = set()
+        self._changed_since_build = set()
         try:
             leaves: list[Leaf] = []
             for keys in chunks(list(self._groups)):
@@ -303,9 +303,9 @@ class FlavorRoom:
             for numbers in chunks(range(len(tree))):
                 columns += [self._columns(tree.written(number), tree.leaves[number]) for number in numbers]
                 yield
-            self._capacity, self._stale = _capacity(tree, columns), self._late
+            self._capacity, self._stale = _capacity(tree, columns), self._changed_since_build
         finally:
-            self._late = None
+            self._changed_since_build = None
 
     def _built(self) -> Capacity:
         tree = self._tree([self._leaf(group) for group in self._groups.values()])

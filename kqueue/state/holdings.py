@@ -59,7 +59,7 @@ class Holdings:
         """The key of the newer slice with usage, by the key of the slice that it takes over."""
         self._written: dict[str, wire.Workload] = {}
         """The written object of each assumed or moved holding whose write has ended."""
-        self._kept: dict[str, wire.WorkloadStatus] = {}
+        self._lost_statuses: dict[str, wire.WorkloadStatus] = {}
         """The former status of workloads that keep usage which another client removed from their status."""
         self.by_queue = HoldingsByQueue[Holding]()
         self.sums = HeldSums()
@@ -129,21 +129,21 @@ class Holdings:
     def _keeps(self, held: Holding, obj: wire.Workload, before: wire.Workload | None) -> bool:
         if held.uid != obj.metadata.uid or not model.is_damaged_status(obj):
             return False
-        if held.key in self._kept:
+        if held.key in self._lost_statuses:
             return True
-        sound = before
+        intact = before
         if held.assumed:  # the watch has not reported the write yet
-            sound = self._written.get(held.key) if self._written_before(held.key, obj) else None
-        if sound is None or sound.metadata.uid != held.uid or not model.is_admitted(sound):
+            intact = self._written.get(held.key) if self._written_before(held.key, obj) else None
+        if intact is None or intact.metadata.uid != held.uid or not model.is_admitted(intact):
             return False
-        self._kept[held.key] = sound.status
+        self._lost_statuses[held.key] = intact.status
         return True
 
     def lost_status(self, key: str) -> wire.WorkloadStatus | None:
         """Return the status of a workload that keeps usage which another client removed from its status; None: none was
         removed.
         """
-        return self._kept.get(key)
+        return self._lost_statuses.get(key)
 
     def on_written(self, key: str, obj: wire.Workload) -> None:
         """Record the object in which an assumed or moved holding was written; a later version without it ends the
@@ -292,7 +292,7 @@ class Holdings:
         elif self._unconfirmed:
             self._unconfirmed.discard(holding.key)
         self._holdings[holding.key] = holding
-        self._kept.pop(holding.key, None)
+        self._lost_statuses.pop(holding.key, None)
         self.by_queue.put(holding)
 
     def _charge(self, holding: Holding) -> None:
@@ -311,7 +311,7 @@ class Holdings:
             return included is not None
         self._quota.count_freed(holding.queue)
         self._written.pop(key, None)
-        self._kept.pop(key, None)
+        self._lost_statuses.pop(key, None)
         self._unconfirmed.discard(key)
         self.by_queue.drop(holding)
         self.recounts.follow(key, holding, None)
@@ -321,9 +321,9 @@ class Holdings:
         if not replaced:
             self._ledger.remove_usage(key)
         if holding.takes_over is not None and self._newer.pop(holding.takes_over, None) is not None:
-            left_alone = self._included.pop(holding.takes_over, None)
-            if left_alone is not None:
-                self._hold(left_alone)
+            older_slice = self._included.pop(holding.takes_over, None)
+            if older_slice is not None:
+                self._hold(older_slice)
         return True
 
     def _charge_domains(self, holding: Holding) -> None:
@@ -367,29 +367,29 @@ class Holdings:
     def confirmed(self) -> int:
         """Return the number of `confirmed_keys`; the time grows with the unconfirmed ones."""
         assumed = sum(self._holdings[key].assumed for key in self._unconfirmed)
-        return len(self._holdings) + len(self._included) - assumed - len(self._kept)
+        return len(self._holdings) + len(self._included) - assumed - len(self._lost_statuses)
 
     def confirmed_keys(self) -> set[str]:
         """Return the workloads whose usage a watch event has confirmed."""
         assumed = {key for key in self._unconfirmed if self._holdings[key].assumed}
-        return (self._holdings.keys() | self._included.keys()) - assumed - self._kept.keys()
+        return (self._holdings.keys() | self._included.keys()) - assumed - self._lost_statuses.keys()
 
-    def bears_out(self, told: wire.Workload, held: Holding | None) -> bool:
+    def agrees_with_watch(self, watched: wire.Workload, held: Holding | None) -> bool:
         """Whether a Workload of the watch has the admission that is charged for it."""
-        admission = None if model.is_over(told) else self._requests.admission(told)
-        if held is not None and admission is None and held.key in self._kept:
-            return not model.is_over(told) and held.uid == told.metadata.uid  # the status will be restored soon
+        admission = None if model.is_over(watched) else self._requests.admission(watched)
+        if held is not None and admission is None and held.key in self._lost_statuses:
+            return not model.is_over(watched) and held.uid == watched.metadata.uid  # the status will be restored soon
         if held is None or admission is None:
             is_assumed = (
                 held is not None
                 and held.assumed
-                and not model.is_over(told)
-                and not self._written_before(held.key, told)
+                and not model.is_over(watched)
+                and not self._written_before(held.key, watched)
             )
-            return admission is None and (held is None or (is_assumed and held.uid == told.metadata.uid))
-        if self._moves_from(held, told, admission):
+            return admission is None and (held is None or (is_assumed and held.uid == watched.metadata.uid))
+        if self._moves_from(held, watched, admission):
             return True
-        return (held.admission, held.uid, held.assumed) == (admission, told.metadata.uid, False)
+        return (held.admission, held.uid, held.assumed) == (admission, watched.metadata.uid, False)
 
     def known(self, key: str) -> Holding | None:
         """Return the holding of a workload, also if it is a part of a newer slice; None: it has no usage."""
@@ -402,16 +402,16 @@ class Holdings:
         writing = {charge.key for charge in self._charges}
         return [key for key in self._unconfirmed if key not in writing]
 
-    def give_up(self, key: str, told: wire.Workload | None) -> bool:
+    def give_up(self, key: str, watched: wire.Workload | None) -> bool:
         """Replace an unconfirmed holding by the state in the watch; False: it is correct, or an event will come."""
         held, written = self._holdings[key], self._written.get(key)
-        if told is not None and written is not None and version(told) < version(written):
+        if watched is not None and written is not None and version(watched) < version(written):
             return False  # the watch will report the written object soon
         if written is None and held.assumed:
             self._drop(key)
-        elif told is not None and self.bears_out(told, held):
+        elif watched is not None and self.agrees_with_watch(watched, held):
             return False
-        self.on_workload(key, told)
+        self.on_workload(key, watched)
         return True
 
     def facts(self) -> tuple[Mapping[str, Holding], Mapping[str, UnpaidPod]]:

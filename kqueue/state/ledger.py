@@ -62,7 +62,7 @@ class NodeLedger:
         self._workloads_of: dict[str, set[str]] = {}
         self._host_usage: dict[Path, Amounts] = {}
         self._rooms: dict[str, FlavorRoom] = {}
-        self._alike: dict[str, tuple[FlavorRoom, ...]] = {}  # the result of `_sharing` for these rooms
+        self._sharing_cache: dict[str, tuple[FlavorRoom, ...]] = {}  # the result of `_sharing` for these rooms
         self._shared = Shared(
             nodes=self._nodes, foreign=self._foreign, merge_duplicate_hostnames=merge_duplicate_hostnames
         )
@@ -420,10 +420,10 @@ class NodeLedger:
 
     def _sharing(self, flavor: str) -> tuple[FlavorRoom, ...]:
         """Return the rooms of the flavors in which usage of this flavor counts; empty while this flavor has no room."""
-        known = self._alike.get(flavor)
+        known = self._sharing_cache.get(flavor)
         if known is None:
             rooms, own = self._rooms.values(), self._rooms.get(flavor)
-            known = self._alike[flavor] = tuple([r for r in rooms if own is not None and r.usage is own.usage])
+            known = self._sharing_cache[flavor] = tuple([r for r in rooms if own is not None and r.usage is own.usage])
         return known
 
     def _meets(self, flavor: str, room: FlavorRoom) -> bool:
@@ -442,7 +442,7 @@ class NodeLedger:
             self._count_usage(usage, -1)
         for name in flavors:
             self._rooms.pop(name, None)
-            self._alike.clear()
+            self._sharing_cache.clear()
             facts = self._flavors.get(name)
             levels = self._topologies.get(facts.topology) if facts is not None and facts.topology is not None else None
             if facts is not None and levels is not None:

@@ -27,8 +27,8 @@ SET_ASIDE = timedelta(seconds=1)
 """The pause between the first failure and the second try: a cause that passes by itself has time to pass, and the
 scheduling loop does not spin.
 """
-_MOST_STRUCK = 10_000
-_LONGEST_ERROR = 200
+_FAILURES_MAX = 10_000
+_ERROR_LENGTH_MAX = 200
 """The number of characters of an exception's message that are shown."""
 
 
@@ -54,7 +54,7 @@ class Quarantined:
 
 
 @dataclass(frozen=True, slots=True)
-class _Struck:
+class _Failures:
     """The failures of a workload that is not yet in quarantine."""
 
     identity: tuple[str, int, str]
@@ -66,7 +66,7 @@ class Quarantine:
     """The failures of workloads, and the workloads in quarantine."""
 
     def __init__(self) -> None:
-        self._struck: LRUCache[str, _Struck] = LRUCache(maxsize=_MOST_STRUCK)
+        self._failures: LRUCache[str, _Failures] = LRUCache(maxsize=_FAILURES_MAX)
         self._held: dict[str, Quarantined] = {}
         self.arrivals = 0
         """The number of workloads that came into quarantine since the start."""
@@ -103,10 +103,10 @@ class Quarantine:
         `doing` names the failed step, as in "planning it"; `for_good`: another try would fail in the same way.
         """
         identity = _identity(obj)
-        before = self._struck.pop(key, None)
+        before = self._failures.pop(key, None)
         times = before.times + 1 if before is not None and before.identity == identity else 1
         if times < STRIKES and not for_good:
-            self._struck[key] = _Struck(identity, times, now + SET_ASIDE)
+            self._failures[key] = _Failures(identity, times, now + SET_ASIDE)
             return None
         uid, generation, asked = identity
         held = self._held[key] = Quarantined(
@@ -123,30 +123,30 @@ class Quarantine:
 
     def delayed(self, item: Pending) -> Pending:
         """Return the queue entry of a workload; a workload that is set aside is not tried before its time."""
-        struck = self._struck.get(item.key)
-        if struck is None or struck.identity[0] != item.uid:
+        failures = self._failures.get(item.key)
+        if failures is None or failures.identity[0] != item.uid:
             return item
-        return replace(item, not_before=max(struck.until, item.not_before or struck.until))
+        return replace(item, not_before=max(failures.until, item.not_before or failures.until))
 
-    def sound(self, key: str) -> None:
+    def forget_failures(self, key: str) -> None:
         """Forget the failures of a workload after a try that ended with a result."""
-        if self._struck:
-            self._struck.pop(key, None)
+        if self._failures:
+            self._failures.pop(key, None)
 
     def observe(self, key: str, obj: wire.Workload | None) -> bool:
         """Follow the watch event of a workload (None: it is gone). Returns whether it leaves the quarantine."""
-        if not self._held and not self._struck:
+        if not self._held and not self._failures:
             return False
         if obj is None or obj.status.admission is not None or model.is_over(obj):
-            self._struck.pop(key, None)
+            self._failures.pop(key, None)
             return self._held.pop(key, None) is not None
         held = self._held.get(key)
         if held is not None and not held.is_of(obj):
             del self._held[key]
             return True
-        struck = self._struck.get(key)
-        if struck is not None and struck.identity != _identity(obj):
-            del self._struck[key]
+        failures = self._failures.get(key)
+        if failures is not None and failures.identity != _identity(obj):
+            del self._failures[key]
         return False
 
 
@@ -157,9 +157,9 @@ def _identity(obj: wire.Workload) -> tuple[str, int, str]:
 
 def described(error: Exception) -> str:
     """Return an exception as one short line; its message may contain text of users."""
-    said = " ".join(str(error).split())
-    said = said if len(said) <= _LONGEST_ERROR else f"{said[:_LONGEST_ERROR]}…"
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    text = " ".join(str(error).split())
+    text = text if len(text) <= _ERROR_LENGTH_MAX else f"{text[:_ERROR_LENGTH_MAX]}…"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _message(error: Exception, doing: str) -> str:

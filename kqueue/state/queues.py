@@ -315,7 +315,7 @@ class Queues:
         """Return the number of pending workloads, in any bucket or none."""
         return len(self._known)
 
-    def stands(self, key: str) -> tuple[str, bool] | None:
+    def status_of(self, key: str) -> tuple[str, bool] | None:
         """Return the LocalQueue of a pending workload, and whether it is active or in flight; None: it is not pending.
 
         A workload without a ClusterQueue is not active.
@@ -326,7 +326,7 @@ class Queues:
         queue = self._queues.get(self._home.get(key, ""))
         return item.local_queue, queue is not None and queue.parked_item(key) is None
 
-    def forms(self, name: str) -> tuple[int, int]:
+    def shape_counts(self, name: str) -> tuple[int, int]:
         """Return the numbers of shapes of a ClusterQueue's active and inadmissible workloads; (0, 0) when it is
         unknown.
         """

@@ -20,13 +20,13 @@ class Ranked(Generic[K, R]):
     cheap.
     """
 
-    __slots__ = ("_beside", "_passed", "_ranks", "_row")
+    __slots__ = ("_first_index", "_heap", "_ranks", "_row")
 
     def __init__(self) -> None:
         self._row: list[tuple[R, K]] = []
-        self._passed = 0
+        self._first_index = 0
         """The number of entries at the beginning of the row that are done."""
-        self._beside: list[tuple[R, K]] = []
+        self._heap: list[tuple[R, K]] = []
         self._ranks: dict[K, R] = {}
 
     def __len__(self) -> int:
@@ -49,14 +49,14 @@ class Ranked(Generic[K, R]):
         front = self._front()
         if front is None or not entry < self._row[-1]:
             self._row.append(entry)
-        elif self._passed and entry < front:
-            self._passed -= 1
-            self._row[self._passed] = entry
+        elif self._first_index and entry < front:
+            self._first_index -= 1
+            self._row[self._first_index] = entry
         else:
-            heappush(self._beside, entry)
-        if len(self._row) + len(self._beside) > 2 * len(ranks) + _SLACK:
-            self._row, self._passed = sorted((known, key) for key, known in ranks.items()), 0
-            self._beside = []
+            heappush(self._heap, entry)
+        if len(self._row) + len(self._heap) > 2 * len(ranks) + _SLACK:
+            self._row, self._first_index = sorted((known, key) for key, known in ranks.items()), 0
+            self._heap = []
 
     def remove(self, key: K) -> None:
         """Remove a key; no effect if it is absent."""
@@ -69,24 +69,24 @@ class Ranked(Generic[K, R]):
 
     def first(self) -> tuple[R, K] | None:
         """Return the smallest rank and its key; None when there are no keys."""
-        front, beside, ranks = self._front(), self._beside, self._ranks
-        while beside and ranks.get(beside[0][1]) != beside[0][0]:
-            heappop(beside)
-        if beside and (front is None or beside[0] < front):
-            return beside[0]
+        front, heap, ranks = self._front(), self._heap, self._ranks
+        while heap and ranks.get(heap[0][1]) != heap[0][0]:
+            heappop(heap)
+        if heap and (front is None or heap[0] < front):
+            return heap[0]
         return front
 
     def _front(self) -> tuple[R, K] | None:
         """Return the first entry of the row; None: the row has no present key."""
         row, ranks = self._row, self._ranks
-        while self._passed < len(row):
-            entry = row[self._passed]
+        while self._first_index < len(row):
+            entry = row[self._first_index]
             if ranks.get(entry[1]) == entry[0]:
                 return entry
-            self._passed += 1
-            if 2 * self._passed > len(row):
-                del row[: self._passed]
-                self._passed = 0
+            self._first_index += 1
+            if 2 * self._first_index > len(row):
+                del row[: self._first_index]
+                self._first_index = 0
         return None
 
     def take_first(self) -> K | None:
@@ -99,14 +99,14 @@ class Ranked(Generic[K, R]):
 
     def in_order(self) -> Iterator[tuple[R, K]]:
         """Yield all present keys with their ranks, in order; reading only the first ones is cheap."""
-        row, beside, ranks = self._row[self._passed :], self._beside.copy(), self._ranks.copy()
-        to_come = iter(row)
-        front = next(to_come, None)
-        while front is not None or beside:
-            if front is not None and not (beside and beside[0] < front):
-                (rank, key), front = front, next(to_come, None)
+        row, heap, ranks = self._row[self._first_index :], self._heap.copy(), self._ranks.copy()
+        rest = iter(row)
+        front = next(rest, None)
+        while front is not None or heap:
+            if front is not None and not (heap and heap[0] < front):
+                (rank, key), front = front, next(rest, None)
             else:
-                rank, key = heappop(beside)
+                rank, key = heappop(heap)
             if ranks.get(key) == rank:
                 del ranks[key]  # a key that was removed and added again may have two entries
                 yield rank, key

@@ -63,14 +63,14 @@ class _Form:
 
 
 @dataclass(frozen=True, slots=True)
-class _Surroundings:
+class _NamespaceRules:
     """The defaults and limits of a namespace, and a text that is equal for equal rules."""
 
     limits: NamespaceLimits
     text: str
 
 
-_NOTHING = _Surroundings(NO_LIMITS, "")
+_NOTHING = _NamespaceRules(NO_LIMITS, "")
 _NO_OVERHEAD: tuple[dict[str, int], str] = ({}, "")
 
 
@@ -96,7 +96,7 @@ class Requests:
         self._reclaims = reclaims
         self._refuses_claims = refuses_claims
         self._limit_ranges: dict[str, dict[str, wire_core.LimitRange]] = {}
-        self._namespaces: dict[str, _Surroundings] = {}
+        self._namespaces: dict[str, _NamespaceRules] = {}
         self._overheads: dict[str, tuple[dict[str, int], str]] = {}
         self._overhead_changes = 0
         self._forms: OrderedDict[tuple[object, ...], _Form] = OrderedDict()
@@ -117,8 +117,8 @@ class Requests:
             ranges[name] = new
         if not ranges:
             del self._limit_ranges[namespace]
-        before = self._around(namespace)
-        after = _surroundings([ranges[key] for key in sorted(ranges)])
+        before = self._rules_of(namespace)
+        after = _namespace_rules([ranges[key] for key in sorted(ranges)])
         if after.text == before.text:
             return None
         if after.text:
@@ -150,7 +150,7 @@ class Requests:
         self._overhead_changes += 1
         return name
 
-    def _around(self, namespace: str) -> _Surroundings:
+    def _rules_of(self, namespace: str) -> _NamespaceRules:
         return self._namespaces.get(namespace, _NOTHING)
 
     def _overhead(self, spec: wire_core.PodSpec) -> tuple[dict[str, int], str]:
@@ -167,7 +167,7 @@ class Requests:
 
     def pending(self, obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER) -> Pending:
         """Return a waiting workload's entry for the queues."""
-        added = [self._around(obj.metadata.namespace).text]
+        added = [self._rules_of(obj.metadata.namespace).text]
         added += [self._overhead(p.template.spec)[1] for p in obj.spec.pod_sets]
         return model.pending(obj, order, added=added if any(added) else (), reclaims=self._reclaims)
 
@@ -189,7 +189,7 @@ class Requests:
         """
         asked = item.asked if item is not None and item.uid == obj.metadata.uid else None
         if asked is None or asked.generation != obj.metadata.generation or asked.ended != self._ended(obj):
-            asked = self._asked(obj)
+            asked = self._summary(obj)
         form = self._form(obj, asked)
         if form.unreadable:
             self._read_all(obj)
@@ -210,11 +210,11 @@ class Requests:
 
     def per_pod(self, obj: wire.Workload) -> dict[str, dict[str, int]]:
         """Return the requests of one pod by pod set, for its node; empty for a pod set that cannot be parsed."""
-        return self._form(obj, self._asked(obj)).per_pod
+        return self._form(obj, self._summary(obj)).per_pod
 
     def total(self, obj: wire.Workload) -> dict[str, int]:
         """Return the quota requests of the whole workload by resource, without pods that have ended for good."""
-        asked = self._asked(obj)
+        asked = self._summary(obj)
         form, ended = self._form(obj, asked), dict(asked.ended)
         total: dict[str, int] = {}
         for p in obj.spec.pod_sets:
@@ -225,10 +225,10 @@ class Requests:
 
     def problem(self, obj: wire.Workload) -> str:
         """Return why the workload cannot be admitted with its present requests; empty: it can."""
-        form = self._form(obj, self._asked(obj))
+        form = self._form(obj, self._summary(obj))
         return form.unreadable or form.refused
 
-    def _asked(self, obj: wire.Workload) -> RequestSummary:
+    def _summary(self, obj: wire.Workload) -> RequestSummary:
         return model.asked_for(obj, reclaims=self._reclaims)
 
     def _ended(self, obj: wire.Workload) -> tuple[tuple[str, int], ...]:
@@ -237,13 +237,13 @@ class Requests:
     # --- forms -------------------------------------------------------------------------------------------------
 
     def _form(self, obj: wire.Workload, asked: RequestSummary) -> _Form:
-        around = self._around(obj.metadata.namespace)
-        key = (asked.pods, asked.ended, around.text, self._overhead_changes)
+        rules = self._rules_of(obj.metadata.namespace)
+        key = (asked.pods, asked.ended, rules.text, self._overhead_changes)
         form = self._forms.get(key)
         if form is None:
             if len(self._forms) >= _MOST_FORMS:
                 self._forms.popitem(last=False)  # the oldest; it is computed again when needed
-            form = self._forms[key] = self._read(obj, around.limits)
+            form = self._forms[key] = self._read(obj, rules.limits)
         return form
 
     def _read(self, obj: wire.Workload, limits: NamespaceLimits) -> _Form:
@@ -295,17 +295,17 @@ def _claims_devices(spec: wire_core.PodSpec) -> bool:
     return bool(spec.resource_claims) or any(c.resources.claims for c in (*spec.containers, *spec.init_containers))
 
 
-def _surroundings(ranges: Iterable[wire_core.LimitRange]) -> _Surroundings:
+def _namespace_rules(ranges: Iterable[wire_core.LimitRange]) -> _NamespaceRules:
     """Return the combined rules of LimitRanges. Parts that are not valid are ignored and logged."""
-    said: dict[str, list[ContainerLimits]] = {"Container": [], "Pod": []}
+    by_type: dict[str, list[ContainerLimits]] = {"Container": [], "Pod": []}
     for one in ranges:
         for item in one.spec.limits or ():
-            if item.type in said:
-                said[item.type].append(_limits(item, one.metadata.name))
-    if not any(said.values()):
+            if item.type in by_type:
+                by_type[item.type].append(_limits(item, one.metadata.name))
+    if not any(by_type.values()):
         return _NOTHING
-    limits = NamespaceLimits(container=merged(said["Container"]), pod=merged(said["Pod"]))
-    return _Surroundings(limits, _text(limits))
+    limits = NamespaceLimits(container=merged(by_type["Container"]), pod=merged(by_type["Pod"]))
+    return _NamespaceRules(limits, _text(limits))
 
 
 def _limits(item: wire_core.LimitRangeItem, name: str) -> ContainerLimits:

@@ -148,14 +148,14 @@ def wait(
     `requests` comes from `requested`: patches share it, so it must not be changed. `gated`: the workload could preempt
     other workloads if its preemption gates were open. `dated`: the message gets the present time, whatever the reason.
     """
-    told = model.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
-    if (told is not None and told.status == "True") or model.condition_true(obj, names.CONDITION_FINISHED):
+    before = model.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
+    if (before is not None and before.status == "True") or model.condition_true(obj, names.CONDITION_FINISHED):
         return None
     conditions = conditions_of(obj, stamp)
     at = stamp.now if dated or reason in waiting.OF_A_MOMENT else None
     text = waiting.message(model.workload_key(obj), message, at=at)
-    if told is not None and told.reason == reason and waiting.is_same_cause(told.message, text):
-        text = told.message
+    if before is not None and before.reason == reason and waiting.is_same_cause(before.message, text):
+        text = before.message
     conditions.set(names.CONDITION_QUOTA_RESERVED, status=False, reason=reason, message=text)
     if gated:
         kind, cause = names.CONDITION_BLOCKED_ON_PREEMPTION_GATES, names.REASON_PREEMPTION_GATED
@@ -239,7 +239,7 @@ def evict(
         conditions.set(names.CONDITION_PREEMPTED, status=True, reason=preempted, message=message)
     if conditions.status(names.CONDITION_BLOCKED_ON_PREEMPTION_GATES) == "True":
         conditions.set(names.CONDITION_BLOCKED_ON_PREEMPTION_GATES, status=False, reason=written, message=message)
-    fields = {"schedulingStats": {"evictions": _counted(obj, reason, cause)}, **_left_behind(obj, stamp)}
+    fields = {"schedulingStats": {"evictions": _counted(obj, reason, cause)}, **_reset_fields(obj, stamp)}
     if deactivated:
         conditions.remove(names.CONDITION_DEACTIVATION_TARGET)
         if obj.status.requeue_state is not None:
@@ -258,7 +258,7 @@ def _counted(obj: wire.Workload, reason: str, cause: str) -> list[Patch]:
     return [{"reason": r, "underlyingCause": c, "count": n} for (r, c), n in kept]
 
 
-def _left_behind(obj: wire.Workload, stamp: Stamp) -> Patch:
+def _reset_fields(obj: wire.Workload, stamp: Stamp) -> Patch:
     """Return the changes of an eviction to the fields of the ended admission."""
     now = obj.status
     fields: Patch = {}

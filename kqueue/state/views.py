@@ -42,8 +42,8 @@ class HoldingsByQueue(Generic[H]):
         self._now: dict[str, dict[str, H]] = {}
         self._seen: dict[str, tuple[frozenset[str], Mapping[str, Admitted]]] = {}
         """The last result of `seen` for ClusterQueues that have not changed since."""
-        self._given: list[ref[Views[H]]] = []
-        self._unseen: set[str] = set()
+        self._open_views: list[ref[Views[H]]] = []
+        self._hidden: set[str] = set()
         """Workloads that are hidden from preemption until they have no usage."""
 
     def of(self, queue: str) -> Mapping[str, H]:
@@ -62,25 +62,25 @@ class HoldingsByQueue(Generic[H]):
     def drop(self, holding: H) -> None:
         """Remove a holding."""
         self._keep(holding.queue, holding.key, self._now[holding.queue].pop(holding.key))
-        self._unseen.discard(holding.key)
+        self._hidden.discard(holding.key)
 
     def hide(self, key: str) -> None:
         """Hide a workload from preemption until it has no usage."""
-        self._unseen.add(key)
+        self._hidden.add(key)
         self._seen.clear()
 
     def _keep(self, queue: str, key: str, before: H | None) -> None:
         self._seen.pop(queue, None)
-        for given in self._given:
-            views = given()
+        for view_ref in self._open_views:
+            views = view_ref()
             if views is not None:
                 views.keep(queue, key, before)
 
     def views(self, queues: Collection[str], with_topology: frozenset[str]) -> Views[H]:
         """Return the present holdings of some ClusterQueues; later changes do not affect the result."""
         views = Views(self, queues, with_topology)
-        self._given = [given for given in self._given if given() is not None]
-        self._given.append(ref(views))
+        self._open_views = [view_ref for view_ref in self._open_views if view_ref() is not None]
+        self._open_views.append(ref(views))
         return views
 
     def seen(self, queue: str, with_topology: frozenset[str]) -> Mapping[str, Admitted]:
@@ -100,12 +100,12 @@ class HoldingsByQueue(Generic[H]):
         """
         made: dict[str, Admitted] = {}
         for key, holding in holdings.items():
-            if key in self._unseen:
+            if key in self._hidden:
                 continue
             try:
                 made[key] = holding.view(with_topology)
             except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
-                self._unseen.add(key)
+                self._hidden.add(key)
                 _log.exception("what a workload holds cannot be looked at, it is not preempted", workload=key)
         return made
 

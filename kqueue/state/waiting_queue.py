@@ -152,10 +152,10 @@ class WaitingQueue:
 
     # --- moving lines
 
-    def park_shape(self, shape: str, told: Callable[[Collection[str]], None]) -> None:
-        """Park all active workloads of a shape; `told` is called with their keys, once for each LocalQueue."""
+    def park_shape(self, shape: str, on_parked: Callable[[Collection[str]], None]) -> None:
+        """Park all active workloads of a shape; `on_parked` is called with their keys, once for each LocalQueue."""
         for local_queue, line in self.active.pop(shape, _NO_LINES).items():
-            told(line)
+            on_parked(line)
             self.parked_count += len(line)
             _add(self.parked, shape, local_queue, line)
 
@@ -270,10 +270,10 @@ class WaitingQueue:
         """Yield the workloads of some lines in order; a line is opened when its first workload may be next."""
         used = self.usage(which) if self.usage is not None else 0.0
         open_lines: list[tuple[Rank, str, Iterator[tuple[Rank, str]]]] = []
-        to_come, opened = front.copy(), set[tuple[str, str]]()
-        while open_lines or to_come:
-            if to_come and not (open_lines and open_lines[0][0] < to_come[0][0]):
-                _, shape, local_queue = heapq.heappop(to_come)
+        unopened, opened = front.copy(), set[tuple[str, str]]()
+        while open_lines or unopened:
+            if unopened and not (open_lines and open_lines[0][0] < unopened[0][0]):
+                _, shape, local_queue = heapq.heappop(unopened)
                 line = self.active.get(shape, _NO_LINES).get(local_queue)
                 if line is not None and (shape, local_queue) not in opened:
                     opened.add((shape, local_queue))

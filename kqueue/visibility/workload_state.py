@@ -163,7 +163,7 @@ def held_back(obj: wire.Workload, now: datetime) -> list[JSON]:
         add("WaitingForReplacementPods", replacement.message or "its group lacks pods; create them")
     refusing = checks.refusing(obj)
     if refusing and not obj.spec.active:
-        add("AdmissionChecks", checks.told(refusing))
+        add("AdmissionChecks", checks.messages_of(refusing))
     return found
 
 

@@ -364,7 +364,7 @@ def assert_everybody_waits_once(process: Process) -> None:
         if waits:
             local[model.local_queue_key(workload)] = local.get(model.local_queue_key(workload), 0) + 1
     assert {name: sum(process.queues.counts(name)) for name in waiting} == {n: len(k) for n, k in waiting.items()}
-    stands = (process.queues.stands(key) for key in process.queues.known())
+    stands = (process.queues.status_of(key) for key in process.queues.known())
     assert Counter(where[0] for where in stands if where is not None) == local
     for keys in waiting.values():
         assert sorted(process.queues.position(key) or () for key in keys) == [

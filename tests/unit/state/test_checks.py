@@ -112,4 +112,4 @@ def test_who_has_to_answer_to_its_checks(conditions: list[Any], want: bool) -> N
 def test_checks_are_told_with_what_they_say() -> None:
     """Refusals before retries, by name."""
     obj = workload(admissionChecks=[check("z", "Rejected"), check("b", "Retry", message="later"), check("c", "Ready")])
-    assert checks.told(checks.refusing(obj)) == "z, b: later"
+    assert checks.messages_of(checks.refusing(obj)) == "z, b: later"

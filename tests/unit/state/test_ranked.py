@@ -47,7 +47,7 @@ def test_who_left_takes_no_room_for_ever() -> None:
     for i in range(10_000):
         ranked.put("moves", (1 + i * 7919 % 9_999,))
 
-    stored = len(ranked._row) + len(ranked._beside)
+    stored = len(ranked._row) + len(ranked._heap)
 
     assert stored < 100
     assert [key for _, key in ranked.in_order()] == ["first", "moves", "last"]

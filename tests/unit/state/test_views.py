@@ -80,4 +80,4 @@ def test_views_that_nobody_has_any_more_cost_nothing() -> None:
     holdings.put(make_holding("one"))
 
     assert shown(views, "red") == {}
-    assert len(holdings._given) <= 2
+    assert len(holdings._open_views) <= 2

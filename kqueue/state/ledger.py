@@ -97,7 +97,8 @@ class NodeLedger:
     def on_pod(self, key: str, facts: PodFacts | None) -> set[str]:
         """Follow a bound pod that was seen; None: it is gone or terminal.
 
-        Returns: Nodes on which resources became free: a foreign pod left, moved away, or has smaller requests.
+        Returns:
+            Nodes on which resources became free: a foreign pod left, moved away, or has smaller requests.
         """
         before = self._pods.get(key)
         if before == facts:

@@ -11,16 +11,18 @@ from kqueue.core.topology.result import Path
 from kqueue.core.topology.tree import Tree
 
 Hint = Mapping[str, Sequence[tuple[Path, int]]]
-"""By pod set, the full path of each domain of the lowest level and the pods that go there."""
+"""By pod set, the full path of each domain of the lowest level and the number of pods in it."""
 
 
 def hinted(question: Question, hint: Hint, workers: str, leader: str | None) -> FoundPlacement | None:
-    """The hint for these pod sets as an answer to the question; None: there is none, or it is no answer to it."""
+    """Return the hint for these pod sets as an answer to the question; None: there is no hint, or it does not answer
+    the question.
+    """
     try:
         arrangement = _arrangement(question.tree, hint, workers, leader)
         if arrangement is None or problem_with(question, arrangement) is not None:
             return None
-    except (TypeError, ValueError):  # another package made it
+    except (TypeError, ValueError):  # another package made the hint, so its types are not certain
         return None
     return FoundPlacement(arrangement)
 

@@ -1,7 +1,7 @@
 """Topology assignments: the plain form that algorithms use, and the compressed form of the Workload's status.
 
-Inside, an assignment is `levels` and `domains` (values, count), ordered ascending by the *full* level values even where
-only the host name is written.  This order defines the ranks of pods, so reading and writing keep it.
+Internally, an assignment is `levels` and `domains` (values, count), ordered ascending by the *full* level values even
+where only the host name is written.  This order defines the ranks of pods, so reading and writing keep it.
 
 On the wire (v1beta2) an assignment is a list of slices, each a run of domains whose values share a prefix and a suffix.
 Source: KEP-2724, compressed topology assignments.
@@ -33,9 +33,9 @@ class Domain:
 
 @value()
 class TopologyAssignment:
-    """Where the pods of one pod set go.
+    """The domains of the pods of one pod set.
 
-    `levels` is the host name level alone where that is the lowest one, else all levels of the topology.
+    `levels` is only the host name level if that is the lowest level, else all levels of the topology.
     """
 
     levels: tuple[str, ...]
@@ -43,11 +43,13 @@ class TopologyAssignment:
 
     @property
     def count(self) -> int:
-        """Pods assigned."""
+        """The number of assigned pods."""
         return sum(domain.count for domain in self.domains)
 
     def without(self, places: TopologyAssignment) -> TopologyAssignment:
-        """What is left when these places are given up, in the same order.  Of places that it lacks nothing is taken."""
+        """Return the assignment without these places, in the same order. Places that the assignment does not have
+        change nothing.
+        """
         if not places.domains or places.levels != self.levels:
             return self
         gone = Counter({domain.values: domain.count for domain in places.domains})
@@ -55,12 +57,14 @@ class TopologyAssignment:
         return TopologyAssignment(self.levels, tuple(Domain(domain.values, count) for domain, count in left if count))
 
     def named(self, values: tuple[str, ...]) -> tuple[str, ...]:
-        """How usage names a domain with these values: by the host alone where there is one."""
+        """Return the name under which the usage of a domain with these values is stored: the host name alone, if there
+        is one.
+        """
         return values[-1:] if self.levels[-1] == HOSTNAME else values
 
 
 def encode(assignment: TopologyAssignment, *, by_host_prefix: bool = True) -> dict[str, Any]:
-    """The `topologyAssignment` of a v1beta2 Workload status; `decode` reads it back unchanged.
+    """Return the `topologyAssignment` of a v1beta2 Workload status; `decode` reads it back unchanged.
 
     Args:
         assignment: at least one domain (an empty slice list is not valid on the wire).
@@ -86,7 +90,7 @@ def encode(assignment: TopologyAssignment, *, by_host_prefix: bool = True) -> di
 
 
 def encode_plain(assignment: TopologyAssignment) -> dict[str, Any]:
-    """The v1beta1 form: levels and one entry per domain."""
+    """Return the v1beta1 form: levels and one entry per domain."""
     return {
         "levels": list(assignment.levels),
         "domains": [{"values": list(domain.values), "count": domain.count} for domain in assignment.domains],
@@ -122,7 +126,9 @@ def _encode_values(values: Sequence[str]) -> dict[str, Any]:
 
 
 def _common_ends(values: Sequence[str]) -> tuple[str, str]:
-    """Longest common prefix and suffix; where they would overlap in the shortest value, the prefix gives way."""
+    """Return the longest common prefix and suffix; if they would overlap in the shortest value, the prefix is
+    shortened.
+    """
     first, last = min(values), max(values)
     prefix = _common_length(first, last)
     backwards = [value[::-1] for value in values]
@@ -142,7 +148,7 @@ def _common_length(a: str, b: str) -> int:
 
 
 def _runs_by_prefix(domains: Sequence[Domain]) -> list[Sequence[Domain]]:
-    """Maximal stretches of neighbours whose names share a reusable prefix, as deep as 1000 slices allow."""
+    """Return maximal runs of neighbours whose names share a reusable prefix, as deep as 1000 slices allow."""
     candidates = [_prefixes(domain.values[-1]) for domain in domains]
     occurrences = Counter(prefix for prefixes in candidates for prefix in prefixes)
     for depth in range(max(map(len, candidates)), 0, -1):
@@ -158,15 +164,15 @@ def _runs_by_prefix(domains: Sequence[Domain]) -> list[Sequence[Domain]]:
 
 
 def _prefixes(name: str) -> list[str]:
-    """Every prefix that ends in a dash and is not the whole name, from short to long."""
+    """Return every prefix that ends in a dash and is not the whole name, from short to long."""
     return [name[: i + 1] for i, letter in enumerate(name) if letter == "-" and i + 1 < len(name)]
 
 
 def decode(document: Mapping[str, Any], path: str = "topologyAssignment") -> TopologyAssignment:
-    """The assignment that a status holds, in any form: `slices` of v1beta2 or the plain `domains` of v1beta1.
+    """Return the assignment in a status, in either form: `slices` of v1beta2 or the plain `domains` of v1beta1.
 
     Raises:
-        InvalidObjectError: the document breaks the form; every mistake with its path below `path`.
+        InvalidObjectError: the document does not have the form; the error has every mistake with its path below `path`.
     """
     reader = _Reader(path)
     levels = reader.texts(document.get("levels"), "levels")
@@ -182,7 +188,7 @@ def decode(document: Mapping[str, Any], path: str = "topologyAssignment") -> Top
 
 
 class _Reader:
-    """Walks a document and collects what is wrong with it."""
+    """Walks a document and collects its mistakes."""
 
     def __init__(self, path: str) -> None:
         self._path = path

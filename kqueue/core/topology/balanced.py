@@ -1,10 +1,11 @@
 """Balanced placement: uses the fewest domains, and maximises the pods of the least filled of them.
 
-It serves preferred requests and balances two neighbouring levels: the requested level and the level below.
-Candidates are *families*: the domains of that level with one common parent.  Per family a *threshold* follows, the
-slices that every domain in use will hold at least; domains that hold less are pruned.  The family with the highest
-threshold wins, then the one that needs fewer domains, then the first.  In it, the set with the least surplus is chosen
-on both levels, each domain gets the threshold, and what is left over is added from the roomiest on.
+It serves preferred requests and balances two neighbouring levels: the requested level and the level below. Candidates
+are *families*: the domains of that level with one common parent.  Each family has a *threshold*: the smallest number of
+slices that any used domain will get; domains with room for fewer are pruned.  The family with the highest threshold
+wins; of equal families, the family that needs fewer domains, then the first.  In it, the set with the least surplus is
+chosen on both levels, each domain gets the threshold, and the remaining slices are added to the domains with most room
+first.
 
 All families are computed at once: a family is a run of domains, and has one entry in each array.
 Source: KEP-2724, balanced placement.
@@ -26,9 +27,11 @@ from kqueue.core.topology.tree import Ints, Tree
 
 _NONE = -1
 _ROW_WORDS = 100
-"""A number of domains costs the choice of the least surplus as much as so many words, even with little to place."""
+"""The fixed cost of one number of domains in the choice of the least surplus, as words moved, even with few pods."""
 _MOST_WORDS = 8_000_000
-"""Words of 64 bits that this choice may move: about 40 ms.  When it would need more, roomy domains have to do."""
+"""The largest number of 64-bit words that this choice may move: about 40 ms. Above it, the domains with most room are
+used.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +53,9 @@ class Balance:
 
 
 def balance(tree: Tree, counts: Tally, request: Resolved, *, leaders: int) -> Balance | None:
-    """The balanced choice of domains; None when there is none, and the request is to be placed in the usual way.
+    """Return the balanced choice of domains; None: there is none, and the request must be placed in the usual way.
 
-    `counts` stay as they are.  With slices that are as wide as the level asked for there is nothing to balance.
+    `counts` are not changed. If slices are as wide as the requested level, there is nothing to balance.
     """
     level = request.level
     if request.need == 0 or not tree.domains(level) or level == request.slice_level < tree.lowest:
@@ -62,9 +65,10 @@ def balance(tree: Tree, counts: Tally, request: Resolved, *, leaders: int) -> Ba
 
 @dataclass(frozen=True, slots=True)
 class _Filled:
-    """A greedy fill, roomiest domains first, of each family; `used`, `leader` and `last` mean nothing unless it `fits`.
+    """A greedy fill of each family, domains with most room first; `used`, `leader` and `last` are valid only if it
+    `fits`.
 
-    `leader` and `last` are the domain that carries the leader and the last one without; -1: there is none.
+    `leader` and `last` are the domain with the leader and the last domain without it; -1: there is none.
     """
 
     fits: NDArray[np.bool_]
@@ -83,7 +87,7 @@ class _Winner:
 
 
 class _Balancer:
-    """One request on one tree."""
+    """The balanced placement of one request on one tree."""
 
     def __init__(self, tree: Tree, request: Resolved, leaders: int) -> None:
         self._tree = tree
@@ -91,7 +95,7 @@ class _Balancer:
         self._leaders = leaders
         self._level = request.level
         self._deep = request.level < request.slice_level
-        """There is a level below to be balanced, too."""
+        """Whether the level below must be balanced, too."""
         starts = tree.first_child[self._level - 1] if self._level else np.zeros(1, dtype=np.int64)
         self._starts = starts
         self._sizes = np.diff(starts, append=tree.domains(self._level))
@@ -136,7 +140,9 @@ class _Balancer:
         return _Winner(domains, highest, pruned_again if retried[family] else pruned)
 
     def _thresholds(self, counts: Tally) -> tuple[NDArray[np.bool_], Ints, Ints]:
-        """Per family: whether it holds the request, the threshold, and a lower one that leaves the leader room."""
+        """Return per family: whether it has room for the request, the threshold, and a lower threshold that leaves room
+        for the leader.
+        """
         level = self._level + 1 if self._deep else self._level
         slices, led = counts.slices[level], counts.slices_led[level]
         filled = self._fill_families(counts, level)
@@ -177,7 +183,7 @@ class _Balancer:
         rooms, plain = rooms[order], plain[order]
         sums = rooms.cumsum()
         ends = sums.searchsorted(sums[starts] - rooms[starts] + self._request.need)
-        # affinity may put a domain without room before others: there the fill ends
+        # affinity may put a domain without room before others: the fill ends there
         barred = np.where((rooms == 0) & plain, np.arange(len(domains)), len(domains))
         fits = able & (ends < np.minimum(starts + sizes, np.minimum.reduceat(barred, starts)))
         ends = np.where(fits, ends, starts)
@@ -224,7 +230,9 @@ class _Balancer:
     # -- which of the family -------------------------------------------------------------------------------------------
 
     def _by_entropy(self, counts: Tally, domains: Ints) -> Ints:
-        """Sort domains: leader carriers first, then most room, then the most even pods of the children."""
+        """Sort domains: domains that can carry the leader first, then most room, then the most even pods of the
+        children.
+        """
         level = self._level
         known: dict[tuple[int, ...], float] = {}
         evenness = []
@@ -281,7 +289,7 @@ class _Balancer:
 
 
 def _family_sizes(tree: Tree, level: int) -> Ints:
-    """How many children each domain of `level` has."""
+    """Return the number of children of each domain of `level`."""
     return np.diff(tree.first_child[level], append=tree.domains(level + 1))
 
 
@@ -308,9 +316,9 @@ def _cut(tree: Tree, counts: Tally, level: int, least: Ints) -> None:
 
 
 def entropy(counts: Sequence[int]) -> float:
-    """How evenly `counts` (ascending) are spread, in bits; 0 for nothing.
+    """Return how evenly `counts` (ascending) are spread, in bits; 0 for no counts.
 
-    Added up one after the other, so that equal counts give the same to the last bit.
+    The sum is computed in order, so that equal counts give exactly equal results.
     """
     total = sum(counts)
     result = 0.0
@@ -323,16 +331,16 @@ def entropy(counts: Sequence[int]) -> float:
 def fewest_surplus(
     sizes: Sequence[tuple[int | None, int | None]], *, used: int, need: int, leaders: int
 ) -> list[int] | None:
-    """Choose `used` domains that hold `need` (> 0) pods and the leader with the least surplus; None if none do.
+    """Choose `used` domains with room for `need` (> 0) pods and the leader and the least surplus; None: there are none.
 
     Args:
         sizes: per domain, the pods that fit, and the pods that fit beside the leader (>= 0). None: the domain may not
-            be chosen so.
-        leaders: 1 when there is one to place, else 0.
+            be chosen in this role.
+        leaders: 1 when there is a leader to place, else 0.
 
     Returns:
-        Positions in `sizes`.  Of sets with equal surplus the one found first by the program below, domain by domain.
-        Where that would take too long, the roomiest.
+        Positions in `sizes`.  Of sets with equal surplus, the set that the program below finds first, domain by domain.
+        If that would take too long, the domains with most room.
     """
     row = (_ROW_WORDS + need // 64) * (1 + 2 * leaders)
     if row > _MOST_WORDS:
@@ -341,7 +349,7 @@ def fewest_surplus(
     idle: set[tuple[int | None, int | None]] = set()
     for domain, kind in enumerate(sizes):
         if kind in idle:
-            continue  # its like changed nothing, and nothing changed since
+            continue  # an equal domain changed nothing, and nothing has changed since
         words += row * program.rows
         if words > _MOST_WORDS:
             return _roomiest(sizes, used, need, leaders)
@@ -355,7 +363,9 @@ def fewest_surplus(
 
 
 def _roomiest(sizes: Sequence[tuple[int | None, int | None]], used: int, need: int, leaders: int) -> list[int] | None:
-    """The roomiest `used` domains, of equals the first; None when they do not hold the need and the leader."""
+    """Return the `used` domains with most room, of equal domains the first; None: they have no room for the pods and
+    the leader.
+    """
     chosen: list[int] = []
     left = need
     if leaders:
@@ -371,11 +381,11 @@ def _roomiest(sizes: Sequence[tuple[int | None, int | None]], used: int, need: i
 
 
 class _Program:
-    """A knapsack program over states (domains chosen, leaders left, pods left).  The first to reach a state keeps it.
+    """A knapsack program over states (domains chosen, leaders left, pods left).  The first way to a state is kept.
 
     States with pods left are bits of one integer per number of domains, so that a domain moves all of them by one
-    shift.  A state without pods left can change in one way only, by taking the leader, and less surplus stays less:
-    of these only the best is kept.
+    shift.  A state without pods left can only change by taking the leader, which keeps the order of surpluses: of these
+    states only the best is kept.
     """
 
     __slots__ = ("_most", "_over", "_reached", "_steps", "_used")
@@ -383,35 +393,39 @@ class _Program:
     def __init__(self, used: int, need: int, leaders: int) -> None:
         self._used = used
         self._most = 0
-        """No state with pods left has chosen more domains."""
+        """The largest number of domains chosen in any state with pods left."""
         self._reached = [[0] * used for _ in range(leaders + 1)]
-        """[leaders left][domains chosen]: bit n is set where n pods are left."""
+        """[leaders left][domains chosen]: bit n is set if a state has n pods left."""
         self._reached[leaders][0] = 1 << need
         self._steps: list[list[list[tuple[int, int, int, int]]]] = [[[] for _ in range(used)] for _ in self._reached]
-        """How bits came to be set: (bits, domain, its size, whether it took the leader)."""
+        """The origin of set bits: (bits, domain, its size, whether it took the leader)."""
         self._over: list[tuple[int, list[int]] | None] = [None] * (used + 1)
-        """[domains chosen]: least surplus and the domains; with the leader left, but for the last entry, the answer."""
+        """[domains chosen]: the least surplus and the domains; the leader is left, except in the last entry, which is
+        the answer.
+        """
 
     @property
     def rows(self) -> int:
-        """Numbers of domains that the next domain may lead to."""
+        """The numbers of domains that the next domain may lead to."""
         return min(self._used, self._most + 1)
 
     @property
     def answer(self) -> list[int] | None:
-        """The chosen domains so far."""
+        """Return the domains of the best answer so far; None: there is no answer yet."""
         best = self._over[self._used]
         return None if best is None else best[1]
 
     @property
     def is_exact(self) -> bool:
-        """True: the answer has no surplus, so that it stays."""
+        """Whether the answer has no surplus, so that no better one exists."""
         best = self._over[self._used]
         return best is not None and best[0] == 0
 
     def offer(self, domain: int, plain: int | None, led: int | None, *, following: int) -> bool:
-        """Extend every state by this domain, as many of which are still to come.  True: something new was found."""
-        fewest = max(1, self._used - following)  # states with less can never be complete
+        """Extend every state by this domain; `following` is the number of later domains. Returns whether a state was
+        added.
+        """
+        fewest = max(1, self._used - following)  # states with fewer domains can never be complete
         most = min(self._used - 1, self._most + 1)
         changed = False
         for left in range(len(self._reached)):
@@ -425,7 +439,7 @@ class _Program:
         return changed
 
     def _move(self, left: int, domain: int, size: int, leads: int, counts: range) -> bool:
-        """From states with pods left to others, for every number of domains, the highest first."""
+        """Extend states with pods left to other such states, for every number of domains, the highest number first."""
         sources, targets, steps = self._reached[left], self._reached[left - leads], self._steps[left - leads]
         changed = False
         for chosen in counts:
@@ -459,7 +473,7 @@ class _Program:
         return known is None or surplus < known[0]
 
     def _way_to(self, chosen: int, left: int, pods: int) -> list[int]:
-        """The domains that led to a state, the last one first."""
+        """Return the domains that led to a state, the last one first."""
         way = []
         while chosen:
             steps = self._steps[left][chosen]

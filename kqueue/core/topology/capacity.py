@@ -1,4 +1,4 @@
-"""The free capacity of each leaf of a topology, which changes in place and can be rolled back.
+"""The free capacity of each leaf of a topology, which is changed in place and can be rolled back.
 
 Free amounts are one C-contiguous `int64 [resources, leaves]` table.  Every change is written into a log of touched
 leaves, so that cached counts per request shape (`counting.py`) are updated for these leaves only.
@@ -22,10 +22,10 @@ _SHORTEST_LOG = 4096
 class Capacity:
     """The free capacity of the leaves of one tree. Mutable; an amount below zero counts as zero.
 
-    The companion `empty()` is the same space without the usage of any workload placed by topology: it answers whether a
-    request could fit if all of them left. `charge` and `release` do not change it.
+    The companion `empty()` is the same capacity without the usage of workloads placed by topology: it answers whether a
+    request could fit if all of them ended. `charge` and `release` do not change it.
 
-    `counted` belongs to `counting.py`: pods per domain for the request shapes seen lately.
+    `counted` belongs to `counting.py`: pods per domain for the request shapes used recently.
     """
 
     __slots__ = (
@@ -45,9 +45,9 @@ class Capacity:
     )
 
     def __init__(self, tree: Tree, resources: Sequence[str], free: Ints, *, idle: Ints | None = None) -> None:
-        """A capacity that owns `free` and `idle` [resources, leaves].
+        """Create a capacity that owns `free` and `idle` [resources, leaves].
 
-        `idle` is what would be free without workloads placed by topology; None: there are none.
+        `idle` are the free amounts without workloads placed by topology; None: there are no such workloads.
         """
         self.tree = tree
         self._rows = {resource: row for row, resource in enumerate(resources)}
@@ -71,12 +71,12 @@ class Capacity:
         foreign: Mapping[str, Mapping[str, int]] | None = None,
         usage: Iterable[DomainUsage] = (),
     ) -> Capacity:
-        """The capacity that follows from the tree's nodes.
+        """Return the capacity computed from the tree's nodes.
 
         Args:
             tree: its nodes' allocatable amounts are summed per leaf.
-            foreign: per node name, what pods that are not placed by topology take there (`pods` included).
-            usage: what workloads placed by topology take; domains that the tree does not have are ignored.
+            foreign: per node name, the usage of pods that are not placed by topology (`pods` included).
+            usage: the usage of workloads placed by topology; domains that the tree does not have are ignored.
         """
         foreign = foreign or {}
         columns: list[dict[str, int]] = []
@@ -96,9 +96,10 @@ class Capacity:
     def of_columns(
         cls, tree: Tree, free: Sequence[Mapping[str, int]], *, idle: Sequence[Mapping[str, int]]
     ) -> Capacity:
-        """The capacity with these amounts free on each leaf; `idle` without workloads placed by topology.
+        """Return the capacity with these free amounts on each leaf; `idle` are the amounts without workloads placed by
+        topology.
 
-        Resources that a column does not mention are 0 there.  Amounts are cut to 64 bits.
+        Resources that a column does not contain are 0 there.  Amounts are cut to 64 bits.
         """
         resources = sorted({PODS}.union(*free, *idle))
         return cls(tree, resources, _table(resources, free), idle=_table(resources, idle))
@@ -106,7 +107,9 @@ class Capacity:
     def edited(
         self, tree: Tree, edit: Edit, free: Sequence[Mapping[str, int]], *, idle: Sequence[Mapping[str, int]]
     ) -> Capacity:
-        """A capacity of the edited tree, with these columns for its new leaves, in their order.  This one stays."""
+        """Return the capacity of the edited tree, with these columns for its new leaves, in their order; this capacity
+        is not changed.
+        """
         for resource in sorted(set().union(*free)):
             self._row_for_writing(resource)
         twin = Capacity(tree, self.resources, edit.apply(self._free, _table(self.resources, free)))
@@ -114,21 +117,25 @@ class Capacity:
         return twin
 
     def empty(self) -> Capacity:
-        """The same space without workloads placed by topology; itself when it was made without such usage."""
+        """Return the capacity without workloads placed by topology; this object itself if it was made without such
+        usage.
+        """
         return self._empty if self._empty is not None else self
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """Names of the rows."""
+        """The resources of the rows."""
         return tuple(self._rows)
 
     @property
     def generation(self) -> int:
-        """Grows with every change."""
+        """A number that grows with every change."""
         return self._log_start + len(self._log)
 
     def row(self, resource: str) -> Ints | None:
-        """Free amount of a resource per leaf, not to be written to; None when no leaf ever had any."""
+        """Return the free amount of a resource per leaf; None: no leaf ever had any. Callers must not change
+        the array.
+        """
         row = self._rows.get(resource)
         return None if row is None else self._free[row]
 
@@ -137,7 +144,7 @@ class Capacity:
         return dict(zip(self._rows, self._free[:, leaf].tolist(), strict=True))
 
     def times(self, leaf: int, amounts: Iterable[tuple[str, int]], most: int) -> int:
-        """How many times a leaf holds all of these amounts (> 0); `most` where it holds them more often."""
+        """Return how many times a leaf has room for all of these amounts (> 0), at most `most`."""
         rows, table, fewest = self._rows, self._free, most
         for resource, amount in amounts:
             row = rows.get(resource)
@@ -147,11 +154,11 @@ class Capacity:
         return max(0, fewest)
 
     def charge(self, usage: Iterable[DomainUsage]) -> None:
-        """Take what these pods need, `pods` included.  Domains that the tree does not have are ignored."""
+        """Subtract the requests of these pods, `pods` included.  Domains that the tree does not have are ignored."""
         self._shift(usage, -1)
 
     def release(self, usage: Iterable[DomainUsage]) -> None:
-        """Give back what `charge` took."""
+        """Add back the amounts that `charge` subtracted."""
         self._shift(usage, 1)
 
     def _shift(self, usage: Iterable[DomainUsage], sign: int) -> None:
@@ -166,7 +173,7 @@ class Capacity:
         self._add(leaf, amounts, 1, 0)
 
     def _add(self, leaf: int, amounts: Mapping[str, int], factor: int, pods: int) -> None:
-        """Add factor x amounts, and so many pods besides."""
+        """Add factor x amounts, and this number to `pods`."""
         if PODS not in self._rows:
             self._row_for_writing(PODS)
         self._touch(leaf, amounts)
@@ -182,8 +189,8 @@ class Capacity:
         """`add` on many leaves at once.
 
         Args:
-            leaves: each is named once.
-            amounts: of each resource as many as there are leaves, in their order; negative: take.
+            leaves: no leaf occurs twice.
+            amounts: per resource, one amount for each leaf, in their order; negative: subtract.
         """
         for resource in amounts:
             if resource not in self._rows:
@@ -216,13 +223,13 @@ class Capacity:
         row = self._rows.get(resource)
         if row is None:
             row = len(self._rows)
-            self._rows = {**self._rows, resource: row}  # forks may hold the old one
+            self._rows = {**self._rows, resource: row}  # forks may use the old mapping
             self._free = np.vstack([self._free, np.zeros((1, len(self.tree)), dtype=np.int64)])
             self._shared = False
         return row
 
     def _own(self) -> None:
-        """Stop sharing the table with forks or the origin: it is about to be written to."""
+        """Copy the table before a write, if forks or the origin share it."""
         if self._shared:
             self._free = self._free.copy()
             self._shared = False
@@ -241,7 +248,7 @@ class Capacity:
         self._log.append(leaf)
 
     def _note(self, leaves: list[int]) -> None:
-        """Many leaves are about to be written to."""
+        """Prepare writes to many leaves, as `_touch` does for one."""
         if not self._trials and len(self._log) > self._log_limit:
             self._forget_half()
         self._log.extend(leaves)
@@ -276,7 +283,7 @@ class Capacity:
         self._trials -= 1
 
     def fork(self) -> Capacity:
-        """An independent capacity of the same state.  Costs nothing until one of the two changes."""
+        """Return an independent capacity with the same state.  Cheap until either of them changes."""
         fork = object.__new__(Capacity)
         fork.tree = self.tree
         fork._rows = self._rows
@@ -291,29 +298,31 @@ class Capacity:
 
     @property
     def origin(self) -> Capacity | None:
-        """The capacity that this one was forked from."""
+        """The capacity from which this one was forked; None: it is no fork."""
         return self._origin
 
     def touched_since(self, generation: int) -> set[int] | None:
-        """Leaves that may have changed since `generation`; None when the log does not reach back that far."""
+        """Return leaves that may have changed since `generation`; None: the log does not reach back that far."""
         first = generation - self._log_start
         return None if first < 0 else set(self._log[first:])
 
     def differs_from_origin(self) -> set[int] | None:
-        """Leaves where this fork and its origin's present state may differ; None when that is not known any more."""
+        """Return leaves where this fork and the present state of its origin may differ; None: the difference is no
+        longer known.
+        """
         assert self._origin is not None
         theirs = self._origin.touched_since(self._origin_position)
         mine = self.touched_since(0)
         return None if theirs is None or mine is None else theirs | mine
 
     def fits(self, usage: Iterable[DomainUsage]) -> bool:
-        """Whether all of this usage finds room at once."""
+        """Whether there is room for all of this usage at once."""
         return self.overdrawn_by(usage) is None
 
     def overdrawn_by(self, usage: Iterable[DomainUsage]) -> Path | None:
-        """The first domain that could not hold all of this usage, `pods` included; None when everything fits.
+        """Return the first domain without room for all of this usage, `pods` included; None: everything fits.
 
-        Usage of several pod sets on one domain is summed.  A domain that the tree does not have holds nothing.
+        Usage of several pod sets on one domain is summed.  A domain that the tree does not have has no room.
         """
         wanted: dict[Path, dict[str, int]] = {}
         for item in usage:
@@ -337,7 +346,7 @@ class Capacity:
 
 
 class _Trial(AbstractContextManager[None]):
-    """One use of `Capacity.trial`, without the cost of a generator: a search for victims makes thousands."""
+    """One use of `Capacity.trial`, without the cost of a generator: a search for victims makes thousands of trials."""
 
     __slots__ = ("_begin", "_mark", "_roll_back")
 
@@ -352,7 +361,7 @@ class _Trial(AbstractContextManager[None]):
 
 
 _FAR = 1 << 61
-"""Between -_FAR and _FAR the sum of two amounts is plain."""
+"""Sums of two amounts between -_FAR and _FAR cannot overflow."""
 
 
 def _is_far(amounts: Ints) -> bool:

@@ -1,7 +1,8 @@
 """How many pods and slices fit into each domain.
 
 Counting is floor division of free amounts by a pod's requests, the minimum over resources, and sums per domain.  Pods
-per domain are kept per request shape and repaired on the leaves that changed since, so asking again costs what changed.
+per domain are cached per request shape and updated for the leaves that have changed since, so the cost of a second
+count grows with the number of changed leaves.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from kqueue.core.topology.tree import Ints, Tree
 COUNT_MAX = 2**31 - 1
 
 Mask = NDArray[np.bool_] | None
-"""Leaves that accept a pod; None when all do."""
+"""Leaves that accept a pod; None: all leaves do."""
 
-_FEW_LEAVES = 24  # below this, scalar arithmetic on the touched leaves beats a vectorised recount
-_KEPT_BYTES = 32 << 20  # counts kept per capacity
+_FEW_LEAVES = 24  # for fewer leaves, scalar arithmetic on the touched leaves is faster than a vectorised recount
+_KEPT_BYTES = 32 << 20  # bytes of counts cached per capacity
 _KEPT_SHAPES_MIN = 16
 
 
 class _Counted:
-    """Pods per domain of every level, true at `generation` of one capacity.  Arrays are copied before a change."""
+    """Pods per domain of every level, valid at `generation` of one capacity.  Arrays are copied before a change."""
 
     __slots__ = ("generation", "levels", "mask", "shared")
 
@@ -39,7 +40,10 @@ class _Counted:
 
 
 def pods_per_domain(capacity: Capacity, shape: Shape) -> list[Ints]:
-    """Pods of this shape that fit, per level and domain, each level the sum of the one below.  Not to be written to."""
+    """Return the pods of this shape that fit, per level and domain; each level is the sum of the level below.
+
+    Callers must not change the arrays.
+    """
     return _counted(capacity, shape).levels
 
 
@@ -47,7 +51,7 @@ def _counted(capacity: Capacity, shape: Shape) -> _Counted:
     kept: dict[object, object] = capacity.counted
     known = kept.pop(shape, None)
     if isinstance(known, _Counted) and known.generation == capacity.generation:
-        kept[shape] = known  # last in the dictionary: the latest used
+        kept[shape] = known  # last in the dictionary, because it is the latest used
         return known
     if isinstance(known, _Counted):
         touched = capacity.touched_since(known.generation)
@@ -65,7 +69,9 @@ def _counted(capacity: Capacity, shape: Shape) -> _Counted:
 
 
 def _from_origin(capacity: Capacity, shape: Shape) -> _Counted | None:
-    """The counts of the capacity that this one was forked from, adapted to the differences."""
+    """Return the counts of the capacity from which this one was forked, adapted to the differences; None: not
+    possible.
+    """
     if capacity.origin is None:
         return None
     differences = capacity.differs_from_origin()
@@ -78,7 +84,7 @@ def _from_origin(capacity: Capacity, shape: Shape) -> _Counted | None:
 
 
 def _repair(counted: _Counted, capacity: Capacity, shape: Shape, touched: set[int]) -> bool:
-    """Recount the touched leaves in place.  False: a recount of everything is cheaper."""
+    """Recount the touched leaves in place.  False: nothing was changed, because a full recount is cheaper."""
     if len(touched) > max(_FEW_LEAVES, len(capacity.tree) // 4):
         return False
     counted.generation = capacity.generation
@@ -120,7 +126,7 @@ def _repair_few(counted: _Counted, capacity: Capacity, shape: Shape, touched: se
 
 
 def _fit(capacity: Capacity, shape: Shape, mask: Mask, leaves: Ints | None = None) -> Ints:
-    """Pods that fit on each leaf of the mask, or on each of these leaves, as a new array."""
+    """Return the pods that fit on each leaf of the mask, or on each of these leaves, as a new array."""
     size = len(capacity.tree) if leaves is None else len(leaves)
     rows: list[tuple[Ints, int]] = []
     for resource, amount in shape.requests:
@@ -128,12 +134,12 @@ def _fit(capacity: Capacity, shape: Shape, mask: Mask, leaves: Ints | None = Non
         if row is None:
             return np.zeros(size, dtype=np.int64)
         rows.append((row if leaves is None else row[leaves], amount))
-    rows.sort(key=lambda item: item[1] == 1)  # a division makes the new array that the rest is folded into
+    rows.sort(key=lambda item: item[1] == 1)  # a division comes first: it makes the new array for the rest
     first, amount = rows[0]
     fit = first // amount if amount != 1 else first.copy()
     for row, amount in rows[1:]:
         np.minimum(fit, row // amount if amount != 1 else row, out=fit)
-    if size and fit.min() < 0:  # to look costs less than to write
+    if size and fit.min() < 0:  # a check costs less than a write
         np.maximum(fit, 0, out=fit)
     most = most_per_leaf(capacity.tree, shape)
     if size and fit.max() > most:
@@ -149,7 +155,7 @@ def most_per_leaf(tree: Tree, shape: Shape) -> int:
 
 
 def _roll_up(tree: Tree, lowest: Ints) -> list[Ints]:
-    """Sums per domain for every level, widest first, `lowest` last."""
+    """Return the sums per domain for every level, widest first, `lowest` last."""
     levels = [lowest]
     for starts in reversed(tree.first_child):
         levels.append(_sums(levels[-1], starts))
@@ -166,10 +172,10 @@ class Tally:
 
     Attributes:
         pods, slices: pods and whole slices that fit.  Slices are 0 below the slice level.
-        pods_led, slices_led: the same when the leader sits in this domain, too.  The very same arrays without a leader.
-        leaders: 1 where the leader can sit, None when there is none to place.
-        affinity: preferred-affinity score, None when it does not count.
-        uniform: True when slices are pods, everywhere.
+        pods_led, slices_led: the same if the leader is in this domain, too.  The very same arrays without a leader.
+        leaders: 1 if the leader can be in the domain; None: there is no leader to place.
+        affinity: preferred-affinity score; None: it does not count.
+        uniform: True if each slice is one pod.
     """
 
     pods: list[Ints]
@@ -183,7 +189,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Leaves that take no pod of the workers, or of the leader, because of other pods of the workload there."""
+    """Leaves that accept no pod of the workers, or of the leader, because of the workload's other pods there."""
 
     workers: Ints
     leader: Ints
@@ -193,7 +199,7 @@ NOWHERE = Closed(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
 def leaves_within(tree: Tree, path: Path) -> slice:
-    """The leaves of the domain at `path`; an empty slice when the tree has no such domain."""
+    """Return the leaves of the domain at `path`; an empty slice: the tree has no such domain."""
     depth = len(path)
 
     def head(leaf_path: Path) -> Path:
@@ -212,9 +218,9 @@ def tally(
     within: slice | None = None,
     closed: Closed = NOWHERE,
 ) -> Tally:
-    """Count what fits into every domain of the tree.
+    """Count the pods and slices that fit into every domain of the tree.
 
-    With `affinity`, preferred terms score the leaves.  With `within`, only these leaves hold anything (workers only).
+    With `affinity`, preferred terms score the leaves.  With `within`, only these leaves have room (workers only).
     """
     tree = capacity.tree
     shape = workers.shape
@@ -238,7 +244,7 @@ def tally(
 
 
 def _slices(tree: Tree, resolved: Resolved, pods: Sequence[Ints]) -> list[Ints]:
-    """Slices per domain for pods that are plain sums."""
+    """Return the slices per domain if the pods of a domain are plain sums."""
     at, size = resolved.slice_level, resolved.slice_size
     if size == 1 and at == tree.lowest:
         return list(pods)
@@ -259,7 +265,9 @@ def _rolled_up(
     leaf_pods: Ints,
     closed: Closed,
 ) -> Tally:
-    """The general case, level by level: inner layers round on the way up, the leader takes its smallest toll."""
+    """Count in the general case, level by level: inner layers round down on the way up, and the leader displaces as few
+    workers as possible.
+    """
     tree = capacity.tree
     depth = len(tree.levels)
     leaf_leaders = _leader_leaves(capacity, workers.shape, leader) if leader is not None else None
@@ -282,7 +290,7 @@ def _rolled_up(
 
 
 def roll_up_level(tree: Tree, state: Tally, resolved: Resolved, level: int) -> None:
-    """Set the counts of `level` from the counts of the children, in new arrays."""
+    """Set the counts of `level` to new arrays computed from the children."""
     starts, below = tree.first_child[level], level + 1
     pods, led = state.pods[below], state.pods_led[below]
     inner = resolved.inner_sizes[below]
@@ -305,20 +313,22 @@ def roll_up_level(tree: Tree, state: Tally, resolved: Resolved, level: int) -> N
 
 
 def _smallest_toll(tolls: Ints, leaders: Ints, starts: Ints) -> Ints:
-    """Per domain, the smallest toll among the children that can carry the leader; irrelevant where none can."""
+    """Return per domain the fewest workers that the leader displaces in any child that can carry it; undefined if no
+    child can.
+    """
     out_of_the_question = np.iinfo(np.int64).max >> 1
     return np.minimum.reduceat(np.where(leaders > 0, tolls, out_of_the_question), starts)
 
 
 def _leader_leaves(capacity: Capacity, shape: Shape, leader: PodSetRequest) -> Ints:
-    """1 on the leaves that accept both templates and hold one leader pod."""
+    """Return 1 for leaves that accept both templates and have room for one leader pod, else 0."""
     fits = (pods_per_domain(capacity, leader.shape)[-1] > 0).astype(np.int64)
     mask = capacity.tree.eligible(shape.rules).mask
     return fits if mask is None else fits * mask
 
 
 def _fit_beside(capacity: Capacity, workers: PodSetRequest, leader: PodSetRequest, leaders: Ints) -> Ints:
-    """Return the worker pods that fit on each leaf beside the leader; without it where the leader does not fit."""
+    """Return the worker pods that fit on each leaf beside the leader; without the leader if it does not fit."""
     shape, taken = workers.shape, dict(leader.shape.requests)
     fit = np.full(len(capacity.tree), most_per_leaf(capacity.tree, shape), dtype=np.int64)
     if leader.name in workers.apart and capacity.tree.is_hostname:
@@ -336,9 +346,10 @@ def _fit_beside(capacity: Capacity, workers: PodSetRequest, leader: PodSetReques
 def exclusions(
     capacity: Capacity, shape: Shape, within: slice | None = None, closed: Ints = NOWHERE.workers
 ) -> Exclusions:
-    """How many leaves cannot hold one pod of this shape, by the first cause; with `within`, all others cannot.
+    """Count the leaves that cannot hold one pod of this shape, by the first cause; with `within`, all leaves outside
+    cannot.
 
-    `closed` leaves have another pod of the workload that it must not be beside.
+    `closed` leaves have another pod of the workload that may not share a host with it.
     """
     eligibility: Eligibility = capacity.tree.eligible(shape.rules)
     pods = pods_per_domain(capacity, shape)[-1]
@@ -357,8 +368,9 @@ def exclusions(
 
 
 def largest_leaf(capacity: Capacity, shape: Shape, excluded: Exclusions) -> Shortage | None:
-    """Where every leaf has too little for one pod: the resource that most leaves lack, what one pod asks for, and the
-    most that a leaf has.  None where a leaf has room, rules exclude some, or leaves lack different resources.
+    """Return the resource that most leaves lack, the request of one pod, and the largest free amount of a leaf.
+
+    None: a leaf has room, rules exclude some leaves, or leaves lack different resources.
     """
     lacking = excluded.resources
     if not lacking or sum(lacking.values()) < len(capacity.tree):
@@ -371,7 +383,7 @@ def largest_leaf(capacity: Capacity, shape: Shape, excluded: Exclusions) -> Shor
 
 
 def _limits(capacity: Capacity, shape: Shape, leaves: Ints | slice) -> dict[str, int]:
-    """How often each resource is the one that limits a leaf; the alphabetically first on a tie."""
+    """Return the number of leaves that each resource limits; on a tie the alphabetically first resource counts."""
     fits = [_fit_of(capacity, resource, amount, leaves) for resource, amount in shape.requests]
     fewest = fits[0]
     for fit in fits[1:]:
@@ -388,7 +400,7 @@ def _limits(capacity: Capacity, shape: Shape, leaves: Ints | slice) -> dict[str,
 
 
 def _fit_of(capacity: Capacity, resource: str, amount: int, leaves: Ints | slice) -> Ints:
-    """How many times the amount is free on each of these leaves."""
+    """Return how many times the amount is free on each of these leaves."""
     row = capacity.row(resource)
     if row is None:
         size = leaves.stop - leaves.start if isinstance(leaves, slice) else len(leaves)
@@ -400,7 +412,7 @@ def _fit_of(capacity: Capacity, resource: str, amount: int, leaves: Ints | slice
 
 
 def shortage(capacity: Capacity, limited: Shape, demand: Iterable[tuple[Shape, int]], leaves: slice) -> Shortage | None:
-    """Return the scarcest resource on these leaves for pods of shape `limited`: the one that limits most leaves.
+    """Return the scarcest resource on these leaves for pods of shape `limited`: the resource that limits most leaves.
 
     `demand` are all requested shapes with their pods. None when rules, not resources, exclude `limited` from all
     leaves.
@@ -421,6 +433,6 @@ def shortage(capacity: Capacity, limited: Shape, demand: Iterable[tuple[Shape, i
 
 
 def _total(amounts: Ints) -> int:
-    """The exact sum of amounts that are not negative, also where it has more than 64 bits."""
+    """Return the exact sum of amounts that are not negative, also if it has more than 64 bits."""
     high, low = amounts >> 32, amounts & 0xFFFF_FFFF
     return (int(high.sum()) << 32) + int(low.sum())

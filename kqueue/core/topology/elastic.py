@@ -1,8 +1,8 @@
 """Elastic jobs: a workload slice takes over the places of the slice that it replaces.
 
-Pods that run stay where they are.  A larger slice adds domains for the pods that are new, a smaller one gives up the
-last places, in path order, because pods leave from the last rank on.  Nothing is taken over when a place is gone: such
-a slice is placed from scratch.
+Running pods keep their places.  A larger slice adds domains for the new pods; a smaller slice gives up the last places,
+in path order, because pods are removed from the last rank on.  If a place is gone, nothing is taken over and the slice
+is placed from scratch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kqueue.core.topology.request import PodSetRequest
 from kqueue.core.topology.tree import Tree
 
 Places = tuple[tuple[int, int], ...]
-"""Leaves and the pods on each."""
+"""Leaves and the number of pods on each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Inheritance:
 
     Attributes:
         workers: the inherited places of workers.
-        leader: the inherited place of the leader; None when it has none, or there is no leader.
+        leader: the inherited place of the leader; None: the leader has no place, or there is no leader.
         missing: workers without a place; 0 when no search is needed.
     """
 
@@ -63,7 +63,9 @@ def inherit(
 
 
 def places(tree: Tree, assignment: TopologyAssignment) -> Places | None:
-    """The leaves of an assignment; None when it has other levels than the tree, or a domain that the tree has not."""
+    """Return the leaves of an assignment; None: it has other levels than the tree, or a domain that the tree does not
+    have.
+    """
     if assignment.levels != tree.written_levels:
         return None
     result = []
@@ -76,7 +78,7 @@ def places(tree: Tree, assignment: TopologyAssignment) -> Places | None:
 
 
 def first_pods(held: Places, count: int) -> Places:
-    """The first `count` pods, or all when there are fewer."""
+    """Return the first `count` pods, or all pods if there are fewer."""
     result = []
     for leaf, pods in held:
         if count <= 0:
@@ -87,7 +89,7 @@ def first_pods(held: Places, count: int) -> Places:
 
 
 def merged(held: Places, more: Iterable[tuple[int, int]]) -> Places:
-    """Both together, in path order."""
+    """Return the places of both, in path order."""
     total: Counter[int] = Counter()
     for leaf, pods in (*held, *more):
         total[leaf] += pods

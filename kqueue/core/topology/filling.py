@@ -1,4 +1,4 @@
-"""Greedy choice among domains of one level without numpy, where they are so few that its calls cost more."""
+"""Greedy choice among domains of one level without numpy, for so few domains that numpy calls would cost more."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from kqueue.core.topology.tree import Ints
 
 NEVER = np.iinfo(np.int64).max
 FEW = 64
-"""Up to so many domains are filled without numpy, whose calls cost more than their work then."""
+"""The largest number of domains that are filled without numpy."""
 _HANDFUL = 12
-"""Among so few domains the tightest is found faster by looking at one after the other."""
+"""The largest number of domains among which a plain loop finds the tightest faster."""
 _room_of = itemgetter(0)
 
 
 def tightest(room: Ints, need: int) -> int | None:
-    """The smallest room that holds the need (> 0), the first of equals; None when none does."""
+    """Return the index of the smallest room for the need (> 0), the first of equals; None: no room suffices."""
     if len(room) > _HANDFUL:
         spare = room - need
-        best = int(spare.view(np.uint64).argmin())  # as unsigned numbers, differences below zero are the largest
+        best = int(spare.view(np.uint64).argmin())  # as unsigned numbers, negative differences are the largest
         return best if spare.item(best) >= 0 else None
     tightest, least = None, NEVER
     for i, free in enumerate(room.tolist()):
@@ -33,10 +33,10 @@ def tightest(room: Ints, need: int) -> int | None:
 def take_few(
     pairs: Sequence[tuple[int, int]], need: int, *, ascending: bool, sort: bool
 ) -> list[tuple[int, int]] | None:
-    """`PlacementSearch._fill` for few (room, domain), where plain Python is faster; returns (units, domain) in the
-    order taken.
+    """Fill as `PlacementSearch._fill` for few (room, domain), where plain Python is faster; return (units, domain) in
+    the order taken.
 
-    `ascending`: domains with the smallest room come first, and no best fit is searched for the last one.
+    `ascending`: domains with the smallest room come first, and the last domain is not chosen by best fit.
     """
     able = [pair for pair in pairs if pair[0] > 0]
     if sort:

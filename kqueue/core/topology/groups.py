@@ -1,4 +1,4 @@
-"""Pod sets that are placed together, and what their requests must have in common."""
+"""Pod sets that are placed together, and the rules for their requests."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class Group:
 
     name: str | None
     members: tuple[PodSetRequest, ...]
-    """In request order."""
+    """The pod sets, in request order."""
     workers: PodSetRequest
-    """The pod set that was the larger one when all of its pods were there, the first of equals."""
+    """The pod set that was the larger one when it had all its pods, the first of equals."""
     leader: PodSetRequest | None
-    """The other one."""
+    """The other pod set; None: the group has only one."""
 
     @classmethod
     def of(cls, name: str | None, members: Sequence[PodSetRequest]) -> Group:
-        """These pod sets as a group."""
+        """Return these pod sets as a group."""
         if len(members) == 1:
             return cls(name, tuple(members), members[0], None)
         workers = max(members, key=lambda member: member.count + member.ended)
@@ -37,7 +37,7 @@ def in_order(pod_sets: Sequence[PodSetRequest], placed: Mapping[str, PodSetPlace
 
 
 def groups_of(pod_sets: Sequence[PodSetRequest]) -> list[Group]:
-    """Groups in order of first appearance; pod sets without pods are in none."""
+    """Return the groups in order of first appearance; pod sets without pods are in no group."""
     if len(pod_sets) == 1:
         return [Group.of(pod_sets[0].group, pod_sets)] if pod_sets[0].count > 0 else []
     members: dict[tuple[str | None, int], list[PodSetRequest]] = {}
@@ -48,7 +48,9 @@ def groups_of(pod_sets: Sequence[PodSetRequest]) -> list[Group]:
 
 
 def of_group(misfit: Misfit, group: Group) -> Misfit:
-    """All members fail together, and the first is named, unless the template of a certain one is at fault."""
+    """Return the misfit for the group: all members fail together and the first is named, unless one pod set's template
+    is the cause.
+    """
     at_fault = misfit.code in (MisfitCode.INVALID_NODE_SELECTOR, MisfitCode.INVALID_NODE_AFFINITY)
     return replace(misfit, pod_set=misfit.pod_set if at_fault else group.members[0].name, group=group.name)
 

@@ -27,29 +27,31 @@ from kqueue.core.topology.tree import Ints, Tree
 NO_LEADER = -1
 NEVER = 1 << 62
 _FIELD = 24
-"""Bits of one number of domains in a packed list of them; a tree has fewer leaves than that holds."""
+"""The number of bits of one entry in a packed list of numbers of domains; a tree has fewer leaves than fit in them."""
 _LOSSES_MAX = 4096
-"""Up to so many possible losses are kept as bits of an integer."""
+"""The largest number of possible losses that are stored as bits of one integer."""
 _STEP_BITS = 512
-"""A partial arrangement whose cost is an integer of more bits counts as several: time and memory grow with it."""
+"""A partial arrangement whose cost is an integer of more bits counts as several steps: time and memory grow with it."""
 _STEP_CHILD = 4
-"""Steps for a domain with whatever it offers."""
+"""The steps for one domain, whatever it offers."""
 _STEP_ARRAY = 20
-"""Steps for a round of calls on arrays, as long as these are short."""
+"""The steps for a round of calls on short arrays."""
 _STEP_ITEMS = 64
-"""Items of an array that are worth another step."""
+"""The number of array items that count as one more step."""
 
 _Options = dict[int, tuple[int, dict[int, int]]]
-"""By packed numbers of domains: what these cost at the prices, and the smallest cost by pods that fit."""
+"""By packed numbers of domains: their cost at the prices, and the smallest cost by pods that fit."""
 
 
 class LimitReached(Exception):
-    """As many steps as allowed have been made."""
+    """The search has used all allowed steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class LevelRoom:
-    """Pods in whole groups that fit per domain of one level, alone and beside the leader, and the leader's carriers."""
+    """Pods in whole groups that fit per domain of one level, alone and beside the leader, and the domains that can
+    carry the leader.
+    """
 
     plain: Ints
     led: Ints
@@ -75,17 +77,17 @@ class KnapsackProblem:
         self._starts: list[list[int]] = [starts.tolist() for starts in tree.first_child]
 
     def look(self, steps: int) -> None:
-        """Count steps before they are made."""
+        """Count steps before they are done; raise LimitReached when the budget is used up."""
         if steps > self._left:
             raise LimitReached
         self._left -= steps
 
     def scan(self, items: int) -> None:
-        """Count the steps of a round of calls on arrays of so many items."""
+        """Count the steps of a round of calls on arrays with this many items."""
         self.look(_STEP_ARRAY + items // _STEP_ITEMS)
 
     def unit(self, level: int) -> int:
-        """Pods of which a domain of this level holds whole groups only."""
+        """Return the number of pods in a group that a domain of this level cannot split."""
         at = self.request.slice_level
         return self.request.slice_size if level == at else self.request.inner_sizes[level] or 1 if level > at else 1
 
@@ -99,20 +101,20 @@ class KnapsackProblem:
         return LevelRoom(plain, led, None if counts.leaders is None else counts.leaders[level])
 
     def children(self, level: int, domain: int) -> slice:
-        """The children of a domain; level -1 is all there is."""
+        """Return the children of a domain; level -1 is the one domain above all others."""
         if level < 0:
             return slice(0, self.tree.domains(0))
         starts = self._starts[level]
         return slice(starts[domain], starts[domain + 1] if domain + 1 < len(starts) else self.tree.domains(level + 1))
 
     def parents(self, level: int, children: Ints) -> Ints:
-        """The domains of `level` that these domains of the level below are in."""
+        """Return the domains of `level` that contain these domains of the level below."""
         if level < 0:
             return np.zeros(len(children), dtype=np.int64)
         return self.tree.first_child[level].searchsorted(children, side="right") - 1
 
     def able(self, level: int) -> Ints:
-        """Domains that hold everything."""
+        """Return the domains that have room for all pods."""
         room = self.room(level)
         able = (room.led if self.leader else room.plain) >= self.need
         if self.leader and room.leaders is not None:
@@ -130,11 +132,11 @@ class KnapsackProblem:
         return raws
 
     def raw(self, leaf: int, *, leads: bool = False) -> int:
-        """Pods that fit on a leaf, in groups or not."""
+        """Return the pods that fit on a leaf, in whole groups or not."""
         return int(self.raw_rooms(leads=leads)[leaf])
 
     def raw_rooms(self, *, leads: bool = False) -> Ints:
-        """Pods that fit per leaf, in groups or not."""
+        """Return the pods that fit per leaf, in whole groups or not."""
         return (self._counts.pods_led if leads else self._counts.pods)[-1]
 
 
@@ -151,16 +153,16 @@ class Costs:
 
     @property
     def shift(self) -> int:
-        """Where the raw pods start."""
+        """The bit at which the raw pods start."""
         return len(self.leaves) + self.leader_bits
 
     def of(self, place: int, pods: int, *, leads: bool = False) -> int:
-        """The cost of the leaf at this place of `leaves`."""
+        """Return the cost of the leaf at this place of `leaves`."""
         name = 1 << (len(self.leaves) - 1 - place)
         return (pods << self.shift) - (name << self.leader_bits) + (place if leads else 0)
 
     def pods(self, cost: int) -> int:
-        """The raw pods of a cost."""
+        """Return the raw pods of a cost."""
         return -(-cost >> self.shift)
 
     def names_from(self, leaf: int) -> int:
@@ -173,14 +175,16 @@ class Costs:
         return 1 + self.shift // _STEP_BITS
 
     def of_all(self, leaves: Sequence[int], pods: int, leader: int) -> int:
-        """The cost of these leaves (some of all), on which so many raw pods fit, with the leader on one or none."""
+        """Return the cost of these leaves (some of all), with room for this many raw pods; `leader` is the leader's
+        leaf or -1.
+        """
         used = set(leaves)
         names = int("".join("1" if leaf in used else "0" for leaf in self.leaves), 2)
         place = bisect_left(self.leaves, leader) if leader in used else 0
         return (pods << self.shift) - (names << self.leader_bits) + place
 
     def used(self, cost: int) -> tuple[list[int], int]:
-        """The leaves, ascending, and the leader's leaf."""
+        """Return the used leaves, ascending, and the leader's leaf."""
         names = (self.pods(cost) << len(self.leaves)) - (cost >> self.leader_bits)
         digits = f"{names:0{len(self.leaves)}b}"
         leader = self.leaves[cost & ((1 << self.leader_bits) - 1)] if self.leader_bits else NO_LEADER
@@ -211,18 +215,18 @@ class LeafChoice:
 
 
 class Knapsack:
-    """The children of one domain, of which several are needed, and all that is below."""
+    """The search in the children of one domain, of which several are needed, and in all levels below."""
 
     def __init__(self, problem: KnapsackProblem, level: int, root: int) -> None:
         self._problem = problem
         self._level = level
         self._root = root
         self.at_least = 1
-        """No smaller number of domains of the level in question suffices in here."""
+        """A lower bound for the number of domains of the current level that this knapsack needs."""
 
     @cached_property
     def _spans(self) -> list[slice]:
-        """The domains in here by level, from the root on."""
+        """Return the domains of this knapsack by level, from the root on."""
         spans = [slice(self._root, self._root + 1)]
         for above in range(self._level, self._problem.tree.lowest):
             first, last = spans[-1].start, spans[-1].stop - 1
@@ -230,19 +234,20 @@ class Knapsack:
         return spans
 
     def expect(self, level: int) -> None:
-        """Numbers of domains of `level` come next: start as if these need not lie together."""
+        """Prepare for numbers of domains of `level`, with the lower bound for domains that need not lie together."""
         self._problem.scan(_size(self._span(level)))
         room = np.sort(self._problem.room(level).plain[self._span(level)])[::-1]
         self.at_least = int(room.cumsum().searchsorted(self._problem.need)) + 1
 
     def suffices(self, numbers: Sequence[int]) -> bool:
-        """True: these numbers of domains, by level from the children on, can hold everything."""
+        """Whether these numbers of domains, by level from the children on, have room for all pods."""
         return self._solve(numbers, None, None) is not None
 
     def best(self, numbers: Sequence[int], known: LeafChoice | None) -> LeafChoice | None:
-        """The best leaves in these numbers of domains, which go down to the lowest level; None: no better than `known`.
+        """Return the best leaves in these numbers of domains, which go down to the lowest level; None: no better than
+        `known`.
 
-        That may lie in another knapsack.  With as little surplus, the first names are better.
+        `known` may lie in another knapsack.  Of equal surplus, the first names are better.
         """
         if known is not None and known.pods - int(known.root < self._root) < self._problem.need:
             return None
@@ -266,7 +271,7 @@ class Knapsack:
         return None if cost is None else LeafChoice(self._root, costs.pods(cost), *costs.used(cost))
 
     def _useful(self) -> list[int]:
-        """The leaves that can hold anything."""
+        """Return the leaves that have room for any pods."""
         span, room = self._span(self._problem.tree.lowest), self._problem.room(self._problem.tree.lowest)
         able = room.plain[span] > 0
         if room.leaders is not None:
@@ -275,12 +280,12 @@ class Knapsack:
         return leaves
 
     def _fewest_pods(self, leaves: Sequence[int]) -> int:
-        """A lower bound of the raw pods that fit on leaves that hold everything."""
+        """Return a lower bound of the raw pods that fit on leaves with room for all pods."""
         unit = math.gcd(*self._problem.raws(leaves))
         return -(-self._problem.need // unit) * unit
 
     def _best_sum(self, leaves: Sequence[int], number: int, known: LeafChoice | None) -> LeafChoice | None:
-        """`best` where pods are what counts, and leaves the only domains."""
+        """Compute `best` in the case that only pods count and the leaves are the only domains."""
         rooms = self._problem.raws(leaves)
         places = _smallest_sum(rooms, number, self._problem.need)
         if places is None:
@@ -293,7 +298,7 @@ class Knapsack:
         return found
 
     def _to_beat(self, costs: Costs, known: LeafChoice | None) -> int | None:
-        """The cost that the best leaves in here have to stay below; None: any will do."""
+        """Return the cost that the best leaves must stay below; None: any cost will do."""
         if known is None:
             return None
         if known.root != self._root:
@@ -301,11 +306,11 @@ class Knapsack:
         return costs.of_all(known.leaves, known.pods, known.leader)
 
     def _span(self, level: int) -> slice:
-        """The domains of `level` in here."""
+        """Return the domains of `level` in this knapsack."""
         return self._spans[level - self._level]
 
     def _solve(self, numbers: Sequence[int], costs: Costs | None, below: int | None) -> int | None:
-        """The smallest cost, if it is smaller than `below`.  When there is none, `at_least` grows."""
+        """Return the smallest cost, if it is smaller than `below`; None: there is none, and `at_least` grows."""
         self.at_least = numbers[-1] + 1
         if any(number > _size(self._span(self._level + 1 + i)) for i, number in enumerate(numbers)):
             self.at_least = NEVER
@@ -313,7 +318,7 @@ class Knapsack:
         self._problem.scan(sum(_size(span) for span in self._spans))
         prices = self._prices(numbers)
         missing, price = self._problem.need - prices.bound, prices.prices[-1]
-        if missing > 0:  # the bound is one for other numbers, too: it grows by the price
+        if missing > 0:  # the bound is valid for other numbers, too: it grows by the price
             self.at_least = numbers[-1] + -(-missing // price) if price > 0 else NEVER
             return None
         return _Sum(self._problem, self._level, self._spans, numbers, prices, costs, below).solve(self._root)
@@ -321,7 +326,7 @@ class Knapsack:
     # -- prices --------------------------------------------------------------------------------------------------------
 
     def _prices(self, numbers: Sequence[int]) -> _Prices:
-        """Prices at which the bound is small.  Any prices would be valid."""
+        """Return prices at which the bound is small.  Any prices would be valid."""
         room = self._problem.room(self._level + len(numbers)).plain[self._span(self._level + len(numbers))]
         return self._priced(numbers, room, ())
 
@@ -350,7 +355,7 @@ class Knapsack:
 
 
 def by_size(values: Ints, starts: Ints) -> tuple[Ints, Ints, Ints]:
-    """Within each run of `starts`, descending: the order, how many so far, and their sum so far."""
+    """Return within each run of `starts`, descending: the order, the count so far, and the sum so far."""
     sizes = np.diff(starts, append=len(values))
     runs = np.repeat(np.arange(len(starts)), sizes)
     order = np.lexsort((-values, runs))
@@ -362,9 +367,9 @@ def by_size(values: Ints, starts: Ints) -> tuple[Ints, Ints, Ints]:
 def _smallest_sum(rooms: Sequence[int], number: int, need: int) -> list[int] | None:
     """Return the places of `number` rooms with the smallest sum of at least `need`; of equal sums the first places.
 
-    A choice is described by its loss against the `number` largest rooms: taken rooms lose what they lack to the
-    smallest of these, rooms left out lose what they have above it. Sets of losses are integers: bit l is set when l is
-    possible.
+    A choice is described by its loss against the `number` largest rooms: a taken room loses its difference to the
+    smallest of these, and an omitted room loses its excess over it. Sets of losses are integers: bit l is set if the
+    loss l is possible.
     """
     largest = sorted(rooms, reverse=True)[:number]
     price, budget = largest[-1], sum(largest) - need
@@ -373,7 +378,7 @@ def _smallest_sum(rooms: Sequence[int], number: int, need: int) -> list[int] | N
     every = (1 << (budget + 1)) - 1
     lacks = [min(max(0, price - room), budget + 1) for room in rooms]
     above = [min(max(0, room - price), budget + 1) for room in rooms]
-    reach = [[1] + [0] * number]  # losses by how many are taken, of the rooms from a place on: the last place first
+    reach = [[1] + [0] * number]  # losses by number of taken rooms, of the rooms from a place on: the last place first
     for lack, over in zip(reversed(lacks), reversed(above), strict=True):
         later = reach[-1]
         here = [(taken << lack | left << over) & every for taken, left in pairwise([0, *later])]
@@ -394,13 +399,13 @@ def _size(span: slice) -> int:
 
 
 def _best_sums(ordered: tuple[Ints, Ints, Ints], starts: Ints, price: int, unit: int) -> Ints:
-    """Return per run the largest sum of some of its rooms in whole units, less the price of each room."""
+    """Return per run the largest sum of some of its rooms in whole units, minus the price of each room."""
     _, number, sums = ordered
     return np.maximum.reduceat(sums // unit * unit - price * number, starts)
 
 
 def _smallest(at: Callable[[int], _Prices], candidates: Ints) -> _Prices:
-    """The prices with the smallest bound, which is convex in the candidates."""
+    """Return the prices with the smallest bound, which is convex in the candidates."""
     low, high = 0, len(candidates) - 1
     while low < high:
         middle = (low + high) // 2
@@ -412,7 +417,7 @@ def _smallest(at: Callable[[int], _Prices], candidates: Ints) -> _Prices:
 
 
 class _Sum:
-    """The options of all domains of one knapsack, added up."""
+    """The sum of the options of all domains of one knapsack."""
 
     def __init__(
         self,
@@ -444,13 +449,13 @@ class _Sum:
         self._steps = costs.steps if costs is not None else 1
 
     def solve(self, root: int) -> int | None:
-        """The smallest cost of the wanted numbers of domains that hold everything; None when none do."""
+        """Return the smallest cost of the wanted numbers of domains with room for all pods; None: there are none."""
         found = self._children(self._level, root, self._problem.need - self._value)
         _, costs = found.get(self._wanted, (0, {}))
         return min((cost for pods, cost in costs.items() if pods >= self._problem.need), default=None)
 
     def _options(self, level: int, domain: int, floor: int) -> _Options:
-        """Return the options of this domain of `level`, with at least `floor` pods less prices."""
+        """Return the options of this domain of `level`, with at least `floor` pods minus prices."""
         if level == self._lowest:
             return self._leaf(domain)
         depth = level - self._level - 1
@@ -482,10 +487,10 @@ class _Sum:
         return self._costs.of(self._places[leaf], self._problem.raw(leaf, leads=leads), leads=leads)
 
     def _children(self, level: int, domain: int, floor: int) -> _Options:
-        """All useful combinations of the options of the children, also to use none.
+        """Return all useful combinations of the children's options; a child may also be unused.
 
-        `floor`: a combination is useful if its pods less prices, with the best offers of the children still to come,
-        reach this.
+        `floor`: a combination is useful if its pods minus prices, with the best offers of the remaining children, reach
+        this number.
         """
         depth = level - self._level
         children, start = self._problem.children(level, domain), self._spans[depth + 1].start
@@ -514,7 +519,9 @@ class _Sum:
         return result
 
     def _with(self, found: _Options, more: _Options, floor: int) -> _Options:
-        """Combine each option of `found` with one or none of `more`; keep the combinations that reach `floor`."""
+        """Combine each option of `found` with one option of `more` or none; keep the combinations that reach
+        `floor`.
+        """
         pairs = sum(len(costs) for _, costs in found.values()) * (1 + sum(len(c) for _, c in more.values()))
         self._problem.look(_STEP_CHILD + pairs * self._steps)
         result: _Options = {}
@@ -550,7 +557,7 @@ def _add(sums: dict[int, int], costs: dict[int, int], more: dict[int, int], enou
 
 
 def _rounded(costs: dict[int, int], unit: int) -> dict[int, int]:
-    """Pods in whole units."""
+    """Return the costs with pods rounded down to whole units."""
     result: dict[int, int] = {}
     for pods, cost in costs.items():
         whole = pods // unit * unit
@@ -560,7 +567,7 @@ def _rounded(costs: dict[int, int], unit: int) -> dict[int, int]:
 
 
 def _undominated(costs: dict[int, int]) -> dict[int, int]:
-    """Drop options that hold fewer pods at no smaller cost than another option."""
+    """Drop options that have room for fewer pods at no smaller cost than another option."""
     if len(costs) == 1:
         return costs
     result: dict[int, int] = {}

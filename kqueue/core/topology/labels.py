@@ -1,8 +1,8 @@
-"""Labels of many nodes, asked about all at once.
+"""Labels of many nodes, for requirements that are evaluated on all nodes at once.
 
 This is the compiled form of `kqueue.kube.requirement.holds`: a requirement is evaluated once per value of its label,
-not once per node.  So thousands of
-requirements on many thousand nodes cost a few array operations each, and labels that no node has cost nothing.
+not once per node.  So thousands of requirements on many thousand nodes cost a few array operations each, and labels
+that no node has cost nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kqueue.kube.requirement import INTEGER, Requirement
 
 _NAME_FIELD = "metadata.name"
 _SPARE_VALUES = 1024
-"""So many values of nodes that are gone are not worth a new look at all nodes."""
+"""The number of unused label values that is tolerated before all nodes are read again."""
 
 Mask = NDArray[np.bool_]
 _Codes = NDArray[np.int64]
@@ -26,7 +26,9 @@ _Edit = Callable[[_Codes, _Codes], _Codes]
 
 
 class _Values:
-    """The values of one label, numbered from 1 on; 0 stands for nodes without it.  Numbers are never taken back."""
+    """The values of one label, numbered from 1; 0 means that a node does not have the label.  Numbers are never
+    reused.
+    """
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
@@ -36,13 +38,13 @@ class _Values:
         return len(self._codes)
 
     def codes(self, values: Iterable[str | None], count: int) -> _Codes:
-        """The number of each value; new values get the next one."""
+        """Return the number of each value; a new value gets the next number."""
         known = self._codes
         numbers = (0 if value is None else known.setdefault(value, len(known) + 1) for value in values)
         return np.fromiter(numbers, dtype=np.int64, count=count)
 
     def holds(self, requirement: Requirement) -> Mask:
-        """Per number, whether the requirement holds."""
+        """Return, per number, whether the requirement holds."""
         holds = np.zeros(len(self._codes) + 1, dtype=np.bool_)
         match requirement.operator:
             case "In" | "NotIn":
@@ -76,7 +78,7 @@ class LabelTable:
     """The labels and names of some nodes, in their order.  A label is read at its first use."""
 
     def __init__(self, nodes: Callable[[], Sequence[NodeFacts]], size: int) -> None:
-        """`nodes` lists the nodes, `size` of them; it is called when needed."""
+        """Take the function that lists the nodes, called when needed, and their number."""
         self._list_nodes, self._size = nodes, size
         self._listed: Sequence[NodeFacts] | None = None
         self._keys: frozenset[str] | None = None
@@ -88,7 +90,7 @@ class LabelTable:
         """Return the table after `edit` of the nodes, with the `added` ones; numbers of values stay."""
         table = LabelTable(nodes, size)
         for column, (values, codes) in self._columns.items():
-            if len(values) <= 2 * size + _SPARE_VALUES:  # else most of them are gone
+            if len(values) <= 2 * size + _SPARE_VALUES:  # else most values are unused
                 new = values.codes((_value(node, *column) for node in added), len(added))
                 table._columns[column] = values, edit(codes, new)
         if self._keys is not None:
@@ -96,7 +98,7 @@ class LabelTable:
         return table
 
     def matches(self, term: NodeTerm) -> Mask:
-        """Per node, whether all expressions and fields of a term hold.  An empty term matches nothing."""
+        """Return, per node, whether all expressions and fields of a term hold.  An empty term matches nothing."""
         every = [(requirement, False) for requirement in term.expressions]
         every += [(requirement, True) for requirement in term.fields]
         found = np.full(self._size, bool(every), dtype=np.bool_)
@@ -109,7 +111,9 @@ class LabelTable:
         return found
 
     def _holds(self, requirement: Requirement, is_field: bool) -> tuple[Mask, _Codes | None]:
-        """Per value of a label, whether a requirement holds, and the values of the nodes; None: no node has any."""
+        """Return, per value of a label, whether a requirement holds, and the values of the nodes; None: no node has the
+        label.
+        """
         column = requirement.key, is_field
         if column not in self._columns:
             known = requirement.key == _NAME_FIELD if is_field else requirement.key in self._all_keys()
@@ -121,7 +125,7 @@ class LabelTable:
         return values.holds(requirement), codes
 
     def _all_keys(self) -> frozenset[str]:
-        """Labels that some node has, or had."""
+        """Return the labels that any node has, or had."""
         if self._keys is None:
             self._keys = frozenset().union(*(node.labels for node in self._nodes()))
         return self._keys

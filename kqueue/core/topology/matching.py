@@ -1,4 +1,4 @@
-"""Which nodes accept a pod: taints, node selector, node affinity.  Considered only where leaves are hosts."""
+"""The nodes that accept a pod: taints, node selector, node affinity.  Used only where leaves are hosts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from kqueue.kube.requirement import INTEGER, Requirement, holds
 from kqueue.kube.taints import REPELLING_EFFECTS, Taint, Toleration, untolerated_taint
 
 _MOST_DEMANDS = 1000
-"""Pairs and expressions that one pod set may have: each is an operation on all nodes, of up to 0.1 ms."""
+"""The largest number of pairs and expressions of one pod set: each is an operation on all nodes, of up to 0.1 ms."""
 _MOST_VALUES = 50_000
-"""Values of all expressions together, so that they may list every host of a large cluster."""
+"""The largest number of values of all expressions together, enough for every host of a large cluster."""
 _NAME = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])")
 _DNS = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -27,8 +27,8 @@ _DNS = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])
 class Eligibility:
     """Leaves that pass a pod's rules.
 
-    `mask` is bool per leaf, None when all pass.  `affinity` is the preferred-affinity score per leaf, None when no
-    preferred term is there.  `excluded` counts the leaves that fail, each by its first cause.
+    `mask` is bool per leaf, None when all pass.  `affinity` is the preferred-affinity score per leaf, None without
+    preferred terms.  `excluded` counts the leaves that fail, each by its first cause.
     """
 
     mask: NDArray[np.bool_] | None = None
@@ -36,7 +36,7 @@ class Eligibility:
     excluded: Exclusions = field(default_factory=Exclusions)
 
     def without(self, leaves: Sequence[int], size: int) -> Eligibility:
-        """The same without these of `size` leaves, for which no cause is counted."""
+        """Return the same result without these of `size` leaves, for which no cause is counted."""
         if not leaves:
             return self
         mask = np.ones(size, dtype=np.bool_) if self.mask is None else self.mask.copy()
@@ -51,13 +51,13 @@ class NodeFilter:
     """Checks the nodes of one tree against rules.  Nodes with equal taints are checked together."""
 
     def __init__(self, kinds: dict[tuple[Taint, ...], int], kind_of: NDArray[np.int64], labels: LabelTable) -> None:
-        """`kinds` numbers the distinct sets of repelling taints, `kind_of` has the number per leaf."""
+        """Take the numbers of the distinct sets of repelling taints, the number per leaf, and the labels."""
         self._kinds, self._kind_of = kinds, kind_of
         self._labels = labels
 
     @classmethod
     def of(cls, nodes: Callable[[], Sequence[NodeFacts]]) -> NodeFilter:
-        """A filter of these nodes, in leaf order."""
+        """Return a filter of these nodes, in leaf order."""
         kinds: dict[tuple[Taint, ...], int] = {}
         kind_of = _kinds_of(nodes(), kinds)
         return cls(kinds, kind_of, LabelTable(nodes, len(kind_of)))
@@ -68,15 +68,17 @@ class NodeFilter:
         added: Sequence[NodeFacts],
         nodes: Callable[[], Sequence[NodeFacts]],
     ) -> NodeFilter:
-        """The filter of a tree that was edited; `edit` turns a table of the old leaves into one of the new."""
+        """Return the filter of an edited tree; `edit` turns a table of the old leaves into a table of the new
+        leaves.
+        """
         kinds = dict(self._kinds)
         kind_of = edit(self._kind_of, _kinds_of(added, kinds))
         return NodeFilter(kinds, kind_of, self._labels.edited(edit, added, nodes, len(kind_of)))
 
     def check(self, rules: NodeRules, flavor_tolerations: Sequence[Toleration]) -> Eligibility:
-        """The leaves that pass `rules`, with the flavor's tolerations added to the pod's.
+        """Return the leaves that pass `rules`, with the flavor's tolerations added to the pod's.
 
-        First cause wins: an untolerated taint, then the node selector, then required node affinity.
+        The first cause counts: an untolerated taint, then the node selector, then required node affinity.
         """
         tolerations = (*rules.tolerations, *flavor_tolerations)
         refused = [untolerated_taint(taints, tolerations) for taints in self._kinds]
@@ -100,7 +102,7 @@ class NodeFilter:
         )
 
     def _narrow(self, passing: NDArray[np.bool_], selector: Iterable[tuple[str, str]]) -> int:
-        """Take the nodes that miss a selector pair out of `passing`; how many there were."""
+        """Remove the nodes that lack a selector pair from `passing`; return their number."""
         before = int(passing.sum())
         pairs = tuple(Requirement(key, "In", (value,)) for key, value in selector)
         if pairs:
@@ -126,7 +128,7 @@ class NodeFilter:
 
 
 def _kinds_of(nodes: Sequence[NodeFacts], kinds: dict[tuple[Taint, ...], int]) -> NDArray[np.int64]:
-    """Per node, the number of its set of repelling taints; new sets get the next number."""
+    """Return, per node, the number of its set of repelling taints; a new set gets the next number."""
     repelling = (
         tuple([t for t in node.taints if t.effect in REPELLING_EFFECTS]) if node.taints else () for node in nodes
     )
@@ -136,7 +138,7 @@ def _kinds_of(nodes: Sequence[NodeFacts], kinds: dict[tuple[Taint, ...], int]) -
 def matches_labels(rules: NodeRules, labels: Mapping[str, str], *, only_keys: frozenset[str]) -> bool:
     """Whether labels of a node group agree with a pod's selector and required affinity, as far as `only_keys` go.
 
-    Demands on other keys are left open: single nodes of the group may meet them.  So a term that demands nothing else
+    Rules on other keys are ignored, because single nodes of the group may satisfy them.  So a term with only such rules
     matches.
     """
     if any(key in only_keys and labels.get(key) != value for key, value in rules.selector):
@@ -148,7 +150,7 @@ def matches_labels(rules: NodeRules, labels: Mapping[str, str], *, only_keys: fr
 
 
 def rules_problem(rules: NodeRules, *, is_hostname: bool, preferred: bool) -> tuple[MisfitCode, str] | None:
-    """Return why rules are not valid, as a code and the bad part in words; None when they are valid.
+    """Return why rules are not valid, as a code and the invalid part as text; None: they are valid.
 
     An invalid selector counts only in hostname topologies, preferred terms only where a profile uses them.
     """
@@ -172,7 +174,7 @@ def rules_problem(rules: NodeRules, *, is_hostname: bool, preferred: bool) -> tu
 
 
 def _too_many(selector: Sequence[object], terms: Sequence[NodeTerm]) -> tuple[MisfitCode, str] | None:
-    """Return whether rules have more parts than any valid use needs; they would slow down every search."""
+    """Return a problem if rules have more parts than any valid use needs, because they would slow down every search."""
     if len(selector) > _MOST_DEMANDS:
         return MisfitCode.INVALID_NODE_SELECTOR, f"{len(selector)} labels are too many: ask for at most {_MOST_DEMANDS}"
     demands = len(terms) + sum(len(term.expressions) + len(term.fields) for term in terms)

@@ -1,4 +1,4 @@
-"""Where the pods of a workload are that keep others of its pods off hosts."""
+"""Hosts that are closed to pods of a workload because of other pods of the same workload."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from kqueue.core.topology.tree import Ints, Tree
 
 
 class NeighbourHosts:
-    """Where the other pods of a workload are, as far as that keeps pods off hosts."""
+    """The hosts of a workload's pods, for rules that keep its other pods off these hosts."""
 
     __slots__ = ("_paths", "_tree")
 
     def __init__(self, tree: Tree, paths: Mapping[str, Collection[Path]]) -> None:
-        """`paths`: the domains of each pod set that has pods already."""
+        """Start with `paths`: the domains of each pod set that has pods already."""
         self._tree = tree
         self._paths: dict[str, set[Path]] = {name: set(there) for name, there in paths.items()} if paths else {}
 
     def add(self, placed: Sequence[PodSetPlacement]) -> None:
-        """These pod sets have found their domains."""
+        """Add the domains of pod sets that are placed now."""
         for pod_set in placed:
             self._paths.setdefault(pod_set.name, set()).update(pod_set.paths)
 
     def closed(self, workers: PodSetRequest, leader: PodSetRequest | None) -> Closed:
-        """The leaves that they keep workers or the leader off."""
+        """Return the leaves that are closed to the workers, or to the leader."""
         if not self._paths or not self._tree.is_hostname:
             return NOWHERE
         return Closed(self._kept_off(workers), NOWHERE.leader if leader is None else self._kept_off(leader))

@@ -1,4 +1,4 @@
-"""Nodes and what pods demand of them, as plain values."""
+"""Nodes and the rules of pods for nodes, as plain values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOSTNAME = HOSTNAME_LABEL
 """The level label whose topologies have one node per leaf."""
 
 PODS = "pods"
-"""The resource that every pod takes one of."""
+"""The resource of which every pod uses one unit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,12 @@ class NodeRules:
     avoided: tuple[str, ...] = ()
 
     def avoiding(self, hosts: Collection[str]) -> NodeRules:
-        """The same rules, with these hosts to be avoided."""
+        """Return the same rules with these hosts to be avoided."""
         return replace(self, avoided=tuple(sorted(hosts))) if hosts or self.avoided else self
 
 
 ANY_NODE = NodeRules()
-"""No demands: every untainted node will do."""
+"""No rules: a pod accepts every untainted node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +65,8 @@ class NodeFacts:
         labels: all labels of the node.
         allocatable: `status.allocatable` by `parse_quantity`; cpu in milli, everything else in base units.
         taints: in the node's order, which decides only which taint is named as the cause of an exclusion.
-        ready: a condition `Ready` with status True is there; other conditions do not matter.
-        not_ready_since: when the condition `Ready` left True; None when it is True, and when there is none.
+        ready: the node has a condition `Ready` with status True; other conditions do not matter.
+        not_ready_since: when the condition `Ready` left True; None: it is True, or the node has no such condition.
         unschedulable: `spec.unschedulable`.
     """
 
@@ -80,7 +80,7 @@ class NodeFacts:
 
     @property
     def usable(self) -> bool:
-        """True: ready and open to new pods."""
+        """Whether the node is ready and not cordoned."""
         return self.ready and not self.unschedulable
 
     def __hash__(self) -> int:

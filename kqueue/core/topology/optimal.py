@@ -28,7 +28,9 @@ from kqueue.core.topology.tree import Ints, Tree
 _NO_ROOM = -NEVER
 _STEPS_LED = 10
 _ROOTS_TRIED = 64
-"""In so many domains the roomiest children are tried before the search; more would cost more than they find."""
+"""The largest number of domains whose roomiest children are tried before the search; for more, the tries cost
+too much.
+"""
 
 
 class Arrangement(NamedTuple):
@@ -40,7 +42,7 @@ class Arrangement(NamedTuple):
 
 
 class Optimum(NamedTuple):
-    """The best arrangement found.  `proven`: there is none better."""
+    """The best arrangement found. `proven`: no arrangement is better."""
 
     arrangement: Arrangement
     proven: bool
@@ -49,13 +51,13 @@ class Optimum(NamedTuple):
 def optimal(
     tree: Tree, counts: Tally, resolved: Resolved, *, leader: bool, limit: int, incumbent: Arrangement
 ) -> Optimum:
-    """The best arrangement, or the best that was found in `limit` steps.
+    """Return the best arrangement, or the best one found in `limit` steps.
 
     Args:
-        counts: what fits, as best fit used it.  Its affinity plays no part.
+        counts: the pods that fit, as best fit used them.  Affinity is ignored.
         leader: one leader pod sits on a leaf that can carry it.
         limit: a count, not a time: results do not depend on the machine.
-        incumbent: what best fit found.  The result is never worse.
+        incumbent: the arrangement of best fit.  The result is never worse.
     """
     search = _Search(KnapsackProblem(tree, counts, resolved, leader=leader, limit=limit), incumbent)
     try:
@@ -74,14 +76,14 @@ class _Search:
         self.incumbent = incumbent
         self.tree = problem.tree
         self._best: tuple[Sequence[int], int] | None = None
-        """Leaves, and the leader's leaf."""
+        """The leaves, and the leader's leaf."""
 
     def answer(self) -> Arrangement:
-        """The best arrangement that is known."""
+        """Return the best known arrangement."""
         return self.incumbent if self._best is None else self._filled(*self._best)
 
     def run(self) -> None:
-        """Search to the end, or until the limit ends it."""
+        """Search until the end or the step limit."""
         level, roots = -1, np.zeros(1, dtype=np.int64)
         if self.problem.request.required:
             level = self.problem.request.level
@@ -97,13 +99,13 @@ class _Search:
         self._fill_one(roots)
 
     def _fill_one(self, leaves: Ints) -> None:
-        """Everything on the tightest leaf."""
+        """Put all pods on the tightest leaf."""
         leads = self.problem.leader
         leaf = int(leaves[self.problem.raw_rooms(leads=leads)[leaves].argmin()])
         self._best = [leaf], leaf if leads else NO_LEADER
 
     def _fewest(self, level: int, roots: Ints) -> tuple[int, Ints]:
-        """The smallest number of children that hold everything, and the roots that have such children."""
+        """Return the smallest number of children with room for all pods, and the roots that have such children."""
         plain = self._fewest_plain(level)[roots]
         if not self.problem.leader:
             return int(plain.min()), roots[plain == plain.min()]
@@ -120,14 +122,16 @@ class _Search:
         return fewest, np.sort(np.array(found, dtype=np.int64))
 
     def _fewest_plain(self, level: int) -> Ints:
-        """Per domain, how many of its roomiest children hold the need; too many when all together do not."""
+        """Return, per domain, how many of its roomiest children the pods need; too large a number if all together do
+        not suffice.
+        """
         room = self.problem.room(level + 1).plain
         starts = self.tree.first_child[level] if level >= 0 else np.zeros(1, dtype=np.int64)
         _, _, filled = by_size(room, starts)
         return np.add.reduceat((filled < self.problem.need).astype(np.int64), starts) + 1
 
     def _fewest_led(self, level: int, root: int) -> int:
-        """The same for one domain with the leader in one of the children."""
+        """Return the same number for one domain with the leader in one of its children."""
         children, room = self.problem.children(level, root), self.problem.room(level + 1)
         self.problem.look(_STEPS_LED + (children.stop - children.start) // 2)
         assert room.leaders is not None
@@ -135,7 +139,7 @@ class _Search:
         plain, led, leads = (array[order].tolist() for array in (room.plain, room.led, room.leaders))
         beside = [fits if can else _NO_ROOM for fits, can in zip(led, leads, strict=True)]
         later = [*accumulate(reversed(beside), max)][::-1]
-        toll, fits = _NO_ROOM, 0  # the leader among the roomiest ones, or instead of the last of them
+        toll, fits = _NO_ROOM, 0  # the leader is in one of the roomiest, or replaces the last of them
         for number, (alone, led_here) in enumerate(zip(plain, beside, strict=True), start=1):
             toll = max(toll, led_here - alone)
             if max(fits + alone + toll, fits + later[number - 1]) >= self.problem.need:
@@ -146,7 +150,7 @@ class _Search:
     # -- several domains -----------------------------------------------------------------------------------------------
 
     def _fill_several(self, level: int, roots: Sequence[int], fewest: int) -> None:
-        """Numbers of domains level by level, then the leaves."""
+        """Find the numbers of domains level by level, then the leaves."""
         if level + 1 < self.tree.lowest:
             self._start_with_the_roomiest(level, roots)
         knapsacks = [Knapsack(self.problem, level, root) for root in roots]
@@ -162,7 +166,7 @@ class _Search:
             pass
 
     def _start_with_the_roomiest(self, level: int, roots: Sequence[int]) -> None:
-        """Replace the incumbent where few roomy domains, in them few roomy domains, and so on, are better."""
+        """Replace the incumbent if an arrangement of few roomy domains, on every level, is better."""
         room, leader = self.problem.room(self.tree.lowest), NO_LEADER
         tolls, carries = room.plain - room.led, room.leaders
         toll = 0 if carries is None else int(tolls[carries > 0].min())
@@ -179,7 +183,9 @@ class _Search:
             self.incumbent = min(self._filled(leaves, leader), self.incumbent, key=self.rank)
 
     def _roomiest(self, level: int, root: int, need: int) -> tuple[list[int], list[int]]:
-        """The fewest roomiest domains by level, and the leaves, which need not hold whole groups or the leader."""
+        """Return the fewest roomiest domains by level, and the leaves; these may break groups, and may not carry the
+        leader.
+        """
         domains, numbers = np.array([root], dtype=np.int64), []
         for below in range(level + 1, self.tree.lowest + 1):
             children = self.tree.children(below - 1, domains) if below else np.arange(self.tree.domains(0))
@@ -191,7 +197,9 @@ class _Search:
         return numbers, domains.tolist()
 
     def _next_number(self, knapsacks: list[Knapsack], numbers: list[int], level: int) -> list[Knapsack]:
-        """Append the smallest number of domains of `level` that suffices; the knapsacks for which it does."""
+        """Append the smallest number of domains of `level` that suffices; return the knapsacks for which it
+        suffices.
+        """
         for knapsack in knapsacks:
             knapsack.expect(level)
         while True:
@@ -202,7 +210,7 @@ class _Search:
                 return able
 
     def _choose(self, knapsacks: Sequence[Knapsack], numbers: Sequence[int], level: int) -> bool:
-        """The best leaves in these numbers of domains; False when there are none."""
+        """Set the best leaves in these numbers of domains; False: there are none."""
         best = self._known(level, numbers)
         for knapsack in knapsacks:
             found = knapsack.best(numbers, best)
@@ -217,7 +225,9 @@ class _Search:
     def _most_promising(
         self, knapsacks: Sequence[Knapsack], numbers: Sequence[int]
     ) -> tuple[list[Knapsack], list[int]]:
-        """The knapsacks for which the smallest number of domains may suffice, and all numbers with it."""
+        """Return the knapsacks for which the smallest number of domains may suffice, and all numbers including that
+        one.
+        """
         self.problem.scan(4 * len(knapsacks))
         number = min(knapsack.at_least for knapsack in knapsacks)
         assert number < NEVER, "best fit found room, so some number of domains has it"
@@ -243,7 +253,9 @@ class _Search:
         return Arrangement(parents[used].tolist(), amounts[used].tolist(), leader)
 
     def _fitting(self, leaves: Sequence[int], leader: int) -> list[tuple[Ints, Ints]]:
-        """Used domains and the pods that fit on these leaves alone; the lowest level first, at the end all there is."""
+        """Return used domains and the pods that fit on these leaves alone, from the lowest level to the one domain
+        above all.
+        """
         room, domains = self.problem.room(self.tree.lowest), np.sort(np.array(leaves, dtype=np.int64))
         fits = np.where(domains == leader, room.led[domains], room.plain[domains])
         result = [(domains, fits)]
@@ -255,7 +267,7 @@ class _Search:
         return result
 
     def rank(self, arrangement: Arrangement) -> tuple[list[int], int, list[int], int]:
-        """Smaller is better."""
+        """Return the sort key of an arrangement; the smaller is the better."""
         leaves = sorted({*arrangement.leaves, *([arrangement.leader] if self.problem.leader else [])})
         used = [len(np.unique(self.tree.domain_of(level)[leaves])) for level in range(len(self.tree.levels))]
         pods = int(self.problem.raw_rooms()[leaves].sum())

@@ -1,7 +1,7 @@
 """Domains for all pod sets of a workload, or the reason why there are none.
 
-Pod sets are placed group by group.  For each group, *count* what fits into every domain (`counting.py`), and *search*
-(`search.py`) for domains.
+Pod sets are placed group by group.  For each group, *count* the pods that fit into every domain (`counting.py`), and
+*search* (`search.py`) for domains.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def place(
     Args:
         capacity: the free capacity; unchanged afterwards. The caller charges `usage_of` the result.
         pod_sets: in request order: later pod sets see the capacity left by earlier ones.
-        empty: search as if every workload placed by topology had left.
+        empty: search as if every workload placed by topology had ended.
         explain: fill in the costlier facts of a Misfit (excluded leaves, best domain, shortage).
         measure: fill in `quality` of the placed pod sets.
-        within: full path of the one domain that may be used, for a single pod set; None: all may.
+        within: full path of the only domain that may be used, for a single pod set; None: all domains.
         previous: per pod set, the assignment of the workload slice that this workload replaces; its pods keep their
             places. `capacity` must not have them charged: `place` charges the places that stay.
-        beside: full paths of the domains that pods of the workload are in which are not placed here, by pod set.
+        beside: by pod set, full paths of the domains of the workload's pods that are not placed here.
         hint: places to use if they have room; None: search.
 
     Returns:
@@ -251,10 +251,10 @@ def _find(
 
 
 def _trimmed(leaves: Sequence[int], pods: Sequence[int], surplus: int) -> tuple[list[int], list[int]]:
-    """Whole slices (leaves in path order, pods of each) without `surplus` pods, which are less than a slice.
+    """Return whole slices (leaves in path order, pods of each) without `surplus` pods, which are less than a slice.
 
-    They are taken off the end: so all come off one domain of the slice level, no other slice becomes incomplete, and of
-    each inner layer only one group.
+    The pods are removed from the end, so they all come from one domain of the slice level: only one slice becomes
+    incomplete, and only one group of each inner layer.
     """
     kept = list(zip(leaves, pods, strict=True))
     while surplus:
@@ -294,7 +294,7 @@ def _explained(
     inside: slice | None,
     closed: Ints,
 ) -> Misfit:
-    """The misfit with the facts that cost another look at the leaves."""
+    """Return the misfit with the facts that need another pass over the leaves."""
     tree = capacity.tree
     search = PlacementSearch(tree, question.counts, question.request, leaders=question.leaders)
     if misfit.level in tree.levels:
@@ -326,7 +326,7 @@ def _explained(
 
 
 def _both(leaves: slice, inside: slice | None) -> slice:
-    """The leaves that lie in both."""
+    """Return the leaves that lie in both."""
     if inside is None:
         return leaves
     start = max(leaves.start, inside.start)

@@ -40,7 +40,7 @@ class Question:
 
 @value()
 class FoundPlacement:
-    """Where the pods go.  `proven`: whether there is no better placement, None where that was not asked."""
+    """The found places.  `proven`: whether no placement is better; None: unknown."""
 
     arrangement: Arrangement
     proven: bool | None = None
@@ -50,18 +50,18 @@ class Placer(Protocol):
     """Chooses domains for one pod set, perhaps with its leader."""
 
     def __call__(self, question: Question) -> FoundPlacement | Misfit:
-        """All pods of the request, or the reason; equal questions have equal answers."""
+        """Return places for all pods of the request, or the reason for a misfit; equal questions have equal answers."""
         ...
 
 
 def greedy(question: Question) -> FoundPlacement | Misfit:
-    """Best fit or least free capacity, as the request says."""
+    """Place by best fit or least free capacity, as the request demands."""
     found = PlacementSearch(question.tree, question.counts, question.request, leaders=question.leaders).run()
     return found if isinstance(found, Misfit) else FoundPlacement(Arrangement(*found))
 
 
 def balanced(question: Question) -> FoundPlacement | Misfit:
-    """Few domains, filled evenly; best fit where that is not possible, and where one domain must hold all pods."""
+    """Fill few domains evenly; use best fit if that is not possible, or if one domain must have all pods."""
     if question.request.binding is not None:
         return greedy(question)
     found = PlacementSearch(question.tree, question.counts, question.request, leaders=question.leaders).balanced()
@@ -69,7 +69,9 @@ def balanced(question: Question) -> FoundPlacement | Misfit:
 
 
 def best(question: Question) -> FoundPlacement | Misfit:
-    """Fewest domains, then least surplus, of all placements, as far as the steps allow."""
+    """Find the placement with the fewest domains, then the least surplus, of all placements, as far as the
+    steps allow.
+    """
     first = greedy(question)
     if isinstance(first, Misfit):
         return first
@@ -122,7 +124,7 @@ _OURS = frozenset(Algorithm)
 
 
 def problem_with(question: Question, arrangement: Arrangement) -> str | None:
-    """Why a placement is not one of the request; None: it is one."""
+    """Return why a placement does not satisfy the request; None: it does."""
     tests: tuple[Callable[[Question, Arrangement], str | None], ...] = (_form, _room, _leader, _domains, _slices)
     return next((problem for test in tests if (problem := test(question, arrangement)) is not None), None)
 

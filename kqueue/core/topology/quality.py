@@ -1,4 +1,4 @@
-"""How good a placement is: the domains that it uses, against the fewest that could hold it."""
+"""The quality of a placement: the number of domains that it uses, against the smallest possible number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_LEADER = -1
 def quality_of(
     tree: Tree, counts: Tally, resolved: Resolved, leaves: Sequence[int], leader_leaf: int
 ) -> tuple[LevelQuality, ...]:
-    """Domains used per level, against the fewest whose capacities sum to the need."""
+    """Return the domains used per level, and the smallest number of domains whose capacities sum to the need."""
     used_leaves = sorted({*leaves, *([leader_leaf] if leader_leaf != _NO_LEADER else [])})
     if len(used_leaves) == 1:
         return _one_of_each(tree.levels)
@@ -44,5 +44,5 @@ def _fewest(room: Ints, need: int) -> int:
     if largest > 0:
         at_least = -(-need // largest)
         if at_least == 1 or np.count_nonzero(room == largest) >= at_least:
-            return at_least  # so it is in most clusters, and nothing has to be sorted
+            return at_least  # most clusters return here, without a sort
     return int(np.sort(room)[::-1].cumsum().searchsorted(need)) + 1

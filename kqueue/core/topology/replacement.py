@@ -43,7 +43,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Pods to be searched together: `layers` bind them, `within` is the only domain they may go to (None: any).
+    """Pods to be searched together: `layers` apply to them, `within` is the only domain that they may use (None: any).
 
     `ragged`: their last slice need not be whole.
     """
@@ -55,7 +55,9 @@ class _Part:
 
 
 def failed_hosts(unhealthy: Iterable[str], nodes: Iterable[NodeFacts]) -> frozenset[str]:
-    """Host names that these entries of `unhealthyNodes` mean: the entry itself, and that of the node of this name."""
+    """Return the host names of these entries of `unhealthyNodes`: the entry itself, and the host name of the node with
+    this name.
+    """
     entries = frozenset(unhealthy)
     return entries | {node.labels[HOSTNAME] for node in nodes if node.name in entries and HOSTNAME in node.labels}
 
@@ -107,7 +109,7 @@ def repair(
 
 
 def _left(tree: Tree, assignment: TopologyAssignment, failed: Collection[str]) -> set[Path]:
-    """Full paths of the hosts that keep their pods."""
+    """Return the full paths of the hosts that keep their pods."""
     leaves = (tree.leaf_of(domain.values) for domain in assignment.domains if domain.values[-1] not in failed)
     return {tree.paths[leaf] for leaf in leaves if leaf is not None}
 
@@ -115,7 +117,7 @@ def _left(tree: Tree, assignment: TopologyAssignment, failed: Collection[str]) -
 def _hosts_of_groups(
     tree: Tree, pod_sets: Iterable[tuple[PodSetRequest, TopologyAssignment]], failed: Collection[str]
 ) -> dict[str | None, Path]:
-    """Full path of the first host that still holds pods of a group; groups that lost all are not in it."""
+    """Return the full path of the first host that still has pods of a group; without groups that lost all pods."""
     found: dict[str | None, Path] = {}
     for pod_set, assignment in pod_sets:
         for path in _left(tree, assignment, failed):
@@ -225,7 +227,7 @@ def _resolve(pod_set: PodSetRequest, assigned: int, tree: Tree, profile: Profile
 def _of_one_host(
     resolved: Resolved, layers: Sequence[SliceLayer], kept: Mapping[Path, int], missing: int, within: Path | None
 ) -> list[_Part] | None:
-    """The pods of one host stay together: in the domain of the innermost group that they broke, if they broke one."""
+    """Return one part with all pods of the host, in the domain of the innermost group that lost pods, if any did."""
     broken = [(level, size) for level, size in resolved.layers if missing % size]
     if not broken:
         return [_Part(missing, tuple(layers), within)]
@@ -263,11 +265,12 @@ def _of_several(
 def _of_ragged(
     resolved: Resolved, layers: Sequence[SliceLayer], kept: Mapping[Path, int], missing: int, within: Path | None
 ) -> list[_Part]:
-    """Return parts as for several hosts, when one unknown slice is smaller than the others: the group that lacks most
-    comes last, and gets the remaining pods.
+    """Return parts as for several hosts, if one unknown slice is smaller than the others: the group that lacks most
+    pods comes last, and gets the remaining pods.
 
-    That leaves one such slice at most, because only the pods that this one never had can be missing in the end.  A
-    group is filled with all groups within it before the next one: else the smaller slice would get pods of another one.
+    Afterwards at most one slice is smaller, because the only pods still missing are the pods that this slice never had.
+    A group is filled with all groups within it before the next one; otherwise the smaller slice would get pods of
+    another one.
     """
     parts = list(_filled(resolved, layers, kept, missing))
     rest = missing - sum(part.count for part in parts)
@@ -295,8 +298,8 @@ def _filled(
 
 
 def _lacks(resolved: Resolved, kept: Mapping[Path, int], number: int, inside: Path) -> list[tuple[int, Path]]:
-    """Pods that each incomplete group of a layer inside a domain needs to be whole, with all groups within it; the one
-    that needs least first.
+    """Return the pods that each incomplete group of a layer inside a domain lacks, including all groups within it; the
+    group that lacks least comes first.
     """
     if number == len(resolved.layers):
         return []
@@ -310,12 +313,14 @@ def _lacks(resolved: Resolved, kept: Mapping[Path, int], number: int, inside: Pa
 
 
 def _dividing(layers: Iterable[SliceLayer], pods: int) -> tuple[SliceLayer, ...]:
-    """Layers that so many pods can fill with whole groups."""
+    """Return the layers that this many pods can fill with whole groups."""
     return tuple(layer for layer in layers if pods % layer.size == 0)
 
 
 def _required_domain(resolved: Resolved, kept: Mapping[Path, int], beside: Path | None) -> Path | None:
-    """The one domain that must hold the pod set, by what it or its group holds; None: nothing is required, or left."""
+    """Return the one domain that must have the pod set, from the places of the pod set or of its group; None: no level
+    is required, or no pod is left.
+    """
     host = min(kept, default=beside)
     bound = resolved.binding
     return host[: bound + 1] if bound is not None and host is not None else None
@@ -331,7 +336,7 @@ def _per_domain(held: Mapping[Path, int], level: int) -> Counter[Path]:
 
 
 def _whole_slices(resolved: Resolved, held: Mapping[Path, int]) -> bool:
-    """Whether every domain of every slice layer holds whole groups."""
+    """Whether every domain of every slice layer has whole groups."""
     return all(count % size == 0 for level, size in resolved.layers for count in _per_domain(held, level).values())
 
 

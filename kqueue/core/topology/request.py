@@ -16,18 +16,18 @@ from kqueue.core.topology.tree import Tree
 from kqueue.core.value import made_anew
 
 AUTO = "auto"
-"""As the value of `preferred`: the lowest level, unless the topology has a level of that name."""
+"""A value of `preferred`: the lowest level, unless the topology has a level of that name."""
 
 
 class Algorithm(StrEnum):
     """The rule by which domains with room are chosen."""
 
     BEST_FIT = "BestFit"
-    """Roomiest domains first, the last one the tightest that still fits."""
+    """The roomiest domains first; the last domain is the tightest with room for the rest."""
     LEAST_FREE_CAPACITY = "LeastFreeCapacity"
-    """The smallest domain that holds everything; else the smallest ones first."""
+    """The smallest domain with room for all pods; if there is none, the smallest domains first."""
     OPTIMAL = "optimal"
-    """Fewest domains, then least surplus, of all placements; BestFit for requests that are not constrained."""
+    """Fewest domains, then least surplus, of all placements; BestFit for unconstrained requests."""
     BALANCED = "balanced"
     """For preferred requests: few domains, filled evenly.  BestFit for all others, and where that is not possible."""
 
@@ -61,7 +61,7 @@ class Profile:
         return made_anew(self)
 
     def with_algorithm(self, algorithm: str | None) -> Profile:
-        """The same with this algorithm for constrained requests; as it is for None."""
+        """Return the profile with this algorithm for constrained requests; None: return this profile."""
         return self if algorithm is None else replace(self, constrained=algorithm)
 
 
@@ -96,7 +96,7 @@ class TopologyRequest:
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Hash once, as a profile."""
+        """Compute the hash once, as in `Profile`."""
         fields = (self.required, self.preferred, self.unconstrained, self.implied, self.slices)
         object.__setattr__(self, "_hash", hash(fields))
 
@@ -112,7 +112,7 @@ class Shape:
     """The properties of a pod that decide how many fit on a leaf. Pods of one shape are interchangeable.
 
     `requests` is per pod with `pods` included, without zeros, sorted by resource.  `rules` is without preferred terms,
-    which score leaves but exclude none.  `alone`: a host takes one of them at most.
+    which score leaves but exclude none.  `alone`: a host takes at most one such pod.
     """
 
     requests: tuple[tuple[str, int], ...]
@@ -121,7 +121,7 @@ class Shape:
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Hash once: a shape is looked up in every search, and its rules are deep."""
+        """Compute the hash once: every search looks up a shape, and its rules are deep."""
         object.__setattr__(self, "_hash", hash((self.requests, self.rules, self.alone)))
 
     def __hash__(self) -> int:
@@ -156,10 +156,10 @@ class PodSetRequest:
     apart: frozenset[str] = frozenset()
     one_domain: tuple[str, ...] = ()
     shape: Shape = field(init=False, repr=False, compare=False)
-    """The shape of its pods."""
+    """The shape of the pods."""
 
     def __post_init__(self) -> None:
-        """Work out the shape once for all searches."""
+        """Compute the shape once for all searches."""
         requests = {resource: amount for resource, amount in self.requests.items() if amount}
         requests[PODS] = saturating_add(requests.get(PODS, 0), 1)
         rules = replace(self.rules, preferred=()) if self.rules.preferred else self.rules
@@ -167,16 +167,16 @@ class PodSetRequest:
 
     @property
     def surplus(self) -> int:
-        """Pods to search beyond `count`, so that the last slice of a partly ended gang is whole.
+        """The pods to search for beyond `count`, so that the last slice of a partly finished gang is whole.
 
-        The search is for whole slices, so the rest of a gang never needs more than the gang did. 0 while no pod has
-        ended: then the count is a multiple of the slice.
+        The search is for whole slices, so the rest of a gang never needs more than the whole gang did. 0 while no pod
+        has ended: then the count is a multiple of the slice.
         """
         slices = self.topology.slices
         return -self.count % slices[0].size if self.ended and slices and slices[0].size > 0 else 0
 
     def avoiding(self, hosts: frozenset[str]) -> PodSetRequest:
-        """The same request, kept away from these hosts."""
+        """Return the same request, which also avoids these hosts."""
         return replace(self, rules=self.rules.avoiding(hosts)) if hosts else self
 
 
@@ -191,8 +191,8 @@ class Resolved:
         inner_sizes: per level the size of the slice layer that binds it, 0 where none does.
         layers: all slice layers as (level index, size).
         count, need: pods and slices to place, the surplus of a pod set included.
-        widest: the widest level that the search may come to, one domain of which must hold everything; None: any, and
-            several domains will do.  It says nothing beside `required`.
+        widest: the widest level that the search may reach, one domain of which must have all pods; None: any level, and
+            several domains are allowed.  It has no effect together with `required`.
         algorithm: name of the placer.
         least: LeastFreeCapacity, so the smallest domains come first.
     """
@@ -212,17 +212,17 @@ class Resolved:
 
     @property
     def binding(self) -> int | None:
-        """The level of which one domain must hold everything; None: several domains will do."""
+        """The level of which one domain must have all pods; None: several domains are allowed."""
         return self.level if self.required else self.widest
 
     @property
     def layered(self) -> bool:
-        """True: there are slice layers below the outermost one."""
+        """Whether there are slice layers below the outermost one."""
         return len(self.layers) > 1
 
 
 def resolve(pod_set: PodSetRequest, levels: tuple[str, ...], profile: Profile) -> Resolved | Misfit:
-    """The request as level indices and sizes, or the first of the checks that it fails."""
+    """Return the request as level indices and sizes, or the first check that it fails."""
     found = _resolve(pod_set.topology, pod_set.count + pod_set.surplus, levels, profile)
     if isinstance(found, Misfit):
         return replace(found, pod_set=pod_set.name)
@@ -230,13 +230,13 @@ def resolve(pod_set: PodSetRequest, levels: tuple[str, ...], profile: Profile) -
 
 
 def _bound(resolved: Resolved, labels: tuple[str, ...], levels: tuple[str, ...]) -> Resolved:
-    """The request with all pods in one domain of each of these labels that is a level."""
+    """Return the request with all pods in one domain of each of these labels that is a level."""
     bound = max((level for level, label in enumerate(levels) if label in labels), default=-1)
     if bound < 0 or (resolved.required and resolved.level >= bound):
         return resolved
-    if resolved.level > bound and not resolved.unconstrained:  # a preferred level, as long as it stays in one domain
+    if resolved.level > bound and not resolved.unconstrained:  # a preferred level stays, within one domain
         return replace(resolved, widest=bound, algorithm=_without(resolved, Algorithm.BALANCED, Algorithm.OPTIMAL))
-    slice_level = max(resolved.slice_level, bound)  # one domain holds all slices, so each slice is in one domain
+    slice_level = max(resolved.slice_level, bound)  # one domain has all slices, so each slice is in one domain
     algorithm = _without(resolved, Algorithm.BALANCED)
     return replace(
         resolved, level=bound, slice_level=slice_level, required=True, unconstrained=False, algorithm=algorithm
@@ -244,13 +244,13 @@ def _bound(resolved: Resolved, labels: tuple[str, ...], levels: tuple[str, ...])
 
 
 def _without(resolved: Resolved, *algorithms: Algorithm) -> str:
-    """Best fit in place of algorithms that do not serve such a request."""
+    """Return best fit in place of algorithms that do not support the request."""
     return Algorithm.BEST_FIT if resolved.algorithm in algorithms else resolved.algorithm
 
 
 @lru_cache(maxsize=4096)
 def _resolve(request: TopologyRequest, count: int, levels: tuple[str, ...], profile: Profile) -> Resolved | Misfit:
-    """`resolve` without the name of the pod set in a Misfit, so that results are shared between equal requests."""
+    """Compute `resolve` without the name of the pod set in a Misfit, so that equal requests share the result."""
     index = {label: i for i, label in enumerate(levels)}
     lowest = len(levels) - 1
     slice_size = request.slices[0].size if request.slices else 1
@@ -291,7 +291,7 @@ def _resolve(request: TopologyRequest, count: int, levels: tuple[str, ...], prof
 
 
 def algorithm_for(request: TopologyRequest, profile: Profile) -> str:
-    """The algorithm that serves such a request; `balanced` may still fall back to BestFit when it finds nothing."""
+    """Return the algorithm for a request; `balanced` may still use BestFit when it finds no placement."""
     if profile.constrained == Algorithm.LEAST_FREE_CAPACITY:
         return Algorithm.LEAST_FREE_CAPACITY
     if _is_unconstrained(request):
@@ -307,14 +307,14 @@ def _is_unconstrained(request: TopologyRequest) -> bool:
 
 
 def is_slice_only(request: TopologyRequest) -> bool:
-    """True: slices are asked for, and no level for the whole pod set."""
+    """Whether the request has slices, and no level for the whole pod set."""
     return bool(request.slices) and request.required is None and request.preferred is None
 
 
 def missing_level(tree: Tree, pod_set: PodSetRequest) -> str | None:
-    """The first level that the request names and the tree lacks; None when it has them all.
+    """Return the first level that the request names and the tree lacks; None: it has them all.
 
-    This is the check at flavor choice, before any capacity is looked at.
+    This check runs when flavors are chosen, before any capacity is counted.
     """
     request = pod_set.topology
     main = _main_level(request, tree.levels)
@@ -323,7 +323,9 @@ def missing_level(tree: Tree, pod_set: PodSetRequest) -> str | None:
 
 
 def _main_level(request: TopologyRequest, levels: Sequence[str]) -> str | None:
-    """The label of the level where the search starts, known to the topology or not; None when nothing names one."""
+    """Return the label of the level where the search starts, known to the topology or not; None: the request names
+    none.
+    """
     if request.required is not None:
         return request.required
     if request.preferred is not None:
@@ -334,7 +336,7 @@ def _main_level(request: TopologyRequest, levels: Sequence[str]) -> str | None:
 
 
 def _inner_sizes(layers: Sequence[SliceLayer], index: Mapping[str, int]) -> tuple[int, ...] | Misfit:
-    """Per level the size of the layer that binds it (levels between two layers belong to the lower one)."""
+    """Return, per level, the size of the layer that applies (levels between two layers belong to the lower one)."""
     sizes = [0] * len(index)
     for above, layer in pairwise(layers):
         if layer.level not in index:

@@ -10,7 +10,7 @@ from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.value import value
 
 Path = tuple[str, ...]
-"""The level values that lead to a domain, widest first."""
+"""The level values of a domain and the domains around it, widest first."""
 
 
 @value()
@@ -28,7 +28,7 @@ class DomainUsage:
 
 @value()
 class LevelQuality:
-    """Domains of one level that hold pods, and the fewest that could have."""
+    """The number of domains of one level that have pods, and the smallest possible number."""
 
     level: str
     used: int
@@ -37,14 +37,14 @@ class LevelQuality:
 
 @value(kw_only=True)
 class PodSetPlacement:
-    """Where the pods of one pod set go.
+    """The domains of the pods of one pod set.
 
     Args:
         assignment: ordered by full path; its counts sum to the pods placed.
         paths: full path of each domain of `assignment`, same order.
-        requests: per pod, without `pods`: what each of them takes.
-        quality: widest level first; empty unless it was asked for.  Members of a group have the same.
-        proven: with `optimal`, whether no placement is better; None otherwise, and where pods were there before.
+        requests: the requests of one pod, without `pods`.
+        quality: widest level first; empty unless `measure` was set.  Members of a group have the same.
+        proven: with `optimal`, whether no placement is better; None otherwise, and if pods kept earlier places.
     """
 
     name: str
@@ -57,12 +57,12 @@ class PodSetPlacement:
 
 @value()
 class Placement:
-    """Every pod set has its domains."""
+    """The domains of every pod set."""
 
     pod_sets: tuple[PodSetPlacement, ...]
 
     def __getitem__(self, name: str) -> PodSetPlacement:
-        """The pod set of that name.  KeyError when the request had none."""
+        """Return the pod set of that name.  KeyError: the request had none."""
         for pod_set in self.pod_sets:
             if pod_set.name == name:
                 return pod_set
@@ -81,7 +81,7 @@ def usage_of(placement: Placement) -> tuple[DomainUsage, ...]:
 
 
 class MisfitCode(StrEnum):
-    """Why a request cannot be placed.  Written into conditions, explain output and logs."""
+    """The reasons why a request cannot be placed.  Written into conditions, explain output and logs."""
 
     LEVEL_NOT_SPECIFIED = "LevelNotSpecified"
     LEVEL_NOT_FOUND = "LevelNotFound"
@@ -119,7 +119,7 @@ class Exclusions:
     resources: Mapping[str, int] = field(default_factory=dict)
 
     def total(self) -> int:
-        """How many leaves are excluded."""
+        """The number of excluded leaves."""
         by_rules = self.node_selector + self.affinity + self.topology_domain + self.others
         return by_rules + sum(self.taints.values()) + sum(self.resources.values())
 
@@ -129,7 +129,7 @@ class Exclusions:
 
 @dataclass(frozen=True, slots=True)
 class LayerFit:
-    """Of one slice layer: how many of `total` groups fit under the best domain."""
+    """The number of groups of one slice layer, of `total`, that fit under the best domain."""
 
     level: str
     fit: int
@@ -158,26 +158,25 @@ class Misfit:
         code: the first check or search that failed.
         pod_set: the first failing pod set in request order; `group` its group, None without a group.
         topology: name of the Topology.
-        level: for NoFit and NoDomainsAtLevel where the search ended; else the level at fault.
-        other_level, count, size, other_size: of the checks that compare two of them.
+        level: for NoFit and NoDomainsAtLevel the level where the search ended; else the invalid level.
+        other_level, count, size, other_size: the compared values of the checks that compare two.
         unit: `pod` or `slice`; `fit` of `total` units fit. `fit` can equal `total` when only the leader does not fit.
-        leader: the leader finds no place; the workers may have room.
+        leader: the leader has no place; the workers may have room.
         spread: the units might lie in several domains of `level`, and `fit` is the sum over all of them; else `fit` is
             that of the best domain.
         layers: per slice layer, only when there are several: the slices that fit in the domain of `level` with most
             slices.
-        best_domain: full path of the domain of `level` to which `fit` belongs; None when there is none, or with
-            `spread`.
+        best_domain: full path of the domain of `level` to which `fit` belongs; None: there is none, or `spread` is set.
         shortage: the scarcest resource in it (with `spread`: in all) for the workers, or with `leader` for the leader;
             None when rules, not resources, exclude the pods.
         one_pod: if no leaf has room for one pod, for lack of resources only: the request of one pod, and the largest
             free amount of a leaf.
         selector: the node selector as `key=value,...`, if it excludes leaves.
         alone: a host takes at most one pod of the pod set.
-        leaves: leaves looked at; `excluded` those of them that cannot hold one pod, by cause.
+        leaves: the number of leaves examined; `excluded` the leaves that cannot hold one pod, by cause.
         hosts: for StaleAssignment the assigned host that is gone, for NoReplacement the failed ones.
-        detail: what is wrong, in words, for the codes about invalid input and failed hosts.
-        placed: pod sets of earlier groups, which did find room.
+        detail: the problem as text, for the codes about invalid input and failed hosts.
+        placed: pod sets of earlier groups, which were placed.
     """
 
     code: MisfitCode

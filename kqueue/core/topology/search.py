@@ -1,8 +1,8 @@
 """The search for domains: the level, the domains of that level, and the way down to the leaves.
 
-*Choose the level*: the level that was asked for, and for preferred requests each wider one in turn, until one domain
-holds everything; failing that, several domains.  *Descend*: above the slice level the children of all chosen domains
-are one pool that is filled greedily again; at and below it each domain keeps what it was given.
+*Choose the level*: the requested level, and for preferred requests each wider one in turn, until one domain has room
+for all pods; if none has, several domains.  *Descend*: above the slice level the children of all chosen domains are one
+pool that is filled greedily again; at and below it each domain keeps the pods assigned to it.
 
 Ties are always decided by level values, so equal input gives equal output.  Source: KEP-2724.
 """
@@ -25,13 +25,13 @@ from kqueue.core.topology.tree import Ints, Tree
 _RADIX_MAX = np.iinfo(np.int16).max
 _NO_LEADER = -1
 _MANY = 256
-"""More domains than these are not put in order as long as there is another way."""
+"""The largest number of domains that are always sorted; more are sorted only if there is no other way."""
 _domain_of = itemgetter(1)
 
 
 @dataclass(slots=True)
 class ChosenDomains:
-    """Domains of one level in the order they were taken, what each got, and the one with the leader."""
+    """Domains of one level in the order they were taken, the units of each, and the domain with the leader."""
 
     domains: Ints
     pods: Ints
@@ -39,7 +39,7 @@ class ChosenDomains:
 
 
 def _in_path_order(chosen: ChosenDomains) -> tuple[list[int], list[int], int]:
-    """Used leaves, pods of each, and the leader's leaf."""
+    """Return the used leaves, the pods of each, and the leader's leaf."""
     used = np.flatnonzero(chosen.pods)
     used = used[chosen.domains[used].argsort()]
     return chosen.domains[used].tolist(), chosen.pods[used].tolist(), chosen.leader
@@ -58,7 +58,9 @@ class PlacementSearch:
         self._groups: tuple[int, int, Ints, Ints] | None = None
 
     def run(self) -> tuple[list[int], list[int], int] | Misfit:
-        """Leaves in path order, pods of each, and the leader's leaf (-1 without a leader)."""
+        """Return the leaves in path order, the pods of each, and the leader's leaf (-1 without a leader); or the
+        misfit.
+        """
         found = self._find_level(self._request.level)
         if isinstance(found, Misfit):
             return found
@@ -73,7 +75,9 @@ class PlacementSearch:
         return _in_path_order(chosen)
 
     def balanced(self) -> tuple[list[int], list[int], int] | None:
-        """A balanced placement as `run` gives it; None when there is none, or its domains ran out on the way down."""
+        """Return a balanced placement in the form of `run`; None: there is none, or its domains ran out on the way
+        down.
+        """
         found = balance(self._tree, self._counts, self._request, leaders=self._leaders)
         if found is None:
             return None
@@ -84,7 +88,7 @@ class PlacementSearch:
     # -- which level ---------------------------------------------------------------------------------------------------
 
     def _find_level(self, level: int) -> int | Ints | Misfit:
-        """The domain that takes the pod set, or the domains, of `level` or a wider one (`last_level`)."""
+        """Return the domain for the pod set, or the domains, of `level` or a wider one (`last_level`)."""
         request = self._request
         while True:
             self.last_level = level
@@ -107,7 +111,7 @@ class PlacementSearch:
         return self._misfit(MisfitCode.NO_FIT, fit=fit, leader=left_over)
 
     def _one_domain(self, level: int) -> int | None:
-        """The domain of this level to hold everything; None when none can."""
+        """Return the domain of this level that will have all pods; None: no domain has room."""
         if self._plain:
             return self._tightest_domain(level)
         counts, need, wanted = self._counts, self._request.need, self._leaders
@@ -122,14 +126,16 @@ class PlacementSearch:
         if self._request.least:
             return int(order[first])
         if first and not (self._request.required and counts.affinity is not None):
-            return None  # only with preferred affinity may the best-scored domain be too small for a required request
+            return None  # only with preferred affinity can the best-scored domain be too small for a required request
         return self._best_fit(level, order[first:], counts.slices_led[level], need, wanted)
 
     def _tightest_domain(self, level: int) -> int | None:
-        """Without leader and affinity: the smallest that fits, then the one with fewest pods, then the first."""
+        """Return, without leader and affinity, the smallest domain that fits; of equals the one with fewest pods, then
+        the first.
+        """
         slices, need = self._counts.slices[level], self._request.need
         if len(slices) > _MANY and slices.max() < need:
-            return None  # to look costs less than to subtract
+            return None  # a check costs less than a subtraction
         best = tightest(slices, need)
         if best is None or self._counts.uniform:
             return best
@@ -158,7 +164,7 @@ class PlacementSearch:
         return int(self._order(self.last_level, self._all(self.last_level), led=True)[0])
 
     def _spread(self, level: int) -> Ints | Misfit:
-        """Several domains of this level, in the order in which they are to be filled."""
+        """Return several domains of this level, in the order in which they are filled."""
         counts, request = self._counts, self._request
         left, leaders_left = request.need, self._leaders
         chosen: list[int] = []
@@ -191,7 +197,7 @@ class PlacementSearch:
     # -- the way down --------------------------------------------------------------------------------------------------
 
     def _descend(self, domains: Ints) -> ChosenDomains | None:
-        """From domains of `last_level` to leaves; None when they hold less than was counted."""
+        """Go down from domains of `last_level` to leaves; None: they have less room than was counted."""
         tree, request, level = self._tree, self._request, self.last_level
         current = self._minimise(level, domains, request.need, self._leaders, in_slices=True)
         while current is not None and level < request.slice_level:
@@ -201,10 +207,10 @@ class PlacementSearch:
         return None if current is None else self._split_down(level, current)
 
     def _fill_one(self, domain: int) -> list[tuple[int, int]] | None:
-        """`_descend` from one domain that holds everything, without leader, affinity and inner layers.
+        """Do `_descend` from one domain with room for all pods, without leader, affinity and inner layers.
 
-        Returns (pods, leaf), ascending by leaf; None: somewhere on the way down are too many domains to do it without
-        numpy.
+        Returns (pods, leaf), ascending by leaf; None: there are too many domains somewhere on the way down to do it
+        without numpy.
         """
         request = self._request
         taken = [(request.need, domain)]
@@ -229,9 +235,10 @@ class PlacementSearch:
     def _fill_children(
         self, level: int, parents: Sequence[int], need: int, *, in_slices: bool
     ) -> list[tuple[int, int]] | None:
-        """`_minimise` with `sort` for the children of these domains (ascending) of `level`: (units, child) as taken.
+        """Do `_minimise` with `sort` for the children of these domains (ascending) of `level`; return (units, child) as
+        taken.
 
-        None: they are too many to do it without numpy, or not enough.
+        None: there are too many children to do it without numpy, or they have too little room.
         """
         starts, counts = self._tree.first_child[level], self._counts
         room, pods = (counts.slices if in_slices else counts.pods)[level + 1], counts.pods[level + 1]
@@ -255,7 +262,9 @@ class PlacementSearch:
         return take_few(pairs, need, ascending=ascending, sort=True)
 
     def _split_down(self, level: int, chosen: ChosenDomains) -> ChosenDomains | None:
-        """Every domain of `level` shares out its pods below, down to the leaves; None when they hold less."""
+        """Distribute the pods of every domain of `level` among its children, down to the leaves; None: the children
+        have less room.
+        """
         current: ChosenDomains | None = chosen
         while current is not None and level < self._tree.lowest:
             current = self._split(level, current)
@@ -294,7 +303,7 @@ class PlacementSearch:
         """Fill these domains in their order with `need` units, ending on the tightest that holds the rest.
 
         Units are slices of the request, or groups of `inner_size` pods.  With `sort`, the domains (ascending) are
-        ordered first.  None: they do not hold `need`, or the leader.
+        ordered first.  None: they have no room for `need`, or for the leader.
         """
         counts = self._counts
         if in_slices:
@@ -351,10 +360,11 @@ class PlacementSearch:
         return None
 
     def _fill(self, level: int, domains: Ints, room: Ints, need: int, *, sort: bool = False) -> ChosenDomains | None:
-        """Take domains in order until `need` (> 0) units have room, the last one by best fit; None: not enough.
+        """Take domains in order until `need` (> 0) units have room, the last one by best fit; None: there is not enough
+        room.
 
-        `pods` of the result are units.  Domains without room are passed over: they could only take nothing (while a
-        leader is around they stay, because one of their children may carry it).
+        `pods` of the result are units.  Domains without room are skipped, because they could only get zero units (with
+        a leader they stay, because one of their children may carry it).
         """
         if len(domains) <= FEW and self._plain and self._counts.uniform:
             pairs = list(zip(room[domains].tolist(), domains.tolist(), strict=True))
@@ -383,7 +393,7 @@ class PlacementSearch:
         return ChosenDomains(taken, units)
 
     def _fill_equal(self, domains: Ints, room: Ints, need: int) -> ChosenDomains | None:
-        """`_fill` with `sort`, if the first domains in order, all of equal room, suffice; None: they do not."""
+        """Do `_fill` with `sort`, if the first domains in order, all of equal room, suffice; None: they do not."""
         rooms = room if len(domains) == len(room) else room[domains]
         value = int(rooms.min() if self._request.least else rooms.max())
         if not value and self._request.least:
@@ -393,7 +403,7 @@ class PlacementSearch:
         whole, left = divmod(need - 1, value)
         left += 1
         alike = rooms == value
-        first = np.flatnonzero(alike[: _MANY * (whole + 1)])  # most often they are among these
+        first = np.flatnonzero(alike[: _MANY * (whole + 1)])  # most often the domains are among these
         if len(first) <= whole:
             first = np.flatnonzero(alike)
         if len(first) <= whole:
@@ -414,10 +424,10 @@ class PlacementSearch:
         return np.arange(self._tree.domains(level), dtype=np.int64)
 
     def _order(self, level: int, domains: Ints, *, led: bool = False) -> Ints:
-        """These domains (ascending) in the order in which they are considered.
+        """Return these domains (ascending) in the order in which they are considered.
 
-        Preferred affinity first where it counts; then most slices (fewest in least mode); then fewest pods; then level
-        values.  `led`: by capacity beside the leader, and domains that can carry it before all others.
+        Preferred affinity comes first where it counts; then most slices (fewest in least mode); then fewest pods; then
+        level values. `led`: order by capacity beside the leader, with the domains that can carry it before all others.
         """
         counts = self._counts
         slices = (counts.slices_led if led else counts.slices)[level][domains]
@@ -435,7 +445,9 @@ class PlacementSearch:
         return domains[np.lexsort(keys)]
 
     def _best_fit(self, level: int, order: Ints, room: Ints, need: int, leaders: int) -> int:
-        """The first of the smallest rooms >= need among the leading run of equal affinity; failing that the first."""
+        """Return the position of the first of the smallest rooms >= need among the leading run of equal affinity; if
+        none, the first.
+        """
         head = order[: self._equal_affinity(level, order)]
         rooms = room[head]
         fits = rooms >= need
@@ -446,7 +458,7 @@ class PlacementSearch:
         return int(head[best] if candidates[best] != NEVER else head[0])
 
     def _equal_affinity(self, level: int, order: Ints) -> int:
-        """Length of the leading run of equal affinity."""
+        """Return the length of the leading run of equal affinity."""
         if self._counts.affinity is None or not len(order):
             return len(order)
         scores = self._counts.affinity[level][order]
@@ -463,7 +475,7 @@ class PlacementSearch:
         led: Ints | None = None,
         in_slices: bool = False,
     ) -> Ints:
-        """The first domain that can carry the leader and leave enough for the workers moves to the front."""
+        """Move the first domain that can carry the leader and leave enough room for the workers to the front."""
         counts = self._counts
         if in_slices:
             plain, led = counts.slices[level], counts.slices_led[level]

@@ -1,7 +1,7 @@
 """The domains of a topology, their order, and their nodes.
 
-Leaves are sorted by their full path, so every domain of every level is a contiguous run of leaves, and a sum per
-domain is one `np.add.reduceat`.  Nothing here changes after construction; free capacity lives in `capacity.py`.
+Leaves are sorted by their full path, so every domain of every level is a contiguous run of leaves, and a sum per domain
+is one `np.add.reduceat`.  A tree never changes after construction; `capacity.py` has the free capacity.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from kqueue.kube.taints import Toleration
 Ints = NDArray[np.int64]
 
 _REMEMBERED_RULES = 1024
-_REMEMBERED_BYTES = 32 << 20  # of masks and scores, so that many different rules on a large tree do not add up
-_LOOKUP_SHARE = 64  # a table of all leaves pays after one lookup for every so many of them
+_REMEMBERED_BYTES = 32 << 20  # of masks and scores, because many different rules on a large tree would add up
+_LOOKUP_SHARE = 64  # a table of all leaves pays off after one lookup per this many leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,9 @@ class Edit:
     in_place: bool = False
 
     def apply(self, old: NDArray[Any], added: NDArray[Any]) -> NDArray[Any]:
-        """A per-leaf table (leaves last) of the old tree as one of the new, with `added` for the new leaves."""
+        """Convert a per-leaf table (leaves last) of the old tree into a table of the new tree, with `added` for the new
+        leaves.
+        """
         if self.in_place:
             new = old.copy()
             new[..., self.removed] = added
@@ -115,7 +117,7 @@ class Tree:
         self._adopt(ordered, paths, _splits(paths, len(self.levels)))
 
     def _adopt(self, leaves: Sequence[Leaf], paths: Sequence[Path], splits: NDArray[np.int8]) -> None:
-        """Take these sorted leaves.  `splits`: per leaf, the level from which on it differs from the one before."""
+        """Take these sorted leaves.  `splits`: per leaf, the first level at which it differs from the leaf before."""
         self.leaves = tuple(leaves)
         self.paths = tuple(paths)
         self._splits = splits
@@ -131,9 +133,9 @@ class Tree:
         self._eligible: dict[NodeRules, Eligibility] = {}
 
     def edited(self, removed: Iterable[int], added: Iterable[Leaf]) -> tuple[Tree, Edit]:
-        """A tree without some leaves of this one and with others, and where they were and are.
+        """Return a tree without some of this tree's leaves and with others, and the edit between both trees.
 
-        A leaf that is to change is removed and added.  Costs a copy of the tables, not a new sort.
+        A leaf that is to change is removed and added.  The cost is a copy of the tables, without a new sort.
         """
         gone = sorted(removed)
         new = sorted(added, key=lambda leaf: leaf.path)
@@ -162,7 +164,9 @@ class Tree:
         return tree, edit
 
     def _replaced(self, numbers: Sequence[int], leaves: Sequence[Leaf]) -> tuple[Tree, Edit]:
-        """A tree with other leaves at these places, of the same paths: it shares every table of paths with this one."""
+        """Return a tree with other leaves of the same paths at these places: it shares every table of paths with this
+        tree.
+        """
         tree = object.__new__(Tree)
         tree._follow(self)
         changed = list(self.leaves)
@@ -180,7 +184,7 @@ class Tree:
         return tree, edit
 
     def _follow(self, old: Tree) -> None:
-        """Be of the same topology; leaves come next."""
+        """Take the topology of another tree; the caller sets the leaves next."""
         self.topology, self.levels, self.tolerations = old.topology, old.levels, old.tolerations
         self.is_hostname, self.written_levels = old.is_hostname, old.written_levels
 
@@ -189,7 +193,7 @@ class Tree:
             self._filter = old._filter.edited(edit.apply, [leaf.nodes[0] for leaf in added], self._leaf_nodes)
 
     def flaw(self, leaves: range) -> str | None:
-        """Return a fault in the tables at these leaves, in words; None without a fault."""
+        """Return a fault in the tables at these leaves as text; None: there is no fault."""
         for number in leaves:
             path, split = self.paths[number], int(self._splits[number])
             before = self.paths[number - 1] if number else None
@@ -209,23 +213,23 @@ class Tree:
 
     @property
     def lowest(self) -> int:
-        """Number of the lowest level."""
+        """The number of the lowest level."""
         return len(self.levels) - 1
 
     def domains(self, level: int) -> int:
-        """How many domains `level` has."""
+        """Return the number of domains of `level`."""
         return len(self.first_leaf[level])
 
     def path_of(self, level: int, domain: int) -> Path:
-        """Full path of a domain."""
+        """Return the full path of a domain."""
         return self.paths[int(self.first_leaf[level][domain])][: level + 1]
 
     def written(self, leaf: int) -> Path:
-        """A leaf's values as assignments write them."""
+        """Return a leaf's values in the form of assignments."""
         return self.paths[leaf][-1:] if self.is_hostname else self.paths[leaf]
 
     def leaf_of(self, written: Path) -> int | None:
-        """The leaf that an assignment calls by these values; None when the tree has no such leaf."""
+        """Return the leaf with these values in the form of assignments; None: the tree has no such leaf."""
         if self._leaf_of is not None:
             return self._leaf_of.get(written)
         self._lookups += 1
@@ -235,7 +239,7 @@ class Tree:
         return self._search(written)
 
     def _search(self, written: Path) -> int | None:
-        """`leaf_of` for a tree that may soon be edited again: a search without a table of all leaves."""
+        """Find `leaf_of` in a tree that may soon be edited again: a search without a table of all leaves."""
         path: Path | None = written
         if self.is_hostname:
             if self._path_of is None:
@@ -247,7 +251,7 @@ class Tree:
         return leaf if leaf < len(self.paths) and self.paths[leaf] == path else None
 
     def domain_of(self, level: int) -> Ints:
-        """Per leaf, the domain of `level` that it belongs to."""
+        """Return, per leaf, its domain of `level`."""
         known = self._domain_of[level]
         if known is None:
             sizes = np.diff(self.first_leaf[level], append=len(self.leaves))
@@ -256,7 +260,7 @@ class Tree:
         return known
 
     def nothing(self, level: int) -> Ints:
-        """0 per domain of a level; not to be written to."""
+        """Return 0 per domain of a level. Callers must not change the array."""
         known = self._nothing[level]
         if known is None:
             known = np.zeros(self.domains(level), dtype=np.int64)
@@ -265,13 +269,15 @@ class Tree:
         return known
 
     def leaves_of(self, level: int, domain: int) -> slice:
-        """The leaves of a domain."""
+        """Return the leaves of a domain."""
         starts = self.first_leaf[level]
         end = int(starts[domain + 1]) if domain + 1 < len(starts) else len(self.leaves)
         return slice(int(starts[domain]), end)
 
     def children(self, level: int, domains: Ints) -> Ints:
-        """All children of these domains of `level` (not the lowest), ascending, as domains of the level below."""
+        """Return all children of these domains of `level` (not the lowest), ascending, as domains of the level
+        below.
+        """
         starts = self.first_child[level]
         end = self.domains(level + 1)
         if len(domains) == 1:
@@ -285,9 +291,9 @@ class Tree:
         )
 
     def eligible(self, rules: NodeRules) -> Eligibility:
-        """Which leaves accept pods of these rules, and why the others do not.
+        """Return the leaves that accept pods of these rules, and the causes that exclude the others.
 
-        Only hostname topologies look at nodes; in all others every leaf passes.
+        Only hostname topologies check nodes; in all others every leaf passes.
         """
         known = self._eligible.get(rules)
         if known is not None:
@@ -306,14 +312,16 @@ class Tree:
         return self._filter.check(rules, self.tolerations)
 
     def _without(self, rules: NodeRules) -> Eligibility:
-        """Without the hosts to be avoided; all else is looked at once for all workloads of equal rules."""
+        """Return the leaves without the hosts to be avoided; the other rules are checked once for all workloads of
+        equal rules.
+        """
         others = self.eligible(replace(rules, avoided=()))
         leaves = [self.leaf_of((host,)) for host in rules.avoided] if self.is_hostname else []
         return others.without([leaf for leaf in leaves if leaf is not None], len(self))
 
 
 def _splits(paths: Sequence[Path], depth: int) -> NDArray[np.int8]:
-    """Per path, the level from which on it differs from the one before; 0 for the first."""
+    """Return, per path, the first level at which it differs from the path before; 0 for the first path."""
     splits = np.full(len(paths), depth, dtype=np.int8)
     for level, values in reversed(list(enumerate(zip(*paths, strict=True)))):
         column = np.array(values, dtype=object)
@@ -323,7 +331,7 @@ def _splits(paths: Sequence[Path], depth: int) -> NDArray[np.int8]:
 
 
 def _first_difference(before: Path, path: Path) -> int:
-    """The level from which on two different paths differ; 0 after nothing."""
+    """Return the first level at which two different paths differ; 0 if there is no path before."""
     level = 0
     for a, b in zip(before, path, strict=False):
         if a != b:
@@ -334,7 +342,7 @@ def _first_difference(before: Path, path: Path) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """Which nodes of a cluster make up one flavor's leaves.
+    """The nodes of a cluster that make up one flavor's leaves.
 
     Attributes:
         leaves: as a tree takes them, in no order.
@@ -359,9 +367,9 @@ def membership(
 ) -> Membership:
     """Sort nodes into leaves.
 
-    A node belongs to the flavor when it is usable, has every flavor label with exactly that value, and has every
-    level label (an empty value will do).  Two nodes of one host name label: the smallest node name makes the leaf and
-    the others are left out, unless they are to be merged, where the smallest name gives path, labels and taints.
+    A node belongs to the flavor when it is usable, has every flavor label with exactly that value, and has every level
+    label (an empty value will do).  If several nodes have the same host name label, the node with the smallest name
+    makes the leaf and the others are left out; if they are merged, the smallest name gives path, labels and taints.
     """
     ignored: dict[str, int] = {}
     missing_levels: dict[str, tuple[str, ...]] = {}
@@ -395,7 +403,7 @@ def leaf_key(node: NodeFacts, levels: Sequence[str]) -> Path:
 
 
 def make_leaf(nodes: Sequence[NodeFacts], levels: Sequence[str], merge_duplicate_hostnames: bool) -> Leaf:
-    """The leaf of all nodes with one `leaf_key`.  The smallest name comes first and gives the path."""
+    """Return the leaf of all nodes with one `leaf_key`.  The smallest name comes first and gives the path."""
     ordered = tuple(sorted(nodes, key=lambda node: node.name)) if len(nodes) > 1 else tuple(nodes)
     if levels[-1] == HOSTNAME and not merge_duplicate_hostnames:
         ordered = ordered[:1]
@@ -403,7 +411,7 @@ def make_leaf(nodes: Sequence[NodeFacts], levels: Sequence[str], merge_duplicate
 
 
 def outsider(node: NodeFacts, *, levels: Sequence[str], node_labels: Mapping[str, str]) -> str | None:
-    """Why a node is no part of a flavor; None when it is."""
+    """Return why a node is not part of a flavor; None: it is part of the flavor."""
     if not node.ready:
         return "notReady"
     if node.unschedulable:

@@ -1,1 +1,1 @@
-"""The command line.  Wiring and rendering, no logic."""
+"""The command line: flags and printing.  What a command does is in the rooms below."""

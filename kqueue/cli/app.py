@@ -3,7 +3,7 @@
 Each command lives in a file of this room with `register(app)`. These files import no heavy module at their top, so that
 `--help` stays fast: a command imports its modules in its body.
 
-Exit codes: 0 done; 1 it failed; 2 the call, a setting or a file is wrong.
+Exit codes: 0 the command succeeded; 1 it failed; 2 the call, a setting or a file is wrong.
 """
 
 from __future__ import annotations
@@ -62,24 +62,24 @@ class _Options:
 
     debug: bool = False
     files: Sequence[str] = _COMMANDS
-    """Of `_COMMANDS`: what is imported for this call."""
+    """The subset of `_COMMANDS` that is imported for this call."""
 
 
 class _Root(TyperGroup):
-    """All commands; flags of the cluster may stand before a command's name."""
+    """All commands; flags of the cluster may precede a command's name."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Such flags go to the command."""
+        """Move flags of the cluster behind the command's name, so that the command parses them."""
         return super().parse_args(ctx, flags_behind_name(args))
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """In the order of the help page: what people use daily comes first."""
+        """Names in the order of the help page: commands of daily use come first."""
         first = [name for name in _FIRST if name in self.commands]
         return [*first, *(name for name in self.commands if name not in first)]
 
 
 _PROCESSES = ("controller", "webhook")
-"""Commands that run in pods, where only the file of the command that was called is imported: 20 ms of CPU less."""
+"""Commands that run in pods.  For them only the file of the called command is imported, which saves 20 ms of CPU."""
 
 
 def build(options: _Options | None = None) -> typer.Typer:
@@ -114,7 +114,7 @@ def command_of(app: typer.Typer) -> Any:
 
 
 def _keep_whole_sentences(command: Any) -> None:
-    """typer cuts the summaries of commands that have no short help, and wraps those of the others."""
+    """Give every command a short help: typer cuts the summaries of commands that have none, and wraps the others."""
     for below in command.commands.values() if isinstance(command, TyperGroup) else ():
         below.short_help = below.short_help or _first_sentence(below.help or "")
         _keep_whole_sentences(below)
@@ -139,7 +139,7 @@ def run(arguments: Sequence[str], program: str = "kqueue") -> int:
     except KqueueError as e:
         if options.debug:
             raise
-        text = "\n".join(map(printable, str(e).splitlines()))  # servers and webhooks may have written some of it
+        text = "\n".join(map(printable, str(e).splitlines()))  # may contain text of servers and webhooks
         print(f"kqueue: {text}", file=sys.stderr)
         return _MISUSED if isinstance(e, ConfigError) else _FAILED
     return 0

@@ -32,13 +32,13 @@ class LogFormat(StrEnum):
     CONSOLE = "console"
 
 
-_PartsOption = Annotated[str, typer.Option(help="What runs in this process, of core,scheduler,jobs,topology,webhooks.")]
+_PartsOption = Annotated[str, typer.Option(help="Parts of this process, of core,scheduler,jobs,topology,webhooks.")]
 _WithWebhooksOption = Annotated[
     bool, typer.Option("--with-webhooks", help="Serve the admission webhooks in this process too.")
 ]
 _LeaderElectOption = Annotated[
     bool | None,
-    typer.Option("--leader-elect/--no-leader-elect", help="Overrides the file; off outside a cluster without one."),
+    typer.Option("--leader-elect/--no-leader-elect", help="Overrides the file.  Off outside a cluster without a file."),
 ]
 _WebhookHostOption = Annotated[
     str | None, typer.Option(help="Overrides webhook.host, the address that the webhooks listen on.")

@@ -1,4 +1,4 @@
-"""`kqueue doctor`: the installation, looked at step by step; with a queue, a canary gang goes through it."""
+"""`kqueue doctor`: checks of the installation, step by step, and a canary gang through a LocalQueue."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _STEPS = (
 )
 """Names of all steps, in their order."""
 _ENDED = 143
-"""As of a process that SIGTERM has ended."""
+"""The exit code of a process that SIGTERM ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scope:
-    """Which steps are run."""
+    """The selection of steps to run."""
 
     before_install: bool = False
     only: tuple[str, ...] = ()
-    """Names of steps; empty: all.  The API server is always asked first."""
+    """Names of steps; empty for all.  The check of the API server always runs first."""
 
     def checks(
         self, client: Client, namespace: str, plan: Plan, *, configuration: Configuration, clock: Clock
     ) -> list[tuple[str, Check]]:
-        """The steps with their names."""
+        """The selected steps with their names, in order."""
         from kqueue.operations.checkup.before import BeforeInstall
         from kqueue.operations.checkup.installation import Installation
         from kqueue.operations.checkup.queues import Tenants
@@ -82,23 +82,21 @@ _QueueOption = Annotated[
     str, typer.Option("--queue", "-q", help="Send a canary gang through this LocalQueue of the namespace.")
 ]
 _CanaryOption = Annotated[
-    bool | None, typer.Option("--canary/--no-canary", help="Whether to; else where a queue is given.")
+    bool | None, typer.Option("--canary/--no-canary", help="Send the canary gang; by default only with --queue.")
 ]
 _PodsOption = Annotated[int, typer.Option(min=1, max=100, help="Pods of the canary.")]
 _RequestOption = Annotated[
-    list[str] | None, typer.Option(help="RESOURCE=QUANTITY of each pod, repeatable; else next to nothing.")
+    list[str] | None, typer.Option(help="RESOURCE=QUANTITY of each pod, repeatable; by default very little.")
 ]
-_ImageOption = Annotated[str, typer.Option(help="What the canary's pods run; it need not do anything.")]
+_ImageOption = Annotated[str, typer.Option(help="Image of the canary's pods; it need not do anything.")]
 _LimitOption = Annotated[float, typer.Option(min=1, max=3600, help="Seconds that the canary may take.")]
-_ConfigOption = Annotated[Path | None, typer.Option(help="The controller's Configuration file: where its Lease is.")]
+_ConfigOption = Annotated[Path | None, typer.Option(help="The controller's Configuration file, which names its Lease.")]
 _OnlyOption = Annotated[
     list[str] | None, typer.Option(metavar="STEP", help="Only this step of an installation; may be repeated.")
 ]
-_WaitOption = Annotated[
-    float, typer.Option(min=0, max=3600, help="Seconds in which failed steps are repeated, after an install.")
-]
+_WaitOption = Annotated[float, typer.Option(min=0, max=3600, help="Seconds to repeat failed steps, after an install.")]
 _BeforeInstallOption = Annotated[
-    bool, typer.Option("--before-install", help="Whether kqueue can be installed or upgraded, instead.")
+    bool, typer.Option("--before-install", help="Check instead whether kqueue can be installed or upgraded.")
 ]
 
 
@@ -117,19 +115,19 @@ def doctor(
     *,
     reach: ReachFlags,
 ) -> None:
-    """Look at the installation step by step, and say what to do about what is wrong.
+    """Check the installation step by step, and print a remedy for each failure.
 
     \b
         kqueue doctor
-        kqueue doctor -n team-a -q main      # and a canary gang through LocalQueue main
+        kqueue doctor -n team-a -q main      # also send a canary gang through LocalQueue main
         kqueue doctor --wait 60              # an installation that is just starting
-        kqueue doctor --before-install       # whether kqueue can be installed or upgraded
+        kqueue doctor --before-install       # can kqueue be installed or upgraded?
 
-    The canary is one small Job.  It goes through suspension, admission, gate, placement and release like any gang, each
-    step with its time, and is deleted in the end, after ctrl-C too; one of a doctor that was killed is removed by the
-    next one.
+    The canary is one small Job.  It goes through suspension, admission, gate, placement and release like any gang, and
+    each step reports its time.  The doctor deletes the Job in the end, after ctrl-C too.  If a doctor was killed, the
+    next one deletes its Job.
 
-    Exit codes: 0 nothing failed; 1 something did; 2 the call is wrong.
+    Exit codes: 0 no step failed; 1 a step failed; 2 the call is wrong.
     """
     import asyncio
 
@@ -153,7 +151,7 @@ def doctor(
 
 
 def _scope(queue: str, only: list[str], *, before_install: bool) -> _Scope:
-    """Return which steps the flags choose.
+    """Return the steps that the flags choose.
 
     Raises:
         ConfigError: flags contradict each other, or name a step that does not exist.
@@ -170,7 +168,7 @@ def _scope(queue: str, only: list[str], *, before_install: bool) -> _Scope:
 
 
 def _report(steps: list[CheckStep], output: Output) -> int:
-    """Print the result of all steps; return how many failed."""
+    """Print the result of all steps and return the number of failed ones."""
     from kqueue.cli.output import show
     from kqueue.operations.checkup.values import StepStatus
 
@@ -219,7 +217,7 @@ async def _examine(
 
     me = asyncio.current_task()
     if me is not None:
-        with contextlib.suppress(NotImplementedError, ValueError):  # not in the main thread
+        with contextlib.suppress(NotImplementedError, ValueError):  # raised outside the main thread
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)
     clock = SystemClock()
 

@@ -1,4 +1,4 @@
-"""`kqueue explain`: why a workload waits and what would let it start; where it runs; who evicted it; how it ended."""
+"""`kqueue explain`: why a workload waits, changes that would let it start, its placement, evictions and end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 def explain(
     what: Annotated[
         list[str],
-        typer.Argument(help="workload NAME, or what it was made for: job/NAME, pod/NAME, deployment/NAME, group/NAME."),
+        typer.Argument(help="workload NAME, or its object: job/NAME, pod/NAME, deployment/NAME, group/NAME."),
     ],
     what_if: Annotated[
         bool, typer.Option("--what-if/--no-what-if", help="Look for changes with which it would start.")
@@ -34,10 +34,11 @@ def explain(
     *,
     reach: ReachFlags,
 ) -> None:
-    """Say why a workload waits, who holds what it needs, and what would let it start; the cheapest change first.
+    """Explain why a workload waits, what holds the resources it needs, and which changes would let it start.
 
-    Each change was tried out by the planner on the state of the moment.  Of one that runs: where, how good its places
-    are, and what it borrows.  Of one that was evicted: by whom, by which rule, and when it comes back.
+    The cheapest change comes first; the planner has tried each change on the present state.  For a running workload:
+    its placement, how good the placement is, and what it borrows.  For an evicted workload: what evicted it, by which
+    rule, and when it comes back.
     """
     from kqueue.runtime.loop import run
 
@@ -46,10 +47,10 @@ def explain(
 
 
 def _target(words: Sequence[str]) -> tuple[str, str]:
-    """Kind and name: `workload NAME`, `workload/NAME`, `job/NAME`, or a Workload's NAME alone.
+    """Return kind and name of `workload NAME`, `workload/NAME`, `job/NAME`, or a Workload's NAME alone.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: the words have another form.
     """
     from kqueue.cli.ctl.workloads_of import USAGE
     from kqueue.errors import ConfigError
@@ -103,8 +104,9 @@ async def _answer(session: Session, name: str, *, what_if: bool) -> JSON:
 
 
 async def _unjudged(session: Session, name: str) -> JSON:
-    """As `unjudged`: fields of the pods that kqueue does not judge.  Empty without such fields, and without the right
-    to read the Workload.
+    """Return fields of the pods that kqueue does not judge, as key `unjudged`.
+
+    Empty without such fields, and without the right to read the Workload.
 
     The controller does not keep these fields in memory, so the Workload itself is read.
     """
@@ -120,8 +122,9 @@ async def _unjudged(session: Session, name: str) -> JSON:
 
 
 async def _workload_of(session: Session, kind: str, name: str) -> str:
-    """The Workload of an object that is explained: the newest that has not finished, else the newest; others are
-    counted on stderr.
+    """Return the Workload to explain for an object: the newest unfinished one, else the newest.
+
+    A note on stderr counts the others.
 
     Raises:
         ConfigError, NotFoundError: as `workloads_of`.

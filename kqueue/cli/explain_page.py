@@ -34,7 +34,7 @@ def print_page(answer: JSON) -> None:
     from rich.text import Text
 
     console = Console(highlight=False, emoji=False)
-    for line in lines:  # Text: names are never read as rich's markup
+    for line in lines:  # Text: rich never reads names as markup
         console.print(Padding(Text(line.text, style=line.style), (0, 0, 0, _INDENT * line.depth), expand=False))
 
 
@@ -61,7 +61,7 @@ def page(answer: JSON) -> Iterator[PageLine]:
 
 
 def _section(title: str, lines: Iterable[PageLine]) -> Iterator[PageLine]:
-    """A title and its lines; nothing without lines."""
+    """A title and its lines, or nothing if there are no lines."""
     for number, line in enumerate(lines):
         if not number:
             yield PageLine("")

@@ -1,4 +1,4 @@
-"""`kqueue import`: pods that run already come under management."""
+"""`kqueue import`: bring pods that run already under management."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _FAILED = 1
 _SHOWN = 5
-"""Pods that are named for each reason, unless all are wanted."""
+"""Pods that are named for each reason, unless the user wants all."""
 
 
 class DryRunValue(StrEnum):
@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
 _NamespaceOption = Annotated[
     list[str], typer.Option("--namespace", "-n", help="Namespace of the pods; may be repeated.", show_default=False)
 ]
-_QueuelabelOption = Annotated[str, typer.Option(help="Label of pods that says their queue, with --queuemapping.")]
+_QueuelabelOption = Annotated[str, typer.Option(help="Label of pods whose value --queuemapping maps to a queue.")]
 _QueuemappingOption = Annotated[
     list[str] | None, typer.Option(metavar="VALUE=LOCALQUEUE,...", help="LocalQueue for each value of the label.")
 ]
@@ -52,7 +52,7 @@ _AddLabelsOption = Annotated[
 ]
 _ExcludeResourcePrefixesOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="PREFIX,...", help="Resources that cost no quota; else as --config says."),
+    typer.Option(metavar="PREFIX,...", help="Resources that need no quota; by default as in --config."),
 ]
 _DryRunOption = Annotated[DryRunValue, typer.Option(help="Only check.", case_sensitive=False)]
 _QpsOption = Annotated[float, typer.Option(min=0.1, help="Requests per second.")]
@@ -82,16 +82,17 @@ def import_pods(
     kubeconfig: _KubeconfigOption = None,
     context: _ContextOption = None,
 ) -> None:
-    """Bring running pods under management: each gets a Workload that is admitted at once, and the labels of its queue.
+    """Bring running pods under management: each gets an admitted Workload, and the labels of its queue.
 
     \b
     kqueue import -n team-a --queuelabel app --queuemapping train=main,notebook=small
     kqueue import -n team-a --queuemapping-file rules.yaml --dry-run=false
 
-    Without --dry-run=false it only checks.  The controller must be off meanwhile, or its pod integration.  Nothing is
-    imported while a pod of the namespaces has no rule or cannot be imported.  It may be stopped and run again.
+    Without --dry-run=false the command only checks.  The controller, or its pod integration, must be off meanwhile.
+    Nothing is imported while a pod of the namespaces has no rule or cannot be imported.  The command may be stopped and
+    run again.
 
-    Exit codes: 0 all can be, or are, imported; 1 some cannot; 2 the call is wrong.
+    Exit codes: 0 all pods can be, or were, imported; 1 some cannot; 2 the call is wrong.
     """
     from kqueue.config import load
     from kqueue.errors import ConfigError
@@ -126,7 +127,7 @@ def _rules(label: str, mapping: list[str], file: Path | None) -> Sequence[Mappin
 def _settings(
     configuration: Configuration, rules: Sequence[MappingRule], *, labels: list[str], excluded: list[str]
 ) -> ImportSettings:
-    """Return how pods are imported; `excluded` has comma-separated prefixes of resources that cost no quota."""
+    """Return the settings of the import; `excluded` lists comma-separated prefixes of resources that need no quota."""
     from kqueue.cli.ctl.nodes import parse_labels
     from kqueue.core.quota_requests import Counting
     from kqueue.jobs.switches import switches_from
@@ -154,7 +155,7 @@ class _Work:
         self._namespaces, self._verbose = namespaces, verbose
 
     async def run(self, client: Client, *, write: bool, at_once: int) -> bool:
-        """Check, and import if that is wanted; True when nothing is in the way and nothing failed."""
+        """Check, and import with `write`; return True if all pods can be imported and no write failed."""
         from kqueue.clock import SystemClock
         from kqueue.operations.importing.run import Importer
 
@@ -202,10 +203,10 @@ class _Work:
         return steps, not problems
 
     async def _refuse_while_others_work(self, client: Client) -> None:
-        """A controller that looks after pods would stop a pod between its label and its admission.
+        """Refuse while a controller manages pods: it would stop a pod between its label and its admission.
 
         Raises:
-            ConfigError: one leads, and the webhooks of pods are registered.
+            ConfigError: a controller leads, and the webhooks of pods are registered.
         """
         from kqueue.clock import SystemClock
         from kqueue.errors import ConfigError
@@ -215,7 +216,7 @@ class _Work:
         if not await still_registered(client, frozenset({"pod"})):
             return
         election = self._configuration.leader_election
-        print(f"looking whether somebody renews Lease {election.resource_name}", file=sys.stderr)
+        print(f"checking whether a controller renews Lease {election.resource_name}", file=sys.stderr)
         duration = election.lease_duration.total_seconds()
         holder = await holder_in(
             client, election.resource_namespace, election.resource_name, SystemClock(), duration=duration

@@ -1,4 +1,4 @@
-"""Imports without parts that are never used."""
+"""Imports that leave out unused libraries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def import_structlog() -> None:
     """
     if "structlog" in sys.modules or "rich" in sys.modules:
         return
-    sys.modules["rich"] = cast("ModuleType", None)  # an import of it fails with ModuleNotFoundError
+    sys.modules["rich"] = cast("ModuleType", None)  # `import rich` then raises ModuleNotFoundError
     try:
         importlib.import_module("structlog")
     finally:

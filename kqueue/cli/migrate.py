@@ -35,22 +35,24 @@ def check(
     config: Annotated[Path | None, typer.Option(help="A Configuration file of Kueue.")] = None,
     live: Annotated[
         bool | None,
-        typer.Option("--live/--no-live", help="Whether to look at the cluster; else where no file is given."),
+        typer.Option("--live/--no-live", help="Look at the cluster; by default only without a file."),
     ] = None,
     output: OutputOption = Output.TEXT,
     *,
     reach: ReachFlags,
 ) -> None:
-    """Say what converts, what is left behind and what needs work before kqueue takes Kueue's place; nothing is changed.
+    """List what converts, what is left behind and what needs work before kqueue replaces Kueue.  Changes nothing.
 
     \b
         kqueue migrate check --values kueue-values.yaml
         kqueue migrate check --config controller_manager_config.yaml --live
         kqueue migrate check                 # the cluster, with the frameworks that kqueue manages by default
 
-    The cluster is judged by what the file manages.  With -o json, `values` is a values file for kqueue's chart.
+    Findings of the cluster concern the frameworks that the file manages.  With -o json, `values` is a values file for
+    kqueue's chart.
 
-    Exit codes: 0 nothing needs work; 1 something does, or the cluster cannot be reached; 2 the call or a file is wrong.
+    Exit codes: 0 nothing needs work; 1 a finding needs work, or the cluster cannot be reached; 2 the call or a file is
+    wrong.
     """
     from kqueue.errors import ConfigError
     from kqueue.operations.migration.findings import Report

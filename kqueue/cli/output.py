@@ -1,4 +1,4 @@
-"""Printing a value the way `-o` asks for."""
+"""Printing a value in the format of `-o`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OutputOption = Annotated[Output, typer.Option("-o", "--output", help="How to pri
 
 
 def show(value: Mapping[str, Any], output: Output) -> None:
-    """Print `value`: aligned lines, in which nothing drives a terminal; indented JSON, or YAML."""
+    """Print `value` as aligned lines without terminal control characters, as indented JSON, or as YAML."""
     match output:
         case Output.JSON:
             print(json.dumps(value, indent=2))

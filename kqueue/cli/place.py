@@ -1,4 +1,4 @@
-"""`kqueue place`: asks the placement algorithm about a cluster in a file, without any API server."""
+"""`kqueue place`: runs the placement algorithm on a cluster in a file, without any API server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from kqueue.errors import ConfigError
 
-_SourceOption = Annotated[str, typer.Option("--input", "-i", metavar="FILE", help="What to place; - reads stdin.")]
+_SourceOption = Annotated[str, typer.Option("--input", "-i", metavar="FILE", help="The file to read; - is stdin.")]
 _TargetOption = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Where the answer goes; - is stdout.")
 ]
@@ -19,11 +19,11 @@ _ExplainOption = Annotated[
     bool,
     typer.Option(
         "--explain",
-        help="Print for people what fits where and how the search went; JSON only where --output names a file.",
+        help="Print for people what fits where and the steps of the search; JSON only where --output names a file.",
     ),
 ]
 _StrictOption = Annotated[
-    bool, typer.Option("--strict", help="Take remarks as errors: exit code 2, and the answer lists them all.")
+    bool, typer.Option("--strict", help="Treat remarks as errors: exit code 2, and the answer lists them all.")
 ]
 
 
@@ -40,7 +40,7 @@ def place(
     explain: _ExplainOption = False,
     strict: _StrictOption = False,
 ) -> None:
-    """Ask where pods would go in a cluster that a JSON file describes.  No cluster is needed.
+    """Compute where pods would go in a cluster that a JSON file describes.  No cluster is needed.
 
     \b
     A minimal input, two hosts in one rack and three pods that must share a rack:
@@ -55,13 +55,13 @@ def place(
 
     \b
     Keys: name, topology, flavor, nodes, usage, algorithm, workload, podSets, output; keys that start with x- are
-    notes of yours.  {"cases": [...]} asks many at once and gives {"results": [...]}.
+    your own notes.  {"cases": [...]} takes many inputs at once and gives {"results": [...]}.
     Quantities are written as in Kubernetes; results are integers, cpu in milli.
     Equal inputs give equal outputs, byte for byte; the order of nodes, usage and keys does not matter.
 
     \b
-    What is valid, but hardly meant so, is told on standard error, a line each with its JSON pointer: amounts above
-    2^63-1, pod sets of 0 pods, requests that no cluster could fulfil, pods that fill no slice, usage of unknown
+    Input that is valid but hardly intended is reported on standard error, a line each with its JSON pointer: amounts
+    above 2^63-1, pod sets of 0 pods, requests that no cluster could fulfil, pods that fill no slice, usage of unknown
     nodes, nodes without the label of a level.  The answer stays the same; with --strict it is an input error.
 
     \b

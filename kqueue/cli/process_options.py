@@ -1,4 +1,4 @@
-"""Options that several commands share which run in the cluster: where the settings are, and how to reach it."""
+"""Options shared by the commands that run in the cluster: where the settings are, and how to reach the cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 ConfigOption = Annotated[Path | None, typer.Option(help="Kueue's Configuration file; defaults without one.")]
 KubeconfigOption = Annotated[
-    Path | None, typer.Option(help="How to reach the cluster; else KUBECONFIG, the pod's account, ~/.kube.")
+    Path | None, typer.Option(help="File to reach the cluster; else KUBECONFIG, the pod's account, ~/.kube.")
 ]
 ContextOption = Annotated[str | None, typer.Option(help="Context of the kubeconfig.")]
 HealthAddressOption = Annotated[str | None, typer.Option(help="Overrides health.healthProbeBindAddress.")]
@@ -18,15 +18,15 @@ MetricsSecureOption = Annotated[
     bool,
     typer.Option(
         "--metrics-secure/--no-metrics-secure",
-        help="Serve metrics over TLS, and only to whom the API server lets get /metrics.",
+        help="Serve metrics over TLS, and only to users whom RBAC lets get /metrics.",
     ),
 ]
 RegisterWebhooksOption = Annotated[
     bool | None,
     typer.Option(
         "--register-webhooks/--no-register-webhooks",
-        help="Keep the webhook configurations, or leave them to others; overrides webhook.registerWebhooks.",
+        help="Write the webhook configurations, or leave them alone; overrides webhook.registerWebhooks.",
     ),
 ]
-FeatureGatesOption = Annotated[str, typer.Option(help="Gate=true,Other=false; not together with the file's.")]
+FeatureGatesOption = Annotated[str, typer.Option(help="Gate=true,Other=false; not if the file has gates, too.")]
 LogLevelOption = Annotated[str, typer.Option(help="debug, info, warning or error.")]

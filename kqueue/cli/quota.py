@@ -34,11 +34,11 @@ def quota(
         kqueue quota -n team-a
         kqueue quota main -n team-a -o json
 
-    QUOTA, IN USE, BORROWED and BORROWABLE are those of the ClusterQueue, over all its LocalQueues; OWN is what
-    workloads of this LocalQueue hold of it.  SHARE is the ClusterQueue's, where fair sharing decides.  Rights in the
-    namespace suffice: the roles view and edit have them.
+    QUOTA, IN USE, BORROWED and BORROWABLE belong to the ClusterQueue, over all its LocalQueues; OWN is the part that
+    workloads of this LocalQueue use.  SHARE is the ClusterQueue's, where fair sharing decides.  Rights in the namespace
+    suffice: the roles view and edit have them.
 
-    Exit codes: 0 done; 1 the answer was refused or did not come; 2 the call is wrong.
+    Exit codes: 0 done; 1 the request was refused or got no answer; 2 the call is wrong.
     """
     from kqueue.cli.dashboard.queries import quotas
     from kqueue.cli.output import show
@@ -76,5 +76,5 @@ async def _why_unnamed(session: Session) -> str:
     except ForbiddenError as e:
         return f"Positions are not shown: {e}"
     except ApiError:
-        pass  # it was not refused: the next answer has positions
+        pass  # the user has the right by now: the next answer has positions
     return ""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A client that is open, and the namespace to work in."""
+    """An open client, and the namespace to work in."""
 
     client: Client
     namespace: str
@@ -51,10 +51,10 @@ class ReachFlags:
 
     @asynccontextmanager
     async def session(self, *, quick: bool = False) -> AsyncIterator[Session]:
-        """A client for that cluster, closed in the end.  `quick` gives up after five seconds, without a second try.
+        """Open a client for the cluster and close it in the end.  `quick`: five seconds, and no second try.
 
         Raises:
-            ConfigError: there is no such cluster, or a flag is wrong.
+            ConfigError: the kubeconfig has no such cluster, or a flag is wrong.
         """
         from kqueue.errors import ConfigError
         from kqueue.runtime.client import client_of
@@ -80,11 +80,11 @@ class ReachFlags:
             yield Session(client, self.namespace or found.namespace)
 
     def _timeout(self) -> float | None:
-        """Seconds; None where nothing was said (kubectl's word for that is 0)."""
+        """Return seconds, or None for no limit (flag absent, or 0 as in kubectl)."""
         text = self.request_timeout
         if text in ("", "0"):
             return None
-        from kqueue.config.duration import parse_duration  # brings all of the configuration: 0.1 s
+        from kqueue.config.duration import parse_duration  # imports all of the configuration: 0.1 s
         from kqueue.errors import ConfigError
 
         try:
@@ -127,7 +127,7 @@ VALUE_FLAGS = frozenset(
         *("--as", "--as-group", "--request-timeout"),
     }
 )
-"""The flags as they are written; each takes a value."""
+"""The spellings of the flags; each flag takes a value."""
 
 
 def reaches_cluster(command: Callable[..., None]) -> Callable[..., None]:
@@ -140,7 +140,7 @@ def reaches_cluster(command: Callable[..., None]) -> Callable[..., None]:
     def with_flags(**given: Any) -> None:
         from kqueue.cli.light_imports import import_structlog
 
-        import_structlog()  # a command in a terminal logs nothing that rich would draw
+        import_structlog()  # commands in a terminal log no tracebacks for rich to draw
         own = {name: value for name, value in given.items() if name not in _PARAMETERS}
         command(**own, reach=reach_of(given))
 
@@ -152,7 +152,7 @@ def reaches_cluster(command: Callable[..., None]) -> Callable[..., None]:
     ]
     with_flags.__signature__ = shown.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
     with_flags.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *added)}
-    del with_flags.__wrapped__  # typer is to see this signature, not the command's own
+    del with_flags.__wrapped__  # so that typer reads this signature, not the command's own
     return with_flags
 
 
@@ -163,7 +163,7 @@ def reach_of(given: Mapping[str, Any]) -> ReachFlags:
 
 
 def flags_behind_name(arguments: list[str]) -> list[str]:
-    """Move the flags that stand in front of a command's name behind it: `-n team list pods` is `list -n team pods`.
+    """Move flags from before a command's name to behind it: `-n team list pods` becomes `list -n team pods`.
 
     Other options keep their places. Without a name the arguments do not change.
     """

@@ -1,4 +1,4 @@
-"""`kqueue sandbox`: a simulated cluster to try queues on."""
+"""`kqueue sandbox`: a simulated cluster for experiments with queues."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ DEFAULT_PORT = 8901
 
 
 class _Form(StrEnum):
-    """How the start line looks."""
+    """Formats of the announcement at the start."""
 
     TEXT = "text"
     JSON = "json"
 
 
 def need_sandbox() -> None:
-    """Raise ConfigError where the library is missing that the simulated API server needs."""
+    """Raise ConfigError if the library that the simulated API server needs is not installed."""
     from importlib.util import find_spec
 
     from kqueue.errors import ConfigError
@@ -36,15 +36,15 @@ def need_sandbox() -> None:
 _TopologyOption = Annotated[str, typer.Option(help="Blocks x racks x hosts, or a YAML file with levels and pools.")]
 _PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 is any free one.")]
 _KubeconfigOption = Annotated[
-    Path | None, typer.Option(help="Where to write the kubeconfig; else in the user's state folder.")
+    Path | None, typer.Option(help="File for the kubeconfig; by default in the user's state folder.")
 ]
 _CrdsOption = Annotated[bool, typer.Option(help="Install kqueue's CustomResourceDefinitions.")]
 _AllocatableOption = Annotated[
     list[str] | None,
-    typer.Option(help="RESOURCE=QUANTITY that every node offers, repeatable; 0 takes one away."),
+    typer.Option(help="RESOURCE=QUANTITY that every node offers, repeatable; 0 removes a resource."),
 ]
 _RunSecondsOption = Annotated[
-    float, typer.Option(min=0, help="Run time of pods that do not say theirs by annotation; 0 is for ever.")
+    float, typer.Option(min=0, help="Run time of pods without the annotation; 0 is for ever.")
 ]
 _SpeedOption = Annotated[float, typer.Option(help="Divides run times: at 60, an hour takes a minute.")]
 _WithoutOption = Annotated[
@@ -78,8 +78,8 @@ def sandbox(
 ) -> None:
     """Run a simulated Kubernetes cluster until ctrl-C: an API server, nodes, scheduler, kubelets, Jobs, JobSets.
 
-    Pods run as long as their annotation sandbox.kqueue.dev/run-seconds says, and fail with sandbox.kqueue.dev/fail:
-    "true"; on a node, the latter makes the node fail.  Nothing is kept when it stops.
+    Pods run for the seconds of their annotation sandbox.kqueue.dev/run-seconds, and fail with sandbox.kqueue.dev/fail:
+    "true"; the latter on a node makes the node fail.  When the sandbox stops, all objects are lost.
     """
     need_sandbox()
     from kqueue.api.crd_files import crd_folder
@@ -110,7 +110,7 @@ def sandbox(
 
 
 async def _serve(options: SandboxOptions, kubeconfig: Path | None, form: _Form) -> None:
-    """Start, say so, and stay until a signal or a bug in the simulation ends it."""
+    """Start and announce the sandbox, and serve until a signal, or a bug in the simulation, ends it."""
     import asyncio
     import signal
 

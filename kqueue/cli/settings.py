@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
 
     group = typer.Typer(
-        help="Check a Configuration file, or print what a controller would run with.", no_args_is_help=True
+        help="Check a Configuration file, or print the settings that a controller would use.", no_args_is_help=True
     )
     app.add_typer(group, name="config")
 
@@ -32,7 +32,7 @@ def check(
     feature_gates: GatesOption = "",
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Say what is wrong with a Configuration file: all mistakes at once, each with its path and its remedy.
+    """Check a Configuration file and list all mistakes, each with its path and its remedy.
 
     The exit code is 0 when a controller would start with the file, and 2 when it would not.
     """
@@ -69,14 +69,14 @@ def show_settings(
     configuration = load(file, feature_gates=feature_gates)
     _warn(configuration.warnings)
     fields = configuration.model_dump(mode="json", by_alias=True, exclude_none=True)
-    if configuration.wait_for_pods_ready is None:  # only v1beta1 can say so by leaving the section out
+    if configuration.wait_for_pods_ready is None:  # only v1beta1 can express that, by leaving the section out
         fields["featureGates"]["DisableWaitForPodsReady"] = True
     head = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
     show(head | fields, Output.YAML if output is Output.TEXT else output)
 
 
 def timings(output: OutputOption = Output.TEXT) -> None:
-    """Print the fixed times in seconds, with what KQUEUE_TIMING_ variables override."""
+    """Print the fixed times in seconds, with the overrides by KQUEUE_TIMING_ variables."""
     from dataclasses import asdict
 
     from kqueue.config.timings import PREFIX, Timings

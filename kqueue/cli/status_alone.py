@@ -1,4 +1,4 @@
-"""An explanation from the Workload's own status, for where no controller answers: less, and it says so."""
+"""An explanation from the Workload's own status, if no controller answers.  It has less, and a note of that."""
 
 from __future__ import annotations
 

@@ -50,28 +50,28 @@ from kqueue.sandbox.topology_spec import BLOCK_LABEL, RACK_LABEL, parse_topology
 JOBS = ResourceType("batch", "v1", "jobs", "Job")
 JOB_SETS = ResourceType("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
 LEAVES = "leader-and-workers"
-"""A JobSet that has to leave for the last chapter, and comes back."""
+"""A JobSet that is preempted by the last job, and is admitted again later."""
 CHAPTERS = (
     *("block-gang-a", "block-gang-b", "rack-gang", "spread-gang", "plain-job", LEAVES),
     *("patient-gang", "impossible-gang", "urgent-gang"),
 )
-"""Jobs in the order in which they are submitted; the last one when all others run or wait."""
+"""Jobs in the order of submission; the last job is submitted when all others run or wait."""
 FIRST, LAST = CHAPTERS[:-1], CHAPTERS[-1]
 NEVER = frozenset({"impossible-gang"})
 WAITS = "patient-gang"
 CHECKED = (
-    "Checked: every gang ran inside its domain, no quota was exceeded, and who had to leave was given back as it was."
+    "Checked: every gang ran inside its domain, no quota was exceeded, and the evicted job got its own template back."
 )
 LIMIT_SECONDS = 150.0
-"""When to give up; the story takes about half a minute."""
+"""Limit of the story, which takes about half a minute."""
 _LEVELS = {names.REQUIRED_TOPOLOGY_ANNOTATION: "required", names.PREFERRED_TOPOLOGY_ANNOTATION: "preferred"}
 
 
 def examples_folder() -> Path:
-    """Where the example manifests are: in a checkout, or beside the installed package.
+    """Return the folder of the example manifests: in a checkout, or beside the installed package.
 
     Raises:
-        ConfigError: neither is there.
+        ConfigError: neither folder exists.
     """
     package = Path(__file__).resolve().parents[1]
     for folder in (package.parent / "examples", package / "_examples"):
@@ -108,7 +108,7 @@ async def run_story(topology: str, *, keep: bool) -> int:
 
 
 async def create_queues(client: Client) -> None:
-    """The tenants of the story, from the example manifests."""
+    """Create the queues of the story's tenants, from the example manifests."""
     for obj in _documents(examples_folder() / "queues.yaml"):
         await client.create(_type_of(obj), obj)
 
@@ -122,7 +122,7 @@ def process_problems(process: RunningOperator) -> list[str]:
 
 @asynccontextmanager
 async def cluster(topology: str, console: Console) -> AsyncIterator[tuple[Sandbox, RunningOperator, Client, Path]]:
-    """A simulated cluster with kqueue on it, a client, and the kubeconfig that leads there."""
+    """Run a simulated cluster with kqueue on it; yield both, a client, and the path of a kubeconfig."""
     console.print(f"Starting a simulated cluster ({topology}: blocks x racks x hosts) with kqueue on it ...")
     with tempfile.TemporaryDirectory(prefix="kqueue-demo-") as folder:
         sandbox = Sandbox(SandboxOptions(topology=parse_topology(topology), port=0, crds=(crd_folder(),)))
@@ -175,25 +175,25 @@ async def _stay(sandbox: Sandbox, console: Console) -> None:
 
 
 class Story:
-    """Submits, watches, checks."""
+    """Submits the jobs, shows their progress, and checks the result."""
 
     def __init__(self, client: Client, console: Console, levels: list[str]) -> None:
         self._client, self._console, self._levels = client, console, levels
         self._witness = Witness(levels)
         self._nodes: dict[str, Mapping[str, str]] = {}
         self._submitted: dict[str, Object] = {}
-        """Jobs as they were accepted."""
+        """Jobs as the API server accepted them."""
         self._said: dict[str, tuple[str, str]] = {}
         self._described = False
         self._left: Counter[str] = Counter()
-        """How often each job was said to have been evicted."""
+        """Number of evictions that were printed, by job."""
 
     async def submit_all(self) -> None:
-        """Create the queues and then the jobs but the last, from the example manifests."""
+        """Create the queues and then all jobs except the last, from the example manifests."""
         await create_queues(self._client)
         for name in FIRST:
             await self._submit(name)
-            await asyncio.sleep(0.3)  # a person reads along
+            await asyncio.sleep(0.3)  # so that a person can read along
 
     async def _submit(self, name: str) -> None:
         obj = next(_documents(examples_folder() / f"{name}.yaml"))
@@ -203,7 +203,7 @@ class Story:
             raise KqueueError(f"job {name} was not suspended by the webhook")
 
     async def watch(self) -> None:
-        """Show progress until every job that can finish has."""
+        """Show progress until every job that can finish has finished."""
         deadline = time.monotonic() + LIMIT_SECONDS
         live = Live(console=self._console, refresh_per_second=4, transient=True) if self._console.is_terminal else None
         if live is not None:
@@ -308,7 +308,7 @@ class Story:
         for node in sorted(self._nodes):
             racks.setdefault(self._domain(node), []).append(holder.get(node, "."))
         blocks = sorted({block for block, _ in racks})
-        table = Table(title="Who holds which node (a dot is free)", box=None, title_justify="left", padding=(0, 2))
+        table = Table(title="The job on each node (a dot is free)", box=None, title_justify="left", padding=(0, 2))
         for block in blocks:
             table.add_column(block, no_wrap=True)
         lines = {place: f"{place[1]} {''.join(hosts)}" for place, hosts in sorted(racks.items())}
@@ -372,7 +372,7 @@ def _is_child(job: Object) -> bool:
 
 
 def _request_of(job: Object) -> str:
-    """How many pods, and where."""
+    """Return the number of pods and the topology request, for people."""
     parts = [
         f"{name} {times * spec['parallelism']}" if times == 1 else f"{name} {times} x {spec['parallelism']}"
         for name, (times, spec) in job_specs(job).items()

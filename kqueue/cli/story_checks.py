@@ -14,22 +14,22 @@ Labels = Mapping[str, Mapping[str, str]]
 
 
 class Witness:
-    """Remembers every look at the cluster; pods and usage of an earlier moment count, too."""
+    """Remembers every look at the cluster, so that the checks cover pods and usage of earlier moments, too."""
 
     def __init__(self, levels: Sequence[str]) -> None:
         """`levels` are the node labels of the topology, widest first."""
         self._levels = list(levels)
         self._usages: list[Counter[tuple[str, str]]] = []
-        """Usage per (ClusterQueue, resource), at every moment at which it was seen to differ from the one before."""
+        """Usage per (ClusterQueue, resource): one entry for each look at which it had changed."""
         self._places: dict[str, dict[str, str]] = {}
-        """Job to pod to node, of every pod ever seen on a node."""
+        """Job to pod to node, for every pod ever seen on a node."""
         self._spread: dict[str, set[tuple[str, ...]]] = {}
-        """Job to nodes that its pods were seen on at one moment, those aside that were on their way out."""
+        """Job to sets of nodes: the nodes of its pods at one moment, without terminating pods."""
         self._changed: set[str] = set()
-        """Jobs that were seen stopped with other templates than they were submitted with."""
+        """Jobs that were seen suspended with templates that differ from the submitted ones."""
 
     def note(self, view: View, workloads: Iterable[Object], submitted: Mapping[str, Object]) -> None:
-        """Take in one look; `submitted` are the jobs as they were accepted."""
+        """Record one look; `submitted` are the jobs as the API server accepted them."""
         self._note_usage(workloads)
         for name, pods in view.pods.items():
             bound = [pod for pod in pods if pod["spec"].get("nodeName")]
@@ -69,7 +69,10 @@ class Witness:
                 yield f"{name} has {asked} pods, {seen} were seen on nodes"
 
     def _outside(self, name: str, level: str, nodes: Labels, *, at_once: bool) -> Iterator[str]:
-        """`at_once`: it ran more than once, perhaps in another domain each time."""
+        """Yield the gang if its pods were in several domains of a level.
+
+        `at_once` compares only pods of the same moment: an evicted gang may run in another domain each time.
+        """
         upto = self._levels[: self._levels.index(level) + 1]
         looks = self._spread.get(name, set()) if at_once else {tuple(self._places.get(name, {}).values())}
         used = {frozenset(tuple(nodes[node][label] for label in upto) for node in look) for look in looks}
@@ -83,7 +86,7 @@ class Witness:
             yield f"{name} was stopped and its templates are not what they were at submission"
 
     def exceeded(self, queues: Iterable[Object]) -> list[str]:
-        """Cohort by cohort: the most that its queues used at one moment against what they have together."""
+        """Return cohorts whose queues used, at one moment, more than the sum of their quota."""
         have: Counter[tuple[str, str]] = Counter()
         cohorts: dict[str, str] = {}
         for queue in queues:
@@ -107,6 +110,6 @@ class Witness:
 
 
 def evictions(workload: Object) -> int:
-    """How often a Workload had to leave."""
+    """Return how often a Workload was evicted."""
     stats = workload.get("status", {}).get("schedulingStats", {}).get("evictions", [])
     return sum(int(entry.get("count", 0)) for entry in stats)

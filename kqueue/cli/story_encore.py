@@ -1,4 +1,4 @@
-"""The end of the demo: gangs run and one waits, and the commands of the command line are shown on them as they are."""
+"""The end of the demo: some gangs run and one waits, and real commands of kqueue show them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 
 RUN = ("block-gang-a", "block-gang-b", "rack-gang", "plain-job")
-"""Examples that are submitted again and run on, so that there is something to see."""
+"""Examples that are submitted again and keep running, so that the commands have something to show."""
 WAITS = "patient-gang"
-"""The one for which no block has room beside them."""
+"""The gang that waits, because no block has room for it beside the others."""
 _JOBS = ResourceType("batch", "v1", "jobs", "Job")
 _RUN_SECONDS = "sandbox.kqueue.dev/run-seconds"
 _FOR_LONG = "3600"
 _LIMIT_SECONDS = 60.0
-"""For each thing that is waited for."""
+"""Limit of each wait."""
 _LOOK_SECONDS = 0.2
 
 
@@ -58,7 +58,7 @@ def commands(waiting: str) -> Iterator[tuple[str, ...]]:
 
 
 async def show(kubeconfig: Path, console: Console, waiting: str) -> list[str]:
-    """Run the commands as their user would, on the same terminal; returns what went wrong."""
+    """Run the commands as a user would, on the same terminal; return the failures."""
     problems = []
     for arguments in commands(waiting):
         console.print(Text(f"\n$ kqueue {' '.join(arguments)}", style="bold"))
@@ -91,19 +91,19 @@ def _again(name: str) -> str:
 
 
 async def _until(client: Client, name: str, ready: Callable[[Object], bool]) -> Object:
-    """The Workload of a gang, as soon as it is so."""
+    """Wait until the Workload of a gang is `ready`, and return the Workload."""
     deadline = time.monotonic() + _LIMIT_SECONDS
     while True:
         for workload in await client.list_json(WORKLOADS, "default"):
             if owner(workload) == _again(name) and ready(workload):
                 return workload
         if time.monotonic() > deadline:
-            raise KqueueError(f"{_again(name)} did not come to where it should be within {_LIMIT_SECONDS:g} s")
+            raise KqueueError(f"{_again(name)} did not reach the expected state within {_LIMIT_SECONDS:g} s")
         await asyncio.sleep(_LOOK_SECONDS)
 
 
 async def _until_answered(client: Client) -> None:
-    """The API server finds the controller's visibility API a moment after the start."""
+    """Wait for the visibility API: the API server finds it a moment after the controller's start."""
     deadline = time.monotonic() + _LIMIT_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""A view of the demo's cluster at one moment, and its words."""
+"""A view of the demo's cluster at one moment, and readers of its objects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class View:
     pods: dict[str, list[Object]] = field(default_factory=dict)
 
     def phase(self, name: str) -> tuple[str, str]:
-        """(one word, why) for a job."""
+        """Return the phase of a job in one word, and its reason."""
         workload, job = self.workloads.get(name), self.jobs.get(name)
         if job is not None and (is_true(job, "Complete") or is_true(job, "Completed")):
             return "finished", ""
@@ -42,7 +42,7 @@ class View:
 
 
 def pod_state(pod: Object) -> str:
-    """How far a pod is: gated, released, running or ended."""
+    """Return the state of a pod: gated, released, running or ended."""
     phase = pod.get("status", {}).get("phase", "")
     if phase in ("Succeeded", "Failed"):
         return "ended"
@@ -52,7 +52,7 @@ def pod_state(pod: Object) -> str:
 
 
 def is_true(obj: Object, kind: str) -> bool:
-    """Whether a condition holds."""
+    """Whether a condition has status True."""
     return any(c["type"] == kind and c["status"] == "True" for c in obj.get("status", {}).get("conditions", []))
 
 
@@ -71,29 +71,29 @@ def owner(obj: Object) -> str:
 
 
 def job_specs(job: Object) -> dict[str, tuple[int, Object]]:
-    """How many times each Job spec of a Job or a JobSet is run, by name; that of a Job has none."""
+    """Return (replicas, Job spec) by name, for a Job or a JobSet; the name is empty for a Job."""
     if "replicatedJobs" not in job["spec"]:
         return {"": (1, job["spec"])}
     return {r["name"]: (r.get("replicas", 1), r["template"]["spec"]) for r in job["spec"]["replicatedJobs"]}
 
 
 def templates_of(job: Object) -> list[Object]:
-    """The pod templates of a Job or a JobSet."""
+    """Return the pod templates of a Job or a JobSet."""
     return [spec["template"] for _, spec in job_specs(job).values()]
 
 
 def pods_asked(job: Object) -> int:
-    """How many pods of a Job or a JobSet run at the same time."""
+    """Return the number of pods of a Job or a JobSet that run at the same time."""
     return sum(times * int(spec.get("parallelism", 1)) for times, spec in job_specs(job).values())
 
 
 def annotation(job: Object, key: str) -> str:
-    """An annotation of the first pod template; empty when it is not there."""
+    """Return an annotation of the first pod template, or an empty string."""
     return str((templates_of(job)[0].get("metadata", {}).get("annotations") or {}).get(key, ""))
 
 
 async def kubectl(server: str, *args: str) -> str:
-    """kubectl's words; empty where there is no kubectl, or it fails."""
+    """Return the output of kubectl; empty if kubectl is not installed or fails."""
     program = shutil.which("kubectl")
     if program is None:
         return ""
@@ -110,7 +110,7 @@ async def kubectl(server: str, *args: str) -> str:
 
 
 def without_template(text: str) -> str:
-    """The description without the pod template, which the user wrote and knows."""
+    """Return the description without the pod template, which the user wrote and knows."""
     kept: list[str] = []
     skip_deeper_than: int | None = None
     for line in text.splitlines():
@@ -126,7 +126,7 @@ def without_template(text: str) -> str:
 
 
 def conditions(workload: Object) -> str:
-    """All conditions, one a line."""
+    """Return all conditions, one per line."""
     lines = [
         f"  {c['type']}={c['status']} ({c['reason']}) since {c['lastTransitionTime']}: {c['message']}"
         for c in workload["status"]["conditions"]

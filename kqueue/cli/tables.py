@@ -1,4 +1,4 @@
-"""Tables as kubectl prints them: plain aligned columns for programs, the same with a little style on a terminal."""
+"""Tables as kubectl prints them: plain aligned columns, on a terminal with a little style."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _FOLDED = 20 + _GAP
 """Columns with their gap are not folded to less than this."""
 
 UNKNOWN = "<unknown>"
-"""What stands where a time is missing or cannot be read."""
+"""Text for a time that is missing or cannot be parsed."""
 NONE = "<none>"
-"""What stands where there is no value, on request."""
+"""Text for a missing value, in columns that ask for it."""
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a header in capitals and one line per row to stdout; every cell goes through `printable`.
 
-    A row is one line, so that it can be cut and searched.  On a terminal that is too narrow, long cells are folded
-    inside their column if that leaves the columns readable; if not, the terminal wraps the lines.
+    A row is one line, so that `cut` and `grep` work.  On a terminal that is too narrow, long cells are folded inside
+    their column if the columns stay readable; if not, the terminal wraps the lines.
     """
     lines = [[title.upper() for title in headers], *([printable(cell) for cell in row] for row in rows)]
     if not (sys.stdout.isatty() and _print_rich(lines)):
@@ -34,7 +34,7 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
-    """The lines with their cells filled up so that columns align; nothing but cells ends a line."""
+    """Return lines with cells padded so that columns align; lines have no trailing spaces."""
     widths = _widths(lines)
     return ["".join(_filled(line, widths)).rstrip() for line in lines]
 
@@ -56,7 +56,7 @@ def _width(text: str) -> int:
 
 
 def _print_rich(lines: Sequence[Sequence[str]]) -> bool:
-    """Print with style; False, and nothing printed, where the terminal is too narrow for columns."""
+    """Print with style.  Return False, and print nothing, if the terminal is too narrow for columns."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -81,13 +81,13 @@ def print_nothing_found(namespace: str | None = None) -> None:
 
 
 def age(since: str | None, now: datetime) -> str:
-    """How long ago a timestamp of the API (`2026-01-31T08:00:00Z`) was, as `duration` writes it; else `<unknown>`."""
+    """Return the age of an API timestamp (`2026-01-31T08:00:00Z`) in the format of `duration`, else `<unknown>`."""
     moment = api_time(since)
     return UNKNOWN if moment is None else duration(now - moment)
 
 
 def duration(span: timedelta) -> str:
-    """A time span in one or two units, as kubectl writes ages: `45s`, `3m5s`, `7h30m`, `5d2h`, `400d`, `3y10d`.
+    """Return a time span in one or two units, as kubectl writes ages: `45s`, `3m5s`, `7h30m`, `5d2h`, `400d`, `3y10d`.
 
     A clock that is up to two seconds behind the cluster's gives `0s`; further behind, `<invalid>`.
 

@@ -1,4 +1,4 @@
-"""`kqueue top`: queues and domains as they are now, and as they change."""
+"""`kqueue top`: the present state of queues and domains, once or refreshed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _What(StrEnum):
 
 
 class _Order(StrEnum):
-    """As `dashboard.queues.Order`, which is not loaded before it is needed."""
+    """The values of `dashboard.queues.Order`, without its import."""
 
     PENDING = "pending"
     WAIT = "wait"
@@ -41,21 +41,21 @@ def register(app: typer.Typer) -> None:
 
 def top(
     what: Annotated[_What, typer.Argument(help="queues, domains, or both.")] = _What.ALL,
-    once: Annotated[bool, typer.Option("--once", help="Print once and end, as without a terminal.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print once and end; always so without a terminal.")] = False,
     every: Annotated[float, typer.Option(min=0.5, max=3600, help="Seconds between two looks.")] = 2.0,
-    sort: Annotated[_Order, typer.Option(help="What the list of queues begins with.")] = _Order.PENDING,
+    sort: Annotated[_Order, typer.Option(help="Key that sorts the queues.")] = _Order.PENDING,
     level: Annotated[str, typer.Option(help="Domains down to this level: its label, last word, or number.")] = "",
     resource: Annotated[
-        list[str] | None, typer.Option(help="Show this resource; may be repeated.  Else devices.")
+        list[str] | None, typer.Option(help="Show this resource; may be repeated.  By default devices.")
     ] = None,
     output: OutputOption = Output.TEXT,
     *,
     reach: ReachFlags,
 ) -> None:
-    """Show who waits, what is used of which quota, and what is free in which domain; on a terminal until you press q.
+    """Show waiting workloads, the use of quota, and free resources of domains; on a terminal until you press q.
 
-    In bars, full blocks are what the queue holds of its quota or workloads of a domain, shaded ones what is borrowed
-    or taken by pods that no queue knows.
+    In the bar of a queue, full blocks are its own quota in use, and shaded blocks are borrowed quota.  In the bar of a
+    domain, full blocks are used by workloads, and shaded blocks by foreign pods.
     """
     from kqueue.runtime.loop import run
 
@@ -104,7 +104,7 @@ async def _run(
 
 @contextmanager
 def _collected(refused: list[ForbiddenError]) -> Iterator[None]:
-    """A refusal inside the block is put on the list."""
+    """Append a refusal inside the block to the list."""
     from kqueue.errors import ForbiddenError
 
     try:

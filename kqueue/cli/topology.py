@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 _FOUND = 1
 _SHOWN = 8
-"""Commands, and nodes, of one finding that are printed to people."""
+"""Commands, and nodes, that are printed for one finding."""
 _SELECTOR = Annotated[str, typer.Option("--selector", "-l", help="Label selector: only these nodes.")]
 
 
 class _ShowByDefault(TyperGroup):
-    """`kqueue topology NAME` is `kqueue topology show NAME`."""
+    """Makes `kqueue topology NAME` mean `kqueue topology show NAME`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put `show` where no command was written."""
+        """Insert `show` if no command was given."""
         args = flags_behind_name(args)
         if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
             args = ["show", *args]
@@ -44,28 +44,26 @@ def register(app: typer.Typer) -> None:
 def show_topology(
     name: Annotated[str, typer.Argument(metavar="[TOPOLOGY]", help="A Topology; else all.")] = "",
     flavor: Annotated[str, typer.Option(help="Only this ResourceFlavor.")] = "",
-    level: Annotated[
-        str, typer.Option(help="How deep to go: a level's label, its last word, or its number from 1.")
-    ] = "",
+    level: Annotated[str, typer.Option(help="The lowest level to show: its label, last word, or number from 1.")] = "",
     domain: Annotated[
-        str, typer.Option(help="Only what is below this domain: block-1/rack-7, or rack-7 where there is one.")
+        str, typer.Option(help="Only domains below this one: block-1/rack-7, or rack-7 if that is unique.")
     ] = "",
     resource: Annotated[
-        list[str] | None, typer.Option(help="Show this resource; may be repeated.  Else devices.")
+        list[str] | None, typer.Option(help="Show this resource; may be repeated.  By default devices.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=2000, help="Domains to show at most.")] = 200,
     output: OutputOption = Output.TEXT,
     *,
     reach: ReachFlags,
 ) -> None:
-    """Show the tree of domains: what is free in each, what workloads and foreign pods hold, which nodes are left out.
+    """Show the tree of domains: free resources, usage of workloads and of foreign pods, and excluded nodes.
 
     \b
         kqueue topology
         kqueue topology datacentre --level rack
         kqueue topology datacentre --domain block-1/rack-7
 
-    IDLE are nodes on which no workload holds anything.  `kqueue topology show NAME` is the same.
+    IDLE counts nodes without usage of workloads.  `kqueue topology show NAME` is the same.
     """
     from kqueue.cli.dashboard.queries import TopologyQuery, topologies
     from kqueue.cli.output import show
@@ -86,7 +84,7 @@ def show_topology(
     print_topologies(answer.get("items", [answer]), resource or ())
 
 
-_ABOUT = "What is free in which domain, which nodes are left out and why; labels that are missing or odd."
+_ABOUT = "Show free resources of domains and excluded nodes with the cause; find missing or odd labels."
 
 
 def labels(
@@ -95,11 +93,11 @@ def labels(
     *,
     reach: ReachFlags,
 ) -> None:
-    """Look for level labels that are missing or odd on nodes, and print what mends them.
+    """Look for level labels that are missing or odd on nodes, and print commands that correct them.
 
     Reads Nodes, Topologies and ResourceFlavors; the controller need not run.
 
-    Exit codes: 0 all is well, or there are notes only; 1 something is odd; 2 the call is wrong.
+    Exit codes: 0 no findings, or notes only; 1 a label is missing or odd; 2 the call is wrong.
     """
     from kqueue.cli.output import show
     from kqueue.operations.node_labels.findings import find
@@ -154,8 +152,8 @@ def detect(
         kqueue topology detect --selector pool=gpu > topology.yaml
         kubectl apply -f topology.yaml
 
-    What it was made from stands in comments.  A ResourceFlavor uses it by spec.topologyName.  Without --selector, nodes
-    of the control plane are left out.
+    Comments in the YAML describe the labels behind the proposal.  A ResourceFlavor names the Topology in
+    spec.topologyName.  Without --selector, nodes of the control plane are left out.
     """
     from kqueue.cli.output import printable, show
     from kqueue.operations.node_labels.proposal import propose, workers

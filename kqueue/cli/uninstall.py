@@ -1,4 +1,4 @@
-"""`kqueue uninstall`: what removing kqueue, or switching an integration off, would leave behind; and its release."""
+"""`kqueue uninstall`: list and release what kqueue, or an integration that is switched off, leaves behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LEFT = 1
 _EACH = 500
-"""Objects between two words about progress."""
+"""Objects between two lines of progress."""
 
 
 class Format(StrEnum):
@@ -30,20 +30,20 @@ class Format(StrEnum):
     JSON = "json"
 
 
-_CheckOption = Annotated[bool, typer.Option("--check", help="List only; changes nothing.")]
+_CheckOption = Annotated[bool, typer.Option("--check", help="List only; change nothing.")]
 _ReleaseOption = Annotated[bool, typer.Option("--release", help="Release what is listed, and list what stays.")]
 _NamespaceOption = Annotated[
-    str, typer.Option("--namespace", "-n", help="Only what is in this namespace; nothing cluster-wide.")
+    str, typer.Option("--namespace", "-n", help="Only objects of this namespace, nothing cluster-wide.")
 ]
 _IntegrationOption = Annotated[
     list[str] | None,
-    typer.Option(help="Only what belongs to this framework, as in integrations.frameworks; may be repeated."),
+    typer.Option(help="Only objects of this framework, as in integrations.frameworks; may be repeated."),
 ]
 _LeaveGatedOption = Annotated[
     bool, typer.Option("--leave-gated", help="Leave gates on pods, so that none of them starts.")
 ]
 _DespiteLeaderOption = Annotated[
-    str, typer.Option(metavar="IDENTITY", help="Release although this holder of the Lease still leads.")
+    str, typer.Option(metavar="IDENTITY", help="Release although this holder of the Lease leads.")
 ]
 _StopOption = Annotated[
     list[str] | None,
@@ -54,11 +54,11 @@ _StopOption = Annotated[
 ]
 _DespiteRunningOption = Annotated[
     bool,
-    typer.Option("--despite-running", help="Exit 0 although running jobs keep our gate in their templates."),
+    typer.Option("--despite-running", help="Exit 0 although templates of running jobs have kqueue's gate."),
 ]
 _ConfigOption = Annotated[
     Path | None,
-    typer.Option(help="The controller's Configuration file: where the Lease is, and own kinds."),
+    typer.Option(help="The controller's Configuration file, which names the Lease and external frameworks."),
 ]
 _OutputOption = Annotated[Format, typer.Option("-o", "--output", help="How to print.", case_sensitive=False)]
 
@@ -92,10 +92,10 @@ def uninstall(
     kqueue uninstall --release --integration NAME.
 
     \b
-    A pod whose gate is removed starts, uncounted by any queue; --leave-gated keeps it waiting.  Suspended jobs are
-    listed and never started.  It may be stopped at any time and run again.
+    A pod whose gate is removed starts, and no queue counts it; --leave-gated keeps it waiting.  Suspended jobs are
+    listed and never started.  The command may be stopped at any time and run again.
 
-    Exit codes: 0 nothing is left; 1 something is; 2 the call is wrong.
+    Exit codes: 0 nothing is left; 1 something is left; 2 the call is wrong.
     """
     from kqueue.config import load
     from kqueue.controllers.leftovers import Left
@@ -126,7 +126,7 @@ def uninstall(
 
 
 def _integrations(names: list[str], configuration: Configuration) -> frozenset[str]:
-    """Return the names of integrations, once each is found to be known.
+    """Return the names of integrations as a set, after a check that each is known.
 
     Raises:
         ConfigError: an integration is unknown.
@@ -202,7 +202,7 @@ class _Work:
         """Refuse while a controller runs, which would add gates and finalizers again.
 
         Raises:
-            ConfigError: an integration is still on, or a controller leads that was not named.
+            ConfigError: an integration is still on, or the Lease has a holder that --despite-leader does not name.
         """
         from kqueue.clock import SystemClock
         from kqueue.errors import ConfigError
@@ -218,7 +218,7 @@ class _Work:
                 )
             return
         election = self._configuration.leader_election
-        print(f"looking whether somebody renews Lease {election.resource_name}", file=sys.stderr)
+        print(f"checking whether a controller renews Lease {election.resource_name}", file=sys.stderr)
         holder = await holder_in(
             client,
             election.resource_namespace,

@@ -1,4 +1,4 @@
-"""`kqueue version`: of this program, and the image of the controllers in the cluster."""
+"""`kqueue version`: the version of this program, and the images of the controllers in the cluster."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from kqueue.runtime.client import Client
 
 _LABELS = "app.kubernetes.io/name=kqueue,app.kubernetes.io/component=controller"
-"""What our chart puts on the controller's Deployment."""
+"""Labels that kqueue's chart sets on the controller's Deployment."""
 _USUAL = (("kqueue-system", "kqueue-controller"), ("kueue-system", "kueue-controller-manager"))
-"""Namespace and name of Deployments that may be read by who cannot list all; the second is Kueue's own."""
+"""Namespace and name of usual Deployments, for users without the right to list all; the second is Kueue's own."""
 _CONTAINERS = ("controller", "manager")
 
 
@@ -33,9 +33,9 @@ def version(
     *,
     reach: ReachFlags,
 ) -> None:
-    """Print our version, and the image of the controllers.
+    """Print the version of this program, and the image of the controllers.
 
-    The latter is told if a cluster is named, and has them.
+    The image is printed if flags or environment name a cluster, and the cluster has controllers.
     """
     from dataclasses import asdict
 
@@ -50,13 +50,13 @@ def version(
 
 
 def _names_cluster(reach: ReachFlags) -> bool:
-    """Whether anything says which cluster to ask; a program on a bare machine is asked for its version, too."""
+    """Whether flags, environment or files name a cluster; on a machine without any, only the version is printed."""
     named = reach.kubeconfig or os.environ.get("KUBECONFIG") or os.environ.get("KUBERNETES_SERVICE_HOST")
     return bool(named) or Path("~/.kube/config").expanduser().exists()
 
 
 def _images(reach: ReachFlags) -> list[str]:
-    """Images of the controllers; when they cannot be read, none, and a note says why."""
+    """Return the images of the controllers; on a failure none, and a note on stderr gives the cause."""
     from kqueue.errors import ApiError
     from kqueue.runtime.loop import run
 

@@ -21,9 +21,7 @@ from kqueue.cli.process_options import (
 
 _CertDirOption = Annotated[
     Path | None,
-    typer.Option(
-        help="Folder with tls.crt, tls.key and ca.crt that somebody else renews; else internalCertManagement."
-    ),
+    typer.Option(help="Folder of tls.crt, tls.key, ca.crt renewed by another program; else internalCertManagement."),
 ]
 _HostOption = Annotated[str | None, typer.Option(help="Overrides webhook.host.")]
 _PortOption = Annotated[int | None, typer.Option(help="Overrides webhook.port; 0 takes a free one.")]

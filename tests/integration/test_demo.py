@@ -26,7 +26,7 @@ async def test_the_demo_tells_its_story_and_checks_itself() -> None:
         " of 100 pods",
         "impossible-gang: waiting",
         "With no workload running, the best ",
-        "Who holds which node",
+        "The job on each node",
         "Conditions:",
         "patient-gang: finished",
         "submitted leader-and-workers: 7 pods (leader 1, workers 2 x 3), required: one rack, all together",

@@ -1,4 +1,4 @@
-"""Names in the cluster, for a shell that completes a command line."""
+"""Names of objects in the cluster, for a shell that completes a command line."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from kqueue.cli.ctl.kinds import CommandKind
 from kqueue.cli.reaching import reach_of
 
 _NAME = re.compile(r"[a-z0-9.-]+")
-"""What the API server allows; shells evaluate what we print, so nothing else is believed."""
+"""Names that the API server allows.  Shells evaluate the printed text, so all other names are dropped."""
 _MOST = "500"
-"""Names that are offered at most: one request."""
+"""Limit of the offered names, so that one request is enough."""
 
 
 def names_of(kind: CommandKind) -> Callable[[typer.Context, str], list[str]]:
-    """Completes the names of a kind's objects, in the namespace that the line names; none where it is away."""
+    """Return a completer for names of a kind's objects in the line's namespace; no names without a cluster."""
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
         import json

@@ -9,7 +9,7 @@ import typer
 
 
 class Shell(StrEnum):
-    """Shells that can be taught."""
+    """Shells that a script exists for."""
 
     BASH = "bash"
     ZSH = "zsh"
@@ -21,13 +21,13 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def completion(shell: Annotated[Shell, typer.Argument(case_sensitive=False, show_default=False)]) -> None:
-        """Print a script for a shell that completes our commands.
+        """Print a script that makes a shell complete kqueue's commands.
 
         \b
         bash: source <(kqueue completion bash)     in ~/.bashrc
         zsh:  source <(kqueue completion zsh)      in ~/.zshrc
         fish: kqueue completion fish | source      in ~/.config/fish/config.fish
-        Behind `kubectl kqueue`, kubectl's own completion asks us.
+        For `kubectl kqueue`, kubectl's own completion calls kqueue.
         """
         from typer._completion_shared import get_completion_script
 

@@ -25,7 +25,7 @@ class StrategyFlag(StrEnum):
 
 
 class Reclaim(StrEnum):
-    """Which workloads of other queues may be preempted."""
+    """Values of --reclaim-within-cohort: workloads of other queues that may be preempted."""
 
     NEVER = "Never"
     LOWER = "LowerPriority"
@@ -33,7 +33,7 @@ class Reclaim(StrEnum):
 
 
 class Within(StrEnum):
-    """Which workloads of the same queue may be preempted."""
+    """Values of --preemption-within-cluster-queue: workloads of the same queue that may be preempted."""
 
     NEVER = "Never"
     LOWER = "LowerPriority"
@@ -60,30 +60,30 @@ _QueuingStrategyOption = Annotated[
     typer.Option(
         *("--queuing-strategy", "--queueing-strategy"),
         metavar=_choices(StrategyFlag),
-        help="Who may pass whom.",
+        help="Whether later workloads may pass a head that does not fit.",
         case_sensitive=False,
     ),
 ]
 _NamespaceSelectorOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="KEY=VALUE,...", help="Labels of the namespaces that may use it; without, all may."),
+    typer.Option(metavar="KEY=VALUE,...", help="Labels of namespaces that may use it; by default all may."),
 ]
 _ReclaimWithinCohortOption = Annotated[
     Reclaim,
-    typer.Option(metavar=_choices(Reclaim), help="Whom its workloads may preempt in the cohort.", case_sensitive=False),
+    typer.Option(metavar=_choices(Reclaim), help="Workloads of the cohort that it may preempt.", case_sensitive=False),
 ]
 _PreemptionWithinClusterQueueOption = Annotated[
     Within,
-    typer.Option(metavar=_choices(Within), help="Whom its workloads may preempt in the queue.", case_sensitive=False),
+    typer.Option(metavar=_choices(Within), help="Workloads of the queue that it may preempt.", case_sensitive=False),
 ]
 _NominalQuotaOption = Annotated[
-    list[str] | None, typer.Option(metavar=_QUOTA, help="How much belongs to the queue; may be repeated.")
+    list[str] | None, typer.Option(metavar=_QUOTA, help="The queue's own quota; may be repeated.")
 ]
 _BorrowingLimitOption = Annotated[
-    list[str] | None, typer.Option(metavar=_QUOTA, help="How much more it may borrow from the cohort.")
+    list[str] | None, typer.Option(metavar=_QUOTA, help="Limit of quota that it borrows from the cohort.")
 ]
 _LendingLimitOption = Annotated[
-    list[str] | None, typer.Option(metavar=_QUOTA, help="How much of its quota others may borrow.")
+    list[str] | None, typer.Option(metavar=_QUOTA, help="Limit of its quota that other queues borrow.")
 ]
 
 
@@ -118,7 +118,7 @@ def create_cluster_queue(
     }
     for flag in (quotas.BORROWING, quotas.LENDING):
         if written[flag] and not cohort:
-            raise ConfigError(f"{flag} needs --cohort: without a cohort there is nobody to borrow from or lend to")
+            raise ConfigError(f"{flag} needs --cohort: without a cohort there is no queue to borrow from or lend to")
     groups = quotas.resource_groups({flag: quotas.parse_quotas(v or (), flag) for flag, v in written.items()})
     labels = parse_labels(namespace_selector or (), "--namespace-selector")
     spec = {
@@ -141,19 +141,19 @@ def create_local_queue(
         str,
         typer.Option(
             *("--clusterqueue", "-c"),
-            help="ClusterQueue that it leads to.",
+            help="ClusterQueue that it forwards to.",
             show_default=False,
             autocompletion=names_of(CLUSTER_QUEUE),
         ),
     ],
     ignore_unknown_cq: Annotated[
-        bool, typer.Option("--ignore-unknown-cq", "-i", help="Create it although that ClusterQueue does not exist.")
+        bool, typer.Option("--ignore-unknown-cq", "-i", help="Create it even if that ClusterQueue does not exist.")
     ] = False,
     dry_run: DryRunOption = DryRun.NONE,
     output: OutputOption = ObjectOutput.TEXT,
     reach: ReachFlags,
 ) -> None:
-    """Create a LocalQueue, the door to a ClusterQueue in one namespace."""
+    """Create a LocalQueue, which forwards workloads of one namespace to a ClusterQueue."""
     spec = {"clusterQueue": clusterqueue}
     needs = "" if ignore_unknown_cq else clusterqueue
     _create(LOCAL_QUEUE, names.LOCAL_QUEUE_KIND, name, spec, dry_run=dry_run, output=output, reach=reach, needs=needs)
@@ -170,7 +170,7 @@ def create_resource_flavor(
     ] = None,
     tolerations: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY[=VALUE][:EFFECT],...", help="Tolerations that its pods get; :EFFECT is any key."),
+        typer.Option(metavar="KEY[=VALUE][:EFFECT],...", help="Tolerations that its pods get; :EFFECT is for any key."),
     ] = None,
     dry_run: DryRunOption = DryRun.NONE,
     output: OutputOption = ObjectOutput.TEXT,

@@ -1,4 +1,4 @@
-"""`kqueue delete`: Workloads with the jobs that they belong to; other kinds are kubectl's work."""
+"""`kqueue delete`: deletes Workloads together with their jobs; calls kubectl for other kinds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def delete_workloads(
         typer.Argument(metavar="NAME | KIND/NAME...", show_default=False, autocompletion=names_of(WORKLOAD)),
     ] = None,
     *,
-    every: Annotated[bool, typer.Option("--all", help="All of the namespace; with -A all that there are.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="All of the namespace; with -A all of the cluster.")
+    ] = False,
     all_namespaces: AllNamespacesOption = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     dry_run: DryRunOption = DryRun.NONE,

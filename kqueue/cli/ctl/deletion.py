@@ -1,4 +1,4 @@
-"""Deleting Workloads by deleting what owns them."""
+"""Deleting Workloads by deleting their owners."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DeletionTarget:
     name: str
     uid: str
     owner_of: list[str]
-    """Names of the Workloads that it owns; empty for a Workload that nobody owns."""
+    """Names of the Workloads that the object owns; empty for a Workload without an owner."""
 
     def __str__(self) -> str:
         group = f".{self.resource.group}" if self.resource.group else ""
@@ -90,7 +90,7 @@ class Deletion:
         return found
 
     async def delete(self, target: DeletionTarget) -> bool:
-        """Delete one object, if it is still the one that was found; False where that failed."""
+        """Delete one object if it has the uid that was found; return False on a failure."""
         from kqueue.runtime.client import Propagation
 
         if self._dry_run is DryRun.CLIENT:
@@ -107,7 +107,7 @@ class Deletion:
         except NotFoundError:
             return True  # it was deleted in the meantime
         except ConflictError:
-            self._fail(f"{target} is another one by now than the owner of the workload: left alone")
+            self._fail(f"{target} was replaced by an object that does not own the workload: not deleted")
             return False
         except ApiError as e:
             self._fail(str(e))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kqueue.runtime.client import Client
 
 _FIRST = ("batch", "apps", "jobset.x-k8s.io", "kueue.x-k8s.io")
-"""Groups in which jobs mostly are; asked before the others, as the first answer wins."""
+"""Groups with most job kinds; they are asked before the others, because the first match is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +23,15 @@ class OwnerTarget:
     called: str
     """Plural, singular, short name or kind, in lower case."""
     group: str | None
-    """None where none was given."""
+    """The API group; None if the user gave none."""
     name: str
 
 
 def parse_target(text: str) -> OwnerTarget:
-    """`TYPE[.GROUP]/NAME`.
+    """Parse `TYPE[.GROUP]/NAME`.
 
     Raises:
-        ConfigError: it has another form.
+        ConfigError: the text has another form.
     """
     kind, slash, name = text.partition("/")
     called, dot, group = kind.lower().partition(".")
@@ -65,10 +65,10 @@ class Discovery:
         raise ConfigError(f"--for {wanted}/{target.name}: the API server knows no kind of that name")
 
     async def of(self, api_version: str, kind: str) -> ResourceType:
-        """The kind that an owner reference names.
+        """Return the kind that an owner reference names.
 
         Raises:
-            NotFoundError: it is not served.
+            NotFoundError: the API server does not serve it.
         """
         group, _, version = api_version.rpartition("/")
         for each in await self._resources(group, version, missing_ok=False):
@@ -77,7 +77,7 @@ class Discovery:
         raise NotFoundError(f"the API server knows no {kind} in {api_version}", status=404)
 
     async def _versions(self) -> list[tuple[str, str]]:
-        """Groups and their preferred versions, in the order in which they are asked."""
+        """Return groups and their preferred versions, in the order of the search."""
         if self._groups is None:
             found = await self._client.get_path("/apis", resource=_DISCOVERY)
             preferred = {g["name"]: g["preferredVersion"]["version"] for g in found.get("groups") or ()}
@@ -86,7 +86,7 @@ class Discovery:
         return self._groups
 
     async def _resources(self, group: str, version: str, *, missing_ok: bool = True) -> list[Mapping[str, Any]]:
-        """Kinds of one group without subresources; an aggregated one that does not answer has none."""
+        """Return the kinds of one group without subresources; none for an aggregated group that does not answer."""
         if (group, version) not in self._served:
             path = f"/apis/{group}/{version}" if group else f"/api/{version}"
             try:

@@ -21,11 +21,11 @@ class CommandKind:
     plural: str
     aliases: tuple[str, ...] = ()
     singular: str = ""
-    """One object of it, where its name does not say that."""
+    """The singular name, if `name` is a plural."""
 
     @property
     def resource(self) -> ResourceType:
-        """How the API server addresses it."""
+        """The kind as the API server serves it."""
         from kqueue.controllers import resources
         from kqueue.runtime.resources import ResourceType
 
@@ -34,12 +34,12 @@ class CommandKind:
 
     @property
     def full(self) -> str:
-        """The name that means no other kind to kubectl."""
+        """The name that is unambiguous for kubectl."""
         return f"{self.plural}.{names.GROUP}"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Everything that it may be called."""
+        """All names of the kind."""
         return (self.name, self.plural, *self.aliases, f"{self.name}.{names.GROUP}", self.full)
 
 
@@ -59,7 +59,7 @@ OURS = (
     CommandKind("admissioncheck", "admissionchecks", ("ac",)),
     CommandKind("workloadpriorityclass", "workloadpriorityclasses", ("wpc",)),
 )
-"""Kinds that kubectl is asked about."""
+"""Kinds of the verbs that call kubectl."""
 
 
 def kind_called(name: str, kinds: Iterable[CommandKind] = OURS) -> CommandKind | None:
@@ -68,7 +68,7 @@ def kind_called(name: str, kinds: Iterable[CommandKind] = OURS) -> CommandKind |
 
 
 def is_near(name: str, kinds: Iterable[CommandKind] = OURS) -> bool:
-    """Whether a name that no kind has is likely a slip for one of theirs."""
+    """Whether an unknown name is likely a mistyped name of a kind."""
     return bool(get_close_matches(name.lower(), [alias for kind in kinds for alias in kind.names], n=1, cutoff=0.8))
 
 

@@ -14,7 +14,7 @@ from kqueue.cli.reaching import VALUE_FLAGS
 
 _VERBS = {
     "get": "Print objects of our kinds",
-    "describe": "Tell all about our objects",
+    "describe": "Show details of our objects",
     "edit": "Change our objects in an editor",
     "patch": "Change fields of our objects",
 }
@@ -24,7 +24,7 @@ _TAKES_VALUE = VALUE_FLAGS | {
     *("-o", "--output", "-l", "--selector", "--field-selector", "-p", "--patch", "--type", "-L", "--label-columns"),
     *("--sort-by", "--subresource", "--template", "--chunk-size", "--field-manager", "-v"),
 }
-"""Flags of kubectl behind which a word is their value and no kind."""
+"""Flags of kubectl that take the next word as their value."""
 
 
 def register(app: typer.Typer) -> None:
@@ -51,10 +51,10 @@ def _for(verb: str) -> Callable[..., None]:
 
 
 def hand_over(verb: str, arguments: Sequence[str]) -> None:
-    """Become kubectl; does not return.
+    """Replace this process by kubectl; does not return.
 
     Raises:
-        ConfigError: no kind is named, or one that is not ours; or there is no kubectl.
+        ConfigError: the arguments name no kind, or a kind of another API; or kubectl is not installed.
     """
     from kqueue.errors import ConfigError
 
@@ -65,7 +65,7 @@ def hand_over(verb: str, arguments: Sequence[str]) -> None:
             f"kubectl is not on PATH, and {verb} is kubectl's work: install it (list, create, stop, resume and "
             "delete workload do without)"
         )
-    os.execv(program, ["kubectl", verb, *words])  # noqa: S606  # to become kubectl is the purpose, and no shell is asked
+    os.execv(program, ["kubectl", verb, *words])  # noqa: S606  # replaces this process on purpose, without a shell
 
 
 def with_full_kinds(arguments: Sequence[str]) -> list[str]:
@@ -93,7 +93,7 @@ def _may_be_kind(arguments: Sequence[str], position: int) -> bool:
 
 
 def _full(argument: str) -> str | None:
-    """`cq,lq` or `cq/NAME` with full names; None where a part is no kind of ours."""
+    """Return `cq,lq` or `cq/NAME` with full names; None if a part is not one of our kinds."""
     names, slash, rest = argument.partition("/")
     kinds = [kind_called(name) for name in names.split(",")]
     if any(kind is None for kind in kinds):

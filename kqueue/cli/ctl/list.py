@@ -57,7 +57,7 @@ def add_commands(group: typer.Typer, verb: str) -> None:
 def list_cluster_queues(
     *,
     active: Annotated[
-        list[ActiveValue] | None, typer.Option(help="Only those that admit, or do not.", case_sensitive=False)
+        list[ActiveValue] | None, typer.Option(help="Only queues that admit, or do not.", case_sensitive=False)
     ] = None,
     selector: SelectorOption = "",
     field_selector: FieldSelectorOption = "",
@@ -84,7 +84,7 @@ def list_local_queues(
     clusterqueue: Annotated[
         str,
         typer.Option(
-            *_CLUSTER_QUEUE, help="Only those that lead to this ClusterQueue.", autocompletion=_CLUSTER_QUEUES
+            *_CLUSTER_QUEUE, help="Only those that forward to this ClusterQueue.", autocompletion=_CLUSTER_QUEUES
         ),
     ] = "",
     all_namespaces: AllNamespacesOption = False,
@@ -126,12 +126,12 @@ def list_resource_flavors(
 def list_workloads(
     *,
     status: Annotated[
-        list[Wanted] | None, typer.Option(help="Only those; may be repeated.", case_sensitive=False)
+        list[Wanted] | None, typer.Option(help="Only workloads in this state; may be repeated.", case_sensitive=False)
     ] = None,
     clusterqueue: Annotated[
         str,
         typer.Option(
-            *_CLUSTER_QUEUE, help="Only those in the quota of this ClusterQueue.", autocompletion=_CLUSTER_QUEUES
+            *_CLUSTER_QUEUE, help="Only those with quota of this ClusterQueue.", autocompletion=_CLUSTER_QUEUES
         ),
     ] = "",
     localqueue: Annotated[
@@ -199,14 +199,14 @@ def list_pods(
 
 
 class _Where:
-    """The namespace that was searched, which is known once the cluster is."""
+    """The namespace of the search, which is known after the kubeconfig was read."""
 
     def __init__(self, everywhere: bool) -> None:
         self.everywhere = everywhere
         self.namespace: str | None = None
 
     def resolve(self, session: Session) -> str | None:
-        """The namespace to list, None for all."""
+        """Return the namespace to list, None for all."""
         self.namespace = None if self.everywhere else session.namespace
         return self.namespace
 

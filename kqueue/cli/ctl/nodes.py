@@ -10,7 +10,7 @@ _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def parse_labels(values: Iterable[str], flag: str) -> dict[str, str]:
-    """`KEY=VALUE,KEY=VALUE`, several times; a value may be empty.  `flag` is named in errors.
+    """Parse values of the form `KEY=VALUE,KEY=VALUE`; a VALUE may be empty.  Errors name `flag`.
 
     Raises:
         ConfigError: a part has another form, or a key is used twice.
@@ -27,7 +27,7 @@ def parse_labels(values: Iterable[str], flag: str) -> dict[str, str]:
 
 
 def parse_taints(values: Iterable[str], flag: str) -> list[dict[str, str]]:
-    """`KEY[=VALUE]:EFFECT,...`, several times.  `flag` is named in errors.
+    """Parse values of the form `KEY[=VALUE]:EFFECT,...`.  Errors name `flag`.
 
     Raises:
         ConfigError: a part has another form, or key and effect are used twice.
@@ -46,7 +46,7 @@ def parse_taints(values: Iterable[str], flag: str) -> list[dict[str, str]]:
 
 
 def parse_tolerations(values: Iterable[str], flag: str) -> list[dict[str, str]]:
-    """`KEY[=VALUE][:EFFECT],...` or `:EFFECT`, several times.  `flag` is named in errors.
+    """Parse values of the form `KEY[=VALUE][:EFFECT],...` or `:EFFECT`.  Errors name `flag`.
 
     With key and value the operator is Equal, else Exists.  Without effect all effects are tolerated, without key all
     keys.

@@ -1,4 +1,4 @@
-"""Printing objects as `-o` asks for, and reading lists of them in pages."""
+"""Printing objects in the format of `-o`, and reading lists of objects in pages."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class ListOutput(StrEnum):
 
     @property
     def is_table(self) -> bool:
-        """Whether people are to read it."""
+        """Whether the format is a table for people."""
         return self in (ListOutput.TEXT, ListOutput.WIDE)
 
 
 class DryRun(StrEnum):
-    """How far a change goes."""
+    """Values of --dry-run."""
 
     NONE = "none"
     CLIENT = "client"
@@ -57,15 +57,15 @@ class DryRun(StrEnum):
 
 
 def is_name(text: str) -> bool:
-    """Whether an object may be called so, as far as URLs are concerned."""
+    """Whether a text is safe as the name of an object in a URL."""
     return text not in ("", ".", "..") and not {"/", "%"} & set(text)
 
 
 def checked_name(name: str) -> str:
-    """`name` itself.
+    """Return `name` after a check.
 
     Raises:
-        ConfigError: no object can be called so; as part of a URL it would mean something else.
+        ConfigError: no object can have this name; in a URL it would have another meaning.
     """
     if not is_name(name):
         from kqueue.errors import ConfigError
@@ -89,15 +89,15 @@ FieldSelectorOption = Annotated[str, typer.Option("--field-selector", help="Only
 
 
 def existing(kind: CommandKind) -> Any:
-    """The argument that names one object of a kind; shells complete it."""
+    """Return the argument that names one object of a kind, with completion in shells."""
     return typer.Argument(metavar="NAME", show_default=False, callback=checked_name, autocompletion=names_of(kind))
 
 
 def checked_target(text: str) -> str:
-    """`text` itself: the name of a Workload, or KIND/NAME of what it was made for.
+    """Return `text` after a check: the name of a Workload, or KIND/NAME of the object it was made for.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: the text is neither.
     """
     kind, slash, name = text.partition("/")
     checked_name(name if slash and kind else text)
@@ -105,7 +105,7 @@ def checked_target(text: str) -> str:
 
 
 NewName = Annotated[str, typer.Argument(metavar="NAME", show_default=False, callback=checked_name)]
-"""The argument that names an object to be made."""
+"""The argument that names an object to create."""
 
 
 AllNamespacesOption = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Of all namespaces.")]
@@ -158,12 +158,12 @@ def _name(kind: CommandKind, obj: Object) -> str:
 async def listed(
     client: Client, resource: ResourceType, namespace: str | None = None, *, labels: str = "", fields: str = ""
 ) -> list[dict[str, Any]]:
-    """All matching objects of a namespace, None for everywhere, a page at a time.
+    """Return all matching objects of a namespace (None: of all), read a page at a time.
 
-    A list that the API server forgets half-way is begun anew, three times at most.
+    If the token for the next page expires, the list is read again from the start, three times at most.
 
     Raises:
-        ConfigError: the size of a page in the environment is wrong.
+        ConfigError: the page size in the environment is invalid.
     """
     from kqueue.errors import GoneError
 
@@ -178,10 +178,10 @@ async def listed(
 
 
 def page_size() -> int:
-    """Objects per request.
+    """Return the number of objects per request.
 
     Raises:
-        ConfigError: the environment does not say a number above 0.
+        ConfigError: the value in the environment is no number above 0.
     """
     from kqueue.errors import ConfigError
 

@@ -14,7 +14,7 @@ Object = Mapping[str, Any]
 
 
 def pod_selector(group: str, job: Object) -> str | None:
-    """A label selector for the pods of a job; None where its kind has none."""
+    """Return a label selector for the pods of a job; None if the job's kind has none."""
     row = OWNERS.get((group, str(job.get("kind"))))
     if row is not None and row.pod_label:
         return f"{row.pod_label}={job['metadata']['name']}"

@@ -15,29 +15,29 @@ Object = Mapping[str, Any]
 
 
 def is_active(cluster_queue: Object) -> str:
-    """`true` where its condition Active is_true, else `false`."""
+    """Return `true` if the condition Active has status True, else `false`."""
     return "true" if is_true(cluster_queue, names.CONDITION_ACTIVE) else "false"
 
 
 def leads_to(local_queue: Object) -> str:
-    """The ClusterQueue of a LocalQueue."""
+    """Return the name of the ClusterQueue of a LocalQueue."""
     return str(_spec(local_queue).get("clusterQueue") or "")
 
 
 def cluster_queue_row(queue: Object, now: datetime) -> list[str]:
-    """One line of the list."""
+    """Return the cells of one ClusterQueue."""
     name, born = _name_and_age(queue, now)
     return [name, str(_spec(queue).get("cohortName") or ""), *_counts(queue), is_active(queue), born]
 
 
 def local_queue_row(queue: Object, now: datetime) -> list[str]:
-    """One line of the list."""
+    """Return the cells of one LocalQueue."""
     name, born = _name_and_age(queue, now)
     return [name, leads_to(queue), *_counts(queue), born]
 
 
 def flavor_row(flavor: Object, now: datetime) -> list[str]:
-    """One line of the list."""
+    """Return the cells of one ResourceFlavor."""
     name, born = _name_and_age(flavor, now)
     labels = sorted((_spec(flavor).get("nodeLabels") or {}).items())
     return [name, ", ".join(f"{key}={value}" for key, value in labels), born]

@@ -1,4 +1,4 @@
-"""Quota as it is written on the command line: `FLAVOR:RESOURCE=AMOUNT;RESOURCE=AMOUNT,FLAVOR:...`."""
+"""Quota in flags: `FLAVOR:RESOURCE=AMOUNT;RESOURCE=AMOUNT,FLAVOR:...`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from kqueue.errors import ConfigError
 
 Quotas = Mapping[str, Mapping[str, str]]
-"""Amounts as they were written, by flavor and resource."""
+"""Amounts as the user wrote them, by flavor and resource."""
 
 NOMINAL, BORROWING, LENDING = "--nominal-quota", "--borrowing-limit", "--lending-limit"
 _FIELDS = {NOMINAL: "nominalQuota", BORROWING: "borrowingLimit", LENDING: "lendingLimit"}
@@ -16,10 +16,10 @@ _FORM = "write FLAVOR:RESOURCE=AMOUNT;RESOURCE=AMOUNT,FLAVOR:..., such as 'spot:
 
 
 def parse_quotas(values: Iterable[str], flag: str) -> Quotas:
-    """Amounts by flavor and resource, in the order in which they were written; `flag` is named in errors.
+    """Return amounts by flavor and resource, in the order of the flags; errors name `flag`.
 
     Raises:
-        ConfigError: a value has another form, an amount is no quantity or negative, or something is named twice.
+        ConfigError: a value has another form, an amount is no quantity or negative, or a name occurs twice.
     """
     found: dict[str, dict[str, str]] = {}
     for part in (part for value in values for part in value.split(",")):
@@ -59,7 +59,7 @@ def _check(amount: str, resource: str, where: str) -> None:
 def resource_groups(given: Mapping[str, Quotas]) -> list[dict[str, Any]]:
     """Return `spec.resourceGroups` from the quota flags; `given` has the flags as keys.
 
-    Flavors with the same resources form a group.  A flavor for which only a limit is given has a nominal quota of 0.
+    Flavors with the same resources form a group.  A flavor that has only a limit gets a nominal quota of 0.
 
     Raises:
         ConfigError: flags list different resources for a flavor, or groups share some but not all resources.

@@ -1,4 +1,4 @@
-"""`kqueue stop` and `kqueue resume`: workloads and queues that shall not run for a while."""
+"""`kqueue stop` and `kqueue resume`: pause workloads and queues, and let them run again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Workload = Annotated[
 _ClusterQueue = Annotated[str, existing(CLUSTER_QUEUE)]
 _LocalQueue = Annotated[str, existing(LOCAL_QUEUE)]
 _Keep = Annotated[
-    bool, typer.Option("--keep-already-running", help="Admit nothing new, but let run what was admitted.")
+    bool, typer.Option("--keep-already-running", help="Admit nothing new; admitted workloads keep running.")
 ]
 
 
@@ -46,9 +46,9 @@ def add_commands(group: typer.Typer, verb: str) -> None:
 def stop_workload(
     name: _Workload, *, dry_run: DryRunOption = DryRun.NONE, output: OutputOption = ObjectOutput.TEXT, reach: ReachFlags
 ) -> None:
-    """Evict a workload, if it runs, and keep it out of the queue until it is resumed.
+    """Evict a workload if it runs, and keep it out of the queue until it is resumed.
 
-    KIND/NAME is what it was made for, such as job/train; of a Deployment all that have not finished.
+    KIND/NAME is the object it was made for, such as job/train; for a Deployment all unfinished workloads stop.
     """
     _change(WORKLOAD, name, {"active": False}, "stopped", dry_run=dry_run, output=output, reach=reach)
 
@@ -68,7 +68,7 @@ def stop_cluster_queue(
     output: OutputOption = ObjectOutput.TEXT,
     reach: ReachFlags,
 ) -> None:
-    """Admit nothing through a ClusterQueue, and evict what it has admitted."""
+    """Stop admission by a ClusterQueue, and evict its admitted workloads."""
     _change(CLUSTER_QUEUE, name, _held(keep_already_running), "stopped", dry_run=dry_run, output=output, reach=reach)
 
 
@@ -91,7 +91,7 @@ def stop_local_queue(
     output: OutputOption = ObjectOutput.TEXT,
     reach: ReachFlags,
 ) -> None:
-    """Admit nothing through a LocalQueue, and evict what came through it."""
+    """Stop admission through a LocalQueue, and evict its admitted workloads."""
     _change(LOCAL_QUEUE, name, _held(keep_already_running), "stopped", dry_run=dry_run, output=output, reach=reach)
 
 

@@ -1,4 +1,4 @@
-"""The table that a list shows of one kind."""
+"""The table of a list of one kind."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Columns and the cells of a row; the wide ones come behind the others."""
+    """Columns and the cells of a row; columns of `-o wide` come last."""
 
     columns: tuple[str, ...]
     row: Callable[[Object, datetime], Sequence[str]]
-    """Cells of an object at a moment."""
+    """Returns the cells of an object at a time."""
     wide_columns: tuple[str, ...]
     wide_row: Callable[[Object], Sequence[str]]

@@ -15,7 +15,7 @@ from kqueue.cli.reaching import flags_behind_name
 _VERBS = {
     "create": ("create", "Create a queue or a flavor from flags."),
     "list": ("list", "List queues, workloads, flavors, or the pods of a job."),
-    "stop": ("stop", "Stop a workload, or a queue and what was admitted through it."),
+    "stop": ("stop", "Stop a workload, or a queue and its admitted workloads."),
     "resume": ("stop", "Undo a stop."),
     "delete": ("delete", "Delete workloads with their jobs, or our other objects."),
 }
@@ -29,11 +29,11 @@ def register(app: typer.Typer) -> None:
 
 
 _TAKE_OWNERS = ("stop", "resume", "delete")
-"""Verbs that take what Workloads were made for, where no kind of ours is named."""
+"""Verbs that accept KIND/NAME of an object that Workloads were made for."""
 
 
 class _Verb(TyperGroup):
-    """A verb: a kind may be called by any of its names, and flags of the cluster may come before it."""
+    """A verb: it accepts any name of a kind, and flags of the cluster may precede the kind."""
 
     _kinds: tuple[CommandKind, ...] = (*OURS, PODS)
     _built: MutableMapping[str, Any] | None = None
@@ -42,7 +42,7 @@ class _Verb(TyperGroup):
     def commands(self) -> MutableMapping[str, Any]:
         """The commands by the name of their kind.
 
-        They are built on first use: to make all that there are costs as much as all the rest of `kqueue --help`.
+        They are built on first use: building all commands takes as long as the rest of `kqueue --help`.
         """
         if self._built is None:
             group = typer.Typer(rich_markup_mode=None)
@@ -53,10 +53,10 @@ class _Verb(TyperGroup):
 
     @commands.setter
     def commands(self, empty: MutableMapping[str, Any]) -> None:
-        """Typer hands over what it knows of, which is nothing yet."""
+        """Ignore the dict that typer sets, which is empty at this time."""
 
     def _owner_of_workloads(self, args: list[str]) -> list[str] | None:
-        """Arguments for Workloads where `KIND/NAME` or `KIND NAME` names what they were made for; None otherwise."""
+        """Return arguments for Workloads if `KIND/NAME` or `KIND NAME` names their object, else None."""
         if self.name not in _TAKE_OWNERS or args[0].startswith("-"):
             return None
         if "/" in args[0]:
@@ -66,7 +66,7 @@ class _Verb(TyperGroup):
         return None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Flags of the cluster go to the kind's command."""
+        """Move flags of the cluster behind the kind, so that the kind's command parses them."""
         return super().parse_args(ctx, flags_behind_name(args))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:

@@ -21,7 +21,7 @@ COLUMNS = (
 
 
 class WorkloadState(StrEnum):
-    """How far a workload is."""
+    """The states of a workload."""
 
     PENDING = "PENDING"
     QUOTA_RESERVED = "QUOTARESERVED"
@@ -30,7 +30,7 @@ class WorkloadState(StrEnum):
 
 
 def status_of(workload: Object) -> WorkloadState:
-    """The farthest that it has come."""
+    """Return the most advanced state that the workload's conditions show."""
     if is_true(workload, names.CONDITION_FINISHED):
         return WorkloadState.FINISHED
     if is_true(workload, names.CONDITION_ADMITTED):
@@ -39,7 +39,7 @@ def status_of(workload: Object) -> WorkloadState:
 
 
 def owners_of(obj: Object) -> Sequence[Object]:
-    """The owner references."""
+    """Return the owner references."""
     found: Sequence[Object] = (obj.get("metadata") or {}).get("ownerReferences") or ()
     return found
 
@@ -50,12 +50,12 @@ def admitted_by(workload: Object) -> str:
 
 
 def queue_of(workload: Object) -> str:
-    """The LocalQueue that it names; may be empty."""
+    """Return the LocalQueue that the workload names; may be empty."""
     return str((workload.get("spec") or {}).get("queueName") or "")
 
 
 def job_types(workload: Object) -> str:
-    """`singular.group` of its owners, joined by commas."""
+    """Return `singular.group` of the owners, joined by commas."""
     return ", ".join(_job_type(owner) for owner in owners_of(workload))
 
 
@@ -66,12 +66,12 @@ def _job_type(owner: Object) -> str:
 
 
 def job_names(workload: Object) -> str:
-    """Names of its owners, joined by commas."""
+    """Return names of the owners, joined by commas."""
     return ", ".join(str(owner.get("name", "")) for owner in owners_of(workload))
 
 
 def exec_time(workload: Object, now: datetime) -> str:
-    """How long it has run, or ran: from Admitted to Finished or now; empty where it is not admitted."""
+    """Return the run time from Admitted to Finished or `now`; empty for a workload that was not admitted."""
     admitted = condition(workload, names.CONDITION_ADMITTED) or {}
     since = api_time(admitted.get("lastTransitionTime"))
     if admitted.get("status") != "True" or since is None:
@@ -96,7 +96,7 @@ def why(workload: Object) -> str:
 
 
 def wide_row(workload: Object) -> list[str]:
-    """Cells behind the others."""
+    """Return the additional cells of `-o wide`."""
     return [str((workload.get("spec") or {}).get("priority") or 0), why(workload)]
 
 

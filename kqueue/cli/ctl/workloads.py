@@ -30,7 +30,7 @@ _QueueKey = tuple[str, str]
 """(namespace, name) of a LocalQueue."""
 
 _AT_ONCE = 8
-"""Questions to the visibility API under way at the same time."""
+"""Concurrent requests to the visibility API."""
 _MOST_POSITIONS = "100000"
 
 
@@ -43,12 +43,12 @@ class WorkloadFilter:
     cluster_queue: str = ""
     local_queue: str = ""
     owner: str = ""
-    """As behind `--for`."""
+    """The value of `--for`."""
     labels: str = ""
     fields: str = ""
 
     def takes(self, workload: Object) -> bool:
-        """Whether a Workload has the status and the queues that are wanted."""
+        """Whether a Workload has a status and queues that match."""
         return (
             (not self.statuses or view.status_of(workload).value.lower() in self.statuses)
             and self.cluster_queue in ("", view.admitted_by(workload))
@@ -57,7 +57,7 @@ class WorkloadFilter:
 
 
 async def find_workloads(session: Session, namespace: str | None, search: WorkloadFilter) -> list[dict[str, Any]]:
-    """The Workloads that are wanted, of a namespace or (None) of all.
+    """Return the matching Workloads of a namespace, or (None) of all.
 
     Raises:
         ConfigError: the object behind `--for` does not exist, or no kind is called so.
@@ -88,7 +88,7 @@ async def _listed(session: Session, namespace: str | None, labels: str, fields: 
 async def find_pods(
     session: Session, namespace: str | None, owner: str, *, labels: str, fields: str
 ) -> list[dict[str, Any]]:
-    """The pods of a job.
+    """Return the pods of a job.
 
     Raises:
         ConfigError: there is no such job, or pods of its kind cannot be selected by labels.
@@ -106,10 +106,10 @@ async def find_pods(
 
 
 async def _object(session: Session, target: OwnerTarget, namespace: str | None) -> tuple[ResourceType, dict[str, Any]]:
-    """The object behind `--for`; with all namespaces it is looked for in that of the context.
+    """Return kind and object of `--for`; with all namespaces, the namespace of the context is searched.
 
     Raises:
-        ConfigError: it does not exist, or no kind is called so.
+        ConfigError: the object does not exist, or no kind has this name.
     """
     resource = await Discovery(session.client).called(target)
     place = (namespace or session.namespace) if resource.namespaced else None
@@ -125,13 +125,13 @@ class Surroundings:
     """The data of other objects that a list of Workloads shows."""
 
     cluster_queues: Mapping[_QueueKey, str] = field(default_factory=dict)
-    """Where LocalQueues lead to."""
+    """The ClusterQueue of each LocalQueue."""
     positions: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """Places in the LocalQueue, by namespace and name of the Workload."""
+    """Positions in the LocalQueue, by namespace and name of the Workload."""
 
     @property
     def table(self) -> Table:
-        """The list of Workloads in these surroundings."""
+        """Return the table of Workloads with these facts."""
         return Table(columns=view.COLUMNS, row=self.row, wide_columns=view.WIDE_COLUMNS, wide_row=view.wide_row)
 
     def row(self, workload: Object, now: datetime) -> list[str]:
@@ -149,9 +149,9 @@ class Surroundings:
 
 
 async def read_surroundings(client: Client, workloads: Sequence[Object], namespace: str | None) -> Surroundings:
-    """Read the LocalQueues, and ask the controller for places in them, as far as the Workloads need it.
+    """Read the LocalQueues of the Workloads, and get positions from the controller.
 
-    What cannot be read is left out, and one note on stderr says why.
+    Facts that cannot be read are left out, and a note on stderr gives the cause.
     """
     cluster_queues = {}
     if any(not view.admitted_by(each) for each in workloads):
@@ -179,7 +179,7 @@ async def _cluster_queues(client: Client, namespace: str | None) -> dict[_QueueK
 
 
 async def _positions(client: Client, queues: Sequence[_QueueKey]) -> dict[tuple[str, str], int]:
-    """Places of pending Workloads; the first failure ends the asking."""
+    """Return positions of pending Workloads; the first failure ends the requests."""
     found: dict[tuple[str, str], int] = {}
     try:
         for start in range(0, len(queues), _AT_ONCE):
@@ -192,7 +192,7 @@ async def _positions(client: Client, queues: Sequence[_QueueKey]) -> dict[tuple[
 
 
 async def _positions_in(client: Client, namespace: str, queue: str) -> dict[tuple[str, str], int]:
-    """Places in a LocalQueue from 1, as explanations and quotas count; the compatible API counts from 0."""
+    """Return positions in a LocalQueue, from 1 as in explanations and quotas; the compatible API counts from 0."""
     where = path(names.VISIBILITY_GROUP, names.VERSION, "namespaces", namespace, "localqueues", queue, _PENDING)
     try:
         summary = await ask(client, where, {"limit": _MOST_POSITIONS})

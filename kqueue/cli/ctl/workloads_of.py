@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from kqueue.cli.reaching import Session
 
 JSON = dict[str, Any]
-USAGE = "write workload NAME, or what it was made for: job/NAME, pod/NAME, deployment/NAME, group/NAME"
+USAGE = "write workload NAME, or the object it was made for: job/NAME, pod/NAME, deployment/NAME, group/NAME"
 GROUPS = ("group", "groups", "podgroup", "podgroups", "pod-group")
 """Names for a group of pods, whose Workload has the name of the group."""
 _PODS = ResourceType("", "v1", "pods", "Pod", namespaced=True)
 _LEVELS = 5
-"""Owners above an object that are looked at."""
+"""Limit of the chain of controllers that is followed upwards."""
 
 
 def is_workload(kind: str) -> bool:
-    """Whether the kind means a Workload, or a group of pods, whose Workload has its name."""
+    """Whether the kind is Workload or a group of pods, whose Workload has the group's name."""
     return kind_called(kind) is WORKLOAD or kind.lower() in GROUPS
 
 
@@ -88,7 +88,7 @@ def _owned_by(workloads: Iterable[JSON], uids: set[str]) -> list[JSON]:
 
 
 async def _above(session: Session, obj: JSON) -> Any:
-    """The objects that control an object, the nearest first."""
+    """Yield the controllers of an object, the nearest first."""
     discovery = Discovery(session.client)
     for _ in range(_LEVELS):
         owner = next((o for o in owners_of(obj) if o.get("controller")), None)
@@ -103,7 +103,7 @@ async def _above(session: Session, obj: JSON) -> Any:
 
 
 async def _pods_below(session: Session, obj: JSON) -> set[str]:
-    """UIDs of the pods that the object's selector selects; none where it has no selector."""
+    """Return UIDs of the pods that the object's selector selects; empty without a selector."""
     wanted = ((obj.get("spec") or {}).get("selector") or {}).get("matchLabels") or {}
     if not wanted:
         return set()

@@ -1,1 +1,1 @@
-"""The controller's summaries for people: rows of tables, bars, and a screen that follows changes."""
+"""The controller's summaries for people: rows of tables, bars, and a screen that is refreshed."""

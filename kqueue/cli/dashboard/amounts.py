@@ -16,7 +16,7 @@ HELD, FOREIGN, FREE = "█", "▒", "·"
 
 
 def amount(text: str, resource: str) -> int:
-    """The number behind a quantity of an answer; 0 for one that cannot be read."""
+    """Return the number of a quantity in an answer; 0 if it cannot be parsed."""
     try:
         return parse_quantity(text, resource)
     except ValueError:
@@ -24,7 +24,7 @@ def amount(text: str, resource: str) -> int:
 
 
 def short(value: int, resource: str) -> str:
-    """An amount in at most six characters or so: `1.5Ti`, `96`, `0.5`.  Rounded, for the eye alone."""
+    """Return an amount in about six characters: `1.5Ti`, `96`, `0.5`.  Rounded, for display only."""
     if resource.startswith(_BYTES):
         return _scaled(value, 1024, _BINARY)
     if resource == CPU:
@@ -55,7 +55,7 @@ def bar(parts: Sequence[tuple[int, str]], total: int, width: int = 16) -> str:
 
 
 def chosen(resources: Iterable[str], wanted: Sequence[str]) -> list[str]:
-    """The resources to show: the wanted ones; else devices, for they are what gangs wait for; else cpu and memory."""
+    """Return the resources to show: `wanted`; else devices, which gangs wait for most; else cpu and memory."""
     there = sorted(set(resources))
     if wanted:
         return [resource for resource in wanted if resource in there]

@@ -1,4 +1,4 @@
-"""Topology summaries as rows: the tree of domains, gangs that fit, nodes that are left out."""
+"""Topology summaries as rows: the tree of domains, gangs that fit, excluded nodes."""
 
 from __future__ import annotations
 
@@ -84,10 +84,10 @@ def _row(head: tuple[str, str, str, str], resource: str, amounts: JSON) -> Domai
 
 
 def _guided(tree: Sequence[JSON]) -> list[str]:
-    """Each domain's name behind the lines that lead to it."""
+    """Return each domain's name behind the lines of the tree."""
     highest = min((len(domain["path"]) for domain in tree), default=1)
     goes_on: set[int] = set()
-    """Levels on which a later domain stands before the tree goes back above them."""
+    """Levels with a further domain before the tree returns to a wider level."""
     names = []
     for domain in reversed(tree):
         depth = len(domain["path"])
@@ -101,7 +101,7 @@ def _guided(tree: Sequence[JSON]) -> list[str]:
 
 
 def gangs(flavor: JSON) -> tuple[list[str], list[list[str]]]:
-    """Headers and rows: how many gangs of 1, 2, 4 ... whole nodes fit; nothing where there is one level."""
+    """Return headers and rows: how many gangs of 1, 2, 4 ... whole nodes fit.  Empty if there is one level."""
     found = flavor.get("gangs", [])
     sizes = sorted({int(size) for level in found for size in level["slots"]})
     if not sizes:
@@ -129,7 +129,7 @@ LEFT_OUT_HEADERS = ("left out", "domain", "cause")
 
 
 def left_out(flavor: JSON, most: int) -> Iterator[tuple[str, str, str]]:
-    """Nodes that get no pods, with the cause; the last row says how many more there are."""
+    """Yield nodes that get no pods, with the cause; the last row counts the rest."""
     nodes = flavor["leftOutNodes"]
     for node in nodes[:most]:
         yield node["node"], "/".join(node["domain"]) or "-", node["message"]

@@ -1,4 +1,4 @@
-"""A screen that is asked for and drawn anew every few seconds, until q or ctrl-C."""
+"""A screen that is requested and drawn again every few seconds, until q or ctrl-C."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from kqueue.clock import Clock
 from kqueue.errors import KqueueError
 
 Page = Callable[[Any, int], RenderableType]
-"""Draws an answer on so many lines."""
+"""Draws an answer on a given number of lines."""
 _FRAME = 2
-"""Lines of the screen that are not the page's: the head and the foot."""
+"""Lines of the screen outside the page: the head and the foot."""
 
 
 async def follow(
@@ -33,16 +33,16 @@ async def follow(
     Raises:
         KqueueError: the first request failed.
     """
-    answer, told = await ask(), clock.now()
+    answer, answered = await ask(), clock.now()
     async with _keys() as pressed:
         with Live(console=console, screen=True, auto_refresh=False, transient=True) as live:
             failure = ""
             while not pressed.ended:
                 height = max(4, console.size.height - _FRAME)
-                head = _line(f"kqueue top  {told.astimezone():%H:%M:%S}", "reverse")
+                head = _line(f"kqueue top  {answered.astimezone():%H:%M:%S}", "reverse")
                 foot = _line(f"q ends; every {seconds:g} s", "bright_black")
                 if failure:
-                    foot = _line(f"no answer since {told.astimezone():%H:%M:%S}: {printable(failure)}", "bold red")
+                    foot = _line(f"no answer since {answered.astimezone():%H:%M:%S}: {printable(failure)}", "bold red")
                 live.update(Group(head, page(answer, height), foot), refresh=True)
                 await pressed.wait(seconds)
                 if not pressed.ended and not pressed.resized:
@@ -50,7 +50,7 @@ async def follow(
                     try:
                         await pressed.until(asking)
                         if asking.done():
-                            answer, told, failure = asking.result(), clock.now(), ""
+                            answer, answered, failure = asking.result(), clock.now(), ""
                     except KqueueError as error:
                         failure = str(error)
                     finally:
@@ -78,7 +78,7 @@ class _Pressed:
         self._changed.set()
 
     async def wait(self, seconds: float) -> None:
-        """Until something happens, or the time is over."""
+        """Wait for an event, or until the time is over."""
         self.resized = False
         if not self.ended:
             self._changed.clear()
@@ -86,13 +86,13 @@ class _Pressed:
                 await asyncio.wait_for(self._changed.wait(), seconds)
 
     async def until(self, work: asyncio.Future[Any]) -> None:
-        """Until the work is done, or the user asks for the end."""
+        """Wait until the work is done, or the user requests the end."""
         self._changed.clear()
         changed = asyncio.ensure_future(self._changed.wait())
         try:
             while not work.done() and not self.ended:
                 await asyncio.wait({work, changed}, return_when=asyncio.FIRST_COMPLETED)
-                if changed.done() and not self.ended:  # another size: drawn with the answer
+                if changed.done() and not self.ended:  # new size: drawn with the answer
                     self._changed.clear()
                     changed = asyncio.ensure_future(self._changed.wait())
         finally:
@@ -101,7 +101,7 @@ class _Pressed:
 
 @asynccontextmanager
 async def _keys() -> AsyncIterator[_Pressed]:
-    """Follows keys and signals; the terminal is given back as it was."""
+    """Follow keys and signals; restore the terminal's mode in the end."""
     pressed, loop = _Pressed(), asyncio.get_running_loop()
     signals = {signal.SIGINT: pressed.end, signal.SIGTERM: pressed.end, signal.SIGHUP: pressed.end}
     for number, act in {**signals, signal.SIGWINCH: pressed.resize}.items():
@@ -128,7 +128,7 @@ def _read(descriptor: int, pressed: _Pressed) -> None:
 
 @contextlib.contextmanager
 def _single_keys() -> Any:
-    """Keys arrive without Enter, and are not shown; None where input is no terminal."""
+    """Make keys arrive without Enter and without echo; yield stdin's descriptor, None if stdin is no terminal."""
     if not sys.stdin.isatty():
         yield None
         return

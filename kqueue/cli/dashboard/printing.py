@@ -17,7 +17,7 @@ _LOCAL_HEADERS = ("namespace", "localqueue", "clusterqueue", "pending", "admitte
 
 
 def print_topologies(summaries: Sequence[JSON], resources: Sequence[str]) -> None:
-    """Each with its flavors."""
+    """Print each Topology with its flavors."""
     if not summaries:
         print_nothing_found()
         return
@@ -56,7 +56,7 @@ def _print_plain(summary: JSON, resources: Sequence[str]) -> None:
 
 
 def print_queues(answer: JSON, resources: Sequence[str], order: queue_rows.Order) -> None:
-    """ClusterQueues; LocalQueues, where there are some to show to programs' readers, too."""
+    """Print queues: on a terminal one page; else tables of ClusterQueues, cohorts and LocalQueues, if any."""
     if not answer["items"]:
         print_nothing_found()
         return

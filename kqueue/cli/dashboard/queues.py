@@ -57,18 +57,18 @@ class QueueRow:
 
 
 def title(answer: JSON) -> str:
-    """All of them in one line."""
+    """Return one line with the sums of all queues."""
     items = answer["items"]
     stopped = sum(not item["active"] for item in items)
     pending = sum(sum(item["pending"].values()) for item in items)
     waits = max((item.get("longestWaitSeconds", -1) for item in items), default=-1)
-    told = [f"{len(items) + answer.get('left', 0)} ClusterQueues", f"{pending} pending"]
-    told.append(f"{sum(item['admitted'] for item in items)} admitted")
+    parts = [f"{len(items) + answer.get('left', 0)} ClusterQueues", f"{pending} pending"]
+    parts.append(f"{sum(item['admitted'] for item in items)} admitted")
     if waits >= 0:
-        told.append(f"longest wait {_wait(waits)}")
+        parts.append(f"longest wait {_wait(waits)}")
     if stopped:
-        told.append(f"{stopped} not active")
-    return ", ".join(told)
+        parts.append(f"{stopped} not active")
+    return ", ".join(parts)
 
 
 def rows(answer: JSON, resources: Sequence[str] = (), order: Order = Order.PENDING) -> list[QueueRow]:
@@ -111,7 +111,7 @@ def _wait(seconds: int) -> str:
 
 
 def _used(item: JSON) -> float:
-    """How full the fullest column is."""
+    """Return the highest ratio of usage to quota among the columns."""
     parts = []
     for column in item["resources"]:
         nominal = amount(column["nominal"], column["resource"])
@@ -131,7 +131,7 @@ COHORT_HEADERS = ("cohort", "clusterqueues", "flavor", "resource", "reserved", "
 
 
 def cohort_rows(answer: JSON, resources: Sequence[str] = ()) -> list[tuple[str, ...]]:
-    """Cohorts as a tree: what all below one hold together, and have together."""
+    """Return the tree of cohorts with the sums of usage and quota below each."""
     below: dict[str, list[JSON]] = {}
     for cohort in answer["cohorts"]:
         below.setdefault(cohort["parent"], []).append(cohort)
@@ -159,7 +159,7 @@ def _amounts(column: JSON) -> tuple[str, str, str, str]:
 
 
 def local_rows(answer: JSON) -> list[tuple[str, ...]]:
-    """LocalQueues: namespace, name, ClusterQueue, pending, admitted."""
+    """Return LocalQueues as (namespace, name, ClusterQueue, pending, admitted)."""
     return [
         (q["namespace"], q["name"], q["clusterQueue"] or "-", str(q["pending"]), str(q["admitted"]))
         for q in answer["localQueues"]

@@ -17,7 +17,7 @@ _AMOUNTS = {
     "borrowed": "borrowed",
     "borrowable": "borrowable",
 }
-"""Column and field of the answer."""
+"""Field of the answer for each column."""
 QUOTA_HEADERS = ("flavor", "resource", *_AMOUNTS)
 WAITING_HEADERS = ("waiting", "position", "in clusterqueue", "priority")
 
@@ -45,7 +45,7 @@ def print_quotas(answer: JSON, namespace: str) -> None:
 
 
 def heading(item: JSON) -> list[str]:
-    """Name and counts; the share where there is one; why the LocalQueue admits nothing where it does not."""
+    """Return lines with name, counts, share (if any), and the reason that the LocalQueue is inactive (if it is)."""
     share = f", share {item['weightedShare']}" if "weightedShare" in item else ""
     lines = [
         f"LocalQueue {item['metadata']['name']}, ClusterQueue {item['clusterQueue'] or '(none)'}{share}",

@@ -1,6 +1,6 @@
 """Pages for a terminal: the same rows with colours and bars, cut to its height.
 
-Everything that comes from the cluster goes through `printable`, and is never read as rich's markup.
+All text from the cluster goes through `printable`, and rich never reads it as markup.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _QUEUE_HEADERS = (
 )
 
 _QUEUE_DROPS = ("in use", "share", "flavor", "cohort", "borrowed", "aside", "admitted", "status", "resource")
-"""What a narrow terminal does without, least needed first."""
+"""Columns that a narrow terminal leaves out, the least needed first."""
 
 
 def _queue_cells(row: queues.QueueRow) -> dict[str, Text]:
@@ -86,7 +86,7 @@ def _queue_cells(row: queues.QueueRow) -> dict[str, Text]:
 
 
 def topology_page(summary: JSON, resources: Sequence[str], *, most: int = 10_000, whole: bool = True) -> Group:
-    """One Topology with all its flavors; `most` lines for each of them.  `whole`: with gangs and nodes left out."""
+    """Return one Topology with its flavors, `most` lines for each; `whole`: with gangs and excluded nodes."""
     parts: list[RenderableType] = []
     for flavor in summary["flavors"]:
         parts += _flavor_parts(summary, flavor, resources, most=most, whole=whole)
@@ -118,7 +118,7 @@ _DOMAIN_DROPS = ("in use", "foreign", "idle", "total", "resource", "left out")
 
 
 def _domain_cells(row: domains.DomainRow) -> dict[str, Text]:
-    """By header."""
+    """Return cells by header."""
     texts = zip(domains.DomainRow.HEADERS, row.cells(), strict=True)
     cells = {header: Text(printable(text)) for header, text in texts}
     cells["in use"] = _bar(row.bar)
@@ -152,7 +152,7 @@ def _plain_table(headers: Sequence[str], lines: Iterable[Sequence[str]], *, numb
 
 
 class _Fitting:
-    """A table that leaves out columns, one by one, where the terminal is too narrow for all."""
+    """A table that leaves out columns, one by one, if the terminal is too narrow for all."""
 
     def __init__(self, headers: Sequence[str], rows: Sequence[Mapping[str, Text]], drops: Sequence[str]) -> None:
         """`rows` have a cell for each header; `drops` are the headers that may be left out, the least needed first."""

@@ -12,7 +12,7 @@ from kqueue.api import names
 from kqueue.errors import ForbiddenError
 
 _USER = re.compile(r'User "([^"]+)" cannot ')
-"""As the API server words a refusal, and the visibility server too."""
+"""The wording of refusals by the API server and by the visibility server."""
 _NOT_IN_A_NAME = re.compile(r"[^a-z0-9.-]+")
 _ACCOUNT = "system:serviceaccount:"
 _UNKNOWN = "YOUR_USER"
@@ -20,14 +20,14 @@ _UNKNOWN = "YOUR_USER"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequiredGrant:
-    """A ClusterRole, and what it lets its users do."""
+    """A ClusterRole and the rights that it grants."""
 
     role: str
     verbs: tuple[str, ...]
     resources: tuple[str, ...]
-    """As kubectl takes them: plural.group."""
+    """In kubectl's form: plural.group."""
     namespace: str = ""
-    """Where the role is bound; empty: in the whole cluster."""
+    """The namespace of the binding; empty for the whole cluster."""
     in_chart: bool = True
     """Whether the chart installs the role."""
 
@@ -36,7 +36,7 @@ class RequiredGrant:
         return [self._create(), self._bind(user or _UNKNOWN)]
 
     def words(self, user: str = "") -> str:
-        """The commands with a sentence before them, one line each."""
+        """Return a sentence and then the commands, one line each."""
         create, bind = self.commands(user)
         where = f"in namespace {self.namespace}" if self.namespace else "in the cluster"
         head = f"Ask an administrator for the ClusterRole {self.role} {where}:"
@@ -80,14 +80,14 @@ NODE_LABELS = RequiredGrant(
 
 
 def quotas_in(namespace: str) -> RequiredGrant:
-    """For `kqueue quota`."""
+    """Return the grant for `kqueue quota`."""
     return RequiredGrant(
         role="kqueue-quotas-viewer-role", verbs=("list",), resources=_ours("queuequotas"), namespace=namespace
     )
 
 
 def workloads_in(namespace: str) -> RequiredGrant:
-    """For the names and positions of waiting workloads."""
+    """Return the grant for names and positions of waiting workloads."""
     return RequiredGrant(
         role="kueue-workload-viewer-role",
         verbs=("get", "list", "watch"),
@@ -98,7 +98,7 @@ def workloads_in(namespace: str) -> RequiredGrant:
 
 @contextmanager
 def needs(grant: RequiredGrant, hint: str = "") -> Iterator[None]:
-    """Add to a refusal inside the block what to ask an administrator for, and a hint on its own line.
+    """Add to a refusal inside the block the grant to ask an administrator for, and a hint on its own line.
 
     Raises:
         ForbiddenError: the refusal, with these lines.

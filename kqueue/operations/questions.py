@@ -18,7 +18,7 @@ _UNAVAILABLE = 503
 
 
 def path(*parts: str) -> str:
-    """The path below `/apis/` to ask at; each part is quoted, so names of users cannot lead elsewhere."""
+    """Return a path below `/apis/`; each part is quoted, so that a name typed by a user cannot lead elsewhere."""
     return "/apis/" + "/".join(quote(part, safe="") for part in parts)
 
 
@@ -46,7 +46,7 @@ async def ask(client: Client, path: str, params: Mapping[str, str] | None = None
             raise
         why = await _why_unavailable(client, group, version)
         raise NotServedError(
-            f"the API server does not reach who serves {group}/{version}; is a kqueue controller running?  {why or e}"
+            f"the API server cannot reach the server of {group}/{version}; is a kqueue controller running?  {why or e}"
         ) from e
 
 

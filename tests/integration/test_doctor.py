@@ -139,7 +139,7 @@ async def test_a_sound_installation_and_one_whose_parts_fail_one_by_one(either_p
     assert "ClusterQueue team" in stopped[1]["queues"]["details"][0]
     assert dead[0] == 1
     assert {"reviews", "controller"} <= ended(dead[1], "failed")
-    assert "nobody renews Lease default/" in dead[1]["controller"]["message"]
+    assert "is not renewed: no controller leads" in dead[1]["controller"]["message"]
     assert bare[0] == 1
     assert "MutatingWebhookConfiguration" in bare[1]["webhooks"]["message"]
     assert ended(bare[1], "skipped") >= {"certificates", "reviews"}

@@ -42,9 +42,7 @@ def delete_workloads(
         typer.Argument(metavar="NAME | KIND/NAME...", show_default=False, autocompletion=names_of(WORKLOAD)),
     ] = None,
     *,
-    every: Annotated[
-        bool, typer.Option("--all", help="All of the namespace; with -A all of the cluster.")
-    ] = False,
+    every: Annotated[bool, typer.Option("--all", help="All of the namespace; with -A all of the cluster.")] = False,
     all_namespaces: AllNamespacesOption = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     dry_run: DryRunOption = DryRun.NONE,

@@ -1,4 +1,4 @@
-"""The installation, looked at step by step from outside: each step with its time, and a remedy where it fails.
+"""Checks of the installation from outside, step by step: each step has its time, and a remedy if it fails.
 
-Nothing here talks to the controller directly, and nothing is changed but by the canary, which cleans up behind itself.
+No step talks to the controller directly.  Only the canary changes the cluster, and it deletes its objects.
 """

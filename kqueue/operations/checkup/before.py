@@ -21,7 +21,7 @@ _DEFINITIONS = ResourceType(
 )
 _DEPLOYMENTS = ResourceType("apps", "v1", "deployments", "Deployment")
 _OLDEST = (1, 30)
-"""Conditions of webhooks and the pause before a stop came with it."""
+"""The first version with match conditions of webhooks and the sleep action of preStop hooks."""
 _KUEUE = "kueue-controller-manager"
 """The Deployment of Kueue's own manifests and chart."""
 _PAGE = "docs/how-to/migrate-from-kueue.md"
@@ -34,14 +34,14 @@ class BeforeInstall:
         self._client, self._configuration = client, configuration
 
     async def api_server(self) -> CheckVerdict:
-        """Whether it answers, and is new enough."""
+        """Whether the API server answers, and is new enough."""
         version = await self._client.version()
         said = str(version.get("gitVersion", ""))
         match = re.match(r"v(\d+)\.(\d+)", said)
-        told = f"Kubernetes {said or 'of an unknown version'} at {self._client.server}"
+        server = f"Kubernetes {said or 'of an unknown version'} at {self._client.server}"
         if match and (int(match[1]), int(match[2])) < _OLDEST:
-            return failed(f"{told} is too old", f"upgrade the cluster to {_OLDEST[0]}.{_OLDEST[1]} or newer")
-        return ok(told)
+            return failed(f"{server} is too old", f"upgrade the cluster to {_OLDEST[0]}.{_OLDEST[1]} or newer")
+        return ok(server)
 
     async def definitions(self) -> CheckVerdict:
         """Check whether the API server accepts kqueue's definitions in place of the present ones."""
@@ -53,10 +53,10 @@ class BeforeInstall:
         if bad:
             lines = (f"{finding.field}: {finding.why}" for finding in bad)
             return failed(f"{len(bad)} definitions cannot be replaced", bad[0].remedy, *lines)
-        return ok(f"{len(there)} of {len(names)} kinds are there, and kqueue's may take their place")
+        return ok(f"{len(there)} of {len(names)} kinds are installed, and kqueue's can replace them")
 
     async def other_manager(self) -> CheckVerdict:
-        """Whether Kueue is gone: two managers of the same queues give the same quota twice."""
+        """Whether Kueue was removed: two managers of the same queues would assign the same quota twice."""
         own = self._configuration.namespace
         kueue = await self._get(_DEPLOYMENTS, _KUEUE, own)
         if kueue is not None and (kueue.get("spec") or {}).get("replicas", 1):
@@ -65,12 +65,12 @@ class BeforeInstall:
                 f"kubectl -n {own} scale deployment {_KUEUE} --replicas 0   # step 3 of {_PAGE}",
             )
         if not self._configuration.webhook.register_webhooks:
-            return ok("no Kueue runs in this namespace; webhook configurations are somebody else's to apply")
+            return ok("no Kueue runs in this namespace; kqueue does not write webhook configurations")
         for resource, name in zip(CONFIGURATIONS.values(), (MUTATING_NAME, VALIDATING_NAME), strict=True):
             found = await self._get(resource, name)
             if found is not None and not is_ours(found["metadata"]):
                 return failed(
-                    f"{resource.kind} {name} is there, and kqueue has not made it",
+                    f"{resource.kind} {name} exists, and kqueue did not create it",
                     f"stop Kueue (step 3 of {_PAGE}), then: kubectl delete {resource.kind.lower()} {name}",
                 )
         return ok("no Kueue runs in this namespace, and no webhook configuration of it is left")

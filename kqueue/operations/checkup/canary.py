@@ -1,4 +1,4 @@
-"""A small gang that goes through a LocalQueue: suspended, admitted, gated, placed, released, bound; and gone again.
+"""A small gang that goes through a LocalQueue: suspended, admitted, gated, placed, released, bound and deleted.
 
 It is one Job with minimal requests. It is deleted at every end of the check; the canary of a killed doctor ends by
 itself after its limit, and the next doctor removes it.
@@ -50,7 +50,7 @@ from kqueue.runtime.client import Client, Propagation
 JSON = dict[str, Any]
 CANARY_LABEL = "kqueue.dev/canary"
 _RUN_ANNOTATION = "kqueue.dev/canary-run"
-"""Who made it: host, process, and for how many seconds it may be there."""
+"""The doctor that made the Job: host, process id, and the limit in seconds."""
 _OLD = "canary-old"
 _LOOK_SECONDS = 0.1
 _GOODBYE_SECONDS = 30.0
@@ -67,7 +67,7 @@ class Plan:
     pods: int = 2
     image: str = "registry.k8s.io/pause:3.10"
     seconds: float = 60.0
-    """For all steps together but the last."""
+    """Limit of all steps together, without the last."""
     requests: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -78,13 +78,13 @@ class _Seen:
     job: str = ""
     uid: str = ""
     levels: tuple[str, ...] = ()
-    """Of the topology of its flavor; empty: there is none."""
+    """Levels of its flavor's topology; empty if the flavor has none."""
     deadline: float = 0.0
     workload: JSON = field(default_factory=dict)
     gated: set[str] = field(default_factory=set)
-    """Pods that were seen behind a gate."""
+    """Pods that were seen with a gate."""
     over: bool = False
-    """A step failed; the rest is not looked at."""
+    """A step failed, so the rest is not run."""
 
 
 class Canary:
@@ -139,7 +139,7 @@ class Canary:
     # --- before ------------------------------------------------------------------------------------------------
 
     async def _remove_old(self) -> CheckVerdict:
-        """Canaries of doctors that were killed."""
+        """Delete canaries of doctors that were killed."""
         try:
             jobs = await self._client.list_json(JOBS, label_selector=f"{CANARY_LABEL}=true")
         except ForbiddenError:
@@ -148,7 +148,7 @@ class Canary:
         for job in old:
             await self._delete(job["metadata"]["namespace"], job["metadata"]["name"])
         here = len(jobs) - len(old)
-        busy = f"; {here} of other doctors are under way" if here else ""
+        busy = f"; {here} of other doctors are running" if here else ""
         if old:
             return ok(f"removed what killed doctors left behind: {many(len(old), 'Job')}{busy}")
         return ok(f"no canary was left behind{busy}")
@@ -173,7 +173,7 @@ class Canary:
         except NotFoundError:
             return failed(
                 f"LocalQueue {plan.namespace}/{plan.queue} does not exist",
-                f"kubectl -n {plan.namespace} get localqueues lists those that do",
+                f"kubectl -n {plan.namespace} get localqueues lists all that exist",
             )
         name = local["spec"]["clusterQueue"]
         try:
@@ -190,13 +190,13 @@ class Canary:
         short = await self._short_of(name)
         if short:
             return skipped(
-                f"{', '.join(short)} of ClusterQueue {name} is used up: a canary would wait, or push others out"
+                f"{', '.join(short)} of ClusterQueue {name} is used up: a canary would wait, or preempt workloads"
             )
         asks = ", ".join(f"{amount} {r}" for r, amount in self._requests.items()) or "no resource"
         return ok(f"{many(plan.pods, 'pod')} of {asks} each, by {plan.namespace}/{plan.queue} to ClusterQueue {name}")
 
     async def _levels(self, groups: Sequence[JSON]) -> tuple[str, ...]:
-        """Levels of the topology of the queue's first flavor that has one."""
+        """Return levels of the topology of the queue's first flavor that has one; else empty."""
         for group in groups:
             for entry in group["flavors"]:
                 try:
@@ -233,12 +233,12 @@ class Canary:
 
     async def _submit(self) -> CheckVerdict:
         name = f"kqueue-canary-{secrets.token_hex(4)}"
-        self._seen.job = name  # before it is sent: an answer that does not come leaves it unknown whether it is there
+        self._seen.job = name  # before the request: without an answer it is unknown whether the Job exists
         try:
             job = await self._client.create(JOBS, self._job(name))
         except (ForbiddenError, InvalidError, NotFoundError) as e:
             self._seen.job = ""
-            return failed(f"the API server refuses it: {e}", "try another namespace, or somebody who may create Jobs")
+            return failed(f"the API server refuses it: {e}", "try another namespace, or a user who may create Jobs")
         self._seen.uid = job["metadata"]["uid"]
         if not job["spec"].get("suspend"):
             return failed("the webhook did not suspend it", "see the steps webhooks and reviews")
@@ -312,7 +312,7 @@ class Canary:
 
         def late() -> CheckVerdict:
             why = self._condition(kind).get("message") or self._condition(names.CONDITION_QUOTA_RESERVED).get("message")
-            return failed(f"it waits: {why or 'nobody has said why'}", "make room, or look at what it waits for")
+            return failed(f"it waits: {why or 'without a reason in its status'}", "make room, or remove the cause")
 
         return await self._until(look, late)
 
@@ -333,7 +333,7 @@ class Canary:
             if not self._seen.levels:
                 return ok(f"{many(self._plan.pods, 'pod')}; without a topology they need no gate")
             seen = len(self._seen.gated)
-            how = f"{seen} of them seen behind the gate" if seen else "released before anybody could look"
+            how = f"{seen} of them seen with the gate" if seen else "released before the first look"
             return ok(f"{many(self._plan.pods, 'pod')}, {how}")
 
         return await self._until(
@@ -364,7 +364,7 @@ class Canary:
         )
 
     async def _places(self, nodes: Sequence[str]) -> str:
-        """Nodes, and the domains that they are in."""
+        """Return the nodes and their domains, for people."""
         levels = [level for level in self._seen.levels if level != kube_names.HOSTNAME_LABEL]
         domains = set()
         for name in nodes if levels else ():
@@ -385,7 +385,7 @@ class Canary:
     async def _until(
         self, look: Callable[[], Awaitable[CheckVerdict | None]], late: Callable[[], CheckVerdict]
     ) -> CheckVerdict:
-        """Look until there is a verdict, or the canary's time is over."""
+        """Repeat `look` until it returns a verdict, or until the canary's time is over; then return `late()`."""
         while (verdict := await look()) is None:
             if self._clock.monotonic() >= self._seen.deadline:
                 return late()
@@ -401,7 +401,7 @@ class Canary:
         while left := await self._left():
             if self._clock.monotonic() >= until:
                 return warning(
-                    f"{', '.join(left)} are not gone after {_GOODBYE_SECONDS:g} s", "look at their finalizers and nodes"
+                    f"{', '.join(left)} still exist after {_GOODBYE_SECONDS:g} s", "look at their finalizers and nodes"
                 )
             await self._clock.sleep(_LOOK_SECONDS)
         return ok("Job, Workload and pods are gone")
@@ -434,7 +434,7 @@ def _gates(pod: JSON) -> list[str]:
 
 
 def _is_alive(process: int) -> bool:
-    """Whether there is a process of this number."""
+    """Whether a process with this id exists."""
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError, ValueError):

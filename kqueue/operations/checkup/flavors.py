@@ -1,4 +1,4 @@
-"""Whether flavors have nodes: by their labels, and by the levels of their Topologies."""
+"""Checks that flavors have nodes, by their labels and by the levels of their Topologies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class FlavorFindings:
     """The findings of the check of flavors."""
 
     empty: Mapping[str, str]
-    """Flavors without a node that they can use, and a line that says why, with a command or a remedy."""
+    """Flavors without a usable node, each with a line about the cause and a command or a remedy."""
     usable: int
     """Nodes that at least one flavor can use."""
 
@@ -46,7 +46,7 @@ def _levels(topology: JSON) -> tuple[str, ...]:
 
 
 def _missing(keys: Iterable[str], nodes: Sequence[Labels]) -> str:
-    """Each level that nodes lack, with the label that is nearest to it, and a command that shows them."""
+    """Return each level that nodes lack, the label with the most similar key, and a command that shows them."""
     known = sorted({key for labels in nodes for key in labels})
     lacking = [(key, sum(key not in labels for labels in nodes)) for key in keys]
     told = [f"{key} is missing on {count}{_guess(key, known)}" for key, count in lacking if count]
@@ -73,6 +73,6 @@ def being_deleted(topologies: Iterable[JSON], flavors: Iterable[JSON]) -> Iterat
         remedy = (
             f"kubectl delete resourceflavor {' '.join(sorted(naming))}, or give it another spec.topologyName"
             if naming
-            else "a controller lets it go when it runs: kqueue doctor tells whether one leads"
+            else "a running controller removes the finalizer: kqueue doctor tells whether one leads"
         )
         yield f"Topology {name} is being deleted since {metadata['deletionTimestamp']}, held by {held}: {remedy}"

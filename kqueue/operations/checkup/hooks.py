@@ -1,4 +1,4 @@
-"""The webhooks of ours that are registered, and the kinds that they are asked about."""
+"""The registered webhooks of kqueue, and the kinds that they review."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ JSON = dict[str, Any]
 
 
 async def registered(client: Client) -> tuple[list[JSON], list[str]]:
-    """Entries that are ours, and the configurations that are not there.
+    """Return kqueue's registered webhooks, and the names of missing configurations.
 
     Raises:
-        ForbiddenError: webhook configurations may not be listed.
+        ForbiddenError: the user may not list webhook configurations.
     """
     hooks: list[JSON] = []
     missing = []
@@ -33,6 +33,6 @@ async def registered(client: Client) -> tuple[list[JSON], list[str]]:
 
 
 def has_rule(hooks: Sequence[JSON], group: str, resource: str) -> bool:
-    """Whether one of these webhooks is asked about objects of a kind."""
+    """Whether one of these webhooks reviews objects of a kind."""
     rules = (rule for hook in hooks for rule in hook.get("rules") or ())
     return any(group in rule.get("apiGroups", ()) and resource in rule.get("resources", ()) for rule in rules)

@@ -1,4 +1,4 @@
-"""Whether kqueue is installed and answers: API server, kinds, webhooks, visibility API, leader."""
+"""Checks that kqueue is installed and answers: API server, kinds, webhooks, visibility API, leader."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ class Installation:
     """The checks; each is a coroutine without arguments."""
 
     def __init__(self, client: Client, namespace: str, queue: str, configuration: Configuration, clock: Clock) -> None:
-        """`namespace` is where a Job is tried without being stored, for LocalQueue `queue` (empty: one of no queue)."""
+        """`namespace` is used for dry-run Jobs of LocalQueue `queue` (empty: of a queue that does not exist)."""
         self._client, self._namespace, self._queue = client, namespace, queue or "kqueue-doctor"
         self._configuration, self._clock = configuration, clock
         self._is_served = False
 
     async def api_server(self) -> CheckVerdict:
-        """Whether it answers."""
+        """Whether the API server answers."""
         version = await self._client.version()
         return ok(f"Kubernetes {version.get('gitVersion', 'of an unknown version')} at {self._client.server}")
 
     # --- kinds -------------------------------------------------------------------------------------------------
 
     async def kinds(self) -> CheckVerdict:
-        """Whether our kinds are there, established, and as this kqueue knows them."""
+        """Whether our kinds are installed, established, and have the schema of this version."""
         from kqueue.api.crd_files import load_crds
 
         wanted = {crd["metadata"]["name"]: crd for crd in load_crds()}
@@ -74,7 +74,7 @@ class Installation:
     # --- webhooks ----------------------------------------------------------------------------------------------
 
     async def webhooks(self) -> CheckVerdict:
-        """Whether they are registered, and lead somewhere."""
+        """Whether webhooks are registered, and their targets exist."""
         hooks, missing = await registered(self._client)
         if missing:
             return failed(
@@ -84,12 +84,12 @@ class Installation:
         nowhere = [target for target in sorted({_target(hook) for hook in hooks}) if await self._is_missing(target)]
         if nowhere:
             return failed(
-                "webhooks lead to what does not exist; whoever creates a queued object is refused",
-                "bring the Service back, or remove the configurations: kqueue uninstall --check",
+                "targets of webhooks do not exist; the API server refuses to create queued objects",
+                "restore the Service, or remove the configurations: kqueue uninstall --check",
                 *nowhere,
             )
         if self._job_hook(hooks) is None:
-            return warning("no webhook looks at Jobs", "add batch/job to integrations.frameworks, if Jobs are to wait")
+            return warning("no webhook reviews Jobs", "add batch/job to integrations.frameworks, if Jobs should wait")
         return ok(f"{len(hooks)} webhooks are registered, at {', '.join(sorted({_target(hook) for hook in hooks}))}")
 
     async def certificates(self) -> CheckVerdict:
@@ -119,11 +119,11 @@ class Installation:
         return warning(told, remedy) if left < _SOON else ok(told)
 
     async def reviews(self) -> CheckVerdict:
-        """Whether a queued Job is suspended, and one that asks for nonsense refused; neither is stored."""
+        """Whether a queued Job is suspended, and a Job with contradictory requests is refused; neither is stored."""
         hooks, _ = await registered(self._client)
         if self._job_hook(hooks) is None:
-            return skipped("no webhook looks at Jobs")
-        remedy = "look at the webhooks' log and Service; their readiness probe tells more"
+            return skipped("no webhook reviews Jobs")
+        remedy = "look at the webhooks' log and Service; their readiness probe shows more"
         try:
             answered = await self._client.create(JOBS, self._job({}), dry_run=True)
         except ServerError as e:
@@ -133,8 +133,8 @@ class Installation:
         if not answered["spec"].get("suspend"):
             return failed(
                 f"a Job with a queue label in namespace {self._namespace} was not suspended",
-                "kube-system, kqueue's own namespace and those that managedJobsNamespaceSelector leaves out are not "
-                "looked at: try another one by --namespace",
+                "webhooks ignore kube-system, kqueue's own namespace and namespaces that managedJobsNamespaceSelector "
+                "leaves out: give another one with --namespace",
             )
         both = dict.fromkeys(
             (names.REQUIRED_TOPOLOGY_ANNOTATION, names.PREFERRED_TOPOLOGY_ANNOTATION), kube_names.HOSTNAME_LABEL
@@ -142,7 +142,7 @@ class Installation:
         try:
             await self._client.create(JOBS, self._job(both), dry_run=True)
         except (ForbiddenError, InvalidError):
-            return ok("a queued Job is suspended, and one that asks for nonsense is refused")
+            return ok("a queued Job is suspended, and a Job with contradictory requests is refused")
         except ServerError as e:
             return failed(f"the API server does not get an answer: {e}", remedy)
         return failed("a Job that asks for required and preferred topology was not refused", remedy)
@@ -165,7 +165,7 @@ class Installation:
         }
 
     async def labelled(self) -> CheckVerdict:
-        """Whether objects name a queue that are of a kind which is not queued, so that they start without quota."""
+        """Whether objects of a kind that is switched off name a queue, and so start without quota."""
         hooks, _ = await registered(self._client)
         if not hooks:
             return skipped("no webhook is registered, so no kind is queued")
@@ -219,13 +219,13 @@ class Installation:
     # --- servers and the leader --------------------------------------------------------------------------------
 
     async def visibility(self) -> CheckVerdict:
-        """Whether the controller answers questions through the API server."""
+        """Whether the controller answers requests through the API server."""
         name = f"{_VISIBILITY[1]}.{_VISIBILITY[0]}"
         try:
             await self._client.get_json(_API_SERVICES, name)
         except NotFoundError:
             return warning(
-                f"APIService {name} is not registered: kqueue top, topology and explain have nobody to ask",
+                f"APIService {name} is not registered: kqueue top, topology and explain get no answers",
                 "switch the feature gate VisibilityOnDemand on; outside of a cluster give --visibility-url",
             )
         except ForbiddenError:
@@ -244,8 +244,8 @@ class Installation:
             start = "start one: kqueue controller, or the chart"
             if await self._was_looked_at():
                 return warning(
-                    f"there is no Lease {election.resource_name}: if a controller runs, then without leader election",
-                    f"see by --queue NAME whether one works, or {start}",
+                    f"there is no Lease {election.resource_name}: a controller would run without leader election",
+                    f"check with --queue NAME whether one works, or {start}",
                 )
             return failed(f"there is no Lease {election.resource_name}: no controller runs", start)
         for namespace in found:
@@ -259,7 +259,7 @@ class Installation:
             if holder:
                 return ok(f"{holder} leads (Lease {namespace}/{election.resource_name})")
         return failed(
-            f"nobody renews Lease {found[0]}/{election.resource_name}: no controller leads",
+            f"Lease {found[0]}/{election.resource_name} is not renewed: no controller leads",
             f"kubectl -n {found[0]} get pods; then look at the controllers' logs",
         )
 
@@ -272,7 +272,7 @@ class Installation:
         return False
 
     async def _leases(self, name: str, namespace: str) -> list[str]:
-        """Namespaces that have the Lease; the configured one alone where others may not be looked at."""
+        """Return namespaces that have the Lease; only the configured one if the user may not list all."""
         try:
             leases = await self._client.list_json(LEASES, field_selector=f"metadata.name={name}")
         except ForbiddenError:
@@ -297,12 +297,12 @@ def _crd_problems(crd: JSON) -> Iterator[str]:
 
 
 def _schema(crd: JSON) -> dict[str, Any]:
-    """The schemas by version."""
+    """Return the schemas by version."""
     return {version["name"]: _stored(version.get("schema")) for version in crd["spec"]["versions"]}
 
 
 def _stored(schema: Any) -> Any:
-    """A schema as the API server stores it: without empty lists of properties."""
+    """Return a schema as the API server stores it: without empty lists of properties."""
     if isinstance(schema, dict):
         return {key: _stored(value) for key, value in schema.items() if (key, value) != ("properties", {})}
     return [_stored(value) for value in schema] if isinstance(schema, list) else schema
@@ -317,7 +317,7 @@ def _target(hook: JSON) -> str:
 
 
 def _valid_until(bundle: str) -> datetime | None:
-    """When the last of its certificates ends; None where there is none to be read."""
+    """Return the latest expiry of the bundle's certificates; None if none can be parsed."""
     from cryptography import x509
 
     try:

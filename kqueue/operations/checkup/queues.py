@@ -39,7 +39,7 @@ JSON = dict[str, Any]
 _SHOWN = 10
 _RELEASED = timedelta(seconds=Timings().pods_not_running_after)
 _FRESH = timedelta(seconds=60)
-"""A pod may be younger than the Workload that is about to be made for it."""
+"""Age below which a pod may still wait for the creation of its Workload."""
 
 
 class Tenants:
@@ -49,7 +49,7 @@ class Tenants:
         self._client, self._clock = client, clock
 
     async def queues(self) -> CheckVerdict:
-        """Whether ClusterQueues admit, and LocalQueues lead to one."""
+        """Whether ClusterQueues admit, and LocalQueues forward to an existing one."""
         cluster_queues = await self._client.list_json(CLUSTER_QUEUES)
         if not cluster_queues:
             return warning("there is no ClusterQueue yet", "create one: kqueue create clusterqueue --help")
@@ -65,20 +65,20 @@ class Tenants:
                 paused.append(f"LocalQueue {where}: its stopPolicy is {obj['spec']['stopPolicy']}")
         told = f"{many(len(cluster_queues), 'ClusterQueue')}, {many(len(local_queues), 'LocalQueue')}"
         if broken:
-            return failed(f"{told}; {len(broken)} admit nothing", "correct what the lines say", *_few(broken + paused))
+            return failed(f"{told}; {len(broken)} admit nothing", "correct the causes below", *_few(broken + paused))
         if all(why for why, _ in idle.values()):
             remedy = f"kqueue resume clusterqueue {' '.join(sorted(idle))}"
             return failed(f"{told}; all ClusterQueues are stopped, so nothing is admitted", remedy, *_few(paused))
         if paused:
             return warning(
                 f"{told}; {len(paused)} are stopped",
-                "kqueue resume clusterqueue NAME, when they are to go on",
+                "kqueue resume clusterqueue NAME, when they should admit again",
                 *_few(paused),
             )
         return ok(f"{told}, all active")
 
     async def flavors(self) -> CheckVerdict:
-        """Whether each flavor has nodes on which pods can run."""
+        """Whether each flavor has nodes that can run pods."""
         flavors = await self._client.list_json(RESOURCE_FLAVORS)
         if not flavors:
             return warning("there is no ResourceFlavor yet", "create one: kqueue create resourceflavor --help")
@@ -90,8 +90,8 @@ class Tenants:
         lines = _few([*stuck, *found.empty.values()])
         if stuck or any(name in used for name in found.empty):
             told = [f"{len(found.empty)} of {len(flavors)} flavors have no usable node"] if found.empty else []
-            told += [f"{many(len(stuck), 'Topology')} cannot go"] if stuck else []
-            return failed("; ".join(told), "label nodes, uncordon them, or correct what the lines name", *lines)
+            told += [f"{many(len(stuck), 'Topology')} cannot be deleted"] if stuck else []
+            return failed("; ".join(told), "label nodes, uncordon them, or correct the objects below", *lines)
         if found.empty:
             return warning(
                 f"{len(found.empty)} flavors that no queue uses have no node", "delete them, or label nodes", *lines
@@ -109,22 +109,22 @@ class Tenants:
             return ok(f"{many(len(topologies), 'Topology')}, nothing is odd")
         return warning(
             f"{many(len(found), 'oddity')} of labels",
-            "kqueue topology labels names the nodes, and what mends them",
+            "kqueue topology labels lists the nodes and the commands that correct them",
             *_few(f"{name}: {finding.text}" for name, finding in found),
         )
 
     async def leftovers(self) -> CheckVerdict:
-        """Whether pods are held by a gate of ours although there is no Workload that could release them."""
+        """Whether pods have a gate of ours but no Workload that could release them."""
         pods = [pod for pod in await self._client.list_json(PODS) if self._is_held(pod)]
         if not pods:
-            return ok("no pod is held without a Workload")
+            return ok("no pod is gated without a Workload")
         known = _Known(await self._client.list_json(WORKLOADS))
         lost = [pod for pod in pods if not known.may_release(pod)]
         if not lost:
             return ok(f"{len(pods)} pods are gated, each waits for a Workload")
         where = Counter(pod["metadata"]["namespace"] for pod in lost)
         return failed(
-            f"{len(lost)} pods are held by a gate, and no Workload is left that could release them",
+            f"{len(lost)} pods are gated, and have no Workload that could release them",
             "delete them, or release all pods of a namespace: kqueue uninstall --release --namespace NAME",
             *_few(f"namespace {namespace}: {count} pods" for namespace, count in where.most_common()),
         )
@@ -144,7 +144,7 @@ class Tenants:
             pods = views.get(model.siblings_key(workload), ())
             found += not_running(workload, pods, controllers=None, now=self._clock.now(), after=_RELEASED)
         if not found:
-            return ok("the pods of admitted Workloads that were released have nodes")
+            return ok("all released pods of admitted Workloads have nodes")
         return warning(
             f"{many(len(found), 'pod')} of admitted Workloads do not run: the scheduler finds no node",
             "change what the pods ask for beyond topology (host ports, affinity, volumes), or free the nodes",
@@ -173,7 +173,7 @@ class _Known:
             self._owners.update(owner["uid"] for owner in metadata.get("ownerReferences") or ())
 
     def may_release(self, pod: JSON) -> bool:
-        """By the name that the pod says, by its group, or because the Workload is the pod's own or its owner's."""
+        """Whether a Workload of the pod is unfinished: by its annotation, its group, itself or its owner."""
         metadata = pod["metadata"]
         notes, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
         told = (

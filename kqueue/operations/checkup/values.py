@@ -1,4 +1,4 @@
-"""Verdicts of steps, and how steps are run."""
+"""Verdicts of steps, and the functions that run steps."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from kqueue.errors import ForbiddenError, KqueueError, UnreachableError
 
 JSON = dict[str, Any]
 STEP_SECONDS = 90.0
-"""What a step may take before it counts as failed; the longest one watches a Lease of a minute."""
+"""Limit of a step, after which it has failed; the longest step watches a Lease of a minute."""
 
 
 class StepStatus(StrEnum):
-    """How a step ended."""
+    """Results of a step."""
 
     OK = "ok"
     WARNING = "warning"
-    """It works, or could not be looked at; somebody should know."""
+    """The step passed with a remark, or could not be checked."""
     FAILED = "failed"
     SKIPPED = "skipped"
 
@@ -38,14 +38,14 @@ class CheckVerdict:
 
 @dataclass(frozen=True, slots=True)
 class CheckStep:
-    """A step that is over."""
+    """A step that has ended."""
 
     name: str
     seconds: float
     verdict: CheckVerdict
 
     def as_json(self) -> JSON:
-        """The step for programs."""
+        """Return the step as JSON."""
         verdict = self.verdict
         return {
             "name": self.name,
@@ -58,7 +58,7 @@ class CheckStep:
 
 
 def ok(message: str, *details: str) -> CheckVerdict:
-    """All is well."""
+    """Return a verdict of a step that passed."""
     return CheckVerdict(StepStatus.OK, message, "", details)
 
 
@@ -68,7 +68,7 @@ def warning(message: str, remedy: str, *details: str) -> CheckVerdict:
 
 
 def failed(message: str, remedy: str, *details: str) -> CheckVerdict:
-    """Something that keeps jobs from starting."""
+    """Return a verdict of a failure that keeps jobs from starting."""
     return CheckVerdict(StepStatus.FAILED, message, remedy, details)
 
 
@@ -78,13 +78,13 @@ def skipped(message: str) -> CheckVerdict:
 
 
 def many(count: int, word: str) -> str:
-    """`1 flavor`, `3 flavors`, `2 Topologies`."""
+    """Return a count with its noun: `1 flavor`, `3 flavors`, `2 Topologies`."""
     plural = f"{word[:-1]}ies" if word.endswith(("gy", "ty")) else f"{word}s"
     return f"{count} {word if count == 1 else plural}"
 
 
 PAUSE_SECONDS = 2.0
-"""Between two looks at what fails."""
+"""Seconds between two tries of a failing step."""
 Check = Callable[[], Awaitable[CheckVerdict]]
 
 
@@ -96,16 +96,16 @@ async def examine(
     seconds: float = STEP_SECONDS,
     patience: float = 0.0,
 ) -> list[CheckStep]:
-    """Run the checks one after the other, and tell of each when it is over.
+    """Run the checks one after the other, and report each when it is over.
 
-    Where the API server does not answer the rest is skipped.
+    If the API server does not answer, the rest is skipped.
 
     Args:
         checks: names and checks, in their order.
         clock: measures each step.
         tell: gets each step when it is over.
-        seconds: what one look may take.
-        patience: seconds from the start in which a check that fails is repeated; an installation may just be starting.
+        seconds: limit of one try.
+        patience: seconds from the start in which failing checks are repeated, because kqueue may just be starting.
     """
     steps: list[CheckStep] = []
     unreachable = ""
@@ -131,7 +131,7 @@ async def judged(check: Check, seconds: float = STEP_SECONDS) -> CheckVerdict:
     except TimeoutError:
         return failed(f"it was not over within {seconds:g} s", "look whether the API server is slow, and try again")
     except ForbiddenError as e:
-        return warning(f"you may not: {e}", "run kqueue doctor as somebody with more rights")
+        return warning(f"you may not: {e}", "run kqueue doctor as a user with more rights")
     except UnreachableError as e:
         return failed(str(e), "check the address and the network: kubectl version")
     except KqueueError as e:

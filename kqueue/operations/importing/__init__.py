@@ -1,5 +1,5 @@
-"""Bringing pods that run already under management, while the controller does not look.
+"""Bringing pods that run already under management, while no controller manages pods.
 
-`mapping` reads which pod goes to which queue, `world` reads the cluster, `plan` decides about each pod (pure), `run`
-writes.
+`mapping` reads the rules that map pods to queues, `world` reads the cluster, `plan` decides about each pod (pure),
+`run` writes.
 """

@@ -1,4 +1,4 @@
-"""Which pods go to which LocalQueue: rules in their order, from flags or from a file."""
+"""Ordered rules that map pods to LocalQueues, from flags or from a file."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MappingRule:
-    """Pods that match go to a queue, or (`skip`) nowhere."""
+    """Maps matching pods to a LocalQueue, or (`skip`) leaves them out."""
 
     priority_class: str = ""
-    """Empty: any."""
+    """Name of the priority class; empty matches all."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """All of them must be there."""
+    """Labels that a pod must have, all of them."""
     queue: str = ""
     skip: bool = False
 
@@ -34,7 +34,7 @@ class MappingRule:
 
 
 def rule_for(pod: Mapping[str, Any], rules: Sequence[MappingRule]) -> MappingRule | None:
-    """The first rule that a pod matches; None where there is none."""
+    """Return the first rule that matches the pod, or None."""
     return next((rule for rule in rules if rule.takes(pod)), None)
 
 
@@ -44,10 +44,10 @@ def rules_of_label(label: str, queues: Mapping[str, str]) -> list[MappingRule]:
 
 
 def rules_in(path: Path) -> list[MappingRule]:
-    """The rules of a YAML file: a list of mappings with `match` (priorityClassName, labels), and toLocalQueue or skip.
+    """Read a YAML list of rules, each with `match` (priorityClassName, labels), and toLocalQueue or skip.
 
     Raises:
-        ConfigError: it cannot be read, or a rule has another form; names the rule by its number.
+        ConfigError: the file cannot be read, or a rule has another form; names the rule by its number.
     """
     import yaml
 

@@ -1,4 +1,4 @@
-"""The next step for one pod that is imported: pure functions over the state of the cluster."""
+"""The plan for one pod of an import: pure functions over the state of the cluster."""
 
 from __future__ import annotations
 
@@ -39,45 +39,45 @@ class ImportWorld:
     flavors: Mapping[str, Object] = field(default_factory=dict)
     node_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     priorities: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """Values of classes, by kind and name."""
+    """Values of priority classes, by kind and name."""
     workloads: Mapping[str, Object] = field(default_factory=dict)
     """Workloads of pods, by the pod's UID."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportSettings:
-    """How pods are imported."""
+    """Settings of an import."""
 
     rules: Sequence[MappingRule]
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels that imported pods get besides ours."""
+    """Labels that imported pods get besides kqueue's."""
     switches: JobFeatures = field(default_factory=JobFeatures)
     counting: Counting = field(default_factory=Counting)
     copied: CopiedKeys = COPIES_NONE
-    """Keys of labels that a Workload takes over."""
+    """Keys of labels that are copied from the pod to its Workload."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportStep:
-    """An import that can be done."""
+    """A pod that can be imported, with the objects to write."""
 
     pod: Object
     labels: Mapping[str, str]
-    """What the pod is to carry."""
+    """Labels to set on the pod."""
     workload: Mapping[str, Any]
-    """To be created, or as it is there already."""
+    """The Workload to create, or the existing one."""
     admission: Admission
 
 
 @dataclass(frozen=True, slots=True)
 class ImportProblem:
-    """Why a pod cannot be imported, in one sentence."""
+    """The reason that a pod cannot be imported, in one sentence."""
 
     text: str
 
 
 class Skipped:
-    """A pod that is not to be imported, or that is already."""
+    """A pod that a rule leaves out, or that was imported already."""
 
 
 def plan(pod: Object, world: ImportWorld, settings: ImportSettings) -> ImportStep | ImportProblem | Skipped:
@@ -96,7 +96,7 @@ def plan(pod: Object, world: ImportWorld, settings: ImportSettings) -> ImportSte
 
 
 class _ProblemError(Exception):
-    """Ends the planning of a pod."""
+    """Ends the planning of a pod; caught by `plan`."""
 
 
 def _step(pod: Object, queue: str, world: ImportWorld, settings: ImportSettings) -> ImportStep | Skipped:
@@ -134,7 +134,7 @@ def _refuse_others(pod: Object, queue: str, settings: ImportSettings) -> None:
     if pod_view.group_name(pod, settings.switches):
         raise _ProblemError("it is in a group of pods; pods are imported one by one")
     if not names.TOPOLOGY_ANNOTATIONS.isdisjoint(annotations):
-        raise _ProblemError("it asks for a place in a topology, which cannot be given to a pod that has one")
+        raise _ProblemError("it has a topology request, and a running pod cannot be placed again")
 
 
 def _cluster_queue(namespace: str, queue: str, world: ImportWorld) -> Object:
@@ -143,7 +143,7 @@ def _cluster_queue(namespace: str, queue: str, world: ImportWorld) -> Object:
         raise _ProblemError(f"there is no LocalQueue {queue} in its namespace")
     found = world.cluster_queues.get(name)
     if found is None:
-        raise _ProblemError(f"LocalQueue {queue} leads to ClusterQueue {name}, which does not exist")
+        raise _ProblemError(f"LocalQueue {queue} forwards to ClusterQueue {name}, which does not exist")
     if (found["spec"].get("admissionChecksStrategy") or {}).get("admissionChecks"):
         raise _ProblemError(f"ClusterQueue {name} has admission checks, which an import cannot pass")
     return found
@@ -160,10 +160,10 @@ def _priority(pod: Object, world: ImportWorld, settings: ImportSettings) -> Prio
 
 
 def _assignment(pod: Object, queue: Object, usage: Mapping[str, int], world: ImportWorld) -> PodSetAssignment:
-    """Every resource that costs something in one flavor of its group: the first that has the pod's node.
+    """Assign each resource that needs quota the first flavor of its group whose labels the pod's node has.
 
     Raises:
-        _ProblemError: the ClusterQueue does not list a resource, or no flavor of a group is that of the node.
+        _ProblemError: the ClusterQueue does not list a resource, or no flavor of a group matches the node.
     """
     flavors: dict[str, str] = {}
     for group in queue["spec"].get("resourceGroups") or ():

@@ -1,4 +1,4 @@
-"""Importing pods: Workload, admission, labels, in an order that can be cut anywhere and begun again."""
+"""Importing pods: Workload, admission, labels, in an order that may be interrupted anywhere and started again."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Importer:
     """Imports pods, a few at a time; a failure is reported and does not stop the others."""
 
     def __init__(self, client: Client, clock: Clock, tell: Callable[[ImportStep, str], None]) -> None:
-        """`tell` gets each pod and why it failed; an empty text where it did not."""
+        """`tell` is called with each pod and its error; the text is empty after a success."""
         self._client, self._clock, self._tell = client, clock, tell
         self.imported = self.failed = 0
 
     async def run(self, steps: Sequence[ImportStep], *, at_once: int) -> None:
-        """Import all; returns when the last one is done."""
+        """Import all pods; return when the last one is done."""
         left = list(reversed(steps))
 
         async def work() -> None:
@@ -50,8 +50,10 @@ class Importer:
             self._tell(step, "")
 
     async def _do(self, step: ImportStep) -> None:
-        """The label comes last: a pod with the label and without an admitted Workload would be stopped by the
-        controller, if it were started before we come back.
+        """Write Workload, admission and then the label.
+
+        The label is last: if the import ends early and a controller starts, the controller would stop a pod that has
+        the label but no admitted Workload.
         """
         meta = step.pod["metadata"]
         namespace, name = meta["namespace"], str(step.workload["metadata"]["name"])
@@ -63,15 +65,15 @@ class Importer:
             await self._client.patch(WORKLOADS, name, versioned, namespace, subresource="status")
         elif workload.status.admission is None:
             raise ConflictError(f"Workload {namespace}/{name} is there and cannot be admitted: it is over or on hold")
-        same = {"uid": meta["uid"], "labels": dict(step.labels)}  # not another pod of that name
+        same = {"uid": meta["uid"], "labels": dict(step.labels)}  # the uid refuses another pod of that name
         try:
             await self._client.patch(PODS, meta["name"], {"metadata": same}, namespace)
         except (NotFoundError, ConflictError):
-            await self._client.delete(WORKLOADS, name, namespace)  # the pod has gone meanwhile
+            await self._client.delete(WORKLOADS, name, namespace)  # the pod was deleted meanwhile
             await self._let_go(name, namespace)
 
     async def _created(self, workload: Mapping[str, Any], name: str, namespace: str) -> dict[str, Any]:
-        """The Workload, which may have been there before."""
+        """Return the Workload, created now or found."""
         if "resourceVersion" not in workload["metadata"]:
             try:
                 return await self._client.create(WORKLOADS, workload, namespace)

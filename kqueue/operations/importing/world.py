@@ -1,4 +1,4 @@
-"""Reading what an import has to know of the cluster."""
+"""Reading the objects of the cluster that an import needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Object = Mapping[str, Any]
 
 
 async def pods_in(client: Client, namespaces: Sequence[str]) -> list[Object]:
-    """The pods of these namespaces that have not ended and are not on their way."""
+    """Return the pods of these namespaces, without ended and terminating ones."""
     found: list[Object] = []
     for namespace in namespaces:
         found += await client.list_json(resources.PODS, namespace)
@@ -24,7 +24,7 @@ async def pods_in(client: Client, namespaces: Sequence[str]) -> list[Object]:
 
 
 async def read_world(client: Client, namespaces: Sequence[str]) -> ImportWorld:
-    """Everything but the pods."""
+    """Read all objects that an import needs, except the pods."""
     queues: dict[tuple[str, str], str] = {}
     workloads: dict[str, Object] = {}
     for namespace in namespaces:

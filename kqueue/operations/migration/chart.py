@@ -15,7 +15,7 @@ from kqueue.operations.migration.settings import MigratedSettings, settings_in
 
 JSON = dict[str, Any]
 GET_VALUES = "write the file by: helm get values kueue -n kueue-system --all -o yaml"
-"""With the defaults of Kueue's chart, which decide as well."""
+"""`--all` includes the defaults of Kueue's chart, which have an effect, too."""
 _CONFIGURATION = "managerConfig.controllerManagerConfigYaml"
 _GATES = "controllerManager.featureGates"
 
@@ -36,14 +36,14 @@ _SAME: Mapping[str, tuple[str, ...]] = {
     "metricsService.annotations": ("serviceAnnotations.metrics",),
     "webhookService.annotations": ("serviceAnnotations.webhook",),
 }
-"""Path of a value, and the paths of the values that mean the same in kqueue's chart."""
+"""Path of a value, and the paths of the equivalent values in kqueue's chart."""
 
 _FIXED = "kqueue's chart has no such value"
 _LEFT: Mapping[str, tuple[str, str]] = {
     "controllerManager.manager.image": ("it names Kueue's image", "set image.repository and image.tag to kqueue's"),
     "controllerManager.manager.resources": (
         "kqueue needs other amounts than Kueue; its defaults were measured",
-        "set controller.resources and webhook.resources where the defaults do not fit",
+        "set controller.resources and webhook.resources if the defaults do not fit",
     ),
     "controllerManager.manager.podAnnotations": (
         _FIXED,
@@ -52,20 +52,20 @@ _LEFT: Mapping[str, tuple[str, str]] = {
     "controllerManager.manager.podSecurityContext": ("pods of kqueue always run restricted", "leave it out"),
     "controllerManager.manager.containerSecurityContext": ("pods of kqueue always run restricted", "leave it out"),
     "controllerManager.podDisruptionBudget": ("kqueue's chart always makes one for each Deployment", "leave it out"),
-    "enableVisibilityAPF": (_FIXED, "leave it out: kqueue limits the questions that it answers at a time"),
+    "enableVisibilityAPF": (_FIXED, "leave it out: kqueue limits concurrent requests itself"),
     "enableKueueViz": (
         "kqueue has no dashboard of its own",
         "use kqueue top, kqueue topology, or monitoring.dashboard=true",
     ),
     "kueueViz": ("kqueue has no dashboard of its own", "use kqueue top, kqueue topology, or monitoring.dashboard=true"),
     "kubernetesClusterDomain": ("kqueue's certificates need no domain of the cluster", "leave it out"),
-    "metricsService": (_FIXED, "make a Service of your own where other ports, labels or types are needed"),
+    "metricsService": (_FIXED, "create a Service of your own if you need other ports, labels or types"),
     "webhookService": (_FIXED, "leave it out: the API server reaches Service kueue-webhook-service on port 443"),
-    "mutatingWebhook": (_FIXED, "leave it out: kqueue's webhooks keep their configurations themselves"),
-    "validatingWebhook": (_FIXED, "leave it out: kqueue's webhooks keep their configurations themselves"),
-    "metrics": ("kqueue's ServiceMonitor is made in the namespace of the release", "set monitoring.labels, if need be"),
+    "mutatingWebhook": (_FIXED, "leave it out: kqueue's webhooks write their configurations themselves"),
+    "validatingWebhook": (_FIXED, "leave it out: kqueue's webhooks write their configurations themselves"),
+    "metrics": ("kqueue's chart creates its ServiceMonitor in its own namespace", "set monitoring.labels, if need be"),
 }
-"""Path of a value, or of a section with all that is in it: why it is left behind, and the remedy."""
+"""Path of a value or of a whole section: the reason that it is left behind, and the remedy."""
 
 _SECTIONS = ("controllerManager", "controllerManager.manager", "managerConfig", "metricsService", "webhookService")
 _IMAGE = "controllerManager.manager.image"
@@ -74,7 +74,7 @@ _KNOWN = frozenset(path.partition(".")[0] for path in (*_SAME, *_LEFT, *_SECTION
 
 @dataclass(slots=True)
 class _Conversion:
-    """The values so far."""
+    """Values and findings so far."""
 
     source: str
     values: JSON
@@ -83,10 +83,10 @@ class _Conversion:
 
 
 def chart_in(text: str, *, source: str) -> MigratedSettings:
-    """Look at a values file of Kueue's chart.
+    """Convert a values file of Kueue's chart.
 
     Raises:
-        ConfigError: it is no YAML, no such file, or the Configuration in it is none.
+        ConfigError: the text is no YAML, no values file of that chart, or its Configuration is invalid.
     """
     given = mapping_of(text, source, begins="has values of Kueue's chart, such as controllerManager")
     _check(given, source)
@@ -95,7 +95,7 @@ def chart_in(text: str, *, source: str) -> MigratedSettings:
         _convert(found, path, value)
     inner = found.settings
     if inner is None:
-        why = "the file has no Configuration, so that of Kueue's chart holds, which is not known here"
+        why = "the file has no Configuration, so the default of Kueue's chart is in effect, which is not known here"
         found.findings.append(work(_CONFIGURATION, why, GET_VALUES))
     return MigratedSettings(
         findings=(*found.findings, *(inner.findings if inner else ())),
@@ -156,9 +156,9 @@ def _convert(found: _Conversion, path: str, value: Any) -> None:
         found.findings.append(note(path, *left))
     else:
         known = [*_SAME, *_LEFT, _CONFIGURATION, _GATES]
-        why = f"it is no value of Kueue's chart that is known here{nearest(path, known)}"
+        why = f"it is not a known value of Kueue's chart{nearest(path, known)}"
         found.findings.append(
-            work(path, why, "correct the name, or find its counterpart: helm show values charts/kqueue")
+            work(path, why, "correct the name, or find the equivalent value: helm show values charts/kqueue")
         )
 
 

@@ -37,18 +37,18 @@ _WRITTEN = (
     *(ADMISSION_CHECKS, CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES),
     WORKLOAD_PRIORITY_CLASSES,
 )
-"""Kinds that people write as manifests."""
+"""Kinds that users write as manifests."""
 _BUILT_IN = {
-    names.MULTIKUEUE_CONTROLLER: "keep Kueue for the ClusterQueues that name it, or take the check out of them",
+    names.MULTIKUEUE_CONTROLLER: "keep Kueue for the ClusterQueues that name it, or remove the check from them",
     names.PROVISIONING_REQUEST_CONTROLLER: (
-        "let the autoscaler act on pods that wait, and take the check out of the ClusterQueues that name it"
+        "let the autoscaler act on pending pods, and remove the check from the ClusterQueues that name it"
     ),
 }
-"""Controllers of checks that are part of Kueue and not of kqueue, and the remedy."""
+"""Controllers of checks that are part of Kueue but not of kqueue, each with the remedy."""
 
 
 async def look(client: Client, configuration: Configuration) -> list[MigrationFinding]:
-    """Everything that is found; what may not be read, is a finding, too.
+    """Return all findings; a kind that the user may not read is a finding, too.
 
     Raises:
         ApiError: the API server does not answer, or fails.
@@ -99,11 +99,11 @@ def judge_checks(checks: Iterable[JSON], queues: Iterable[JSON]) -> Iterator[Mig
         used = f"; ClusterQueues that name it: {some(users[name])}" if users[name] else "; no ClusterQueue names it"
         if controller in _BUILT_IN:
             judge = work if users[name] else note
-            why = f"{controller} is part of Kueue and not of kqueue, so nobody answers the check{used}"
+            why = f"{controller} is part of Kueue and not of kqueue, so no controller answers the check{used}"
             yield judge(where, why, _BUILT_IN[controller])
         elif condition_status(check, names.CONDITION_ACTIVE) != "True":
             judge = work if users[name] else note
-            why = f"{controller} does not say that it is active{used}"
+            why = f"{controller} has not set the check's condition Active{used}"
             yield judge(where, why, f"start the controller, or: kubectl delete admissioncheck {name}")
 
 
@@ -118,15 +118,15 @@ async def _claims(client: Client) -> list[MigrationFinding]:
 
 
 def judge_claims(workloads: Iterable[JSON]) -> Iterator[MigrationFinding]:
-    """Jobs that ask for devices by resource claims."""
+    """Yield a finding about jobs that request devices by resource claims."""
     asking = [
         f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
         for workload in workloads
         if condition_status(workload, names.CONDITION_FINISHED) != "True" and _has_claims(workload)
     ]
     if asking:
-        why = f"{len(asking)} Workloads ask for devices by claims, to which kqueue gives no quota: {some(asking)}"
-        remedy = "ask for devices by extended resources, such as nvidia.com/gpu, or keep Kueue for these jobs"
+        why = f"{len(asking)} Workloads request devices by claims, for which kqueue has no quota: {some(asking)}"
+        remedy = "request devices as extended resources, such as nvidia.com/gpu, or keep Kueue for these jobs"
         yield work("Workload spec.podSets[].template.spec.resourceClaims", why, remedy)
 
 

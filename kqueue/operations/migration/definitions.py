@@ -1,4 +1,4 @@
-"""Definitions of Kueue's kinds in a cluster: whether kqueue's can take their place."""
+"""Checks that kqueue's definitions can replace the installed definitions of Kueue's kinds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def judge_definitions(definitions: Iterable[JSON]) -> Iterator[MigrationFinding]
     ours = [crd for crd in definitions if crd["spec"].get("group") == names.GROUP]
     if not ours:
         yield note(
-            "CustomResourceDefinition", "no kind of Kueue is installed", "nothing is to be migrated: install kqueue"
+            "CustomResourceDefinition", "no kind of Kueue is installed", "there is nothing to migrate: install kqueue"
         )
     for crd in ours:
         yield from _judged(crd)
@@ -38,5 +38,5 @@ def _judged(crd: JSON) -> Iterator[MigrationFinding]:
         yield work(f"{where} status.storedVersions", why, f"with Kueue running, run the script of step 2 of {_PAGE}")
     served = [v["name"] for v in versions if v.get("served") and v["name"] != names.VERSION]
     if served and stored == names.VERSION and not old:
-        why = f"{', '.join(served)} is served now, and will not be any more under kqueue"
+        why = f"{', '.join(served)} is served now, but not by kqueue's definitions"
         yield note(f"{where} spec.versions", why, f"write apiVersion {names.GROUP}/{names.VERSION} in your manifests")

@@ -15,11 +15,11 @@ class Level(StrEnum):
     """The severity of a finding for the migration."""
 
     CONVERTS = "converts"
-    """It has the same meaning in kqueue, under the name that the finding gives."""
+    """The setting has the same meaning in kqueue, under the name that the finding gives."""
     NOTE = "note"
-    """It is left behind, and nothing that is queued depends on it."""
+    """The setting or object is left behind; no queued object depends on it."""
     WORK = "work"
-    """Somebody has to decide or to change something before the migration."""
+    """An administrator has to act before the migration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,26 +31,26 @@ class MigrationFinding:
     """Path in the file, or kind, name and field of an object of the cluster."""
     why: str
     remedy: str
-    """A command, or a setting; of what converts, the new setting."""
+    """A command or a setting; with CONVERTS the new setting."""
 
     def as_json(self) -> JSON:
-        """The finding for programs."""
+        """Return the finding as JSON."""
         return {"level": self.level.value, "field": self.field, "why": self.why, "remedy": self.remedy}
 
     def lines(self) -> list[str]:
-        """The finding for people."""
+        """Return the finding as lines of text."""
         return [f"{self.level.value:<8}  {self.field}", f"{'':10}{self.why}", f"{'':10}remedy: {self.remedy}"]
 
 
 def converts(field: str, target: str) -> MigrationFinding:
-    """A setting that has another place in kqueue's chart."""
+    """Return a finding about a setting that has another path in kqueue's chart."""
     return MigrationFinding(
         level=Level.CONVERTS, field=field, why="it means the same in kqueue", remedy=f"set {target}"
     )
 
 
 def note(field: str, why: str, remedy: str) -> MigrationFinding:
-    """A setting or an object that the migration leaves behind."""
+    """Return a finding about a setting or an object that the migration leaves behind."""
     return MigrationFinding(level=Level.NOTE, field=field, why=why, remedy=remedy)
 
 
@@ -72,19 +72,19 @@ class Report:
         return not any(finding.level is Level.WORK for finding in self.findings)
 
     def as_json(self) -> JSON:
-        """The report for programs."""
+        """Return the report as JSON."""
         found = [finding.as_json() for finding in self.findings]
         return {"ready": self.is_ready, "findings": found, "values": self.values}
 
     def summary(self) -> str:
-        """One line."""
+        """Return the counts in one line."""
         counts = Counter(finding.level for finding in self.findings)
         told = f"{counts[Level.CONVERTS]} convert, {counts[Level.NOTE]} are left behind, {counts[Level.WORK]} need work"
         return f"{len(self.findings)} findings: {told}"
 
 
 def some(names: Iterable[str], shown: int = 3) -> str:
-    """`a, b, c and 4 more`."""
+    """Return the first names and the number of the rest: `a, b, c and 4 more`."""
     found = sorted(names)
     more = f" and {len(found) - shown} more" if len(found) > shown else ""
     return ", ".join(found[:shown]) + more

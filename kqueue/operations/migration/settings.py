@@ -23,14 +23,14 @@ _FILLED_IN = (
     ("metrics", "bindAddress"),
     ("leaderElection", "resourceNamespace"),
 )
-"""What the chart fills in itself, and refuses in its values."""
+"""Fields that the chart sets itself, and refuses in its values."""
 _NEEDED = {
     "multiKueue": "jobs of ClusterQueues with a MultiKueue check are not sent to other clusters; keep Kueue for these",
     "resources.deviceClassMappings": (
-        "jobs with resource claims get no quota; ask for devices by extended resources, such as nvidia.com/gpu"
+        "jobs with resource claims get no quota; request devices as extended resources, such as nvidia.com/gpu"
     ),
 }
-"""Sections without effect that jobs may depend on, and the remedy."""
+"""Sections without effect that jobs may depend on, each with the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +39,13 @@ class MigratedSettings:
 
     findings: tuple[MigrationFinding, ...]
     values: JSON = field(default_factory=dict)
-    """For kqueue's chart."""
+    """Values of kqueue's chart."""
     configuration: Configuration | None = None
-    """None: kqueue would not start with it."""
+    """The parsed Configuration; None if kqueue would not start with it."""
 
 
 def settings_in(text: str, *, source: str, above: str = "") -> MigratedSettings:
-    """Look at the Configuration in `text`.
+    """Convert the Configuration in `text`.
 
     Args:
         text: the whole file.
@@ -61,12 +61,14 @@ def settings_in(text: str, *, source: str, above: str = "") -> MigratedSettings:
     try:
         configuration = parse(text, source=source)
     except ConfigFileError as e:
-        found += [work(f"{above}{p.path}", p.problem, f"correct {p.path}; nothing else was judged") for p in e.problems]
+        found += [
+            work(f"{above}{p.path}", p.problem, f"correct {p.path}; the rest was not checked") for p in e.problems
+        ]
         return MigratedSettings(findings=(*found, *filled), values=values)
     found += [_as_finding(warning, above) for warning in configuration.warnings]
     found += [converts(f"{above}{name}", f"configuration.{name}") for name in sorted(values["configuration"])]
     integrations = values["configuration"].setdefault("integrations", {})
-    if not integrations.get("frameworks"):  # Kueue then queues Jobs only; the default of kqueue's chart is longer
+    if not integrations.get("frameworks"):  # Kueue then queues Jobs only; the default of kqueue's chart has more kinds
         integrations["frameworks"] = list(configuration.integrations.frameworks)
     return MigratedSettings(findings=(*found, *filled), values=values, configuration=configuration)
 
@@ -75,7 +77,7 @@ def _old_version(above: str) -> MigrationFinding:
     return MigrationFinding(
         level=Level.CONVERTS,
         field=f"{above}apiVersion",
-        why="v1beta1 is read with the defaults of v1beta1, and told below as v1beta2",
+        why="v1beta1 is read with the defaults of v1beta1; the findings below use the names of v1beta2",
         remedy="take it from `values` of -o json, where it is written as v1beta2",
     )
 
@@ -126,6 +128,4 @@ def _taken_out(data: JSON, above: str) -> Iterator[MigrationFinding]:
         if name == "internalCertManagement" and isinstance(value, dict) and value.get("enable") is False:
             yield converts(f"{above}{name}.enable", "certManager.enable=true")
         else:
-            yield note(
-                f"{above}{name}", "kqueue's chart fills this in, so that it fits its other objects", "leave it out"
-            )
+            yield note(f"{above}{name}", "kqueue's chart sets this to match its other objects", "leave it out")

@@ -13,17 +13,17 @@ RENAMED: Mapping[str, str] = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
 }
-"""Label keys that Kubernetes itself has renamed.  Others are told by their last word, which renaming keeps."""
+"""Label keys that Kubernetes itself has renamed.  Other renamed keys are recognised by their last word."""
 _FEW = 4
-"""So many domains or more, each of one node, are no accident."""
+"""From this number on, domains of one node each are unlikely to be a coincidence."""
 
 Path = tuple[str, ...]
 
 
 def find(topology: Levels, nodes: Iterable[LabelledNode]) -> list[LabelFinding]:
-    """Everything that is odd, gravest first: problems before notes, then from the widest level down."""
-    everybody = list(nodes)
-    members = [node for node in everybody if topology.has(node)]
+    """Return all findings: problems before notes, then from the widest level down."""
+    all_nodes = list(nodes)
+    members = [node for node in all_nodes if topology.has(node)]
     if not members:
         return [_no_nodes(topology, everybody)]
     found: list[LabelFinding] = []
@@ -44,7 +44,7 @@ def find(topology: Levels, nodes: Iterable[LabelledNode]) -> list[LabelFinding]:
 
 def _no_nodes(topology: Levels, nodes: Sequence[LabelledNode]) -> LabelFinding:
     if not topology.selectors:
-        text = "no ResourceFlavor uses this Topology (spec.topologyName), so nothing is placed by it"
+        text = "no ResourceFlavor uses this Topology (spec.topologyName), so no pods are placed by it"
         return LabelFinding(code="unused", level="", text=text, is_note=True)
     wanted = " or ".join(some(f"{k}={v}" for k, v in one.items()) or "any node" for one in topology.selectors)
     text = f"none of {len(nodes)} nodes has the labels of its flavors ({wanted}): label nodes, or correct the flavors"
@@ -87,7 +87,7 @@ def _missing(topology: Levels, level: str, members: Sequence[LabelledNode]) -> I
 
 
 def _aliases(level: str, nodes: Sequence[LabelledNode]) -> dict[str, str]:
-    """Per node that has one, the label that seems to be another name of the level."""
+    """Return by node the label that seems to be another name of the level."""
     found: dict[str, str] = {}
     verdicts: dict[str, bool] = {}
     for node in nodes:
@@ -102,7 +102,7 @@ def _aliases(level: str, nodes: Sequence[LabelledNode]) -> dict[str, str]:
 
 
 def _is_alias(key: str, level: str) -> bool:
-    """Whether one is an older or newer name of the other: renaming changes the domain, or how the name is written."""
+    """Whether one key is an older or newer name of the other: the domain differs, or the spelling of the name."""
     if key == level or HOSTNAME_LABEL in (key, level):
         return False
     if RENAMED.get(key) == level or RENAMED.get(level) == key or normalised(key) == normalised(level):
@@ -131,7 +131,7 @@ class _Guess:
 
 
 def _renamed(level: str, members: Sequence[LabelledNode]) -> Iterator[LabelFinding]:
-    """The topology reads the old name of a label that its nodes have under the new one, too."""
+    """Yield a finding if the topology uses the old name of a label that nodes have under the new name, too."""
     new = RENAMED.get(level)
     having = [node.name for node in members if new in node.labels] if new is not None else []
     if having:
@@ -179,7 +179,7 @@ def _shared_hosts(members: Sequence[LabelledNode]) -> Iterator[LabelFinding]:
 
 
 def _near(topology: Levels, depth: int, members: Sequence[LabelledNode]) -> Iterator[LabelFinding]:
-    """Values under one parent that differ in nothing but how they are written."""
+    """Yield values under one parent that differ only in spelling."""
     level = topology.named[depth]
     groups: dict[tuple[Path, str], dict[str, list[str]]] = {}
     for node in members:
@@ -204,7 +204,7 @@ def _near(topology: Levels, depth: int, members: Sequence[LabelledNode]) -> Iter
 
 
 def _two_parents(topology: Levels, depth: int, members: Sequence[LabelledNode]) -> Iterator[LabelFinding]:
-    """A domain's value under more than one parent: a few are slips, most are a way of numbering."""
+    """Yield values under more than one parent: a few are mistakes, many are a scheme of numbering."""
     if depth == 0:
         return
     level, above = topology.named[depth], topology.named[depth - 1]
@@ -243,7 +243,7 @@ def _two_parents(topology: Levels, depth: int, members: Sequence[LabelledNode]) 
 
 
 def _swapped(topology: Levels, depth: int, members: Sequence[LabelledNode]) -> Iterator[LabelFinding]:
-    """A level that is narrower than the one below it."""
+    """Yield a level that is narrower than the next level below."""
     if depth == 0:
         return
     level, above = topology.named[depth], topology.named[depth - 1]
@@ -280,7 +280,7 @@ def _all_one(topology: Levels, depth: int, members: Sequence[LabelledNode]) -> I
         yield LabelFinding(
             code="oneDomain",
             level=level,
-            text=f"all {len(members)} nodes have {level}={next(iter(values))}: the level tells nothing apart",
+            text=f"all {len(members)} nodes have {level}={next(iter(values))}: the level has only one domain",
             is_note=True,
         )
 

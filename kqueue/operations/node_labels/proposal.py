@@ -16,24 +16,27 @@ _BREADTH = (
     *("superblock", "block", "row", "subblock", "aggregation", "rack", "tor", "leaf", "switch"),
     *("accelerator", "nvlink", "clique", "chassis"),
 )
-"""Words in the keys of labels that tell where a node stands, widest first."""
+"""Words in label keys that name a location, widest first."""
 _CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 _MOST_LACKING = 10
-"""A label that more than one in so many nodes lack makes no level."""
+"""A label that more than one in this number of nodes lacks is no level."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """`levels` widest first, with the number of domains of each; `left_out` says why other labels make no level."""
+    """A proposed Topology.
+
+    `levels` are (key, number of domains), the widest first; `left_out` are other keys with the reason.
+    """
 
     nodes: int
     levels: tuple[tuple[str, int], ...]
     lacking: tuple[tuple[str, int], ...]
-    """Levels that some nodes lack, and how many do."""
+    """Levels that some nodes lack, with the number of these nodes."""
     left_out: tuple[tuple[str, str], ...]
 
     def topology(self, name: str) -> JSON:
-        """The object to apply."""
+        """Return the Topology object to apply."""
         return {
             "apiVersion": API_VERSION,
             "kind": TOPOLOGY_KIND,
@@ -63,13 +66,13 @@ def workers(nodes: Sequence[LabelledNode]) -> list[LabelledNode]:
 
 
 def propose(nodes: Sequence[LabelledNode]) -> Proposal:
-    """The levels that the labels of these nodes suggest.
+    """Propose levels from the labels of these nodes.
 
     Raises:
         KqueueError: there is no node, or no label describes their places.
     """
     if not nodes:
-        raise KqueueError("there is no node to look at; check --selector")
+        raise KqueueError("no node matches; check --selector")
     left_out: list[tuple[str, str]] = []
     chain: list[str] = []
     for key in _candidates(nodes, left_out):
@@ -78,7 +81,7 @@ def propose(nodes: Sequence[LabelledNode]) -> Proposal:
     if all(HOSTNAME_LABEL in node.labels for node in nodes):
         chain.append(HOSTNAME_LABEL)
     if not chain:
-        raise KqueueError("no label of these nodes tells where they stand; label them with their block and rack first")
+        raise KqueueError("no label of these nodes names a location; label them with their block and rack first")
     lacking = [(key, sum(key not in node.labels for node in nodes)) for key in chain]
     return Proposal(
         nodes=len(nodes),
@@ -89,7 +92,7 @@ def propose(nodes: Sequence[LabelledNode]) -> Proposal:
 
 
 def _candidates(nodes: Sequence[LabelledNode], left_out: list[tuple[str, str]]) -> list[str]:
-    """Labels that may make a level, by their words from wide to narrow."""
+    """Return labels that may be a level, by their words from wide to narrow; append others to `left_out`."""
     keys = {key for node in nodes for key in node.labels if _rank(key) is not None}
     found: list[str] = []
     for key in sorted(keys, key=lambda key: (_rank(key), key)):
@@ -137,7 +140,7 @@ def _is_inside(narrow: str, wide: str, nodes: Sequence[LabelledNode]) -> bool:
 
 
 def _drop_alike(chain: list[str], nodes: Sequence[LabelledNode], left_out: list[tuple[str, str]]) -> None:
-    """Of levels that make the same domains the first one stays."""
+    """Remove levels with the same domains as the level above; append them to `left_out`."""
     for key in list(chain):
         place = chain.index(key)
         if place and len(_domains(chain[: place + 1], nodes)) == len(_domains(chain[:place], nodes)):

@@ -14,11 +14,11 @@ from kqueue.runtime.client import Client
 
 
 async def read_nodes(client: Client, selector: str = "") -> list[LabelledNode]:
-    """All nodes that a label selector takes.
+    """Return all nodes that a label selector matches.
 
     Raises:
-        ForbiddenError: they may not be listed; says what to ask an administrator for.
-        ApiError: they cannot be listed.
+        ForbiddenError: the user may not list nodes; the message names the missing grant.
+        ApiError: another failure.
     """
     with needs(NODE_LABELS):
         nodes = await client.list_json(NODES, label_selector=selector)
@@ -26,12 +26,12 @@ async def read_nodes(client: Client, selector: str = "") -> list[LabelledNode]:
 
 
 async def read_topologies(client: Client, name: str = "") -> list[Levels]:
-    """The Topologies, or the one of this name, each with the flavors that use it; inline ones, too.
+    """Return the Topologies, or the one of this name, each with the flavors that use it; inline ones, too.
 
     Raises:
-        NotFoundError: there is none of this name, or kqueue's kinds are not installed.
-        ForbiddenError: they may not be listed; says what to ask an administrator for.
-        ApiError: they cannot be listed.
+        NotFoundError: no Topology has this name, or kqueue's kinds are not installed.
+        ForbiddenError: the user may not list them; the message names the missing grant.
+        ApiError: another failure.
     """
     with needs(NODE_LABELS):
         topologies, flavors = await asyncio.gather(client.list_json(TOPOLOGIES), client.list_json(RESOURCE_FLAVORS))
@@ -41,7 +41,7 @@ async def read_topologies(client: Client, name: str = "") -> list[Levels]:
     ]
     found = [topology for topology in found if name in ("", topology.name)]
     if name and not found:
-        raise NotFoundError(f"Topology {name} not found; kubectl get topologies lists those that there are")
+        raise NotFoundError(f"Topology {name} not found; kubectl get topologies lists all")
     return found
 
 

@@ -30,7 +30,7 @@ class Levels:
 
     @property
     def is_by_host(self) -> bool:
-        """Whether its lowest level is the host name."""
+        """Whether the lowest level is the host name."""
         return bool(self.levels) and self.levels[-1] == HOSTNAME_LABEL
 
     @property
@@ -39,7 +39,7 @@ class Levels:
         return self.levels[:-1] if self.is_by_host else self.levels
 
     def has(self, node: LabelledNode) -> bool:
-        """Whether a flavor of the topology takes this node."""
+        """Whether a flavor of the topology matches this node."""
         return any(wanted.items() <= node.labels.items() for wanted in self.selectors)
 
 
@@ -59,7 +59,7 @@ class LabelFinding:
     is_note: bool = False
 
     def as_json(self, topology: str) -> JSON:
-        """The finding for programs."""
+        """Return the finding as JSON."""
         return {
             "topology": topology,
             "code": self.code,
@@ -73,11 +73,11 @@ class LabelFinding:
 
 _SAFE = re.compile(r"[A-Za-z0-9_./=:-]+")
 _AT_ONCE = 20
-"""Nodes of one command: a line that can still be pasted."""
+"""Nodes of one command, so that the line is short enough to paste."""
 
 
 def label_command(nodes: Sequence[str], key: str, value: str, *, overwrite: bool = False) -> list[str]:
-    """kubectl commands that give these nodes a label; several when there are many nodes."""
+    """Return kubectl commands that set a label on these nodes; several if there are many nodes."""
     ends = " --overwrite" if overwrite else ""
     return [
         f"kubectl label node {' '.join(map(_quoted, nodes[at : at + _AT_ONCE]))} {_quoted(f'{key}={value}')}{ends}"
@@ -86,7 +86,7 @@ def label_command(nodes: Sequence[str], key: str, value: str, *, overwrite: bool
 
 
 def _quoted(text: str) -> str:
-    """As a shell takes it for one word: names and values are other people's."""
+    """Return `text` quoted for a shell, because names and values come from the cluster."""
     return text if _SAFE.fullmatch(text) else "'" + text.replace("'", "'\\''") + "'"
 
 
@@ -97,7 +97,7 @@ def normalised(text: str) -> str:
 
 
 def some(names: Iterable[str], most: int = 5) -> str:
-    """The first of them, and how many more there are."""
+    """Return the first names, and the number of the rest."""
     found = list(names)
     more = f" and {len(found) - most} more" if len(found) > most else ""
     return ", ".join(found[:most]) + more

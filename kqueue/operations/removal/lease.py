@@ -10,7 +10,7 @@ from kqueue.runtime.resources import LEASES
 
 _LOOK_SECONDS = 1.0
 _LONGEST = 60.0
-"""A Lease that claims to be longer is watched no longer than this."""
+"""Limit of the time that a Lease is watched, in seconds, whatever duration it has."""
 
 
 async def holder_in(client: Client, namespace: str, name: str, clock: Clock, *, duration: float = 15.0) -> str:

@@ -1,4 +1,4 @@
-"""Releases what would be left behind.  Every step may be repeated: killed half-way, it goes on where it stopped."""
+"""Releasing leftovers.  Every step may be repeated, so a release that was killed can be run again."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kqueue.runtime.client import Client
 from kqueue.runtime.lane import Lane
 
 AT_ONCE = 16
-"""Writes under way."""
+"""Concurrent writes."""
 _WHOLE = (Left.WEBHOOKS, Left.API_SERVICES)
-"""Are deleted."""
+"""Leftovers that are deleted as a whole."""
 _ATTEMPTS = 5
-"""Tries per object, when others write to it meanwhile."""
+"""Tries per object, if other clients write to it meanwhile."""
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class RemovalOutcome:
 
     released: list[Leftover] = field(default_factory=list)
     failed: list[tuple[Leftover, str]] = field(default_factory=list)
-    """What could not be released, and why."""
+    """Objects that could not be released, with the cause."""
 
 
 async def release(

@@ -11,34 +11,34 @@ from kqueue.operations.removal.release import RemovalOutcome
 from kqueue.printable import printable
 
 _SHOWN = 20
-"""Objects of one sort that are named to people."""
+"""Objects of one sort that the text names."""
 
 _WORDS = {
-    Left.WEBHOOKS: ("webhook configurations lead to kqueue", "--release deletes them, before all else"),
+    Left.WEBHOOKS: ("webhook configurations call kqueue", "--release deletes them first"),
     Left.OTHERS_WEBHOOKS: (
-        "webhook configurations lead to kqueue and were applied by somebody else",
-        "remove them with what applied them, or by kubectl delete",
+        "webhook configurations call kqueue, but kqueue did not write them",
+        "remove them with the tool that applied them, or by kubectl delete",
     ),
-    Left.API_SERVICES: ("APIServices lead to kqueue", "--release deletes them"),
+    Left.API_SERVICES: ("APIServices call kqueue", "--release deletes them"),
     Left.HELD_POD: ("pods are held by gates or finalizers", "--release removes these; gated pods then start uncounted"),
-    Left.FINALIZER: ("objects cannot be deleted", "--release takes the finalizer off"),
+    Left.FINALIZER: ("objects cannot be deleted", "--release removes the finalizer"),
     Left.GATED_TEMPLATE: (
         "running jobs make pods with a gate",
         "pods that they make from now on wait until --release is run again; let these jobs end first, or delete them",
     ),
     Left.HELD_TEMPLATE: (
-        "suspended Jobs would make pods with a gate",
-        "--release takes it off the template; the Jobs stay suspended",
+        "suspended Jobs would create pods with a gate",
+        "--release removes it from the template; the Jobs stay suspended",
     ),
     Left.SUSPENDED: (
         "jobs wait for kqueue to start them",
-        "yours to start or to delete; to start one, set its spec.suspend to false",
+        "start or delete them yourself; to start a job, set its spec.suspend to false",
     ),
 }
 
 
 def as_json(found: Sequence[Leftover], outcome: RemovalOutcome | None) -> dict[str, Any]:
-    """The answer of `-o json`; `clean` says whether kqueue can go without leaving anything behind."""
+    """Return the output of `-o json`; `clean` says whether a removal of kqueue would leave nothing behind."""
     done = {} if outcome is None else {
         "released": len(outcome.released),
         "failed": [{**_object(leftover), "error": why} for leftover, why in outcome.failed],
@@ -58,7 +58,7 @@ def is_clean(found: Iterable[Leftover]) -> bool:
 
 
 def lines(found: Sequence[Leftover], outcome: RemovalOutcome | None) -> list[str]:
-    """The answer for people."""
+    """Return the report as lines of text."""
     shown: list[str] = []
     if outcome is not None:
         shown.append(f"released: {len(outcome.released)}")

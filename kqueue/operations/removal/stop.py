@@ -1,4 +1,4 @@
-"""Stops what runs in the cluster, before it is released: it would gate, finalise and register itself again."""
+"""Stopping kqueue's Deployments before a release: they would set gates, finalizers and webhooks again."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from kqueue.runtime.resources import ResourceType
 DEPLOYMENTS = ResourceType("apps", "v1", "deployments", "Deployment")
 _LOOK_SECONDS = 0.5
 GONE_SECONDS = 120.0
-"""How long pods may take to end: their grace period, and a node that has to say so."""
+"""Limit for the end of pods, in seconds: their grace period, and the delay of the node's report."""
 
 
 def parsed(written: str) -> tuple[str, str]:
-    """Namespace and name of a Deployment, as `--stop` takes them.
+    """Parse the value of `--stop`: namespace and name of a Deployment.
 
     Raises:
-        ConfigError: it has another form.
+        ConfigError: the value has another form.
     """
     namespace, _, name = written.partition("/")
     if not namespace or not name or "/" in name:
@@ -31,10 +31,10 @@ def parsed(written: str) -> tuple[str, str]:
 async def stop(
     client: Client, deployments: Iterable[tuple[str, str]], clock: Clock, *, seconds: float = GONE_SECONDS
 ) -> None:
-    """Scale them to 0, and return when their last pod is gone.  One that does not exist is stopped already.
+    """Scale Deployments to 0, and return when their last pod is gone.  A missing Deployment counts as stopped.
 
     Raises:
-        KqueueError: pods are still there after `seconds`; the text names one.
+        KqueueError: pods still exist after `seconds`; the text names one.
         ApiError: the API server refused.
     """
     selectors = []

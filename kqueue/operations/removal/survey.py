@@ -1,4 +1,4 @@
-"""Looks for what would be left behind: page by page through every kind that kqueue writes on."""
+"""Search for leftovers, page by page, in every kind that kqueue writes to."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SERVICES = ResourceType("", "v1", "services", "Service")
 API_SERVICES = ResourceType("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)
 _PAGE = "500"
 _ATTEMPTS = 3
-"""Lists of one kind that may be begun, when their continue token expires on the way."""
+"""Attempts to list one kind, if the continue token expires before the last page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,15 +51,15 @@ class Scope:
 
     namespace: str = ""
     integrations: frozenset[str] = frozenset()
-    """Frameworks whose objects are meant; empty: all, and what belongs to none."""
+    """Frameworks of the objects; empty: all, and objects of no framework."""
     leave_gated: bool = False
-    """Gates of pods are not looked at."""
+    """Whether gates of pods are ignored."""
     declared: tuple[DeclaredKind, ...] = ()
-    """Kinds of a user's own, whose objects are jobs too."""
+    """Job kinds that the configuration declares."""
 
     @property
     def whole(self) -> bool:
-        """Whether kqueue as a whole is meant, with what belongs to no namespace."""
+        """Whether all of kqueue is searched, cluster-wide objects included."""
         return not self.namespace and not self.integrations
 
     def has(self, leftover: Leftover) -> bool:
@@ -77,7 +77,7 @@ class _Page(Struct, frozen=True, kw_only=True):
 
 
 async def survey(client: Client, scope: Scope) -> list[Leftover]:
-    """Everything that is left, in the order in which it is to be released.
+    """Return all leftovers, in the order of their release.
 
     Raises:
         ApiError: the API server refused a list, or cannot be reached.
@@ -214,13 +214,15 @@ async def _api_services(client: Client) -> list[Leftover]:
 
 
 async def _targets(client: Client, obj: JSON) -> list[str]:
-    """Where the entries lead, and whether there is anything: `Service a/b, which does not exist`."""
-    told: set[str] = set()
+    """Return targets of the entries, with a note if a target is missing: `Service a/b, which does not exist`."""
+    targets: set[str] = set()
     for hook in obj.get("webhooks") or ():
         config = hook.get("clientConfig") or {}
         service = config.get("service") or {}
-        told.add(f"Service {service['namespace']}/{service['name']}" if service else _base(str(config.get("url", ""))))
-    return [f"{target}{await _missing(client, target)}" for target in sorted(told)]
+        targets.add(
+            f"Service {service['namespace']}/{service['name']}" if service else _base(str(config.get("url", "")))
+        )
+    return [f"{target}{await _missing(client, target)}" for target in sorted(targets)]
 
 
 def _base(url: str) -> str:

@@ -264,7 +264,7 @@ async def test_nobody_leads_where_a_lease_is_not_renewed(client: Client) -> None
     looking = asyncio.create_task(installation(client, clock).controller())
     verdict = await _played(clock, looking)
     assert verdict.status is StepStatus.FAILED
-    assert f"nobody renews Lease default/{LEASE}" in verdict.message
+    assert f"Lease default/{LEASE} is not renewed" in verdict.message
 
 
 async def test_who_leads_is_named(client: Client) -> None:

@@ -34,7 +34,9 @@ def is_workload(kind: str) -> bool:
 async def workloads_of(session: Session, kind: str, name: str) -> list[JSON]:
     """Return the Workloads of an object: unfinished ones first, then the newest first.
 
-    They are its own Workloads, else the Workloads of its controller, else of its pods. Raises:
+    They are its own Workloads, else the Workloads of its controller, else of its pods.
+
+    Raises:
         ConfigError: the API server knows no such kind, or no object of the kind has Workloads.
         NotFoundError: there is no such object, or it has no Workload.
     """

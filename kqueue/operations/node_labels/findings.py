@@ -25,7 +25,7 @@ def find(topology: Levels, nodes: Iterable[LabelledNode]) -> list[LabelFinding]:
     all_nodes = list(nodes)
     members = [node for node in all_nodes if topology.has(node)]
     if not members:
-        return [_no_nodes(topology, everybody)]
+        return [_no_nodes(topology, all_nodes)]
     found: list[LabelFinding] = []
     for level in topology.levels:
         found += _missing(topology, level, members)

@@ -17,7 +17,9 @@ async def holder_in(client: Client, namespace: str, name: str, clock: Clock, *, 
     """Return the holder of the Lease; empty without a holder.
 
     Clocks differ, so written times are not compared: a holder counts if it renews the Lease during the check, which
-    takes the Lease's own duration (`duration` if it has none). Raises:
+    takes the Lease's own duration (`duration`, in seconds, if it has none).
+
+    Raises:
         ApiError: the Lease cannot be read.
     """
     first = await _record(client, namespace, name)

@@ -1,7 +1,8 @@
-"""An in-memory Kubernetes API server with a simulated cluster.  Knows nothing of queueing.
+"""An in-memory Kubernetes API server with a simulated cluster, without any code about queueing.
 
-`Sandbox` is the whole of it: server, nodes, kubelets, scheduler, Job and DaemonSet controllers.  Underneath, `api.Api`
-is what the simulated controllers ask of the server, and `simulation.Simulation` runs them on anything that answers it.
+`Sandbox` combines all parts: server, nodes, kubelets, scheduler, controllers of Jobs and other kinds.  The simulated
+controllers use the server through the protocol `api.Api`, and `simulation.ClusterSimulation` runs them on any
+implementation of it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["Sandbox", "SandboxOptions"]
 
 
 def __getattr__(name: str) -> Any:
-    """The two names of this room, loaded when asked for: their imports are heavy."""
+    """Import the two public names at first use, because their imports are heavy."""
     if name in __all__:
         from kqueue.sandbox import cluster
 

@@ -1,7 +1,7 @@
-"""Who asks, and what they may.  Whoever reaches the sandbox is its administrator, unless they ask as somebody else.
+"""Users of the sandbox and their rights.
 
-As somebody else, by impersonation or with the token of a ServiceAccount, one may what roles and their bindings say, and
-look at what is served.
+A client without credentials is the administrator.  With impersonation, or with the token of a ServiceAccount, a client
+has the rights of its roles and bindings, and may read discovery documents.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _VERBS = {
 
 @dataclass(frozen=True, slots=True)
 class SandboxUser:
-    """Somebody, as a SubjectAccessReview names them."""
+    """A user with groups, as in a SubjectAccessReview."""
 
     name: str
     groups: tuple[str, ...]
@@ -50,7 +50,7 @@ class SandboxUser:
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def as_json(self) -> Object:
-        """As it stands in reviews."""
+        """Return the user as JSON for reviews."""
         out: Object = {"username": self.name, "groups": list(self.groups)}
         if self.uid:
             out["uid"] = self.uid
@@ -64,7 +64,7 @@ ADMIN = SandboxUser("system:admin", (MASTERS, AUTHENTICATED))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessAttempt:
-    """What somebody wants to do; `path` is given for what is no resource."""
+    """A request to authorize; `path` is set for paths that are no resource."""
 
     verb: str
     group: str = ""
@@ -76,20 +76,20 @@ class AccessAttempt:
 
 
 def attempt_of(spec: Object) -> AccessAttempt:
-    """From the `spec` of an access review."""
+    """Return the attempt in the `spec` of an access review."""
     asked = spec.get("resourceAttributes") or spec.get("nonResourceAttributes") or {}
     known = ("verb", "group", "resource", "subresource", "namespace", "name", "path")
     return AccessAttempt(**{"verb": "", **{key: str(asked[key]) for key in known if asked.get(key)}})
 
 
 def account(namespace: str, name: str) -> SandboxUser:
-    """A ServiceAccount as a user."""
+    """Return the user of a ServiceAccount."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
     return SandboxUser(f"{_ACCOUNT}{namespace}:{name}", groups)
 
 
 def attempt(request: web.BaseRequest, found: ResourcePath | None) -> AccessAttempt:
-    """What a request wants to do."""
+    """Return the attempt of an HTTP request."""
     if found is None:
         return AccessAttempt(verb=request.method.lower(), path=request.path)
     verb = _VERBS.get((request.method, bool(found.name)), request.method.lower())
@@ -104,10 +104,10 @@ def attempt(request: web.BaseRequest, found: ResourcePath | None) -> AccessAttem
 
 
 def impersonated(request: web.BaseRequest) -> SandboxUser | None:
-    """As whom the administrator asks; None: as themselves.
+    """Return the user that the request's headers impersonate, or None.
 
     Raises:
-        InvalidError: groups or more without a user (400).
+        InvalidError: the headers have groups or extra fields, but no user (400).
     """
     headers, prefix = request.headers, "impersonate-extra-"
     name, groups = headers.get("Impersonate-User", ""), headers.getall("Impersonate-Group", [])
@@ -127,7 +127,7 @@ def impersonated(request: web.BaseRequest) -> SandboxUser | None:
 
 
 def refusal(user: SandboxUser, attempt: AccessAttempt) -> ForbiddenError:
-    """403 as the API server words it."""
+    """Return a 403 in the wording of the API server."""
     if attempt.path:
         resource, what = GroupVersionResource("", "", ""), f'path "{attempt.path}"'
         return failure.forbidden(resource, "", f'User "{user.name}" cannot {attempt.verb} {what}')
@@ -138,7 +138,7 @@ def refusal(user: SandboxUser, attempt: AccessAttempt) -> ForbiddenError:
 
 
 def allows(api: ClusterApi, user: SandboxUser, attempt: AccessAttempt) -> bool:
-    """Whether a role that is bound to the user, or to a group of theirs, allows it."""
+    """Whether a role that is bound to the user, or to one of its groups, allows the attempt."""
     if MASTERS in user.groups:
         return True
     if attempt.path and AUTHENTICATED in user.groups and attempt.verb == "get" and _is_looked_at(attempt.path):

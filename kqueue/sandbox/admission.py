@@ -1,4 +1,4 @@
-"""Calls of admission webhooks, as Mutating- and ValidatingWebhookConfigurations ask for them."""
+"""Calls of admission webhooks, as Mutating- and ValidatingWebhookConfigurations define them."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ LARGEST_ANSWER = 8 * 1024 * 1024
 
 Address = tuple[str, int]
 Resolver = Callable[[str, str, int], Address | None]
-"""From a Service's namespace, name and port to where it listens; None when it is not known."""
+"""Maps a Service's namespace, name and port to an address; None when it is not known."""
 
 
 class Operation(StrEnum):
-    """What is done to the object."""
+    """Operations of admission reviews."""
 
     CREATE = "CREATE"
     UPDATE = "UPDATE"
@@ -45,7 +45,7 @@ class Operation(StrEnum):
 
 
 class CallError(Exception):
-    """A webhook could not be asked, or its answer makes no sense."""
+    """A webhook could not be called, or its answer is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Hook:
 
     @property
     def ignores_failure(self) -> bool:
-        """Whether a call that fails is as if it had not been made."""
+        """Whether the write goes on after a failed call."""
         return bool(self.spec["failurePolicy"] == "Ignore")
 
     def has_rule(self, kind: ServedKind, operation: Operation, subresource: str) -> bool:
@@ -88,10 +88,10 @@ def _rule_holds(rule: Object, kind: ServedKind, operation: Operation, path: str)
 
 
 class AdmissionWebhooks:
-    """All webhooks that are registered now.
+    """All registered webhooks.
 
     Args:
-        api: where the configurations, services and namespaces are.
+        api: has the configurations, services and namespaces.
     """
 
     def __init__(self, api: Objects) -> None:
@@ -99,7 +99,7 @@ class AdmissionWebhooks:
         self._hooks: dict[GroupVersionResource, list[Hook]] = {MUTATING: [], VALIDATING: []}
         self._session: aiohttp.ClientSession | None = None
         self.resolve: Resolver = self._from_endpoints
-        """How a Service's address is found; by its Endpoints unless somebody puts another way here."""
+        """Finds a Service's address; by default from its Endpoints.  A caller may set another function."""
         api.listen(self._on_change)
 
     def _on_change(self, kind: ServedKind, _: object) -> None:
@@ -126,9 +126,9 @@ class AdmissionWebhooks:
         old: Object | None,
         options: WriteOptions,
     ) -> AdmissionCall | None:
-        """The webhooks that have a rule for this write; None when there is none, which is the usual case."""
+        """Return the webhooks with a rule for this write, or None, the usual case."""
         if kind.resource.group == GROUP:
-            return None  # nobody shall lock everybody out
+            return None  # so that a webhook cannot block its own removal
         mutating = [h for h in self._hooks[MUTATING] if h.has_rule(kind, operation, subresource)]
         validating = [h for h in self._hooks[VALIDATING] if h.has_rule(kind, operation, subresource)]
         if not mutating and not validating:
@@ -136,7 +136,7 @@ class AdmissionWebhooks:
         return AdmissionCall(self, kind, operation, subresource, new, old, options, mutating, validating)
 
     def namespace_labels(self, kind: ServedKind, obj: Object) -> dict[str, str] | None:
-        """Labels of the object's namespace, for a namespace its own; None for objects that have none."""
+        """Return labels of the object's namespace, or of a namespace itself; None for cluster-wide objects."""
         if kind.kind == "Namespace":
             return obj["metadata"].get("labels") or {}
         if not kind.namespaced:
@@ -145,11 +145,11 @@ class AdmissionWebhooks:
         return ((namespace or {}).get("metadata") or {}).get("labels") or {}
 
     def review_uid(self) -> str:
-        """An identity for one question."""
+        """Return a new uid for one review."""
         return new_uid(self._api.chance)
 
     async def post(self, hook: Hook, review: Object) -> Object:
-        """One question and its answer.  Raises CallError."""
+        """Send one review and return the answer.  Raises CallError."""
         url, name = self._address(hook)
         timeout = aiohttp.ClientTimeout(total=hook.spec["timeoutSeconds"])
         body = json.dumps(review).encode()
@@ -189,7 +189,7 @@ class AdmissionWebhooks:
             self._session = None
 
     def _address(self, hook: Hook) -> tuple[str, str | None]:
-        """Where to connect, and the name that the certificate must carry (None: the URL's)."""
+        """Return the URL to connect to, and the server name in the certificate (None: the URL's)."""
         service = hook.service
         if service is None:
             return hook.url, None
@@ -205,7 +205,7 @@ class AdmissionWebhooks:
 
 
 async def _read(answer: aiohttp.ClientResponse) -> bytes:
-    """The whole answer.  Raises CallError when it is too long."""
+    """Return the whole body.  Raises CallError if it is too long."""
     parts = bytearray()
     async for part in answer.content.iter_any():
         parts += part
@@ -238,7 +238,7 @@ def _tls(bundle: str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cadata=pem) if pem.strip() else ssl.create_default_context()
     except ssl.SSLError:
-        return ssl.create_default_context()  # the call will fail to verify, and say so
+        return ssl.create_default_context()  # the call then fails with a verification error
 
 
 def _response(text: bytes, uid: str) -> Object:
@@ -260,7 +260,7 @@ def _response(text: bytes, uid: str) -> Object:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionCall:
-    """All webhooks of one write.  Selectors and conditions are looked at when each one's turn comes."""
+    """All webhooks of one write.  Selectors and conditions are evaluated just before each call."""
 
     admission: AdmissionWebhooks
     kind: ServedKind
@@ -273,12 +273,12 @@ class AdmissionCall:
     validating: list[Hook]
 
     async def mutate(self, obj: Object) -> Object:
-        """`obj` as the mutating webhooks want it, asked one after the other; `obj` itself if none changes it.
+        """Call the mutating webhooks in order; return the changed object, or `obj` itself without changes.
 
-        A webhook with `reinvocationPolicy: IfNeeded` is asked once more when a later one changed the object.
+        A webhook with `reinvocationPolicy: IfNeeded` is called once more if a later one changed the object.
 
         Raises:
-            ForbiddenError and others of the tree: a webhook refused, or failed and its policy is Fail.
+            ForbiddenError and other ApiErrors: a webhook refused, or failed and its policy is Fail.
         """
         current = obj
         again: list[Hook] = []
@@ -311,7 +311,7 @@ class AdmissionCall:
         return current if changed == current else changed
 
     async def validate(self, obj: Object) -> None:
-        """Ask all validating webhooks at once.  Raises as `mutate` does; the first in order wins."""
+        """Call all validating webhooks concurrently.  Raises as `mutate`; the first error in their order."""
         if not self.validating:
             return
         outcomes = await asyncio.gather(*(self._ask(hook, obj) for hook in self.validating), return_exceptions=True)
@@ -320,7 +320,7 @@ class AdmissionCall:
                 raise outcome
 
     async def _ask(self, hook: Hook, obj: Object) -> Object | None:
-        """The webhook's response when it allows; None when it is not concerned or its failure is ignored."""
+        """Return the response that allows the write; None if the webhook does not match or its failure is ignored."""
         try:
             if not self._concerns(hook, obj):
                 return None
@@ -341,7 +341,7 @@ class AdmissionCall:
             raise failure.internal(f'failed calling webhook "{hook.name}": failed to call webhook: {error}') from error
 
     def _concerns(self, hook: Hook, obj: Object) -> bool:
-        """Whether selectors and conditions choose this write.  Raises ExpressionError."""
+        """Whether selectors and conditions match this write.  Raises ExpressionError."""
         either = [each for each in (obj, self.old) if each is not None]
         labels = self.admission.namespace_labels(self.kind, either[0])
         if labels is not None and not hook.namespaces.selects(labels):
@@ -406,7 +406,7 @@ def _denied(hook: Hook, status: dict[str, Any]) -> ApiError:
 
 
 def cause(error: Exception) -> str:
-    """What went wrong, without the objects that the client's text shows."""
+    """Return the text of a client error without the Python objects in it."""
     if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
         why = os.strerror(error.os_error.errno).lower() if error.os_error.errno else str(error.os_error)
         return f"dial tcp {error.host}:{error.port}: connect: {why}"

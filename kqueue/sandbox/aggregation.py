@@ -1,7 +1,7 @@
-"""The aggregation layer: requests for groups that an APIService claims are passed on to whoever serves them.
+"""The aggregation layer: forwards requests for the groups of APIServices to their servers.
 
-The user is named in headers, under a client certificate whose authority stands in a ConfigMap of kube-system.  Whether
-somebody answers is looked at all the time, and told in the APIService's condition Available.
+Headers name the user; the request has a client certificate whose authority is in a ConfigMap of kube-system.  The
+servers are probed regularly, and the result is the APIService's condition Available.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SERVICES = GroupVersionResource("", "v1", "services")
 CONFIG_MAPS = GroupVersionResource("", "v1", "configmaps")
 CONFIG_MAP = "extension-apiserver-authentication"
 CLIENT = "sandbox-front-proxy"
-"""Common name of the certificate under which requests are passed on."""
+"""Common name of the client certificate of forwarded requests."""
 _LOOK_SECONDS, _CHECK_SECONDS, _PASS_SECONDS = 2.0, 5.0, 60.0
 _PIECE = 64 * 1024
 _LIVES = timedelta(days=3650)
@@ -49,18 +49,18 @@ _PASSED_BACK = ("Content-Type", "Retry-After", "Allow", "Cache-Control", "WWW-Au
 
 @dataclass(slots=True)
 class _Served:
-    """One group and version of somebody else."""
+    """One group and version of another server."""
 
     name: str
     spec: Object
     tls: ssl.SSLContext
     resources: Object | None = None
-    """What it says that it serves; None while it is not available."""
+    """The discovery document; None while the server is not available."""
 
 
 @dataclass(slots=True)
 class Aggregator:
-    """All APIServices that lead to a Service."""
+    """All APIServices that refer to a Service."""
 
     api: ClusterApi
     _served: dict[tuple[str, str], _Served] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Aggregator:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def start(self) -> None:
-        """Tell by which certificate requests that are passed on are known, and look after APIServices."""
+        """Publish the authority of the client certificate, and begin to follow and probe APIServices."""
         self._files = TemporaryDirectory(prefix="kqueue-sandbox-")
         authority = _make_certificates(Path(self._files.name), self.api)
         data = {
@@ -89,7 +89,7 @@ class Aggregator:
         self._task = asyncio.create_task(self._run(), name="aggregation")
 
     async def stop(self) -> None:
-        """Pass nothing on any more.  May be called twice."""
+        """End forwarding.  May be called twice."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -103,7 +103,7 @@ class Aggregator:
     # --- what is served
 
     def groups(self) -> dict[str, list[str]]:
-        """Groups with their versions that are answered now."""
+        """Return available groups with their versions."""
         found: dict[str, list[str]] = {}
         for (group, version), served in self._served.items():
             if served.resources is not None:
@@ -111,12 +111,12 @@ class Aggregator:
         return found
 
     def resources(self, group: str, version: str) -> Object | None:
-        """What is served there, in the form of discovery."""
+        """Return the discovery document of a group and version, or None."""
         served = self._served.get((group, version))
         return served.resources if served is not None else None
 
     def claims(self, path: str) -> bool:
-        """Whether a path belongs to somebody else."""
+        """Whether a path belongs to another server."""
         return self._at(path) is not None
 
     def _at(self, path: str) -> _Served | None:
@@ -128,10 +128,10 @@ class Aggregator:
     # --- one request
 
     async def passed_on(self, request: web.BaseRequest, user: SandboxUser) -> web.StreamResponse:
-        """The answer of whoever serves the path.
+        """Forward a request and return the answer.
 
         Raises:
-            ServerError: nobody does (503).
+            ServerError: the server is not available (503).
         """
         served = self._at(request.path)
         assert served is not None, "the path is claimed"
@@ -203,7 +203,7 @@ class Aggregator:
             self._changed.set()
 
     def _take_in(self) -> None:
-        """What is claimed now; one of which the condition alone has changed stays as it is."""
+        """Read the present APIServices; an entry stays the same if only its condition has changed."""
         found: dict[tuple[str, str], _Served] = {}
         for obj in self.api.every(API_SERVICES):
             spec, name = obj.get("spec") or {}, obj["metadata"]["name"]
@@ -221,7 +221,7 @@ class Aggregator:
         try:
             context = ssl.create_default_context(cadata=bundle or None)
         except ssl.SSLError:
-            context = ssl.create_default_context()  # the call will fail to verify, and say so
+            context = ssl.create_default_context()  # the call then fails with a verification error
         if spec.get("insecureSkipTLSVerify"):
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         context.load_cert_chain(Path(self._files.name) / "client.pem")
@@ -258,7 +258,7 @@ class Aggregator:
             return
         since = transition_time(held[0], status, self.api.now_text())
         patch = {"status": {"conditions": [{**wanted, "lastTransitionTime": since}]}}
-        with contextlib.suppress(ApiError):  # gone, or changed: the next look sees it
+        with contextlib.suppress(ApiError):  # deleted or changed: the next probe reads it again
             await self.api.patch(API_SERVICES, served.name, patch, subresource="status", content_type=MERGE_PATCH)
 
 
@@ -278,7 +278,7 @@ def _unavailable(message: str) -> ServerError:
 
 
 def _make_certificates(folder: Path, api: ClusterApi) -> str:
-    """A client certificate with its key in `client.pem`; returns the authority that has signed it, PEM."""
+    """Write a client certificate with its key to `client.pem`; return the certificate of its authority, PEM."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -12,7 +12,7 @@ _LARGEST = 2**63 - 1
 
 @lru_cache(maxsize=1 << 14)
 def amount(written: str | int, resource: str) -> int:
-    """The integer that a quantity stands for, rounded up, cut to 64 bits.
+    """Return the quantity as an integer, rounded up, limited to 64 bits.
 
     Raises:
         ValueError: `written` is negative or no quantity; the message says what to write instead.

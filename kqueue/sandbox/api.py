@@ -1,7 +1,7 @@
-"""The seam inside the sandbox: what its simulated controllers ask of its API server, without HTTP in between.
+"""The interface between the simulated controllers and the API server, without HTTP in between.
 
-The HTTP front uses the very same object, so a simulated kubelet and `kubectl` pass the same admission, locking and
-validation.  Objects are plain JSON dicts; whoever gets one must not change it.
+The HTTP front uses the same object, so a simulated kubelet and `kubectl` pass the same admission, locking and
+validation.  Objects are plain JSON dicts; callers must not change them.
 """
 
 from __future__ import annotations
@@ -55,15 +55,15 @@ class Api(Protocol):
     def list(
         self, resource: GroupVersionResource, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
     ) -> list[Object]:
-        """All objects, or those of a namespace, or those that carry all of `labels`; in key order."""
+        """Return all objects, or the objects of a namespace, or with all of `labels`; in key order."""
         ...
 
     async def create(self, resource: GroupVersionResource, obj: Object, *, namespace: str | None = None) -> Object:
-        """Admission, defaulting, validation, then store.  Raises AlreadyExistsError, InvalidError, ForbiddenError."""
+        """Run admission, defaulting and validation, then store.  Raises AlreadyExists-, Invalid-, ForbiddenError."""
         ...
 
     async def update(self, resource: GroupVersionResource, obj: Object, *, subresource: str | None = None) -> Object:
-        """Replace, under the optimistic lock of `obj`'s resourceVersion.  Raises ConflictError, NotFoundError, ..."""
+        """Replace, if `obj`'s resourceVersion is the present one.  Raises ConflictError, NotFoundError, ..."""
         ...
 
     async def patch(
@@ -76,7 +76,7 @@ class Api(Protocol):
         subresource: str | None = None,
         content_type: str = MERGE_PATCH,
     ) -> Object:
-        """Patch in the given format; a resourceVersion inside the patch is an optimistic lock."""
+        """Patch in the given format; a resourceVersion inside the patch must be the present one."""
         ...
 
     async def delete(
@@ -92,5 +92,5 @@ class Api(Protocol):
         ...
 
     def watch(self, resource: GroupVersionResource) -> AsyncIterator[tuple[EventType, Object]]:
-        """All present objects as ADDED, then every change in order.  Never skips; ends when the server stops."""
+        """Yield all present objects as ADDED, then every change in order.  Never skips; ends when the server stops."""
         ...

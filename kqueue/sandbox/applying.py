@@ -1,8 +1,8 @@
-"""Server-side apply, and who owns which field.
+"""Server-side apply, and the owners of fields.
 
-Ownership is tracked from the first apply on, be it by the server or by kubectl itself, as the real server does for
-objects that carry no `managedFields`: what is there before belongs to a manager named `before-first-apply`.  Objects
-that nobody applies carry none and cost nothing.
+Ownership is tracked from the first apply on, server-side or by kubectl itself, as the real server does for objects
+without `managedFields`: existing fields belong to a manager named `before-first-apply`.  Objects that are never applied
+have no `managedFields` and no cost.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ BEFORE = "before-first-apply"
 CLIENT_SIDE = "kubectl-client-side-apply"
 """The manager of `kubectl apply` without `--server-side`."""
 SERVER_SIDE = "kubectl"
-"""The manager of `kubectl apply --server-side`, which may change what kubectl applied in the other way before."""
+"""The manager of `kubectl apply --server-side`, which may change fields of an earlier client-side apply."""
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""Where kubectl keeps what it applied without the server's help."""
+"""The annotation in which a client-side kubectl stores the applied object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """One server-side apply: `wanted` is the manager's whole opinion, and nothing beyond it."""
+    """One server-side apply: `wanted` has all fields that the manager sets."""
 
     wanted: Object
     manager: str
@@ -43,11 +43,11 @@ class Apply:
     now_text: Callable[[], str]
 
     def first_entry(self, kind: ServedKind) -> list[Object]:
-        """managedFields of an object that this apply creates."""
+        """Return managedFields of an object that this apply creates."""
         return [self._entry(kind, self._scope(kind, fieldset.of_object(shape_of(kind), self.wanted)), None)]
 
     def onto(self, kind: ServedKind, old: Object) -> Object:
-        """`old` with the manager's fields as wanted, those it no longer wants gone, and ownership written down.
+        """Return `old` with the manager's fields set, its former fields removed, and managedFields updated.
 
         Raises:
             ConflictError: another manager owns a field that would change, and `force` is not set.
@@ -84,7 +84,7 @@ class Apply:
         return new
 
     def _is_own(self, shape: FieldShape, fields: FieldSet, others: list[Object], old: Object, wanted: Object) -> bool:
-        """Whether all that clashes is kubectl's from the time when it applied without the server, and untouched."""
+        """Whether all conflicting fields are unchanged since a client-side apply of kubectl."""
         if self.manager != SERVER_SIDE or (last := _last_applied(old)) is None:
             return False
         changed, removed = _differences(shape, last, old)
@@ -94,7 +94,7 @@ class Apply:
         )
 
     def _scoped(self, kind: ServedKind) -> Object:
-        """What of `wanted` this endpoint may write."""
+        """Return the part of `wanted` that this endpoint may write."""
         wanted = dict(self.wanted)
         if self.subresource == "status":
             return {key: wanted[key] for key in ("apiVersion", "kind", "metadata", "status") if key in wanted}
@@ -118,9 +118,9 @@ class Apply:
 def track_update(
     kind: ServedKind, new: Object, old: Object, manager: str, subresource: str, now_text: Callable[[], str]
 ) -> None:
-    """Give the fields that a plain write changed to its manager, in `new`; nothing if nobody tracks this object.
+    """Make the manager of a plain write owner of the changed fields, in `new`; only if the object is tracked.
 
-    A client may write the entries themselves: its own replace the old ones, and one empty entry ends the tracking.
+    A client may write the entries itself: they replace the old ones, and one empty entry ends the tracking.
     """
     meta, present = new["metadata"], old["metadata"].get("managedFields")
     sent = meta.pop("managedFields", None)
@@ -155,7 +155,7 @@ def track_update(
 
 
 def _last_applied(obj: Object) -> Object | None:
-    """What kubectl has noted in the object; None when it has not, or it cannot be read."""
+    """Return the object in kubectl's annotation; None if it is missing or cannot be parsed."""
     text = (obj["metadata"].get("annotations") or {}).get(LAST_APPLIED)
     try:
         found = msgspec.json.decode(text or "null")
@@ -172,7 +172,7 @@ def _last_applied_text(wanted: Object) -> str:
 
 
 def first_update(kind: ServedKind, new: Object, manager: str, now: str) -> list[Object]:
-    """managedFields of an object that a plain write creates: none, unless kubectl applies it."""
+    """Return managedFields of an object that a plain write creates: empty, unless kubectl applies it."""
     if manager != CLIENT_SIDE:
         return []
     return [_entry(kind, manager, "Update", "", fieldset.of_object(shape_of(kind), new), now)]
@@ -184,7 +184,7 @@ def _are_entries(sent: Any) -> bool:
 
 
 def same(new: Object, old: Object) -> bool:
-    """Whether a write changes nothing, so that it gets no version of its own."""
+    """Whether a write changes nothing, so that it gets no new resourceVersion."""
     return new == old
 
 
@@ -241,7 +241,7 @@ def _by_name(shape: FieldShape, value: Any) -> dict[str, tuple[Any, FieldShape]]
 
 
 def _clashes(shape: FieldShape, fields: FieldSet, owned: FieldSet, live: Any, wanted: Any, path: str) -> list[str]:
-    """Paths of fields that both sets hold and whose values differ."""
+    """Return paths of fields in both sets whose values differ."""
     found: list[str] = []
     here, there = _by_name(shape, wanted), _by_name(shape, live)
     for name, inner in fields.items():
@@ -258,7 +258,7 @@ def _clashes(shape: FieldShape, fields: FieldSet, owned: FieldSet, live: Any, wa
 
 
 def _clashing(shape: FieldShape, fields: FieldSet, owned: FieldSet, live: Any, wanted: Any) -> FieldSet:
-    """The fields of `_clashes` as a set."""
+    """Return the fields of `_clashes` as a set."""
     found: FieldSet = {}
     here, there = _by_name(shape, wanted), _by_name(shape, live)
     for name, inner in fields.items():
@@ -282,7 +282,7 @@ def _dotted(name: str) -> str:
 
 
 def _overlaid(shape: FieldShape, old: Any, wanted: Any) -> Any:
-    """`wanted` laid over `old`: objects merge, keyed lists merge by key, the rest is replaced."""
+    """Return `old` merged with `wanted`: objects merge, keyed lists merge by key, the rest is replaced."""
     if shape.apply.atomic or old is None:
         return copied(wanted)
     if type(wanted) is dict and type(old) is dict:
@@ -311,7 +311,7 @@ def _overlaid_items(shape: FieldShape, old: list[Any], wanted: list[Any]) -> lis
 
 
 def _pruned(shape: FieldShape, value: Any, dropped: FieldSet, others: FieldSet, wanted: FieldSet) -> Any:
-    """`value` without the fields in `dropped` that nobody else owns."""
+    """Return `value` without the fields in `dropped` that no other manager owns."""
     if type(value) is dict:
         for name, inner in dropped.items():
             key = name[2:]
@@ -320,7 +320,7 @@ def _pruned(shape: FieldShape, value: Any, dropped: FieldSet, others: FieldSet, 
             child = shape.child(key) or ANY
             if name not in others and name not in wanted:
                 if inner or not any(True for _ in fieldset.members(child, value[key])):
-                    del value[key]  # else it was empty when it was owned, and what is in it now is not the owner's
+                    del value[key]  # else the owner set it empty, and its present members belong to others
             elif inner:
                 value[key] = _pruned(child, value[key], inner, others.get(name, {}), wanted.get(name, {}))
                 if value[key] in ({}, []) and name not in wanted:
@@ -338,7 +338,7 @@ def _pruned(shape: FieldShape, value: Any, dropped: FieldSet, others: FieldSet, 
 
 
 def _differences(shape: FieldShape, old: Object, new: Object) -> tuple[FieldSet, FieldSet]:
-    """Fields that were added or changed, and fields that went."""
+    """Return fields that were added or changed, and fields that were removed."""
     before, after = _ownable(old), _ownable(new)
     return _changed(shape, before, after), _gone(shape, before, after)
 

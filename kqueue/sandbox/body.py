@@ -1,4 +1,4 @@
-"""Bodies of requests: JSON, YAML and protobuf in, JSON out, hostile ones refused with a sentence."""
+"""Bodies of requests: JSON, YAML and protobuf in, JSON out; hostile bodies are refused with a sentence."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _Loader.yaml_implicit_resolvers = {
 
 
 async def read(request: web.BaseRequest) -> bytes:
-    """The whole body.  Raises InvalidError (413) as soon as it is known to be too long."""
+    """Return the whole body.  Raises InvalidError (413) as soon as it is too long."""
     if (request.content_length or 0) > LARGEST:
         raise failure.too_large(LARGEST)
     if not request.body_exists:
@@ -47,10 +47,10 @@ async def read(request: web.BaseRequest) -> bytes:
 
 
 def decode(body: bytes, content_type: str) -> Any:
-    """The value in a body.
+    """Return the value in a body.
 
     Raises:
-        InvalidError: 415 for a type that is not read, 400 for a body that is not of its type.
+        InvalidError: 415 for an unknown content type, 400 for a body that does not have its type.
     """
     if content_type in (JSON, "", "*/*") or content_type.endswith("+json"):
         return from_json(body)
@@ -65,7 +65,7 @@ def decode(body: bytes, content_type: str) -> Any:
 
 
 def from_json(body: bytes) -> Any:
-    """Raises InvalidError (400)."""
+    """Parse JSON.  Raises InvalidError (400)."""
     try:
         check_json(body)
         return _decode_json(body)
@@ -76,7 +76,7 @@ def from_json(body: bytes) -> Any:
 
 
 def from_yaml(body: bytes) -> Any:
-    """Raises InvalidError (400); aliases are refused, because a few of them can mean terabytes."""
+    """Parse YAML.  Raises InvalidError (400), also for aliases, because a few of them can mean terabytes."""
     if body[:1] == b"{":
         try:
             check_json(body)

@@ -1,4 +1,4 @@
-"""The kinds that every cluster has."""
+"""The kinds that are built into every cluster."""
 
 from __future__ import annotations
 

@@ -26,16 +26,17 @@ from kqueue.sandbox.simulation import ClusterSimulation, SimulationOptions
 from kqueue.sandbox.topology_spec import ClusterSpec
 
 PARTS: Final = simulation.PARTS | {"collector", "server"}
-"""What can be switched off: the simulated controllers, garbage collection, and the HTTP front."""
+"""Parts that can be switched off: the simulated controllers, garbage collection, and the HTTP front."""
 _NAME = "kqueue-sandbox"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxOptions:
-    """What the sandbox is to be.
+    """Options of the sandbox.
 
-    `topology` None: no nodes are made.  `port` 0: any free one; `host` is a loopback address unless others may reach
-    this cluster, which asks nobody who they are.  `crds`: folders of CustomResourceDefinitions to install at the start.
+    `topology` None: no nodes are created.  `port` 0: any free one.  `host` should be a loopback address: at another,
+    every client that reaches it has full rights without authentication.  `crds`: folders of definitions to install
+    at the start.
     """
 
     topology: ClusterSpec | None = None
@@ -53,7 +54,7 @@ class SandboxOptions:
 
 
 class Sandbox:
-    """A simulated cluster.  `api` can be used at once; the rest lives from `start` to `stop`.
+    """A simulated cluster.  `api` can be used at once; the rest runs from `start` to `stop`.
 
     On a `FakeClock`, without the `server` part, it is a simulation: write through `api`, `settle`, advance the clock.
     """
@@ -77,7 +78,7 @@ class Sandbox:
 
     @property
     def url(self) -> str:
-        """Where the API server answers, once it has started."""
+        """URL of the API server, after `start`."""
         return self._server.url
 
     @property
@@ -86,7 +87,7 @@ class Sandbox:
         return self._server.port
 
     async def start(self) -> None:
-        """Listen, install the kinds, make the nodes, start the controllers.
+        """Listen, install the kinds, create the nodes, start the controllers.
 
         Raises:
             ConfigError: the port is taken.
@@ -116,21 +117,21 @@ class Sandbox:
         await self.api.admission.close()
 
     async def wait(self) -> None:
-        """Wait for ever; raise what a part of the sandbox died of, should one have a bug."""
+        """Wait for ever; raise the exception of a part that ends because of a bug."""
         waits: list[Coroutine[Any, Any, None]] = [self._simulation.wait()]
         if self._collecting is not None:
             waits.append(_shielded(self._collecting))
         await asyncio.gather(*waits)
 
     async def settle(self) -> None:
-        """Let everything happen that needs no time to pass."""
+        """Run until nothing more happens without the clock moving."""
         while True:
             await self._simulation.settle()
             if self._collecting is None or self._collector.idle:
                 return
 
     def kubeconfig(self) -> str:
-        """The text of a kubeconfig with this cluster as its only one."""
+        """Return the text of a kubeconfig for this cluster."""
         document = {
             "apiVersion": "v1",
             "kind": "Config",

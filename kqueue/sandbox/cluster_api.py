@@ -33,16 +33,16 @@ from kqueue.sandbox.registry import KindRegistry, ServedKind
 from kqueue.sandbox.store import ObjectStore, StoreChange, StoredObject, Versions, copied
 
 ATTEMPTS = 8
-"""How often a write without a version starts again when others write in between; names that generateName tries."""
+"""Attempts of a write without a resourceVersion when others write in between; and names that generateName tries."""
 
 
 class ClusterApi:
     """An in-memory cluster's objects behind the verbs of `api.Api`.
 
     Args:
-        clock: where creation and deletion times come from.
+        clock: gives creation and deletion times.
         chance: the source of uids and generated names; seed it for runs that repeat.
-        log_length: changes per kind that are kept for watchers who come back.
+        log_length: changes per kind that are kept for watchers that reconnect.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ClusterApi:
         self._plant()
 
     def _on_definition(self, kind: ServedKind, change: StoreChange) -> None:
-        """Serve what a CustomResourceDefinition says, from its creation to its end."""
+        """Serve the kinds of a CustomResourceDefinition, from its creation to its deletion."""
         if kind.resource != CRDS or change.record is None:
             return
         before = crd.kinds_of(change.old.obj) if change.old is not None else []
@@ -74,16 +74,16 @@ class ClusterApi:
             self.drop_store(before[0].storage)
 
     def _plant(self) -> None:
-        """The objects that every cluster is born with."""
+        """Create the objects that every new cluster has."""
         for name in ("default", "kube-system", "kube-public", "kube-node-lease"):
             self._put(self.kind(NAMESPACES), subresources.born_namespace(name, self))
         for resource, obj in subresources.born_objects(self):
             self._put(self.kind(resource), obj)
 
-    # --- what the rules may ask -------------------------------------------------------------------------------------
+    # --- what rules may read ----------------------------------------------------------------------------------------
 
     def now_text(self) -> str:
-        """The present second, as objects carry it."""
+        """Return the present second in the format of objects."""
         return metadata.timestamp(self.clock.now())
 
     def find(self, resource: GroupVersionResource, name: str, namespace: str = "") -> Object | None:
@@ -93,19 +93,19 @@ class ClusterApi:
         return None if record is None or kind is None else kind.shown(record.obj)
 
     def every(self, resource: GroupVersionResource, namespace: str | None = None) -> list[Object]:
-        """All objects of a kind, empty when the kind is not served."""
+        """Return all objects of a kind; empty if the kind is not served."""
         kind = self.registry.find(resource)
         return [] if kind is None else [kind.shown(r.obj) for r in self.store(kind).records(namespace)]
 
     def kind(self, resource: GroupVersionResource) -> ServedKind:
-        """The kind served at `resource`.  Raises NotFoundError."""
+        """Return the kind served at `resource`.  Raises NotFoundError."""
         kind = self.registry.find(resource)
         if kind is None:
             raise failure.unknown_path()
         return kind
 
     def store(self, kind: ServedKind) -> ObjectStore:
-        """Where the objects of `kind` are."""
+        """Return the store of the objects of `kind`."""
         store = self._stores.get(kind.storage)
         if store is None:
             store = (
@@ -122,11 +122,11 @@ class ClusterApi:
             store.wake()
 
     def listen(self, listener: Callable[[ServedKind, StoreChange], None]) -> None:
-        """Call `listener` after every stored change, at once and in order.  It must not write in the call."""
+        """Call `listener` synchronously after every stored change, in order.  It must not write in the call."""
         self._listeners.append(listener)
 
     def is_served(self, kind: ServedKind, store: ObjectStore) -> bool:
-        """Whether `store` is still where the objects of `kind` are."""
+        """Whether `store` still has the objects of `kind`."""
         return self._stores.get(kind.storage) is store
 
     def stop(self) -> None:
@@ -135,7 +135,7 @@ class ClusterApi:
         self.wake()
 
     def wake(self) -> None:
-        """Let all watchers look whether they should go on."""
+        """Wake all watchers, so that they check whether to end."""
         for store in self._stores.values():
             store.wake()
 
@@ -156,7 +156,7 @@ class ClusterApi:
     def list(
         self, resource: GroupVersionResource, *, namespace: str | None = None, labels: Mapping[str, str] | None = None
     ) -> list[Object]:
-        """All objects, or those of a namespace, or those that carry all of `labels`; in key order."""
+        """Return all objects, or the objects of a namespace, or with all of `labels`; in key order."""
         kind = self.kind(resource)
         records = self.store(kind).records(namespace)
         wanted = (labels or {}).items()
@@ -167,7 +167,7 @@ class ClusterApi:
         ]
 
     async def watch(self, resource: GroupVersionResource) -> AsyncIterator[tuple[EventType, Object]]:
-        """All present objects as ADDED, then every change in order.  Never skips; ends when the server stops."""
+        """Yield all present objects as ADDED, then every change in order.  Never skips; ends when the server stops."""
         kind = self.kind(resource)
         store = self.store(kind)
         cursor = store.tail
@@ -196,7 +196,7 @@ class ClusterApi:
         namespace: str | None = None,
         options: WriteOptions | None = None,
     ) -> Object:
-        """Admission, defaulting, validation, then store.
+        """Run admission, defaulting and validation, then store.
 
         For instance, `GroupVersionResource("", "v1", "pods/binding")` creates through that subresource.
 
@@ -220,7 +220,7 @@ class ClusterApi:
         *,
         managed: Sequence[Object] = (),
     ) -> Object:
-        """`create` of an object that nobody else holds."""
+        """Run `create` with an object that no other code has a reference to."""
         new = self._decode(kind, obj, options)
         space = metadata.settle_namespace(kind, new["metadata"], namespace)
         self._check_namespace(kind, new, space)
@@ -232,7 +232,7 @@ class ClusterApi:
         if call is not None:
             new = await self._mutated(kind, call, new, options)
         if not managed and (first := applying.first_update(kind, new, options.manager, self.now_text())):
-            new["metadata"]["managedFields"] = first  # without what the server itself will add
+            new["metadata"]["managedFields"] = first  # without fields that the server itself adds later
         self._name(kind, new, space)
         kind.strategy.prepare_create(new, self)
         self._reject(kind, new, self._causes(kind, new) + kind.strategy.validate_create(new))
@@ -255,7 +255,7 @@ class ClusterApi:
         namespace: str | None = None,
         options: WriteOptions | None = None,
     ) -> Object:
-        """Replace, under the optimistic lock of `obj`'s resourceVersion.
+        """Replace, if `obj`'s resourceVersion is the present one.
 
         Raises:
             ConflictError, NotFoundError, InvalidError, ForbiddenError.
@@ -269,7 +269,7 @@ class ClusterApi:
     async def update_owned(
         self, kind: ServedKind, obj: Object, name: str, namespace: str | None, subresource: str, options: WriteOptions
     ) -> Object:
-        """`update` of the object `name` with one that nobody else holds."""
+        """Run `update` of the object `name` with an object that no other code has a reference to."""
         sent = self._decode(kind, obj, options)
         metadata.settle_name(sent["metadata"], name)
         space = metadata.settle_namespace(kind, sent["metadata"], namespace or None)
@@ -289,9 +289,9 @@ class ClusterApi:
         content_type: str = MERGE_PATCH,
         options: WriteOptions | None = None,
     ) -> Object:
-        """Patch in the given format; a resourceVersion inside the patch is an optimistic lock.
+        """Patch in the given format; a resourceVersion inside the patch must be the present one.
 
-        Server-side apply (`APPLY_PATCH`) creates the object when it is not there.
+        Server-side apply (`APPLY_PATCH`) creates a missing object.
         """
         options = options or WriteOptions()
         kind = self.kind(resource)
@@ -353,10 +353,10 @@ class ClusterApi:
         *,
         applied: bool = False,
     ) -> Object:
-        """Store what `make` makes of the present object (in the served version), which it must not change.
+        """Store the result of `make` on the present object (in the served version), which `make` must not change.
 
-        The write starts again when somebody else wrote while webhooks were asked; what was sent with a resourceVersion
-        of its own is then a conflict.
+        The write starts again if the object changed while webhooks were called; a write with a resourceVersion is then
+        a conflict.
         """
         store = self.store(kind)
         for _ in range(ATTEMPTS):
@@ -414,7 +414,7 @@ class ClusterApi:
         preconditions: Preconditions | None = None,
         options: WriteOptions | None = None,
     ) -> Deleted:
-        """`delete` with everything that a client can say; propagation None leaves the choice to the kind."""
+        """Run `delete` with all options of a client; propagation None means the default of the kind."""
         options = options or WriteOptions()
         for _ in range(ATTEMPTS):
             record = self.record(kind, name, namespace)
@@ -431,7 +431,7 @@ class ClusterApi:
         raise failure.conflict(kind.resource, name)
 
     async def delete_each(self, kind: ServedKind, record: StoredObject, **how: Any) -> Deleted | None:
-        """`delete_owned` of one of many; None when it is gone already."""
+        """Run `delete_owned` for one of many objects; return None if it was deleted already."""
         try:
             return await self.delete_owned(kind, record.name, record.namespace, **how)
         except NotFoundError:
@@ -464,7 +464,7 @@ class ClusterApi:
     # --- the steps --------------------------------------------------------------------------------------------------
 
     def _decode(self, kind: ServedKind, obj: Object, options: WriteOptions) -> Object:
-        """Check the types of what a client sent, drop or refuse what the kind does not have, fill defaults."""
+        """Check types, drop or refuse unknown fields, and fill defaults."""
         metadata.settle_kind(kind, obj)
         decoding.check(kind, obj, options.validation, options.warnings)
         if kind.custom is not None:
@@ -473,7 +473,7 @@ class ClusterApi:
         return obj
 
     async def _mutated(self, kind: ServedKind, call: AdmissionCall, new: Object, options: WriteOptions) -> Object:
-        """`new` as the webhooks want it, decoded again if they changed anything."""
+        """Return `new` after the mutating webhooks, decoded again if they changed it."""
         after = await call.mutate(new)
         return new if after is new else self._decode(kind, after, options)
 
@@ -523,7 +523,7 @@ class ClusterApi:
             raise failure.invalid_object(kind.resource.group, kind.kind, name, causes)
 
     def _check_lock(self, kind: ServedKind, new: Object, old: Object) -> None:
-        """Raises ConflictError when the write is bound to an object or a version that is not the present one."""
+        """Raise ConflictError if the write's uid or resourceVersion is not the present one."""
         sent, kept = new["metadata"], old["metadata"]
         if sent.get("uid") and sent["uid"] != kept["uid"]:
             why = f"Precondition failed: UID in precondition: {sent['uid']}, UID in object meta: {kept['uid']}"
@@ -554,7 +554,7 @@ class ClusterApi:
 
 
 def _patcher(kind: ServedKind, wanted: Any, content_type: str) -> Callable[[Object], Object]:
-    """What turns the present object into the patched one, as a fresh copy."""
+    """Return a function from the present object to a patched copy."""
     if content_type == STRATEGIC_PATCH and kind.custom is not None:
         raise failure.unsupported_media(
             "the body of the request was in an unknown format - accepted media types include: "

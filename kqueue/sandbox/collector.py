@@ -1,4 +1,4 @@
-"""Garbage collection: dependents go with their owners, namespaces and custom kinds go with their contents."""
+"""Garbage collection: deletes dependents with their owners, and contents with their namespaces and custom kinds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.store import StoreChange, copied
 
 Place = tuple[str, str, str]
-"""Where an object is: storage, namespace, name."""
+"""Storage, namespace and name of an object."""
 Changer = Callable[[Object], object]
 """Changes metadata in place."""
 NAMESPACES_STORAGE = "/namespaces"
@@ -26,10 +26,10 @@ _SEPARATOR = "\x00"
 
 
 class Collector:
-    """Deletes what has lost all its owners, and finishes deletions that wait for something else to go first.
+    """Deletes objects without any remaining owner, and completes deletions that wait for other deletions.
 
-    It knows the whole cluster from the first moment on, so an owner that it does not know does not exist.  Run one per
-    `ClusterApi`; `run` works until cancelled.
+    The collector sees all objects from the start, so an unknown owner does not exist.  Run one per `ClusterApi`; `run`
+    works until cancelled.
     """
 
     def __init__(self, api: ClusterApi) -> None:
@@ -47,7 +47,7 @@ class Collector:
 
     @property
     def idle(self) -> bool:
-        """Nothing is left to collect now."""
+        """Whether nothing is left to collect now."""
         return self.loop.idle
 
     async def run(self) -> None:
@@ -120,7 +120,7 @@ class Collector:
             return None
         kind, meta = self._kinds[storage], obj["metadata"]
         finalizers = meta.get("finalizers") or ()
-        with contextlib.suppress(NotFoundError):  # gone meanwhile: its own event says what follows
+        with contextlib.suppress(NotFoundError):  # deleted meanwhile: its own event continues the work
             if not meta.get("deletionTimestamp"):
                 if meta.get("ownerReferences"):
                     await self._check_owners(kind, obj)
@@ -135,7 +135,7 @@ class Collector:
         return None
 
     async def _check_owners(self, kind: ServedKind, obj: Object) -> None:
-        """Delete an object all of whose owners are gone; forget single ones that are."""
+        """Delete an object without any existing owner; remove references to single missing owners."""
         owners = obj["metadata"]["ownerReferences"]
         alive = [owner for owner in owners if self._owner_is_there(owner, obj)]
         if not alive:
@@ -150,7 +150,7 @@ class Collector:
         )
 
     async def _orphan(self, kind: ServedKind, owner: Object) -> None:
-        """Let dependents go their own way, then the owner."""
+        """Remove the owner from its dependents, then release the owner."""
         uid = owner["metadata"]["uid"]
         for place in sorted(self._dependents.get(uid, ())):
             dependent = self._find(place)
@@ -159,7 +159,7 @@ class Collector:
         await self._drop_finalizer(kind, owner, ORPHAN)
 
     async def _delete_dependents_first(self, kind: ServedKind, owner: Object) -> None:
-        """Delete dependents; the owner goes when none is left that blocks it."""
+        """Delete dependents; release the owner when no blocking dependent is left."""
         uid = owner["metadata"]["uid"]
         blocked = False
         for place in sorted(self._dependents.get(uid, ())):
@@ -193,7 +193,7 @@ class Collector:
             await self._drop_finalizer(kind, definition, CLEANUP)
 
     async def _delete_all(self, kind: ServedKind, namespace: str | None) -> bool:
-        """Ask for the deletion of all objects; whether any is still there."""
+        """Delete all objects; return whether any still exists."""
         store = self._api.store(kind)
         for record in list(store.records(namespace)):
             if not record.obj["metadata"].get("deletionTimestamp"):
@@ -204,7 +204,7 @@ class Collector:
         meta = obj["metadata"]
         if meta.get("deletionTimestamp"):
             return
-        with contextlib.suppress(NotFoundError):  # somebody was faster
+        with contextlib.suppress(NotFoundError):  # deleted meanwhile
             await self._api.delete_owned(
                 kind, meta["name"], meta.get("namespace", ""), propagation=propagation, options=self._options
             )
@@ -226,7 +226,7 @@ class Collector:
 
 
 def _is_held(kind: ServedKind, obj: Object) -> bool:
-    """Whether a deletion waits for this collector."""
+    """Whether a deletion waits for the collector."""
     finalizers = obj["metadata"].get("finalizers") or ()
     return kind.resource == NAMESPACES or any(each in finalizers for each in (FOREGROUND, ORPHAN, CLEANUP))
 

@@ -14,7 +14,7 @@ NONE = "<none>"
 
 
 def at(*keys: str, missing: Any = NONE) -> Callable[[Object, Moment], Any]:
-    """A cell that is the value under these keys."""
+    """Return a cell with the value under these keys."""
 
     def cell(obj: Object, _: Moment) -> Any:
         value: Any = obj
@@ -26,17 +26,17 @@ def at(*keys: str, missing: Any = NONE) -> Callable[[Object, Moment], Any]:
 
 
 def text(name: str, *keys: str, missing: Any = NONE, priority: int = 0) -> TableColumn:
-    """A column of text under these keys."""
+    """Return a column of text under these keys."""
     return TableColumn(name, at(*keys, missing=missing), priority=priority)
 
 
 def number(name: str, *keys: str, kind: str = "integer") -> TableColumn:
-    """A column of numbers under these keys, 0 when missing; some kinds call theirs strings."""
+    """Return a column of numbers under these keys, 0 when missing; some kinds declare it a string."""
     return TableColumn(name, at(*keys, missing=0), type=kind)
 
 
 def count(name: str, key: str, kind: str = "string") -> TableColumn:
-    """How many members there are under `key`."""
+    """Return a column with the number of members under `key`."""
     return TableColumn(name, lambda obj, _: len(obj.get(key) or ()), type=kind)
 
 
@@ -161,7 +161,7 @@ def _of_containers(path: tuple[str, ...], key: str) -> Callable[[Object, Moment]
 
 
 def selector_text(selector: Object | None) -> str:
-    """A label selector as `kubectl` writes it."""
+    """Return a label selector in the format of `kubectl`."""
     if not selector:
         return NONE
     parts = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
@@ -220,19 +220,19 @@ def _last_schedule(obj: Object, moment: Moment) -> str:
 
 
 def _selector_at(*keys: str) -> Callable[[Object, Moment], str]:
-    """A cell that is the label selector under these keys."""
+    """Return a cell with the label selector under these keys."""
     found = at(*keys, missing=None)
     return lambda obj, moment: selector_text(found(obj, moment))
 
 
 def _labels_at(*keys: str) -> Callable[[Object, Moment], str]:
-    """A cell that is the map of labels under these keys, as a selector."""
+    """Return a cell with the map of labels under these keys, as a selector."""
     found = at(*keys, missing=None)
     return lambda obj, moment: selector_text({"matchLabels": found(obj, moment)})
 
 
 def _used(limits: bool) -> Callable[[Object, Moment], str]:
-    """What a quota counts of limits, or of everything else."""
+    """Return a cell with usage and quota of limits, or of all other resources."""
 
     def cell(obj: Object, _: Moment) -> str:
         status = obj.get("status") or {}

@@ -1,4 +1,4 @@
-"""The loop that every simulated controller runs: keys in, one worker per key, errors logged and tried again."""
+"""The loop of every simulated controller: a queue of keys, one worker per key, errors logged and retried."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kqueue.isolation import isolated
 from kqueue.kube.timetable import Timetable
 
 Reconcile = Callable[[str], Awaitable[float | None]]
-"""Bring the world of one key up to date; return after how many seconds to look again, None for never."""
+"""Reconciles one key; returns the seconds until the next time, or None."""
 
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 30.0
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 class ControllerLoop:
-    """Runs `reconcile` for keys; a key never runs twice at once, and one that changes meanwhile runs again."""
+    """Runs `reconcile` for keys; a key never runs twice at once, and runs again if it was added meanwhile."""
 
     def __init__(self, name: str, reconcile: Reconcile, *, clock: Clock, workers: int = 8) -> None:
         self.name = name
@@ -37,11 +37,11 @@ class ControllerLoop:
 
     @property
     def idle(self) -> bool:
-        """Nothing is ready and nothing is being worked on; keys may wait for their time."""
+        """Whether no key is ready and none is being reconciled; keys may wait for their time."""
         return not self._ready and not self._active
 
     def add(self, key: str) -> None:
-        """Look at `key` soon."""
+        """Reconcile `key` soon."""
         if key in self._active:
             self._again.add(key)
             return
@@ -49,7 +49,7 @@ class ControllerLoop:
         self._available.set()
 
     def add_after(self, key: str, seconds: float) -> None:
-        """Look at `key` after `seconds`, or before then if it was to be looked at earlier."""
+        """Reconcile `key` after `seconds`, or earlier if an earlier time was set."""
         if seconds <= 0:
             self.add(key)
         else:
@@ -78,7 +78,7 @@ class ControllerLoop:
                 if key in self._again:
                     self._again.discard(key)
                     self.add(key)
-            await asyncio.sleep(0)  # a server in the same process answers without waiting: let others have a turn
+            await asyncio.sleep(0)  # a server in this process answers without waiting: yield to other tasks
 
     async def _step(self, key: str) -> None:
         with isolated(partial(self._try_again, key)):

@@ -1,4 +1,4 @@
-"""Nodes, namespaces, priority classes, workloads that are only stored, events in their two versions."""
+"""Rules of nodes, namespaces, priority classes, workloads, services, ConfigMaps and Secrets, and event versions."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ KUBERNETES = "kubernetes"
 
 
 def default_namespace(namespace: Object) -> None:
-    """The label by which selectors find a namespace by its name."""
+    """Set the label with the namespace's name, for selectors."""
     name = namespace["metadata"].get("name")
     if name:
         namespace["metadata"].setdefault("labels", {})[NAMESPACE_NAME_LABEL] = name
 
 
 def begin_namespace(namespace: Object, _: ClusterView) -> None:
-    """A namespace is held until its contents are gone."""
+    """Set the finalizer that keeps a namespace until its contents are deleted."""
     default_namespace(namespace)
     spec = namespace.setdefault("spec", {})
     if KUBERNETES not in (spec.get("finalizers") or ()):
@@ -33,18 +33,18 @@ def begin_namespace(namespace: Object, _: ClusterView) -> None:
 
 
 def keep_namespace_finalizers(new: Object, old: Object) -> None:
-    """Only the finalize subresource takes spec.finalizers away."""
+    """Keep spec.finalizers, which only the finalize subresource may remove."""
     if "spec" in old:
         new.setdefault("spec", {})["finalizers"] = old["spec"].get("finalizers", [])
 
 
 def namespace_ready_to_go(namespace: Object) -> bool:
-    """Whether nobody holds a terminating namespace any more."""
+    """Whether a terminating namespace has no finalizers left in its spec."""
     return not (namespace.get("spec") or {}).get("finalizers")
 
 
 def default_node(node: Object) -> None:
-    """Capacity that is not told is what can be used, and the other way round."""
+    """Set a missing capacity to allocatable, and a missing allocatable to capacity."""
     node.setdefault("spec", {})
     status = node.setdefault("status", {})
     if "capacity" in status:
@@ -52,7 +52,7 @@ def default_node(node: Object) -> None:
 
 
 def node_causes(node: Object) -> list[Cause]:
-    """All mistakes in a node."""
+    """Return all mistakes in a node."""
     found = []
     seen = set()
     for index, taint in enumerate(node["spec"].get("taints") or ()):
@@ -71,13 +71,13 @@ def node_causes(node: Object) -> list[Cause]:
 
 
 def default_priority_class(priority: Object) -> None:
-    """A class preempts unless it says otherwise."""
+    """Set the default preemption policy, PreemptLowerPriority."""
     priority.setdefault("value", 0)
     priority.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
 
 def priority_class_causes(priority: Object) -> list[Cause]:
-    """All mistakes in a priority class."""
+    """Return all mistakes in a priority class."""
     found = []
     value, name = priority["value"], priority["metadata"].get("name", "")
     if value > HIGHEST_USER_PRIORITY and not name.startswith("system-"):
@@ -94,7 +94,7 @@ def priority_class_causes(priority: Object) -> list[Cause]:
 
 
 def priority_class_step(new: Object, old: Object) -> list[Cause]:
-    """Value and policy are for ever."""
+    """Refuse changes of value and preemption policy."""
     return [
         failure.forbidden_field(key, "may not be changed in an update.")
         for key in ("value", "preemptionPolicy")
@@ -103,7 +103,7 @@ def priority_class_step(new: Object, old: Object) -> list[Cause]:
 
 
 def default_workload(obj: Object) -> None:
-    """Deployments, ReplicaSets, StatefulSets: one replica unless told otherwise."""
+    """Default Deployments, ReplicaSets and StatefulSets to one replica."""
     spec = obj.setdefault("spec", {})
     spec.setdefault("replicas", 1)
     spec.setdefault("revisionHistoryLimit", 10)
@@ -111,7 +111,7 @@ def default_workload(obj: Object) -> None:
 
 
 def default_deployment(obj: Object) -> None:
-    """A Deployment replaces a quarter of its pods at a time."""
+    """Default a Deployment; it replaces a quarter of its pods at a time."""
     default_workload(obj)
     obj["spec"].setdefault("progressDeadlineSeconds", 600)
     strategy = obj["spec"].setdefault("strategy", {})
@@ -122,7 +122,7 @@ def default_deployment(obj: Object) -> None:
 
 
 def default_stateful_set(obj: Object) -> None:
-    """A StatefulSet makes and replaces its pods one after another, and keeps what they wrote."""
+    """Default a StatefulSet; it creates and replaces its pods one after another, and retains volume claims."""
     default_workload(obj)
     spec = obj["spec"]
     spec.setdefault("podManagementPolicy", "OrderedReady")
@@ -135,12 +135,12 @@ def default_stateful_set(obj: Object) -> None:
 
 
 def begin_deployment(obj: Object, _: ClusterView) -> None:
-    """Nothing has been done yet."""
+    """Set the empty status of a new Deployment."""
     obj["status"] = {}
 
 
 def default_daemon_set(obj: Object) -> None:
-    """A DaemonSet replaces its pods one by one."""
+    """Default a DaemonSet; it replaces its pods one by one."""
     spec = obj.setdefault("spec", {})
     spec.setdefault("revisionHistoryLimit", 10)
     strategy = spec.setdefault("updateStrategy", {})
@@ -152,7 +152,7 @@ def default_daemon_set(obj: Object) -> None:
 
 
 def workload_causes(obj: Object) -> list[Cause]:
-    """What makes a pod controller's object useless: no selector, or one that misses its own template."""
+    """Refuse an object without a selector, or with a selector that does not match its own template."""
     spec = obj["spec"]
     wanted = (spec.get("selector") or {}).get("matchLabels") or {}
     labels = (spec["template"].get("metadata") or {}).get("labels") or {}
@@ -167,14 +167,14 @@ def workload_causes(obj: Object) -> list[Cause]:
 
 
 def selector_step(new: Object, old: Object) -> list[Cause]:
-    """A selector is for ever."""
+    """Refuse a change of the selector."""
     if new["spec"].get("selector") != old["spec"].get("selector"):
         return [failure.invalid("spec.selector", new["spec"].get("selector"), "field is immutable")]
     return []
 
 
 def immutable_step(new: Object, old: Object) -> list[Cause]:
-    """ConfigMaps and Secrets that are immutable stay so, with all that is in them."""
+    """Refuse changes of immutable ConfigMaps and Secrets."""
     if not old.get("immutable"):
         return []
     words = "field is immutable when `immutable` is set"
@@ -185,7 +185,7 @@ def immutable_step(new: Object, old: Object) -> list[Cause]:
 
 
 def merge_string_data(secret: Object) -> None:
-    """`stringData` is a way to write `data`."""
+    """Merge `stringData` into `data`."""
     import base64
 
     for key, text in (secret.pop("stringData", None) or {}).items():
@@ -194,7 +194,7 @@ def merge_string_data(secret: Object) -> None:
 
 
 def default_service(service: Object) -> None:
-    """A service inside the cluster."""
+    """Default a Service of type ClusterIP."""
     spec = service.setdefault("spec", {})
     spec.setdefault("type", "ClusterIP")
     spec.setdefault("sessionAffinity", "None")
@@ -212,16 +212,16 @@ _EVENT_FIELDS = (
     ("count", "deprecatedCount"),
     ("reportingComponent", "reportingController"),
 )
-"""Core name and events.k8s.io name of the same thing."""
+"""Field names in the core group and in events.k8s.io."""
 
 
 def event_to_core(event: Object) -> Object:
-    """An events.k8s.io/v1 Event as it is stored: a core one."""
+    """Return an events.k8s.io/v1 Event in the stored form, a core Event."""
     return _renamed(event, "v1", {new: old for old, new in _EVENT_FIELDS})
 
 
 def event_from_core(event: Object) -> Object:
-    """A stored Event as events.k8s.io/v1 shows it."""
+    """Return a stored Event in the form of events.k8s.io/v1."""
     return _renamed(event, "events.k8s.io/v1", dict(_EVENT_FIELDS))
 
 

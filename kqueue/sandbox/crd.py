@@ -1,4 +1,4 @@
-"""Custom kinds at run time: from a CustomResourceDefinition to the kinds that it serves."""
+"""Custom kinds at run time: turns a CustomResourceDefinition into served kinds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CRDS = GroupVersionResource("apiextensions.k8s.io", "v1", "customresourcedefinit
 
 
 def kinds_of(definition: Object) -> list[ServedKind]:
-    """All served versions of a definition, as kinds."""
+    """Return all served versions of a definition, as kinds."""
     spec = definition["spec"]
     stored = next(version["name"] for version in spec["versions"] if version["storage"])
     return [_kind(spec, version, stored) for version in spec["versions"] if version["served"]]
@@ -54,7 +54,7 @@ def _drop_status(obj: Object, _: ClusterView) -> None:
 
 
 def _in_version(api_version: str) -> Callable[[Object], Object]:
-    """Conversion by name only, which is what `conversion: None` means."""
+    """Return a conversion that changes apiVersion only, as `conversion: None` demands."""
     return lambda obj: {**obj, "apiVersion": api_version}
 
 
@@ -64,7 +64,7 @@ def _selectable(fields: list[Object]) -> dict[str, tuple[str, ...]]:
 
 
 def _columns(described: list[Object]) -> tuple[TableColumn, ...]:
-    """Name, then what the definition asks for; age alone when it asks for nothing."""
+    """Return the name, then the definition's columns, or the age if the definition has none."""
     if not described:
         return (NAME, AGE)
     return (NAME, *(_column(each) for each in described))
@@ -93,7 +93,7 @@ def _column(described: Object) -> TableColumn:
 
 
 def _shown(found: list[Any], kind: str) -> Any:
-    """A cell for the values at a path: a plain one as it is, several or nested ones as text."""
+    """Return the cell for the values at a path: a single scalar as it is, several or nested values as text."""
     value = found[0]
     if kind in ("integer", "number", "boolean"):
         return value if isinstance(value, int | float) else None

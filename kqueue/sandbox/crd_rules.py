@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: defaults, status, and what must hold."""
+"""CustomResourceDefinitions: defaults, status and validation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMN_TYPES = ["boolean", "date", "integer", "number", "string"]
 
 
 def default(definition: Object) -> None:
-    """Names that follow from the kind; conversion by name only."""
+    """Fill names that follow from the kind, and the conversion strategy None."""
     spec = definition.setdefault("spec", {})
     names = spec.setdefault("names", {})
     kind = names.get("kind", "")
@@ -27,7 +27,7 @@ def default(definition: Object) -> None:
 
 
 def prepare_create(definition: Object, around: ClusterView) -> None:
-    """Served at once: names accepted, established."""
+    """Set the status of a definition that is served at once: names accepted, established."""
     now = around.now_text()
     definition["status"] = {
         "acceptedNames": definition["spec"]["names"],
@@ -44,7 +44,7 @@ def _condition(kind: str, reason: str, message: str, now: str) -> Object:
 
 
 def prepare_update(new: Object, old: Object) -> None:
-    """Names and stored versions follow the spec."""
+    """Update names and stored versions in the status from the spec."""
     status = dict(old.get("status") or {})
     status["acceptedNames"] = new["spec"]["names"]
     stored = list(status.get("storedVersions") or ())
@@ -54,7 +54,7 @@ def prepare_update(new: Object, old: Object) -> None:
 
 
 def causes(definition: Object) -> list[Cause]:
-    """All mistakes in a definition."""
+    """Return all mistakes in a definition."""
     spec, found = definition["spec"], []
     names, group = spec["names"], spec.get("group", "")
     for key in ("plural", "kind"):
@@ -120,7 +120,7 @@ def _column_causes(version: Object, path: str) -> list[Cause]:
 
 
 def _schema_causes(schema: Any, path: str, *, root: bool = False) -> list[Cause]:
-    """What makes a schema not structural, or impossible to run."""
+    """Return the reasons that a schema is not structural, or has an invalid pattern."""
     if not isinstance(schema, dict):
         return [failure.wrong_type(path, schema, "must be an object")]
     found = []

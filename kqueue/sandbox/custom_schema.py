@@ -1,4 +1,4 @@
-"""The structural schema of a custom kind: what it prunes, what it defaults, what it refuses.
+"""The structural schema of a custom kind: pruning, defaulting and validation.
 
 CEL rules (`x-kubernetes-validations`) are not run here; only the real API server enforces them.
 """
@@ -50,15 +50,15 @@ class CustomSchema:
         self.shape = _root_shape(schema)
 
     def prune(self, obj: Object, unknown: list[str]) -> None:
-        """Take out, and note in `unknown`, what the schema does not name."""
+        """Remove fields that the schema does not name, and append their paths to `unknown`."""
         _prune(self.schema, obj, (), unknown, root=True)
 
     def default(self, obj: Object) -> None:
-        """Put in what the schema gives where nothing is."""
+        """Fill missing fields with defaults of the schema."""
         _default(self.schema, obj)
 
     def causes(self, obj: Object) -> list[Cause]:
-        """All mistakes, metadata aside."""
+        """Return all mistakes outside metadata."""
         found: list[Cause] = []
         properties = self.schema.get("properties") or {}
         for key, value in obj.items():
@@ -135,7 +135,7 @@ def _default(schema: Schema, value: Any) -> None:
 
 
 def _check(schema: Schema, value: Any, path: Path) -> list[Cause]:
-    """All mistakes in a value and below it."""
+    """Return all mistakes in a value and below it."""
     if value is None:
         return [] if schema.get("nullable") else [_wrong_type(schema.get("type", "object"), value, path)]
     if schema.get(INT_OR_STRING):
@@ -227,7 +227,7 @@ def _list_causes(schema: Schema, value: list[Any], path: Path) -> Iterator[Cause
 
 
 def _repeated(schema: Schema, value: list[Any], path: Path) -> Iterator[Cause]:
-    """Items that are there twice where each may be there once."""
+    """Yield duplicate items of a set or map list."""
     kind = schema.get(LIST_TYPE)
     if kind not in ("set", "map"):
         return
@@ -268,7 +268,7 @@ def _required(schema: Schema, value: Object, path: Path) -> list[Cause]:
 
 
 def _combined(schema: Schema, value: Any, path: Path) -> Iterator[Cause]:
-    """allOf, anyOf, oneOf, not."""
+    """Yield mistakes by allOf, anyOf, oneOf and not."""
     where = dotted(path)
     for each in schema.get("allOf") or ():
         yield from _check(each, value, path)

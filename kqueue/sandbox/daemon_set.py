@@ -1,4 +1,4 @@
-"""The simulated DaemonSet controller: one pod per node that takes it.  A changed template reaches new pods only."""
+"""The simulated DaemonSet controller: one pod per matching node.  A changed template affects new pods only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kqueue.sandbox.json_object import (
 from kqueue.sandbox.matching import named_node, selects, taints_of, tolerations_of
 from kqueue.sandbox.mirror import Mirror
 
-_GATHERING_SECONDS = 0.2  # of news about pods and nodes: a round looks at all nodes
+_GATHERING_SECONDS = 0.2  # delay that batches events of pods and nodes, because a round checks all nodes
 _MOST_AT_ONCE = 64
 _TOLERATIONS: tuple[Object, ...] = (
     {"key": NOT_READY_TAINT, "operator": "Exists", "effect": "NoExecute"},
@@ -42,11 +42,11 @@ _TOLERATIONS: tuple[Object, ...] = (
         )
     ),
 )
-"""What Kubernetes adds to every pod of a DaemonSet."""
+"""Tolerations that Kubernetes adds to every pod of a DaemonSet."""
 
 
 class DaemonSetController:
-    """Keeps one pod of every DaemonSet on every node that its template selects and tolerates."""
+    """Keeps one pod of every DaemonSet on every node whose labels and taints its template accepts."""
 
     def __init__(self, api: Api, *, daemon_sets: Mirror, pods: Mirror, nodes: Mirror, clock: Clock) -> None:
         self._api = api
@@ -97,7 +97,7 @@ class DaemonSetController:
         await self._write_status(daemon_set, hosts)
 
     def _hosts(self, daemon_set: Object) -> dict[str, None]:
-        """The nodes that should have a pod, in the order in which they came."""
+        """Return the nodes that should have a pod, in the order of their creation."""
         pod = new_pod(daemon_set, None)
         tolerations = tolerations_of(pod)
         return {
@@ -139,7 +139,7 @@ class DaemonSetController:
 
 
 def new_pod(daemon_set: Object, node: str | None) -> Object:
-    """The pod for one node, bound to it by an affinity as in Kubernetes; None: the pod before it is given a node."""
+    """Return the pod for one node, with an affinity to it as in Kubernetes; `node` None: without that affinity."""
     template = daemon_set["spec"]["template"]
     metadata, spec = template.get("metadata") or {}, dict(template.get("spec") or {})
     spec["tolerations"] = [*(spec.get("tolerations") or ()), *_TOLERATIONS]
@@ -160,7 +160,7 @@ def new_pod(daemon_set: Object, node: str | None) -> Object:
 
 
 def _bound_to(node: str, affinity: Object) -> Object:
-    """The affinity with its required terms replaced by the node's name; they were checked when it was chosen."""
+    """Return the affinity with its required terms replaced by the node's name; the terms were checked before."""
     rule = {"key": "metadata.name", "operator": "In", "values": [node]}
     required = {"nodeSelectorTerms": [{"matchFields": [rule]}]}
     chosen = {**(affinity.get("nodeAffinity") or {}), "requiredDuringSchedulingIgnoredDuringExecution": required}

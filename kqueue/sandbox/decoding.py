@@ -1,4 +1,4 @@
-"""From what a client sent to what the kind has: types are checked, unknown fields dropped or refused, nulls gone."""
+"""Decoding of objects from clients: checks types, drops or refuses unknown fields, and removes nulls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.shape import ANY, FieldShape, builtin
 
 Validation = Literal["Ignore", "Warn", "Strict"]
-"""What to do about fields that the kind does not have."""
+"""Handling of fields that the kind does not have."""
 
 _SECONDS = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _WORDS = {
@@ -37,7 +37,7 @@ Path = tuple[Any, ...]
 
 
 def dotted(path: Path) -> str:
-    """`spec.containers[0].name`."""
+    """Return a path as text: `spec.containers[0].name`."""
     parts: list[str] = []
     while path:
         path, key = path
@@ -46,14 +46,14 @@ def dotted(path: Path) -> str:
 
 
 class WrongTypeError(ValueError):
-    """A field holds a value of another type than its kind's."""
+    """A field has a value of the wrong type."""
 
     def __init__(self, path: Path, wanted: str, found: Any) -> None:
         super().__init__(f"{dotted(path)} must be {wanted}, found {failure.shown(found)}")
 
 
 def shape_of(kind: ServedKind) -> FieldShape:
-    """What the fields of a kind are."""
+    """Return the fields of a kind."""
     if kind.custom is not None:
         shape: FieldShape = kind.custom.shape
         return shape
@@ -62,11 +62,11 @@ def shape_of(kind: ServedKind) -> FieldShape:
 
 
 def check(kind: ServedKind, obj: Object, validation: Validation, warnings: list[str]) -> None:
-    """Leave in `obj`, which is changed in place, only what the kind has.
+    """Remove fields from `obj`, in place, that the kind does not have.
 
     Raises:
-        InvalidError: a value of the wrong type (built-in kinds; custom ones are told by their schema's rules), or,
-            with `Strict`, a field that the kind does not have.
+        InvalidError: a value has the wrong type (built-in kinds only; schemas check custom kinds), or, with `Strict`, a
+            field is unknown.
     """
     unknown: list[str] = []
     try:
@@ -85,10 +85,10 @@ def check(kind: ServedKind, obj: Object, validation: Validation, warnings: list[
 
 
 def walk(shape: FieldShape, value: Any, path: Path, unknown: list[str]) -> Any:
-    """`value` as its kind writes it; containers are changed in place, unknown fields leave and are noted.
+    """Return `value` in canonical form; change containers in place, and list removed fields in `unknown`.
 
     Raises:
-        WrongTypeError: a value is of another type.
+        WrongTypeError: a value has the wrong type.
     """
     match shape.type:
         case "string" | "bytes":
@@ -227,4 +227,4 @@ MESSAGES: dict[tuple[str, str], str] = {
     )
     for kind in kinds.split()
 }
-"""Group and kind to the built-in message that describes it."""
+"""The built-in message of each group and kind."""

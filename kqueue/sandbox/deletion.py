@@ -1,4 +1,4 @@
-"""How objects are deleted: at once, or marked until finalizers and grace periods let them go."""
+"""Deletion of objects: at once, or marked until finalizers are removed and the grace period is over."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ORPHANED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preconditions:
-    """What must hold of an object for its deletion; None asks nothing."""
+    """Preconditions of a deletion; None means no condition."""
 
     uid: str | None = None
     resource_version: str | None = None
@@ -30,14 +30,14 @@ class Preconditions:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """The outcome of a deletion: the last state, and whether the object is gone or only marked."""
+    """The result of a deletion: the last state, and whether the object is deleted or only marked."""
 
     obj: Object
     gone: bool
 
 
 def may_go(kind: ServedKind, obj: Object) -> bool:
-    """Whether an object marked for deletion is held by nothing any more."""
+    """Whether an object marked for deletion has nothing left to wait for."""
     meta = obj["metadata"]
     if not meta.get("deletionTimestamp") or meta.get("finalizers") or meta.get("deletionGracePeriodSeconds"):
         return False
@@ -45,7 +45,7 @@ def may_go(kind: ServedKind, obj: Object) -> bool:
 
 
 def marked(kind: ServedKind, old: Object, propagation: Propagation | None, seconds: int, when: datetime) -> Object:
-    """`old` marked for deletion in `seconds`; a second mark can only make it sooner."""
+    """Return `old` marked for deletion in `seconds`; a second mark can only shorten the time."""
     new = copied(old)
     meta = new["metadata"]
     finalizers = [f for f in meta.get("finalizers") or () if f not in (FOREGROUND, ORPHAN)]
@@ -69,7 +69,7 @@ def marked(kind: ServedKind, old: Object, propagation: Propagation | None, secon
 
 
 def check_preconditions(kind: ServedKind, old: Object, wanted: Preconditions | None) -> None:
-    """Raises ConflictError when something that must hold does not."""
+    """Raise ConflictError if a precondition is not met."""
     if wanted is None:
         return
     meta = old["metadata"]

@@ -1,7 +1,6 @@
-"""The simulated Deployment controller: a ReplicaSet per template, the newest of which takes over step by step.
+"""The simulated Deployment controller: one ReplicaSet per template; the newest one replaces the others step by step.
 
-Left out: clean-up of old ReplicaSets, roll-back, progress deadlines, and shares of several ReplicaSets when a
-Deployment is scaled while it rolls.
+Left out: clean-up of old ReplicaSets, roll-back, progress deadlines, and proportional scaling during a roll-out.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ KIND = "Deployment"
 
 
 class DeploymentController:
-    """Makes ReplicaSets and shares the replicas out among them."""
+    """Creates ReplicaSets and distributes the replicas among them."""
 
     def __init__(self, api: Api, *, deployments: Mirror, replica_sets: Mirror, clock: Clock) -> None:
         self._api, self._clock, self._replica_sets = api, clock, replica_sets
@@ -93,7 +92,7 @@ class DeploymentController:
 
 
 def new_replica_set(deployment: Object) -> Object:
-    """The ReplicaSet of the Deployment's template as it is now, without any pods."""
+    """Return the ReplicaSet of the Deployment's present template, with 0 replicas."""
     metadata, spec = deployment["metadata"], deployment["spec"]
     template = spec["template"]
     mark = {HASH_LABEL: template_hash(template)}
@@ -117,7 +116,7 @@ def new_replica_set(deployment: Object) -> Object:
 
 
 def shares(deployment: Object, sets: Sequence[Object], newest: str) -> list[int]:
-    """Replicas of each ReplicaSet, in their order: the newest grows and the others shrink, within the bounds.
+    """Return replicas of each ReplicaSet, in their order: the newest grows and the others shrink, within the bounds.
 
     Never more pods than `maxSurge` above the replicas, never fewer ready ones than `maxUnavailable` below.
     """
@@ -134,7 +133,7 @@ def shares(deployment: Object, sets: Sequence[Object], newest: str) -> list[int]
     grown = min(wanted, now[newest] + max(0, room))
     spare = sum(now.values()) - (wanted - unavailable) - max(0, now[newest] - ready[newest])
     result = {**now, newest: grown}
-    for broken in (True, False):  # pods that do not serve go first
+    for broken in (True, False):  # pods that are not ready are removed first
         for name in sorted(old):
             most = max(0, result[name] - ready[name]) if broken else result[name]
             gone = max(0, min(spare, most))
@@ -144,7 +143,7 @@ def shares(deployment: Object, sets: Sequence[Object], newest: str) -> list[int]
 
 
 def bounds(deployment: Object) -> tuple[int, int]:
-    """How many pods there may be too many, and how many too few; one of the two is above 0."""
+    """Return the numbers behind `maxSurge` and `maxUnavailable`; at least one of them is above 0."""
     replicas = deployment["spec"]["replicas"]
     rolling: Mapping[str, object] = (deployment["spec"].get("strategy") or {}).get("rollingUpdate") or {}
     surge = _amount(rolling.get("maxSurge", 0), replicas, up=True)

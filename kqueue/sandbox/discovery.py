@@ -1,4 +1,4 @@
-"""What the server says about itself: version, groups, kinds; in the per-group form and in the aggregated one."""
+"""Discovery documents: version, groups and kinds, in the per-group form and in the aggregated form."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ SUBRESOURCE_KINDS: dict[str, tuple[str, str, str]] = {
     "scale": ("autoscaling", "v1", "Scale"),
     "token": ("authentication.k8s.io", "v1", "TokenRequest"),
 }
-"""Subresources whose bodies are of another kind."""
+"""Subresources whose bodies have another kind."""
 CREATED_ONLY = ("binding", "eviction", "token")
 
 
 def core_versions() -> Object:
-    """`/api`."""
+    """Return `/api`."""
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 
 
 class Others(Protocol):
-    """What others serve behind this server."""
+    """Groups of other servers behind this one."""
 
     def groups(self) -> dict[str, list[str]]:
-        """Groups with their versions."""
+        """Return groups with their versions."""
         ...
 
     def resources(self, group: str, version: str) -> Object | None:
-        """An APIResourceList; None when nothing is served there."""
+        """Return an APIResourceList; None if the group and version are not served."""
         ...
 
 
 def _groups(registry: KindRegistry, others: Others) -> dict[str, list[str]]:
-    """All groups, those of others last: a resource of the same name is looked for in the first group that has it."""
+    """Return all groups, groups of other servers last: clients use the first group that has a resource's name."""
     groups = dict(registry.groups())
     for group, version, _, _ in REVIEWS:
         groups.setdefault(group, [version])
@@ -61,13 +61,13 @@ def _groups(registry: KindRegistry, others: Others) -> dict[str, list[str]]:
 
 
 def group_list(registry: KindRegistry, others: Others) -> Object:
-    """`/apis`."""
+    """Return `/apis`."""
     groups = [_group(*each) for each in _groups(registry, others).items()]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
 def group(registry: KindRegistry, name: str, others: Others) -> Object | None:
-    """`/apis/G`; None for an unknown group."""
+    """Return `/apis/G`; None for an unknown group."""
     versions = _groups(registry, others).get(name)
     return None if versions is None else {"kind": "APIGroup", "apiVersion": "v1", **_group(name, versions)}
 
@@ -78,7 +78,7 @@ def _group(name: str, versions: list[str]) -> Object:
 
 
 def by_maturity(versions: list[str]) -> list[str]:
-    """Stable versions first, then beta, then alpha; newer ones first."""
+    """Sort versions: stable ones first, then beta, then alpha; newer ones first."""
 
     def rank(version: str) -> tuple[int, list[int]]:
         stage = 2 if "alpha" in version else 1 if "beta" in version else 0
@@ -89,7 +89,7 @@ def by_maturity(versions: list[str]) -> list[str]:
 
 
 def resource_list(registry: KindRegistry, group_name: str, version: str) -> Object | None:
-    """`/apis/G/V` or `/api/v1`; None when nothing is served there."""
+    """Return `/apis/G/V` or `/api/v1`; None if the version is not served."""
     resources: list[Object] = []
     for kind in registry.served(group_name, version):
         resources += _resources(kind)
@@ -144,7 +144,7 @@ def _subresource(kind: ServedKind, name: str) -> Object:
 
 
 def aggregated(registry: KindRegistry, others: Others, *, core: bool) -> Object:
-    """All kinds of the core group, or of all other groups, in one document."""
+    """Return all kinds of the core group, or of all other groups, in one document."""
     groups = {"": ["v1"]} if core else _groups(registry, others)
     return {
         "kind": "APIGroupDiscoveryList",

@@ -1,6 +1,6 @@
 """The rules of Events in their two versions, which are stored as one kind.
 
-Source: Kubernetes, `pkg/apis/core/validation/events.go`; both servers are compared by a test.
+Source: Kubernetes, `pkg/apis/core/validation/events.go`; a test compares both servers.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _DEPRECATED = {
     "deprecatedCount": "count",
     "deprecatedSource": "source",
 }
-"""Fields of events.k8s.io, and their names in complaints, which are those of the core group."""
+"""Fields of events.k8s.io, and their names in error messages, which are names of the core group."""
 
 
 def core_causes(event: Object) -> list[Cause]:
-    """Mistakes in an Event of the core group."""
+    """Return mistakes in an Event of the core group."""
     return _causes(event, about="involvedObject", message="message", component="reportingComponent")
 
 
 def new_causes(event: Object) -> list[Cause]:
-    """Mistakes in an Event of events.k8s.io."""
+    """Return mistakes in an Event of events.k8s.io."""
     return _causes(event, about="regarding", message="note", component="reportingController")
 
 
 def new_create_causes(event: Object) -> list[Cause]:
-    """Mistakes in a new Event of events.k8s.io: it has a time and a known type, and no field of the core group."""
+    """Return mistakes in a new Event of events.k8s.io: it needs a time and a known type, and no core field."""
     found = [] if event.get("eventTime") else [failure.required("eventTime")]
     if event.get("type") not in _TYPES:
         found.append(failure.invalid("type", "", "has invalid value"))
@@ -44,7 +44,7 @@ def new_create_causes(event: Object) -> list[Cause]:
 
 
 def _causes(event: Object, *, about: str, message: str, component: str) -> list[Cause]:
-    """An Event without an eventTime is bound by fewer rules."""
+    """Return mistakes of both kinds; an Event without an eventTime has fewer rules."""
     if not event.get("eventTime"):
         return []
     found = []
@@ -60,7 +60,7 @@ def _causes(event: Object, *, about: str, message: str, component: str) -> list[
 
 
 def _component_causes(value: str, field: str) -> list[Cause]:
-    """The server complains of an empty name three times."""
+    """Return mistakes in a component's name; an empty name gives three, as in the real server."""
     found = [] if value else [failure.required(field), failure.invalid(field, "", "name part must be non-empty")]
     problem = qualified_name_problem(value)
     return [*found, failure.invalid(field, value, problem)] if problem else found

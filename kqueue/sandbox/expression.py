@@ -1,9 +1,9 @@
-"""The small part of CEL that match conditions of admission webhooks need.
+"""The subset of CEL that match conditions of admission webhooks need.
 
-What is understood: `&&`, `||`, `!`, parentheses, `==`, `!=`, `in`, `has(...)`, text, integers, true, false, null,
+The subset: `&&`, `||`, `!`, parentheses, `==`, `!=`, `in`, `has(...)`, text, integers, true, false, null,
 lists of these; paths such as `object.metadata.labels['a/b']` or `request.userInfo.username`, from the roots `object`,
-`oldObject` and `request`; `path.startsWith('a')`, `.endsWith`, `.contains`.  Anything else is refused when the webhook
-is registered, with a sentence that says so; the real server runs all of CEL.
+`oldObject` and `request`; `path.startsWith('a')`, `.endsWith`, `.contains`.  Any other expression is refused with an
+error when the webhook is registered; the real server runs all of CEL.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _DEEPEST = 32
 
 
 class ExpressionError(ValueError):
-    """The expression is not understood, or cannot be evaluated on this object."""
+    """The expression is outside of the subset, or cannot be evaluated on this object."""
 
 
 def compiled(text: str) -> Callable[[Scope], bool]:
-    """A function from the roots' values to true or false.
+    """Return a function from the roots' values to true or false.
 
     Raises:
-        ExpressionError: the text is outside of what is understood.  The function raises it too: for a field that is
-            missing, or an outcome that is neither true nor false.
+        ExpressionError: the text is outside of the subset.  The returned function raises it for a missing field, and
+            for a result that is neither true nor false.
     """
     parser = _Parser(text)
     node = parser.alternatives(0)
@@ -205,7 +205,7 @@ def _reader(text: str, root: str, keys: list[str], maybe: bool) -> Node:
 
 
 def _joined(parts: list[Node], scope: Scope, *, stop: bool) -> bool:
-    """`||` and `&&` of CEL: one decisive part wins, even over parts that cannot be evaluated."""
+    """Evaluate `||` or `&&` of CEL: one decisive part gives the result, even if other parts cannot be evaluated."""
     problem: ExpressionError | None = None
     for part in parts:
         try:

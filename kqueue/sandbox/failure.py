@@ -1,7 +1,7 @@
-"""Failures as an API server words them, and the Status object that carries each to a client.
+"""Errors in the wording of an API server, and the Status object for each.
 
 Every function builds one error of the `ApiError` tree, with the details that `kubectl` and client libraries read:
-which object, which field, which rule.
+the object, the field and the rule.
 """
 
 from __future__ import annotations
@@ -41,38 +41,38 @@ class Cause:
 
 
 def required(field: str, detail: str = "") -> Cause:
-    """A field that must be there is missing."""
+    """Return the cause: a required field is missing."""
     return Cause("FieldValueRequired", field, "Required value" + (f": {detail}" if detail else ""))
 
 
 def invalid(field: str, value: Any, detail: str) -> Cause:
-    """A field holds something it must not hold."""
+    """Return the cause: a field has an invalid value."""
     return Cause("FieldValueInvalid", field, f"Invalid value: {shown(value)}: {detail}")
 
 
 def wrong_type(field: str, value: Any, detail: str) -> Cause:
-    """A field holds a value of another type."""
+    """Return the cause: a field has a value of the wrong type."""
     return Cause("FieldValueTypeInvalid", field, f"Invalid value: {shown(value)}: {detail}")
 
 
 def unsupported(field: str, value: Any, allowed: list[str]) -> Cause:
-    """A field holds none of the words it may hold."""
+    """Return the cause: a field has none of the allowed values."""
     words = ", ".join(f'"{word}"' for word in allowed)
     return Cause("FieldValueNotSupported", field, f"Unsupported value: {shown(value)}: supported values: {words}")
 
 
 def forbidden_field(field: str, detail: str) -> Cause:
-    """A field must not be set, or must not change."""
+    """Return the cause: a field must not be set, or must not change."""
     return Cause("FieldValueForbidden", field, f"Forbidden: {detail}")
 
 
 def duplicate(field: str, value: Any) -> Cause:
-    """A list holds the same key twice."""
+    """Return the cause: a list has the same key twice."""
     return Cause("FieldValueDuplicate", field, f"Duplicate value: {shown(value)}")
 
 
 def shown(value: Any) -> str:
-    """A value inside a message: text in quotes, anything else as JSON, cut when it is long."""
+    """Return a value for a message: text in quotes, other values as JSON, cut if long."""
     match value:
         case str():
             return f'"{value}"'
@@ -89,7 +89,7 @@ def shown(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Details:
-    """What a Status says beyond its message."""
+    """The details of a Status."""
 
     name: str = ""
     group: str = ""
@@ -110,21 +110,21 @@ class Details:
 
 
 class Detailed(ApiError):
-    """Mixed into errors of the tree that know more than a sentence."""
+    """A mixin for errors that have details besides their message."""
 
     details: Details = Details()
 
 
 class ObjectMissingError(Detailed, NotFoundError):
-    """No object of that name."""
+    """No object has this name."""
 
 
 class ObjectExistsError(Detailed, AlreadyExistsError):
-    """An object of that name is there."""
+    """An object of this name exists."""
 
 
 class ObjectConflictError(Detailed, ConflictError):
-    """Somebody else wrote first, or a precondition does not hold."""
+    """The object was changed meanwhile, or a precondition is not met."""
 
 
 class ObjectInvalidError(Detailed, InvalidError):
@@ -132,7 +132,7 @@ class ObjectInvalidError(Detailed, InvalidError):
 
 
 class ObjectForbiddenError(Detailed, ForbiddenError):
-    """The server's policy says no."""
+    """A policy of the server forbids the request."""
 
 
 class LoadError(Detailed, ServerError):
@@ -144,7 +144,7 @@ class BudgetError(Detailed, TooManyRequestsError):
 
 
 def qualified(resource: GroupVersionResource) -> str:
-    """`pods`, `jobs.batch`."""
+    """Return the name with its group: `pods`, `jobs.batch`."""
     return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
 
 
@@ -203,18 +203,18 @@ def invalid_object(group: str, kind: str, name: str, causes: list[Cause]) -> Inv
 
 
 def bad_request(message: str) -> InvalidError:
-    """400: the request makes no sense."""
+    """Return a 400: the request is malformed."""
     return InvalidError(message, status=400, reason="BadRequest")
 
 
 class UndecodableError(InvalidError):
-    """What was sent is not of its kind; `problem` says where, without the kind."""
+    """An object that does not match its kind; `problem` says where, without the kind."""
 
     problem: str = ""
 
 
 def undecodable(resource: GroupVersionResource, kind: str, problem: str) -> UndecodableError:
-    """400: a field is of another type, or not one of the kind's."""
+    """Return a 400: a field has the wrong type, or is unknown."""
     text = f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {problem}'
     error = UndecodableError(text, status=400, reason="BadRequest")
     error.problem = problem
@@ -222,17 +222,17 @@ def undecodable(resource: GroupVersionResource, kind: str, problem: str) -> Unde
 
 
 def bad_patch(patch: object, error: UndecodableError) -> InvalidError:
-    """422: the patch makes something of the object that is not of its kind."""
+    """Return a 422: the patched object does not match its kind."""
     return invalid_object("", "", "", [invalid("patch", patch, error.problem)])
 
 
 def unsupported_media(message: str) -> InvalidError:
-    """415: the body is of a type that is not read here."""
+    """Return a 415: the content type is not supported."""
     return InvalidError(message, status=415, reason="UnsupportedMediaType")
 
 
 def too_large(limit: int) -> InvalidError:
-    """413: the body is longer than a server takes."""
+    """Return a 413: the body is too long."""
     return InvalidError(
         f"the request body is larger than the limit of {limit} bytes", status=413, reason="RequestEntityTooLarge"
     )
@@ -256,12 +256,12 @@ def unauthorized() -> UnauthorizedError:
 
 
 def expired(message: str) -> GoneError:
-    """410: a resource version or continue token from before what is kept."""
+    """Return a 410: a resource version or continue token is older than the kept log."""
     return GoneError(message, status=410, reason="Expired")
 
 
 def too_new(wanted: int, current: int) -> ServerError:
-    """504: a resource version that this server has not reached."""
+    """Return a 504: a resource version that this server has not reached."""
     error = LoadError(
         f"Too large resource version: {wanted}, current: {current}", status=504, reason="Timeout", retry_after=1.0
     )
@@ -276,12 +276,12 @@ def internal(message: str) -> ServerError:
 
 
 def unforeseen(message: str) -> ServerError:
-    """500 for a mistake of the client's that a real server answers in this way, without a reason."""
+    """Return a 500 without a reason, which a real server gives for some mistakes of clients."""
     return ServerError(message, status=500)
 
 
 def status_object(error: ApiError) -> Object:
-    """The Status that tells a client of `error`."""
+    """Return the Status for an error."""
     out: Object = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -300,7 +300,7 @@ def status_object(error: ApiError) -> Object:
 
 
 def by_status(status: int, reason: str, message: str) -> ApiError:
-    """The error of the tree for a status that somebody else chose; what is no failure becomes 403."""
+    """Return the ApiError for a status of a webhook; a status that is no failure becomes 403."""
     if not 400 <= status <= 599:
         status = 403
     if status >= 500:

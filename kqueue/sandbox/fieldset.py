@@ -9,7 +9,7 @@ from typing import Any
 from kqueue.sandbox.shape import ANY, FieldShape
 
 FieldSet = dict[str, Any]
-"""Nested: a name to the set below it.  An empty set below a name means that the field as a whole is meant."""
+"""Nested: maps a name to the set below it.  An empty set below a name means the field as a whole."""
 
 SELF = "."
 SERVER_METADATA = frozenset(
@@ -21,7 +21,7 @@ SERVER_METADATA = frozenset(
 
 
 def of_object(shape: FieldShape, obj: dict[str, Any]) -> FieldSet:
-    """All fields of a whole object that somebody can own."""
+    """Return all fields of an object that a manager can own."""
     out: FieldSet = {}
     for key, value in obj.items():
         if key in ("apiVersion", "kind"):
@@ -36,7 +36,7 @@ def of_object(shape: FieldShape, obj: dict[str, Any]) -> FieldSet:
 
 
 def of_value(shape: FieldShape, value: Any) -> FieldSet:
-    """The fields inside a value; empty when it is owned as a whole."""
+    """Return the fields inside a value; empty if the value is owned as a whole."""
     return {
         name: ({SELF: {}} if name[0] == "k" else {}) | of_value(inner, item)
         for name, item, inner in members(shape, value)
@@ -44,7 +44,7 @@ def of_value(shape: FieldShape, value: Any) -> FieldSet:
 
 
 def members(shape: FieldShape, value: Any) -> Iterator[tuple[str, Any, FieldShape]]:
-    """The separately owned members of a value: name, value, shape.  None for what is owned as a whole."""
+    """Yield the separately owned members of a value: name, value, shape.  Nothing if it is owned as a whole."""
     if shape.apply.atomic:
         return
     if type(value) is dict:
@@ -61,7 +61,7 @@ def members(shape: FieldShape, value: Any) -> Iterator[tuple[str, Any, FieldShap
 
 
 def item_name(keys: tuple[str, ...], item: dict[str, Any]) -> str:
-    """`k:{"name":"a"}`."""
+    """Return the name of a list item: `k:{"name":"a"}`."""
     return "k:" + _json({key: item.get(key, _DEFAULT_KEYS.get(key)) for key in sorted(keys)})
 
 
@@ -73,7 +73,7 @@ def _json(value: Any) -> str:
 
 
 def union(one: FieldSet, other: FieldSet) -> FieldSet:
-    """Fields in either."""
+    """Return fields of either set."""
     out = dict(one)
     for name, inner in other.items():
         out[name] = union(out[name], inner) if name in out else inner
@@ -81,7 +81,7 @@ def union(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def minus(one: FieldSet, other: FieldSet) -> FieldSet:
-    """Fields of `one` that are not in `other`; a field meant as a whole in `other` takes all below it."""
+    """Return fields of `one` that are not in `other`; a whole field in `other` removes all fields below it."""
     out: FieldSet = {}
     for name, inner in one.items():
         if name not in other:
@@ -94,5 +94,5 @@ def minus(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def covers(owned: FieldSet, name: str) -> bool:
-    """Whether `owned` holds the member, in whole or in part."""
+    """Whether `owned` has the member, in whole or in part."""
     return name in owned

@@ -1,4 +1,4 @@
-"""The simulated Job controller: makes, counts and removes the pods of batch/v1 Jobs, and says how the Jobs fare.
+"""The simulated Job controller: creates, counts and deletes the pods of batch/v1 Jobs, and writes the Jobs' status.
 
 Parallelism, completions, both completion modes, suspension, back-off, deadline, clean-up after the end, counting under
 finalizers, `managedBy` and both pod replacement policies work as in Kubernetes.  Left out: success policies, pod
@@ -63,23 +63,23 @@ from kqueue.sandbox.mirror import Mirror
 
 _T = TypeVar("_T")
 _FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS = 10.0, 600.0  # as Kubernetes
-_LONGEST_NOTE = 1024  # of an event, as Kubernetes
-_MOST_AT_ONCE = 64  # pods written in one go
-_SMALL = 50  # a Job with more pods than this gathers their news for a while, as Kubernetes does for a second
+_LONGEST_NOTE = 1024  # characters of an event's message, as Kubernetes
+_MOST_AT_ONCE = 64  # concurrent writes of pods
+_SMALL = 50  # for a Job with more pods, pod events are batched for a while, as Kubernetes does for a second
 _LONGEST_GATHERING_SECONDS = 1.0
 _PODS_PER_GATHERING_SECOND = 2_000
 
 
 @dataclass(slots=True)
 class _Backoff:
-    """Pods that failed in a row, when the last of them was seen (monotonic), and the UIDs that were noted last."""
+    """Count of consecutive failed pods, monotonic time of the last one, and the UIDs that were counted last."""
 
     failures: int = 0
     last: float = 0.0
     noted: frozenset[str] = frozenset()
 
     def note(self, news: Sequence[Object], now: float) -> None:
-        """Take in pods that ended, in their order; the same news again (its write failed) change nothing."""
+        """Count ended pods, in their order; the same pods again (after a failed write) change nothing."""
         for pod in news:
             if uid_of(pod) in self.noted:
                 continue
@@ -90,7 +90,7 @@ class _Backoff:
         self.noted = frozenset(map(uid_of, news))
 
     def left(self, now: float) -> float:
-        """Seconds until the next pod may be made."""
+        """Return seconds until the next pod may be created."""
         if not self.failures:
             return 0.0
         pause = _FIRST_BACKOFF_SECONDS * 2 ** min(self.failures - 1, 16)
@@ -104,7 +104,7 @@ class JobController:
         self._api, self._clock = api, clock
         self._jobs, self._pods = jobs, pods
         self._backoff: dict[str, _Backoff] = {}  # by UID of the Job
-        self._complaints: dict[str, str] = {}  # by UID of the Job: why its pods could not be written, as last told
+        self._complaints: dict[str, str] = {}  # by UID of the Job: text of its last event about failed writes
         self.loop = ControllerLoop("job", self._reconcile, clock=clock)
         self.strays = ControllerLoop("pods without job", self._free_stray, clock=clock)
         pods.add_index("job", job_uid)
@@ -147,7 +147,7 @@ class JobController:
         return job is not None and uid_of(job) == owner.get("uid")
 
     async def _free_stray(self, key: str) -> None:
-        """Take the finalizer off a pod that no Job will count."""
+        """Remove the finalizer from a pod that no Job will count."""
         namespace, name = split_key(key)
         try:
             pod = self._api.get(PODS, name, namespace=namespace)
@@ -181,7 +181,7 @@ class JobController:
             if is_true(job, CONDITION_JOB_COMPLETE) or is_true(job, CONDITION_JOB_FAILED):
                 return await self._clean_up(job)
             return await self._run_job(job)
-        except NotFoundError:  # the Job or one of its pods vanished meanwhile: look again
+        except NotFoundError:  # the Job or one of its pods was deleted meanwhile: reconcile again
             self.loop.add(key)
             return None
 
@@ -189,7 +189,7 @@ class JobController:
         return list(self._pods.by("job", uid_of(job)).values())
 
     async def _run_job(self, job: Object) -> float | None:
-        """One round: count what ended, make or remove pods, write the status, let counted pods go."""
+        """Do one round: count ended pods, create or delete pods, write the status, release counted pods."""
         spec, pods = JobSettings.of(job), self._present(job)
         counts = tally(job, pods, spec)
         backoff = self._backoff.setdefault(uid_of(job), _Backoff())
@@ -217,7 +217,7 @@ class JobController:
         return min(waits, default=None)
 
     async def _complain(self, job: Object, why: str) -> None:
-        """Put an event on the Job that says why its pods are missing; once per text."""
+        """Write an event about the reason that the Job's pods are missing; once per text."""
         uid, metadata = uid_of(job), job["metadata"]
         if self._complaints.get(uid) == why:
             return
@@ -246,7 +246,7 @@ class JobController:
         await self._api.create(CORE_EVENTS, event, namespace=metadata["namespace"])
 
     async def _adjust(self, job: Object, spec: JobSettings, counts: JobTally, pods: Sequence[Object]) -> None:
-        """Make or remove pods until as many are active as should be."""
+        """Create or delete pods until the wanted number is active."""
         active = [pod for pod in pods if is_active(pod)]
         wanted = wanted_active(counts, spec, active=len(active))
         if len(active) > wanted:
@@ -264,7 +264,7 @@ class JobController:
         await self._create(job, indexes)
 
     async def _create(self, job: Object, indexes: Sequence[int | None]) -> None:
-        """Make pods in batches of 1, 2, 4, ...: a refusal then comes a few times, not a thousand."""
+        """Create pods in batches of 1, 2, 4, ..., so that a refusal happens a few times, not a thousand."""
 
         async def create(index: int | None) -> None:
             pod = new_pod(job, index)
@@ -304,7 +304,7 @@ class JobController:
         return written
 
     async def _each(self, items: Sequence[_T], work: Callable[[_T], Awaitable[Any]]) -> None:
-        """Do `work` for all items, some at a time; the first error is raised when its companions are done."""
+        """Do `work` for all items, some at a time; raise the first error when the others of its batch are done."""
         for start in range(0, len(items), _MOST_AT_ONCE):
             results = await asyncio.gather(
                 *(work(item) for item in items[start : start + _MOST_AT_ONCE]), return_exceptions=True
@@ -352,7 +352,7 @@ class JobController:
         }
 
     async def _clean_up(self, job: Object) -> float | None:
-        """Free what may still be held by an ended Job; delete it when its time is over."""
+        """Remove finalizers from pods of an ended Job; delete the Job when its time to live is over."""
         self._backoff.pop(uid_of(job), None)
         await self._each([pod for pod in self._present(job) if is_tracked(pod)], self._untrack)
         ttl = JobSettings.of(job).ttl_seconds
@@ -369,7 +369,7 @@ class JobController:
 
 
 def new_pod(job: Object, index: int | None) -> Object:
-    """The pod that a Job makes from its template; `index` is its completion index in an Indexed Job."""
+    """Return a new pod of a Job's template; `index` is its completion index in an Indexed Job."""
     name, uid = job["metadata"]["name"], uid_of(job)
     template = job["spec"]["template"]
     metadata, spec = template.get("metadata") or {}, dict(template.get("spec") or {})
@@ -405,7 +405,7 @@ def new_pod(job: Object, index: int | None) -> Object:
 
 
 def job_uid(pod: Object) -> str | None:
-    """The UID of the Job that controls the pod; None when none does."""
+    """Return the UID of the Job that controls the pod, or None."""
     owner = controller_of(pod)
     return str(owner["uid"]) if owner is not None and _is_job(owner) else None
 
@@ -415,7 +415,7 @@ def _is_job(owner: Object) -> bool:
 
 
 def _with_index(container: Object) -> Object:
-    """The container with its index in the environment, unless it sets that itself."""
+    """Return the container with the index in its environment, unless it sets that variable itself."""
     environment = container.get("env") or []
     if any(entry.get("name") == "JOB_COMPLETION_INDEX" for entry in environment):
         return container
@@ -425,7 +425,7 @@ def _with_index(container: Object) -> Object:
 
 
 def _suspension(job: Object, spec: JobSettings) -> list[Object]:
-    """The change of the Suspended condition; a Job that was never suspended has none."""
+    """Return the new Suspended condition, if it changes; a Job that was never suspended has none."""
     present = condition(job, CONDITION_JOB_SUSPENDED)
     if spec.suspended:
         wanted = ("True", "JobSuspended", "Job suspended")

@@ -1,4 +1,4 @@
-"""Jobs and CronJobs: defaults, generated selector, what must hold, what may change.
+"""Jobs and CronJobs: defaults, generated selector, validation of objects and of updates.
 
 Source: Kubernetes v1.36 defaulting and validation of `batch/v1`.
 """
@@ -21,7 +21,7 @@ SCHEDULING_FIELDS = ("nodeSelector", "tolerations", "schedulingGates")
 
 
 def default(job: Object) -> None:
-    """Fill what the user left out of a Job."""
+    """Fill the defaults of a Job."""
     spec = job.setdefault("spec", {})
     default_spec(spec)
     labels = spec["template"]["metadata"].get("labels")
@@ -30,7 +30,7 @@ def default(job: Object) -> None:
 
 
 def default_spec(spec: Object) -> None:
-    """Fill what the user left out of a Job's spec."""
+    """Fill the defaults of a Job's spec."""
     pod_rules.default_template(spec.setdefault("template", {}))
     if "completions" not in spec and "parallelism" not in spec:
         spec["completions"] = 1
@@ -43,7 +43,7 @@ def default_spec(spec: Object) -> None:
 
 
 def prepare_create(job: Object, _: ClusterView) -> None:
-    """The selector and the labels by which a Job finds its pods; an empty status."""
+    """Set the selector, the labels of the pod template, and an empty status."""
     spec, meta = job["spec"], job["metadata"]
     job["status"] = {}
     if spec["manualSelector"]:
@@ -56,7 +56,7 @@ def prepare_create(job: Object, _: ClusterView) -> None:
     labels[CONTROLLER_UID_LABEL] = meta["uid"]
     selector = spec.setdefault("selector", {}).setdefault("matchLabels", {})
     selector.setdefault(CONTROLLER_UID_LABEL, meta["uid"])
-    if borrowed:  # a Job without labels of its own has those of its template
+    if borrowed:  # a Job without labels gets the labels of its template
         meta["labels"] = dict(labels)
 
 
@@ -88,7 +88,7 @@ def causes(job: Object) -> list[Cause]:
 
 
 def _generated_causes(job: Object, labels: Object, wanted: Object) -> list[Cause]:
-    """What must be left as the server made it."""
+    """Refuse changes of generated labels and selectors."""
     uid, name = job["metadata"]["uid"], job["metadata"]["name"]
     found = []
     if wanted != {CONTROLLER_UID_LABEL: uid}:
@@ -148,7 +148,7 @@ def _indexed_causes(spec: Object, path: str) -> list[Cause]:
 
 
 def update_causes(new: Object, old: Object) -> list[Cause]:
-    """What a step from `old` to `new` must not do."""
+    """Return mistakes in the change from `old` to `new`."""
     spec, before = new["spec"], old["spec"]
     found = [
         failure.invalid(f"spec.{key}", spec.get(key), "field is immutable")
@@ -163,7 +163,7 @@ def update_causes(new: Object, old: Object) -> list[Cause]:
 
 
 def _elastic(spec: Object, before: Object) -> bool:
-    """Indexed jobs may grow and shrink when completions and parallelism move together."""
+    """Whether an Indexed Job changes completions and parallelism together, which is allowed."""
     return (
         spec["completionMode"] == "Indexed"
         and spec.get("completions") is not None
@@ -173,8 +173,10 @@ def _elastic(spec: Object, before: Object) -> bool:
 
 
 def _template_step(new: Object, old: Object) -> list[Cause]:
-    """A suspended Job that has not started may be aimed and sized: selectors, tolerations, gates, labels, annotations,
-    and the resources of its containers.
+    """Return mistakes in a change of the template.
+
+    A suspended Job that has not started may change node selectors, tolerations, gates, labels, annotations, and the
+    resources of its containers.
     """
     suspended = bool(old["spec"].get("suspend"))
     started = (old.get("status") or {}).get("startTime") is not None
@@ -209,7 +211,7 @@ def _take(key: str, source: Object, target: Object) -> None:
 
 
 def default_cron(cron: Object) -> None:
-    """Fill what the user left out of a CronJob."""
+    """Fill the defaults of a CronJob."""
     spec = cron.setdefault("spec", {})
     for key, value in (
         ("concurrencyPolicy", "Allow"), ("suspend", False),

@@ -1,8 +1,8 @@
-"""What a Job's status should say: pure functions of the Job and its pods.
+"""The status that a Job should have: pure functions of the Job and its pods.
 
-Pods carry a finalizer until they are counted.  A pod that has ended first has its UID listed in
-`uncountedTerminatedPods`; only when that is written does it lose the finalizer; only when that is seen does its UID
-turn into one more in `succeeded` or `failed`.  So a controller may stop anywhere and no pod is lost or counted twice.
+Pods have a finalizer until they are counted, in three steps: (1) the UID of an ended pod is written to
+`uncountedTerminatedPods`; (2) the pod's finalizer is removed; (3) when the watch shows that, the UID is removed and
+`succeeded` or `failed` grows by 1.  So a controller may stop anywhere, and no pod is lost or counted twice.
 Completions of an Indexed Job are a set of indexes and need no such care.
 """
 
@@ -27,7 +27,7 @@ _NO_LIMIT = 2**31 - 1
 class JobSettings:
     """The fields of a Job's spec that the controller acts on, with their defaults.
 
-    `completions` None: any success ends the Job once no pod is active.  Seconds are None where nothing is limited.
+    `completions` None: any success ends the Job once no pod is active.  Seconds are None without a limit.
     """
 
     parallelism: int
@@ -62,11 +62,11 @@ class JobSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobTally:
-    """What is counted of a Job's ended pods.
+    """The counts of a Job's ended pods.
 
     `succeeded` and `failed` are final counts (of an Indexed Job `succeeded` is the number of `completed` indexes);
-    the `uncounted` UIDs come on top.  `countable` are pods that may lose their finalizer once this tally is stored.
-    `news` are pods that this tally is the first to list, in the order in which they ended.
+    the `uncounted` UIDs are added to them.  `countable` are pods that may lose their finalizer when this is stored.
+    `news` are pods that no former tally listed, in the order in which they ended.
     """
 
     succeeded: int
@@ -79,18 +79,18 @@ class JobTally:
 
     @property
     def all_succeeded(self) -> int:
-        """Counted and to be counted."""
+        """Number of succeeded pods, uncounted ones included."""
         return self.succeeded + len(self.uncounted_succeeded)
 
     @property
     def all_failed(self) -> int:
-        """Counted and to be counted."""
+        """Number of failed pods, uncounted ones included."""
         return self.failed + len(self.uncounted_failed)
 
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """How a Job ends: the reason and message of its conditions."""
+    """The end of a Job: success or failure, with the reason and message of its conditions."""
 
     success: bool
     reason: str
@@ -98,17 +98,17 @@ class JobOutcome:
 
     @property
     def interim(self) -> str:
-        """Condition that says that the end is decided, while pods still stop."""
+        """The condition of a decided end, while pods still stop."""
         return "SuccessCriteriaMet" if self.success else "FailureTarget"
 
     @property
     def final(self) -> str:
-        """Condition that says that the Job has ended."""
+        """The condition of an ended Job."""
         return "Complete" if self.success else "Failed"
 
 
 def tally(job: Object, pods: Iterable[Object], spec: JobSettings) -> JobTally:
-    """Count the Job's ended pods on top of what its status says already."""
+    """Count the Job's ended pods and add them to the counts of its status."""
     status = job.get("status") or {}
     listed = status.get("uncountedTerminatedPods") or {}
     by_uid = {uid_of(pod): pod for pod in pods}
@@ -146,34 +146,34 @@ def tally(job: Object, pods: Iterable[Object], spec: JobSettings) -> JobTally:
 
 
 def is_tracked(pod: Object) -> bool:
-    """The pod still has to be counted."""
+    """Whether the pod still has to be counted."""
     return TRACKING_FINALIZER in (pod["metadata"].get("finalizers") or ())
 
 
 def has_succeeded(pod: Object) -> bool:
-    """The pod's phase is Succeeded."""
+    """Whether the pod's phase is Succeeded."""
     return (pod.get("status") or {}).get("phase") == "Succeeded"
 
 
 def has_failed(pod: Object, spec: JobSettings) -> bool:
-    """The pod failed, or is on its way out and the Job does not wait for the end of such pods."""
+    """Whether the pod failed, or is terminating and the Job does not wait for the end of such pods."""
     if (pod.get("status") or {}).get("phase") == "Failed":
         return True
     return is_deleting(pod) and not has_succeeded(pod) and not spec.only_replace_failed
 
 
 def is_active(pod: Object) -> bool:
-    """The pod has not ended and is not being deleted."""
+    """Whether the pod has not ended and is not being deleted."""
     return not is_terminal(pod) and not is_deleting(pod)
 
 
 def is_ready(pod: Object) -> bool:
-    """The pod's Ready condition holds."""
+    """Whether the pod's condition Ready has status True."""
     return is_true(pod, "Ready")
 
 
 def ended_at(pod: Object) -> str:
-    """When the pod's last container ended, or else its deletion was asked for; "" if neither is known."""
+    """Return the end of the pod's last container, else the time of the deletion request; "" if neither is known."""
     ends = [
         str(((entry.get("state") or {}).get("terminated") or {}).get("finishedAt") or "")
         for entry in (pod.get("status") or {}).get("containerStatuses") or ()
@@ -182,13 +182,13 @@ def ended_at(pod: Object) -> str:
 
 
 def completion_index(pod: Object) -> int | None:
-    """The pod's index in an Indexed Job; None when it has none."""
+    """Return the pod's index in an Indexed Job, or None."""
     written = annotation(pod, JOB_COMPLETION_INDEX_LABEL)
     return int(written) if written is not None and written.isascii() and written.isdigit() else None
 
 
 def present_outcome(job: Object) -> JobOutcome | None:
-    """The end that the Job's conditions already say; None while it is open."""
+    """Return the end in the Job's conditions; None if the end is not decided."""
     for entry in (job.get("status") or {}).get("conditions") or ():
         if entry.get("status") == "True" and entry.get("type") in (
             "FailureTarget",
@@ -202,7 +202,7 @@ def present_outcome(job: Object) -> JobOutcome | None:
 
 
 def wanted_outcome(counts: JobTally, spec: JobSettings, *, active: int, deadline_passed: bool) -> JobOutcome | None:
-    """The end that the Job has come to; None while it goes on."""
+    """Return the end that follows from the counts; None if the Job continues."""
     if counts.all_failed > spec.backoff_limit:
         return JobOutcome(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
     if deadline_passed:
@@ -215,7 +215,7 @@ def wanted_outcome(counts: JobTally, spec: JobSettings, *, active: int, deadline
 
 
 def wanted_active(counts: JobTally, spec: JobSettings, *, active: int) -> int:
-    """How many pods should be active now."""
+    """Return the number of pods that should be active now."""
     if spec.suspended:
         return 0
     if spec.completions is None:
@@ -224,7 +224,7 @@ def wanted_active(counts: JobTally, spec: JobSettings, *, active: int) -> int:
 
 
 def deadline_left(job: Object, spec: JobSettings, now: datetime) -> timedelta | None:
-    """Time until the Job's deadline, negative when it has passed; None while no deadline runs."""
+    """Return the time until the Job's deadline, negative after it; None while no deadline applies."""
     started = parsed_time((job.get("status") or {}).get("startTime"))
     if spec.deadline_seconds is None or started is None or spec.suspended:
         return None
@@ -232,7 +232,7 @@ def deadline_left(job: Object, spec: JobSettings, now: datetime) -> timedelta | 
 
 
 def missing_indexes(counts: JobTally, spec: JobSettings, occupied: Iterable[int | None], wanted: int) -> list[int]:
-    """The `wanted` lowest indexes that neither completed nor are `occupied` by a pod; fewer when there are no more."""
+    """Return the `wanted` lowest indexes, or fewer, that have neither completed nor a pod in `occupied`."""
     taken, found = {*counts.completed, *occupied}, list[int]()
     for index in range(spec.completions or 0):
         if len(found) >= wanted:
@@ -243,7 +243,7 @@ def missing_indexes(counts: JobTally, spec: JobSettings, occupied: Iterable[int 
 
 
 def surplus(active: Sequence[Object], spec: JobSettings, count: int) -> list[Object]:
-    """The `count` pods to give up first: out of range, then without a node, not running, not ready, high index, new."""
+    """Return `count` pods to delete, first out of range, then without node, not running, not ready, high index, new."""
 
     def worth(pod: Object) -> tuple[bool, bool, bool, bool, int]:
         index = completion_index(pod) if spec.indexed else 0
@@ -256,7 +256,7 @@ def surplus(active: Sequence[Object], spec: JobSettings, count: int) -> list[Obj
 
 
 def format_indexes(indexes: Iterable[int]) -> str:
-    """`0-2,5` for 0, 1, 2, 5."""
+    """Return `0-2,5` for 0, 1, 2, 5."""
     spans: list[tuple[int, int]] = []
     for index in sorted(indexes):
         if spans and spans[-1][1] == index - 1:
@@ -267,7 +267,7 @@ def format_indexes(indexes: Iterable[int]) -> str:
 
 
 def parse_indexes(written: str) -> Iterator[int]:
-    """The indexes in a text like `0-2,5`; what is malformed is left out."""
+    """Yield the indexes in a text like `0-2,5`; malformed parts are left out."""
     for part in written.split(","):
         first, _, last = part.partition("-")
         if first.isdigit() and (last or first).isdigit():
@@ -275,7 +275,7 @@ def parse_indexes(written: str) -> Iterator[int]:
 
 
 def changed_fields(status: Object, wanted: dict[str, Any]) -> dict[str, Any]:
-    """The fields of `wanted` that `status` does not hold yet, as a merge patch; a missing field equals None."""
+    """Return a merge patch with the fields of `wanted` that differ in `status`; a missing field equals None."""
     return {key: value for key, value in wanted.items() if _plain(status.get(key)) != _plain(value)}
 
 

@@ -1,6 +1,6 @@
-"""The simulated JobSet controller: makes the child Jobs of JobSets, and says how the JobSets fare.
+"""The simulated JobSet controller: creates the child Jobs of JobSets, and writes the JobSets' status.
 
-What is to be done is decided in `jobset_plan`; whoever can make six kinds of writes can carry it out.
+`jobset_plan` decides; any implementation of the writes in `JobSetWrites` can carry out the plan.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from kqueue.sandbox.owner_loop import OwnerLoop
 
 
 class JobSetWrites(Protocol):
-    """What carries out a plan; one that finds its object gone or there already has nothing to do."""
+    """The writes of a plan; deleting a missing object, and creating an existing one, is no error."""
 
     async def delete_job(self, job: Object) -> None:
-        """Delete a Job; it is gone when its pods are."""
+        """Delete a Job in the foreground: its pods are deleted first."""
         ...
 
     async def replace_job(self, job: Object, *, subresource: str = "") -> None:
-        """Write a Job, or its status, under the lock of its version."""
+        """Write a Job, or its status, if its resourceVersion is the present one."""
         ...
 
     async def create_job(self, job: Object) -> None:
-        """Make a Job."""
+        """Create a Job."""
         ...
 
     async def write_status(self, job_set: Object, status: Object) -> None:
@@ -41,7 +41,7 @@ class JobSetWrites(Protocol):
 
 
 async def carry_out(found: JobSetPlan, job_set: Object, writes: JobSetWrites) -> None:
-    """Make the writes of a plan, the status last: it speaks of what was done."""
+    """Make the writes of a plan, the status last, because it describes the other writes."""
     for job in found.delete:
         await writes.delete_job(job)
     for job in found.unstart:
@@ -74,7 +74,7 @@ class JobSetController:
 
 
 class _ThroughApi:
-    """Writes in process; what they return is known at once."""
+    """Writes in process; the mirrors get the results at once."""
 
     def __init__(self, api: Api, job_sets: Mirror, jobs: Mirror) -> None:
         self._api, self._job_sets, self._jobs = api, job_sets, jobs

@@ -1,4 +1,4 @@
-"""What a JobSet controller would do next: a pure function of the JobSet and its child Jobs.
+"""The next writes of a JobSet controller: a pure function of the JobSet and its child Jobs.
 
 Creation, suspension and resumption of child Jobs, start order and dependencies, success and failure policies, restarts,
 status and the time to live after the end work as in the JobSet project.  Left out: the headless service, exclusive
@@ -41,39 +41,39 @@ _RESUMED_PARTS = ("nodeSelector", "tolerations", "schedulingGates")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSetPlan:
-    """Writes in the order in which they are to be made; all of them may be repeated."""
+    """Writes in their order; all of them may be repeated."""
 
     delete: tuple[Object, ...] = ()
     """Child Jobs to delete, their pods first."""
     unstart: tuple[Object, ...] = ()
-    """Child Jobs whose status is to be written as it is here: without a start time the template may change."""
+    """Child Jobs whose status to write, without the start time, so that the template may change."""
     replace: tuple[Object, ...] = ()
-    """Child Jobs to be written as they are here."""
+    """Child Jobs to replace."""
     create: tuple[Object, ...] = ()
-    """Child Jobs to make."""
+    """Child Jobs to create."""
     status: Object | None = None
-    """Fields of the JobSet's status to be merged in; None when it is right."""
+    """Fields to merge into the JobSet's status; None if nothing changes."""
     expired: bool = False
-    """The JobSet has been finished for long enough: delete it."""
+    """Whether to delete the JobSet, because its time to live after the end is over."""
     look_again: float | None = None
-    """Seconds until it expires; None when time changes nothing."""
+    """Seconds until the JobSet expires; None if it does not."""
 
 
 def child_of(job: Object) -> str | None:
-    """UID of the JobSet that controls a Job; None when none does."""
+    """Return the UID of the JobSet that controls a Job, or None."""
     owner = controller_of(job)
     return str(owner["uid"]) if owner is not None and owner.get("kind") == "JobSet" else None
 
 
 def plan(job_set: Object, children: Sequence[Object], now: datetime) -> JobSetPlan:
-    """The next writes for `job_set`.  `children` are all Jobs that it controls, also those that are being deleted."""
+    """Return the next writes for `job_set`.  `children` are all Jobs that it controls, terminating ones included."""
     if is_deleting(job_set) or (job_set["spec"].get("managedBy") or JOBSET_CONTROLLER) != JOBSET_CONTROLLER:
         return JobSetPlan()
     return _Round(job_set, children, now).plan()
 
 
 class _Round:
-    """One look at a JobSet."""
+    """The planning of one JobSet at one time."""
 
     def __init__(self, job_set: Object, children: Sequence[Object], now: datetime) -> None:
         self.job_set, self.now = job_set, now
@@ -154,7 +154,7 @@ class _Round:
     # --- ends
 
     def _after_the_end(self) -> JobSetPlan:
-        """Stop what still runs, and go when the time has come."""
+        """Return the plan of an ended JobSet: delete active children; expire after the time to live."""
         running = tuple(job for job in self.jobs if not _has_ended(job))
         ttl = self.spec.get("ttlSecondsAfterFinished")
         left = None
@@ -180,7 +180,7 @@ class _Round:
         return done >= wanted and not self.suspended
 
     def _on_failure(self, failed: Sequence[Object]) -> Object:
-        """The JobSet fails, or all of it is run again."""
+        """Return a status that fails the JobSet or restarts it."""
         policy = self.spec.get("failurePolicy")
         first = min(failed, key=lambda job: (_failed_since(job), job["metadata"]["name"]))
         which = f"(first failed job: {first['metadata']['name']})"
@@ -199,7 +199,7 @@ class _Round:
     # --- child Jobs
 
     def _may_run(self) -> Iterator[Object]:
-        """The replicated jobs whose turn has come, in order."""
+        """Yield the replicated jobs that start order and dependencies allow to run, in order."""
         in_order = (self.spec.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
         for replicated in self.replicated:
             if all(self._has_come(each["name"], each["status"]) for each in replicated.get("dependsOn") or ()):
@@ -213,7 +213,7 @@ class _Round:
         return bool(count["succeeded"] + (count["ready"] if to == "Ready" else 0) >= wanted)
 
     def _adjusted(self) -> tuple[tuple[Object, ...], tuple[Object, ...]]:
-        """Child Jobs to be suspended; or to be resumed, those that ran before without their start time first."""
+        """Return (unstart, replace) for children to suspend or resume; a child that ran before loses its start time."""
         running = [job for job in self.jobs if not _has_ended(job)]
         if self.suspended:
             return (), tuple(_with_spec(job, suspend=True) for job in running if not job["spec"].get("suspend"))
@@ -282,7 +282,7 @@ class _Round:
 
 
 def _marked(metadata: Mapping[str, Any], marks: Mapping[str, str]) -> Object:
-    """Labels and annotations of a child: the user's, and what tells whose child it is."""
+    """Return labels and annotations of a child: the user's, and marks of its JobSet."""
     return {key: {**(metadata.get(key) or {}), **marks} for key in ("labels", "annotations")}
 
 
@@ -305,7 +305,7 @@ def _has_ended(job: Object) -> bool:
 
 
 def _is_ready(job: Object) -> bool:
-    """As many pods as run at once are ready or have succeeded."""
+    """Whether the Job's parallelism of pods is ready or has succeeded."""
     status, spec = job.get("status") or {}, job["spec"]
     parallelism = int(spec.get("parallelism", 1))
     wanted = min(parallelism, int(spec.get("completions") or parallelism))
@@ -317,7 +317,7 @@ def _failed_since(job: Object) -> str:
 
 
 def _action(policy: Object, failed: Object) -> str:
-    """What the first rule that fits the failed Job says; without one it is a restart that counts."""
+    """Return the action of the first rule that matches the failed Job; by default a restart that counts."""
     reason = (condition(failed, CONDITION_JOB_FAILED) or {}).get("reason")
     name = _labels(failed).get(REPLICATED_JOB_LABEL)
     for rule in policy.get("rules") or ():
@@ -337,7 +337,7 @@ def _without_start(job: Object) -> Object:
 
 
 def _resumed(job: Object, template: Object) -> Object:
-    """The child Job running, with what came into the JobSet's template while it was suspended."""
+    """Return the child Job resumed, with the template's changes since the suspension."""
     old, own, theirs = job["spec"]["template"], template.get("spec") or {}, template.get("metadata") or {}
     metadata = old.get("metadata") or {}
     spec = {key: value for key, value in old["spec"].items() if key not in _RESUMED_PARTS}

@@ -9,14 +9,14 @@ from kqueue.sandbox.api import Object
 
 
 def key_of(obj: Object) -> str:
-    """`namespace/name`, or the name alone of an object without a namespace."""
+    """Return `namespace/name`, or the name of a cluster-wide object."""
     metadata = obj["metadata"]
     namespace = metadata.get("namespace")
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
 
 def split_key(key: str) -> tuple[str | None, str]:
-    """Namespace (None when there is none) and name of a key."""
+    """Return namespace (None if there is none) and name of a key."""
     namespace, slash, name = key.rpartition("/")
     return (namespace if slash else None), name
 
@@ -27,17 +27,17 @@ def uid_of(obj: Object) -> str:
 
 
 def version_of(obj: Object) -> int:
-    """The resourceVersion as the number that it is here; 0 for an object that was never stored."""
+    """Return the resourceVersion, a number in the sandbox; 0 for an object that was never stored."""
     return int(obj["metadata"].get("resourceVersion") or 0)
 
 
 def is_deleting(obj: Object) -> bool:
-    """Deletion was asked for."""
+    """Whether the object is marked for deletion."""
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
 def annotation(obj: Object, key: str) -> str | None:
-    """One annotation; None when it is not there."""
+    """Return one annotation, or None."""
     value = (obj["metadata"].get("annotations") or {}).get(key)
     return None if value is None else str(value)
 
@@ -48,7 +48,7 @@ def stamp(when: datetime) -> str:
 
 
 def parsed_time(written: Any) -> datetime | None:
-    """The time that an object's field stands for; None when it is missing or no time."""
+    """Return the time in a field; None if the field is missing or no time."""
     if not isinstance(written, str) or not written:
         return None
     try:
@@ -59,7 +59,7 @@ def parsed_time(written: Any) -> datetime | None:
 
 
 def controller_of(obj: Object) -> Object | None:
-    """The owner reference that is marked as controller; None when there is none."""
+    """Return the owner reference that is marked as controller, or None."""
     for owner in obj["metadata"].get("ownerReferences") or ():
         if owner.get("controller"):
             return dict(owner)
@@ -67,7 +67,7 @@ def controller_of(obj: Object) -> Object | None:
 
 
 def controller_reference(owner: Object) -> Object:
-    """The reference with which `owner` controls what it makes."""
+    """Return the controller reference to `owner` for its dependents."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -79,5 +79,5 @@ def controller_reference(owner: Object) -> Object:
 
 
 def is_terminal(pod: Object) -> bool:
-    """The pod has succeeded or failed."""
+    """Whether the pod has succeeded or failed."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")

@@ -16,11 +16,11 @@ _FILTER = re.compile(r"""\[\?\(\s*@\.([\w.\-/]+)\s*==\s*(?:"([^"]*)"|'([^']*)'|(
 
 
 class JsonPathError(ValueError):
-    """The path is not of a form that is understood."""
+    """The path has an unsupported form."""
 
 
 def compiled(path: str) -> Callable[[Any], list[Any]]:
-    """A function from an object to the values at `path`, none when nothing is there.  Raises JsonPathError."""
+    """Return a function from an object to the values at `path`, maybe none.  Raises JsonPathError."""
     text = path.strip()
     if text.startswith("{") and text.endswith("}"):
         text = text[1:-1]

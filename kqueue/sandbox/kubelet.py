@@ -1,9 +1,9 @@
-"""The kubelets of all simulated nodes: bound pods start, run for a while, end; deleted ones stop and go.
+"""The kubelets of all simulated nodes: bound pods start, run for a while and end; deleted pods stop.
 
-On a pod, the annotation `sandbox.kqueue.dev/run-seconds` says how long it runs,
-`sandbox.kqueue.dev/stop-seconds` how long it takes to end when it is deleted, and `sandbox.kqueue.dev/fail: "true"`
-that it then fails.  Without the first, a pod that restarts always runs until it is deleted, and any other runs for the
-default time.  A container is never restarted: a pod that fails has failed, whatever its restart policy.
+Annotations of a pod: `sandbox.kqueue.dev/run-seconds` is its run time, `sandbox.kqueue.dev/stop-seconds` the time of
+its termination after a deletion, and `sandbox.kqueue.dev/fail: "true"` makes it fail after its run time.
+Without the first, a pod with restart policy Always runs until it is deleted, and other pods run for the default time.
+A container is never restarted: a failed pod stays failed, whatever its restart policy.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from kqueue.sandbox.mirror import Mirror
 from kqueue.sandbox.names import FAIL_ANNOTATION, RUN_SECONDS_ANNOTATION, STOP_SECONDS_ANNOTATION
 
 DEFAULT_RUN_SECONDS = 10.0
-_KILLED = 137  # what a container exits with that was killed by SIGKILL
+_KILLED = 137  # exit code of a container after SIGKILL
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletOptions:
-    """How simulated pods behave.
+    """Times of simulated pods.
 
-    `run_seconds` is the run time of pods that do not say theirs and do not restart always; None: until deleted.
+    `run_seconds` is the run time of pods without the annotation and without restart policy Always; None: until deleted.
     `start_seconds` passes between binding and running; `stop_seconds` between deletion and the end of the containers,
     cut to the grace period.  `speed` divides run times: at 60, an hour takes a minute.
     """
@@ -56,7 +56,7 @@ class KubeletOptions:
 
 
 class Kubelet:
-    """Plays the kubelets of all nodes.  What happens on a node that is missing or not ready has to wait."""
+    """Simulates the kubelets of all nodes.  Pods of a node that is missing or not ready do not change."""
 
     def __init__(self, api: Api, *, pods: Mirror, nodes: Mirror, clock: Clock, options: KubeletOptions) -> None:
         self._api, self._clock, self._options = api, clock, options
@@ -94,7 +94,7 @@ class Kubelet:
             return None
 
     async def _advance(self, pod: Object) -> float | None:
-        """Take the pod one step further; the seconds until its next step, None if that comes with an event."""
+        """Do the pod's next step; return seconds until the one after it, None if an event will start it."""
         node = pod["spec"].get("nodeName")
         if not node:
             if is_deleting(pod):
@@ -146,7 +146,7 @@ class Kubelet:
 
     async def _remove(self, pod: Object) -> None:
         if pod["metadata"].get("deletionGracePeriodSeconds") == 0:
-            return  # it goes with its last finalizer
+            return  # deleted with its last finalizer
         namespace, name = split_key(key_of(pod))
         await self._api.delete(PODS, name, namespace=namespace, grace_period_seconds=0)
 
@@ -171,7 +171,7 @@ class Kubelet:
         return self._options.stop_seconds if seconds is None else seconds
 
     def _started(self, pod: Object) -> float:
-        """Monotonic time of the start, from the status where this process did not start the pod itself."""
+        """Return the monotonic time of the start; from the status if another process started the pod."""
         known = self._since.get(uid_of(pod))
         if known is not None:
             return known
@@ -231,7 +231,7 @@ class Kubelet:
 
 
 def is_alive(node: Object) -> bool:
-    """The node's kubelet works: its Ready condition is True."""
+    """Whether the node's kubelet works: its condition Ready has status True."""
     ready = condition(node, CONDITION_READY)
     return ready is not None and ready.get("status") == "True"
 
@@ -242,7 +242,7 @@ def _conditions(pod: Object, changes: list[Object], now: str) -> list[Object]:
 
 
 def _seconds(pod: Object, key: str) -> float | None:
-    """What an annotation says; None where it is missing, or no number of seconds."""
+    """Return the seconds in an annotation; None if it is missing, or no number of seconds."""
     written = annotation(pod, key)
     if written is None:
         return None
@@ -273,7 +273,7 @@ def _container(pod: Object, container: Object, *, running: bool, state: dict[str
 
 
 def _address(uid: str) -> str:
-    """A pod's address in 10.128.0.0/9: stable, and different for different pods often enough for a simulation."""
+    """Return a pod's stable address in 10.128.0.0/9; two pods rarely have the same one."""
     number = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:3]) | 0x800000
     return f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
 

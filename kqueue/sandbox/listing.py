@@ -1,4 +1,4 @@
-"""Lists: selected, in pages that all show the same moment, joined from bytes that are kept."""
+"""Lists with selectors, in pages of the same resourceVersion, joined from encoded objects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MATCHES = ("Exact", "NotOlderThan")
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """Some records, the version of the whole list, and how to go on ("" at the end)."""
+    """Records of a page, the version of the whole list, and the continue token ("" at the end)."""
 
     records: list[StoredObject]
     version: int
@@ -39,12 +39,12 @@ class ListPage:
 
 
 def page(api: ClusterApi, kind: ServedKind, chosen: RequestSelection, query: Mapping[str, str]) -> ListPage:
-    """The page that a query asks for.
+    """Return the page for a query.
 
     Raises:
-        GoneError: the continue token, or the exact version asked for, is from before what is kept.
-        InvalidError: 400 for parameters that cannot be read, 422 for those that do not go together.
-        ServerError: 504 for a version that is not reached yet.
+        GoneError: the continue token, or the exact version in the query, is older than the kept log.
+        InvalidError: 400 for parameters that cannot be parsed, 422 for parameters that exclude each other.
+        ServerError: 504 for a version that this server has not reached.
     """
     _check(query)
     limit = 0 if query.get("limit", "").startswith("-") else number(query, "limit") or 0
@@ -67,7 +67,7 @@ def page(api: ClusterApi, kind: ServedKind, chosen: RequestSelection, query: Map
 
 
 def _check(query: Mapping[str, str]) -> None:
-    """Raises InvalidError for parameters that cannot be read (400), or that do not go together (422)."""
+    """Raise InvalidError for parameters that cannot be parsed (400), or that exclude each other (422)."""
     number(query, "timeoutSeconds")
     version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
     found = []
@@ -118,11 +118,11 @@ def _from_token(token: str) -> tuple[int, tuple[str, str]]:
 
 
 def encoded(kind: ServedKind, record: StoredObject) -> bytes:
-    """A record as JSON in the kind's version; kept bytes when that is the stored one."""
+    """Return a record as JSON in the kind's version; cached bytes if that is the stored version."""
     return record.encoded if kind.outward is None else msgspec.json.encode(kind.outward(record.obj))
 
 
 def joined(kind: ServedKind, found: ListPage) -> bytes:
-    """A page as one JSON document."""
+    """Return a page as one JSON document."""
     head = msgspec.json.encode({"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": found.metadata()})
     return head[:-1] + b',"items":[' + b",".join(encoded(kind, record) for record in found.records) + b"]}"

@@ -1,6 +1,6 @@
-"""The rules by which Kubernetes says that a pod may run on a node: selector, required affinity, taints, sizes.
+"""Kubernetes' rules for pods on nodes: selector, required affinity, taints, requests.
 
-All are plain functions of JSON.  What is malformed matches nothing, as the scheduler treats it.
+All are plain functions of JSON.  Malformed rules match nothing, as in the scheduler.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kqueue.sandbox.api import Object
 
 
 def node_shape(pod: Object) -> str:
-    """A text that is equal for pods with equal rules about nodes."""
+    """Return a text that is equal for pods with equal rules about nodes."""
     spec = pod["spec"]
     affinity = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
@@ -25,7 +25,7 @@ def node_shape(pod: Object) -> str:
 
 
 def required_terms(pod: Object) -> list[Object] | None:
-    """The node selector terms of which one must match; None when the pod asks for none."""
+    """Return the required node selector terms, of which one must match; None if the pod has none."""
     affinity = ((pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
     )
@@ -33,7 +33,7 @@ def required_terms(pod: Object) -> list[Object] | None:
 
 
 def selects(pod: Object, name: str, labels: Mapping[str, str]) -> bool:
-    """Node selector and required node affinity accept a node of this name and these labels."""
+    """Whether node selector and required node affinity match a node of this name and these labels."""
     selector: Mapping[str, str] = pod["spec"].get("nodeSelector") or {}
     if any(labels.get(key) != value for key, value in selector.items()):
         return False
@@ -42,7 +42,7 @@ def selects(pod: Object, name: str, labels: Mapping[str, str]) -> bool:
 
 
 def named_node(pod: Object) -> str | None:
-    """The one node that the pod's affinity names by `metadata.name`, as pods of DaemonSets do; None if none."""
+    """Return the node that the pod's affinity names by `metadata.name`, as in pods of DaemonSets, or None."""
     terms = required_terms(pod)
     if terms is None or len(terms) != 1:
         return None
@@ -67,12 +67,12 @@ def _rule_matches(rule: Object, labels: Mapping[str, str]) -> bool:
 
 
 def taint_of(taint: Object) -> Taint:
-    """A node's taint as a value."""
+    """Return a node's taint as a value."""
     return Taint(taint.get("key") or "", taint.get("value") or "", taint.get("effect") or "")
 
 
 def taint_json(taint: Taint) -> Object:
-    """A taint as it is written in a Node."""
+    """Return a taint as JSON of a Node."""
     return {"key": taint.key, "effect": taint.effect, **({"value": taint.value} if taint.value else {})}
 
 
@@ -82,7 +82,7 @@ def taints_of(node: Object) -> tuple[Taint, ...]:
 
 
 def toleration_of(toleration: Object) -> Toleration:
-    """A pod's toleration as a value.  The simulated cluster does not compare numbers: Gt and Lt tolerate nothing."""
+    """Return a pod's toleration as a value.  The sandbox does not compare numbers: Gt and Lt tolerate nothing."""
     operator = toleration.get("operator") or "Equal"
     return Toleration(
         toleration.get("key") or "",
@@ -98,10 +98,10 @@ def tolerations_of(pod: Object) -> tuple[Toleration, ...]:
 
 
 def pod_requests(pod: Object) -> dict[str, int]:
-    """What the pod takes from its node: cpu in milli, the rest in base units, and itself as `pods: 1`.
+    """Return the pod's requests: cpu in milli, the rest in base units, and `pods: 1`.
 
-    The larger of (containers and sidecars together) and the peak while init containers run one by one, plus overhead;
-    requests of the pod as a whole replace what its containers add up to.
+    The result is the larger one of the sum of containers and sidecars and the peak of init containers, which run one by
+    one, plus overhead; pod-level requests replace the sum of the containers.
     """
     spec = pod["spec"]
     running: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What the server itself writes into `metadata`, and the rules for what others write there."""
+"""The fields of `metadata` that the server writes, and validation of the others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 
 
 def timestamp(moment: datetime) -> str:
-    """RFC 3339 with seconds, as Kubernetes writes times."""
+    """Return RFC 3339 with seconds, as Kubernetes writes times."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -57,12 +57,12 @@ def new_uid(chance: Random) -> str:
 
 
 def generated_name(base: str, chance: Random) -> str:
-    """`base` and five letters that spell no words."""
+    """Return `base` with five random letters and digits, without vowels."""
     return base[:LONGEST_GENERATED_BASE] + "".join(chance.choices(SUFFIX_LETTERS, k=SUFFIX_LENGTH))
 
 
 def settle_kind(kind: ServedKind, obj: Object) -> None:
-    """Fill apiVersion and kind.  Raises InvalidError when the object says that it is another kind."""
+    """Fill apiVersion and kind.  Raises InvalidError if the object has another kind."""
     for key, wanted in (("apiVersion", kind.api_version), ("kind", kind.kind)):
         found = obj.get(key) or wanted
         if found != wanted:
@@ -86,7 +86,7 @@ def settle_name(metadata: Object, name: str) -> None:
 
 
 def settle_namespace(kind: ServedKind, metadata: Object, namespace: str | None) -> str:
-    """The object's namespace, written into `metadata`; "" for kinds that have none.  Raises InvalidError."""
+    """Set the namespace in `metadata` and return it; "" for cluster-wide kinds.  Raises InvalidError."""
     if not kind.namespaced:
         if metadata.pop("namespace", None) and namespace is None:
             raise failure.bad_request("namespace is not allowed on this type")
@@ -103,7 +103,7 @@ def settle_namespace(kind: ServedKind, metadata: Object, namespace: str | None) 
 
 
 def begin(kind: ServedKind, metadata: Object, *, now: str, chance: Random) -> None:
-    """Turn what a client sent into the metadata of an object that has just begun."""
+    """Turn a client's metadata into a new object's: drop fields of the server, set uid, creation time, generation."""
     if metadata.get("resourceVersion"):
         raise failure.unforeseen("resourceVersion should not be set on objects to be created")
     for key in (*SERVER_FIELDS, "resourceVersion", "generation", "managedFields"):
@@ -115,7 +115,7 @@ def begin(kind: ServedKind, metadata: Object, *, now: str, chance: Random) -> No
 
 
 def carry_over(new: Object, old: Object) -> None:
-    """Fields that only the server writes: an update that leaves them out keeps them."""
+    """Copy fields that only the server writes from `old` to `new`, and names that `new` leaves out."""
     for key in (*SERVER_FIELDS, "generation"):
         if key in ("uid", "creationTimestamp") and new.get(key):
             continue  # checked, not silently replaced
@@ -139,7 +139,7 @@ def is_label(text: str) -> bool:
 
 
 def name_problem(kind: ServedKind, name: str) -> str | None:
-    """What is wrong with a name, or None."""
+    """Return the mistake in a name, or None."""
     if kind.kind in ("Namespace", "Service"):
         return None if is_label(name) else LABEL_RULE
     if kind.resource.group == "rbac.authorization.k8s.io":
@@ -149,7 +149,7 @@ def name_problem(kind: ServedKind, name: str) -> str | None:
 
 
 def qualified_name_problem(key: str) -> str | None:
-    """What is wrong with a label's or annotation's key, or None."""
+    """Return the mistake in a label's or annotation's key, or None."""
     prefix, slash, name = key.rpartition("/")
     if slash and not is_subdomain(prefix):
         return "prefix part " + SUBDOMAIN_RULE
@@ -159,7 +159,7 @@ def qualified_name_problem(key: str) -> str | None:
 
 
 def label_value_problem(value: object) -> str | None:
-    """What is wrong with a label's value, or None."""
+    """Return the mistake in a label's value, or None."""
     if not isinstance(value, str):
         return "must be a string"
     if len(value) > 63:
@@ -168,7 +168,7 @@ def label_value_problem(value: object) -> str | None:
 
 
 def label_causes(labels: object, path: str) -> list[Cause]:
-    """All mistakes in a map of labels."""
+    """Return all mistakes in a map of labels."""
     if labels is None:
         return []
     if not isinstance(labels, dict):
@@ -183,7 +183,7 @@ def label_causes(labels: object, path: str) -> list[Cause]:
 
 
 def annotation_causes(annotations: object, path: str) -> list[Cause]:
-    """All mistakes in a map of annotations."""
+    """Return all mistakes in a map of annotations."""
     if annotations is None:
         return []
     if not isinstance(annotations, dict):
@@ -203,7 +203,7 @@ def annotation_causes(annotations: object, path: str) -> list[Cause]:
 
 
 def causes(kind: ServedKind, metadata: Object) -> list[Cause]:
-    """All mistakes in the metadata of an object that is about to be stored."""
+    """Return all mistakes in the metadata of an object before it is stored."""
     found = []
     name = metadata.get("name")
     if not name:
@@ -247,7 +247,7 @@ def _owner_causes(owners: list[Object]) -> list[Cause]:
 
 
 def update_causes(new: Object, old: Object) -> list[Cause]:
-    """All mistakes in the step from one metadata to the next."""
+    """Return all mistakes in the change of metadata."""
     found = [
         failure.invalid(f"metadata.{key}", new.get(key), "field is immutable")
         for key in ("name", "namespace", "uid", "creationTimestamp")

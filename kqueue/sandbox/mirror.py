@@ -1,4 +1,4 @@
-"""A local copy of all objects of one kind, kept by a watch and by what the simulated controllers themselves wrote."""
+"""A local copy of all objects of one kind, updated by a watch and by the simulated controllers' own writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kqueue.sandbox.api import Api, EventType, GroupVersionResource, Object
 from kqueue.sandbox.json_object import key_of, uid_of, version_of
 
 Handler = Callable[[Object | None, Object | None], None]
-"""Told of every change with the object before (None: new) and after (None: gone); a plain, quick call."""
+"""Called after every change with the object before (None: created) and after (None: deleted); must be quick."""
 
 _PAUSE_SECONDS = 1.0
 _EMPTY: Mapping[str, Object] = {}
@@ -23,11 +23,11 @@ log = structlog.get_logger(__name__)
 
 
 class Mirror:
-    """All objects of one resource, by key, and by the values of the indexes that were asked for.
+    """All objects of one resource, by key and by the values of added indexes.
 
-    A controller hands its own writes to `remember`, so it never acts on less than it has done itself.  Versions
-    come from one counter, and the watch delivers them in order, so a write that the watch has already passed is
-    ignored: the object may be gone meanwhile.
+    A controller passes its own writes to `remember`, so it always acts on a state that includes them.  Versions come
+    from one counter, and the watch delivers them in order, so a write with a version below the watch's is ignored: the
+    object may have been deleted meanwhile.
     """
 
     def __init__(self, api: Api, resource: GroupVersionResource, clock: Clock) -> None:
@@ -41,7 +41,7 @@ class Mirror:
         self._passed = 0
 
     def __len__(self) -> int:
-        """How many objects there are."""
+        """Return the number of objects."""
         return len(self._objects)
 
     def on_change(self, handler: Handler) -> None:
@@ -53,28 +53,28 @@ class Mirror:
         self._indexes[name] = (value_of, {})
 
     def get(self, key: str) -> Object | None:
-        """The object as last seen; None when there is none."""
+        """Return the last known state of an object, or None."""
         return self._objects.get(key)
 
     def all(self) -> Mapping[str, Object]:
-        """Everything, by key.  A live view: copy before awaiting."""
+        """Return all objects by key.  A live view: copy before awaiting."""
         return self._objects
 
     def by(self, index: str, value: str) -> Mapping[str, Object]:
-        """The objects of one group, by key.  A live view: copy before awaiting."""
+        """Return the objects of one group by key.  A live view: copy before awaiting."""
         return self._indexes[index][1].get(value, _EMPTY)
 
     def remember(self, written: Object) -> None:
-        """Take over what a write returned, ahead of the watch."""
+        """Store the result of a write, before the watch delivers it."""
         if version_of(written) > self._passed:
             self._put(written)
 
     def forget(self, deleted: Object) -> None:
-        """Take over that a delete removed the object, ahead of the watch."""
+        """Remove a deleted object, before the watch delivers the deletion."""
         self._drop(deleted)
 
     async def run(self) -> None:
-        """Follow the watch until the server stops; begin again when it breaks."""
+        """Follow the watch until the server stops; start again after an error."""
         while True:
             try:
                 await self._follow()
@@ -87,7 +87,7 @@ class Mirror:
         events = self._api.watch(self.resource)
         waiting: asyncio.Future[tuple[EventType, Object]] = asyncio.ensure_future(anext(events))
         try:
-            await asyncio.sleep(0)  # the watch has begun: whatever changes after the list below will be told
+            await asyncio.sleep(0)  # the watch has begun: it delivers all changes after the list below
             self._replace(self._api.list(self.resource))
             self.synced.set()
             self._take(*await waiting)

@@ -15,13 +15,13 @@ from kqueue.sandbox.api import Object
 from kqueue.sandbox.matching import named_node, node_shape, pod_requests, selects, taints_of, tolerations_of
 
 _REMEMBERED_SHAPES = 512
-_FEW = 32  # so few nodes are looked at one by one, without remembering
+_FEW = 32  # up to this number, nodes are checked one by one, without a cache
 _CORDON = Taint(UNSCHEDULABLE_TAINT)
 
 
 @dataclass(frozen=True, slots=True)
 class PodFit:
-    """What the search needs of a pod; pods with equal `shape` and `requests` are interchangeable."""
+    """The facts of a pod that the search needs; pods with equal `shape` and `requests` are interchangeable."""
 
     pod: Object
     shape: str
@@ -35,13 +35,13 @@ class PodFit:
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """Why no node takes a pod: how many nodes are out for which cause."""
+    """The reason that no node fits a pod: the number of nodes for each cause."""
 
     nodes: int
     causes: tuple[tuple[str, int], ...]
 
     def message(self) -> str:
-        """One sentence in the words of the stock scheduler."""
+        """Return one sentence in the wording of the stock scheduler."""
         parts = ", ".join(f"{count} {cause}" for cause, count in self.causes)
         return f"0/{self.nodes} nodes are available{': ' + parts if parts else ''}."
 
@@ -62,7 +62,7 @@ class _Eligible:
 
 
 class NodeTable:
-    """Nodes with what is free on them.  Usage counts per pod UID, also on nodes that are not known (yet)."""
+    """Nodes with their free resources.  Usage is kept per pod UID, also for nodes that are not known (yet)."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, _Node] = {}
@@ -76,11 +76,11 @@ class NodeTable:
         self._eligible: dict[str, _Eligible] = {}
 
     def __len__(self) -> int:
-        """How many nodes there are."""
+        """Return the number of nodes."""
         return len(self._nodes)
 
     def set_node(self, node: Object) -> bool:
-        """Add or update a node; False when nothing that matters here has changed.
+        """Add or update a node; return False if no relevant field has changed.
 
         Raises:
             ValueError: an allocatable amount is malformed; the node stays as it was.
@@ -102,7 +102,7 @@ class NodeTable:
         return True
 
     def remove_node(self, name: str) -> None:
-        """Drop a node; what its pods use is kept for the case that it returns."""
+        """Remove a node; the usage of its pods is kept, in case the node returns."""
         node = self._nodes.pop(name, None)
         if node is None:
             return
@@ -113,14 +113,14 @@ class NodeTable:
         self._eligible.clear()
 
     def charge(self, node: str, uid: str, requests: Iterable[tuple[str, int]]) -> None:
-        """A pod takes its requests from `node`; taking them twice counts once."""
+        """Charge a pod's requests to `node`; a second charge of the same pod has no effect."""
         pods = self._used.setdefault(node, {})
         if uid not in pods:
             pods[uid] = dict(requests)
             self._apply(node, pods[uid], -1)
 
     def release(self, node: str, uid: str) -> bool:
-        """A pod gives its requests back; False when it held nothing there."""
+        """Release a pod's requests; return False if the pod had none there."""
         pods = self._used.get(node)
         if pods is None or uid not in pods:
             return False
@@ -131,7 +131,7 @@ class NodeTable:
         return True
 
     def find(self, fit: PodFit) -> str | NoFit:
-        """The eligible node with the most room left, ties to the older row, or why there is none."""
+        """Return the eligible node with the most free resources (tie: the older row), or the reason for none."""
         eligible = self._eligible_for(fit)
         rows = eligible.rows
         if rows.size:
@@ -166,7 +166,7 @@ class NodeTable:
         return found
 
     def _candidates(self, pod: Object) -> Collection[str]:
-        """A superset of the nodes that the pod selects, small where the pod is choosy."""
+        """Return a superset of the nodes that the pod selects, small if the pod selects few."""
         name = named_node(pod)
         if name is not None:
             return [name] if name in self._nodes else []
@@ -230,7 +230,7 @@ class NodeTable:
         self._rate(node)
 
     def _rate(self, node: _Node) -> None:
-        """Free cpu, memory and pods in thousandths of what the node offers: the emptiest node is taken first."""
+        """Rank a node by free cpu, memory and pods, in thousandths of allocatable; the emptiest node comes first."""
         self._score[node.row] = sum(
             int(self._free[index, node.row]) * 1000 // node.allocatable[resource]
             for resource, index in self._resources.items()

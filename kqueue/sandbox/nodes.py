@@ -1,9 +1,9 @@
-"""Simulated nodes: made from blueprints, kept alive, failed on request, tainted and emptied when they are not ready.
+"""Simulated nodes: created from blueprints, with heartbeats, failures on request, taints, and eviction of pods.
 
 - The annotation `sandbox.kqueue.dev/fail: "true"` on a node makes it not ready; without it, the node comes back.
-- Whoever writes the Ready condition by hand is believed: the node stays so until it is written again.
-- A node that is not ready carries the taints of the node lifecycle controller, a cordoned one that of `kubectl cordon`.
-- NoExecute taints evict pods, after their toleration's time.  Pods of a node that is gone are removed.
+- A Ready condition that a user writes is kept: the node stays so until it is written again.
+- A node that is not ready has the taints of the node lifecycle controller, a cordoned node the one of `kubectl cordon`.
+- NoExecute taints evict pods, after their toleration's time.  Pods of a deleted node are removed.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from kqueue.sandbox.topology_spec import ClusterSpec, NodeBlueprint
 
 KUBELET_VERSION = "v1.36.3"
 _UNASKED_TOLERATION_SECONDS = 300.0
-"""What Kubernetes grants pods on nodes that are not ready when they say nothing themselves."""
+"""Time that a pod without own tolerations may stay on a node that is not ready, as in Kubernetes."""
 _ORPHAN_SECONDS = 5.0
-"""How long pods of a vanished node are left; Kubernetes waits 40 s."""
+"""Time until pods of a deleted node are removed; Kubernetes waits 40 s."""
 _OWN_TAINTS = (NOT_READY_TAINT, UNREACHABLE_TAINT, UNSCHEDULABLE_TAINT)
 _BATCH = 250
 log = structlog.get_logger(__name__)
@@ -41,13 +41,13 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOptions:
-    """`heartbeat_seconds` is how often every node writes that it lives; 0: never.  Kubelets do it every 5 minutes."""
+    """`heartbeat_seconds` is the interval of each node's heartbeats; 0: none.  Kubelets write one every 5 minutes."""
 
     heartbeat_seconds: float = 300.0
 
 
 async def create_nodes(api: Api, spec: ClusterSpec, clock: Clock) -> int:
-    """Make every node of `spec` that is not there yet, ready from the start; how many were made."""
+    """Create the missing nodes of `spec`, ready from the start; return their number."""
     made = 0
     for number, blueprint in enumerate(spec.blueprints()):
         if number % _BATCH == _BATCH - 1:
@@ -64,7 +64,7 @@ async def create_nodes(api: Api, spec: ClusterSpec, clock: Clock) -> int:
 
 
 def new_node(blueprint: NodeBlueprint, *, number: int, now: str) -> Object:
-    """The Node object of a blueprint, with the status that its kubelet reports."""
+    """Return the Node object of a blueprint, with the status that its kubelet reports."""
     labels = {
         "beta.kubernetes.io/arch": "amd64",
         "beta.kubernetes.io/os": "linux",
@@ -107,19 +107,19 @@ def new_node(blueprint: NodeBlueprint, *, number: int, now: str) -> Object:
 
 
 class NodeLifecycle:
-    """Keeps readiness, taints and pods of all nodes in step with what was asked for."""
+    """Sets readiness and taints of all nodes as requested, and evicts their pods."""
 
     def __init__(self, api: Api, *, pods: Mirror, nodes: Mirror, clock: Clock, options: NodeOptions) -> None:
         self._api, self._clock, self._options = api, clock, options
         self._pods, self._nodes = pods, nodes
         self.nodes_loop = ControllerLoop("node lifecycle", self._reconcile_node, clock=clock)
         self.pods_loop = ControllerLoop("pod eviction", self._reconcile_pod, clock=clock)
-        self._driving: dict[str, dict[str, float]] = {}  # node -> NoExecute taint -> since when, monotonic
+        self._driving: dict[str, dict[str, float]] = {}  # node -> NoExecute taint -> monotonic time of its start
         nodes.on_change(self._on_node)
         pods.on_change(self._on_pod)
 
     async def run(self) -> None:
-        """Watch over nodes until cancelled."""
+        """Run until cancelled."""
         await self._pods.synced.wait()
         await self._nodes.synced.wait()
         async with asyncio.TaskGroup() as group:
@@ -191,7 +191,7 @@ class NodeLifecycle:
         return written
 
     async def _reconcile_pod(self, key: str) -> float | None:
-        """Remove a pod whose node is gone or drives it out; mark one on a dead node as not ready."""
+        """Remove a pod whose node was deleted or has a NoExecute taint; mark a pod on a failed node as not ready."""
         namespace, name = split_key(key)
         try:
             pod = self._api.get(PODS, name, namespace=namespace)
@@ -226,7 +226,7 @@ class NodeLifecycle:
         return None
 
     def _stay_seconds(self, pod: Object, node: Object) -> float | None:
-        """How much longer the pod may stay under the node's NoExecute taints; None: for ever, 0 or less: no longer."""
+        """Return seconds that the pod may stay under the node's NoExecute taints; None: for ever, 0 or less: over."""
         since, now = self._driving.get(node["metadata"]["name"], {}), self._clock.monotonic()
         ends = []
         for taint in _taints(node):
@@ -264,7 +264,7 @@ class NodeLifecycle:
         return written
 
     async def _beat(self) -> None:
-        """Write one heartbeat after the other, evenly spread, so that each node's turn comes once per interval."""
+        """Write heartbeats evenly spread, one per node and interval."""
         while True:
             names = [name for name, node in self._nodes.all().items() if is_alive(node)]
             pause = self._options.heartbeat_seconds / max(len(names), 1)
@@ -314,7 +314,7 @@ def _taints(node: Object) -> list[Object]:
 
 
 def _facts(node: Object) -> tuple[object, ...]:
-    """What the lifecycle reacts to; heartbeats are not among it."""
+    """Return the fields that the lifecycle depends on, without heartbeats."""
     ready = condition(node, CONDITION_READY) or {}
     cordoned = bool((node.get("spec") or {}).get("unschedulable"))
     return (ready.get("status"), annotation(node, FAIL_ANNOTATION), cordoned, str(_taints(node)))
@@ -326,7 +326,7 @@ def _failed_on_request(node: Object) -> bool:
 
 
 def _wanted_taints(node: Object) -> list[Object]:
-    """The taints of others as they stand, then ours as readiness and cordon ask for them."""
+    """Return foreign taints unchanged, then the taints for readiness and cordon."""
     ready = condition(node, CONDITION_READY) or {}
     state = ready.get("status")
     wanted: list[tuple[str, str]] = []
@@ -342,7 +342,7 @@ def _wanted_taints(node: Object) -> list[Object]:
 
 
 def _tolerated_seconds(pod: Object, taint: Object) -> float | None:
-    """How long the pod bears the taint: None for ever, 0 not at all."""
+    """Return seconds that the pod tolerates the taint: None for ever, 0 not at all."""
     matching: Iterable[Object] = [
         each for each in pod["spec"].get("tolerations") or () if tolerates(toleration_of(each), taint_of(taint))
     ]

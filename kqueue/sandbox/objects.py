@@ -1,4 +1,4 @@
-"""What admission, scale and the other subresources use of the API server's objects."""
+"""The interface to the API server's objects for admission, scale and other subresources."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kqueue.sandbox.store import StoreChange, StoredObject
 
 @dataclass(slots=True, kw_only=True)
 class WriteOptions:
-    """How a write is to be done.  `warnings` is filled for the one who asked."""
+    """Options of a write.  `warnings` collects warnings for the client."""
 
     manager: str = "sandbox"
     dry_run: bool = False
@@ -27,28 +27,28 @@ class WriteOptions:
 
 
 class Objects(Protocol):
-    """The objects of a cluster.  `cluster_api.ClusterApi` is the one that there is."""
+    """The objects of a cluster; implemented by `cluster_api.ClusterApi`."""
 
     chance: random.Random
 
     def now_text(self) -> str:
-        """The time as the API has it."""
+        """Return the present second in the format of objects."""
         ...
 
     def find(self, resource: GroupVersionResource, name: str, namespace: str = "") -> Object | None:
-        """An object; None: there is none."""
+        """Return an object, or None."""
         ...
 
     def every(self, resource: GroupVersionResource, namespace: str | None = None) -> list[Object]:
-        """All objects of a kind, or those of a namespace."""
+        """Return all objects of a kind, or the objects of a namespace."""
         ...
 
     def record(self, kind: ServedKind, name: str, namespace: str | None) -> StoredObject:
-        """An object as it is stored.  Raises NotFoundError."""
+        """Return the stored record.  Raises NotFoundError."""
         ...
 
     def listen(self, listener: Callable[[ServedKind, StoreChange], None]) -> None:
-        """Call this after each change."""
+        """Call `listener` after each change."""
         ...
 
     async def rewrite(
@@ -60,10 +60,10 @@ class Objects(Protocol):
         subresource: str,
         options: WriteOptions,
     ) -> Object:
-        """Store what `make` makes of the present object."""
+        """Store the result of `make` on the present object."""
         ...
 
     @property
     def delete_owned(self) -> Callable[..., Awaitable[Any]]:
-        """Delete an object, with everything that a client can say."""
+        """The method that deletes an object with all options of a client."""
         ...

@@ -1,7 +1,7 @@
-"""The OpenAPI documents that `kubectl explain` and field validation ask for.
+"""The OpenAPI documents for `kubectl explain` and for field validation.
 
-They name the fields of built-in kinds, with no more than a hint where words about them are; custom kinds carry the
-words of their definition.
+They have names and types of the fields of built-in kinds, with a link instead of descriptions; custom kinds have the
+descriptions of their definition.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ VERSION_2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf
 VERSION_2 = {"swagger": "2.0", "info": {"title": "kqueue sandbox", "version": "v1.36.3"}, "paths": {}}
 """`/openapi/v2`, which names no kind.
 
-kubectl reads it for kinds that the newer documents do not have, such as lists, and passes over what it does not find.
+kubectl reads it for kinds that the newer documents do not have, such as lists, and ignores missing ones.
 """
 VERSION_2_BYTES = b"\n\x032.0\x12\x19\n\x0ekqueue sandbox\x12\x07v1.36.3"
-"""The same as protobuf, the only form that kubectl asks for."""
+"""The same as protobuf, the only form that kubectl requests."""
 _ELSEWHERE = "https://kubernetes.io/docs/reference/kubernetes-api/"
 _METADATA_NOTE = "Standard object's metadata."
 _API_VERSION_NOTE = "The version of this object's schema."
@@ -46,7 +46,7 @@ _KIND_NOTE = "The kind of this object."
 
 
 def index(registry: KindRegistry, others: dict[str, list[str]]) -> Object:
-    """`/openapi/v3`: where the document of each group and version is; `others` are served behind this server."""
+    """Return `/openapi/v3`, the paths of all documents; `others` are groups of other servers behind this one."""
     paths: Object = {}
     for group, versions in {**others, **registry.groups()}.items():
         for version in versions:
@@ -56,7 +56,7 @@ def index(registry: KindRegistry, others: dict[str, list[str]]) -> Object:
 
 
 def document(registry: KindRegistry, group: str, version: str) -> Object | None:
-    """The document of one group and version; None when nothing is served there."""
+    """Return the document of one group and version; None if the version is not served."""
     kinds = registry.served(group, version)
     if not kinds:
         return None
@@ -108,7 +108,7 @@ def _add_message(message: str, shape: FieldShape, schemas: dict[str, Object]) ->
     name = _full_name(message)
     if name in schemas:
         return
-    note = f"The sandbox knows the fields' names and types; what they mean is told at {_ELSEWHERE}"
+    note = f"The sandbox knows the fields' names and types; their descriptions are at {_ELSEWHERE}"
     schema: Object = {"type": "object", "description": note, "properties": {}}
     schemas[name] = schema
     schema["properties"] = {key: _schema(field, schemas) for key, field in (shape.fields or {}).items()}

@@ -1,4 +1,4 @@
-"""The loop of a simulated controller whose objects control others: both kinds' changes lead to the owner."""
+"""The loop of a simulated controller whose objects own others: changes of both kinds reconcile the owner."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kqueue.sandbox.mirror import Mirror
 from kqueue.sandbox.replicas import owner_key
 
 Look = Callable[[Object], Awaitable[float | None]]
-"""Bring the world of one owner up to date; return after how many seconds to look again, None for never."""
+"""Reconciles one owner; returns the seconds until the next time, or None."""
 
 
 class OwnerLoop:
-    """Looks at an owner whenever it changes, or something that it controls."""
+    """Reconciles an owner after each change of the owner or of an object that it controls."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class OwnerLoop:
         owner_of: Callable[[Object], str | None],
         clock: Clock,
     ) -> None:
-        """`owner_of` says the UID of an owned object's owner; None: it has none of this kind."""
+        """`owner_of` returns the UID of an object's owner of this kind, or None."""
         self._look, self._api = look, api
         self._owners, self._owned, self._owner_of = owners, owned, owner_of
         self._index = name
@@ -47,11 +47,11 @@ class OwnerLoop:
         await self.loop.run()
 
     def owned_by(self, owner: Object) -> list[Object]:
-        """What it controls, those that are being deleted, too."""
+        """Return the objects that `owner` controls, terminating ones included."""
         return list(self._owned.by(self._index, uid_of(owner)).values())
 
     async def write_status(self, owner: Object, wanted: Object) -> None:
-        """Write what of `wanted` is not there yet."""
+        """Merge the fields of `wanted` that differ into the owner's status."""
         changes = changed_fields(owner.get("status") or {}, wanted)
         if not changes:
             return

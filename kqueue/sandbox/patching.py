@@ -1,4 +1,4 @@
-"""Merge patches, JSON patches and strategic merge patches.  All return a new object and leave the old one alone."""
+"""Merge patches, JSON patches and strategic merge patches.  All return a new object and do not change the old one."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ LONGEST_JSON_PATCH = 10_000
 
 
 def patched(old: Object, wanted: Any, content_type: str, kind: ServedKind) -> Object:
-    """`old` after the patch; parts that it does not touch are shared with `old`.
+    """Return `old` after the patch; unchanged parts are shared with `old`.
 
     Raises:
-        InvalidError: the patch is of an unknown type (415), is malformed (400) or cannot be applied (422).
+        InvalidError: the patch has an unknown type (415), is malformed (400) or cannot be applied (422).
     """
     match content_type:
         case "application/merge-patch+json":
@@ -51,7 +51,7 @@ def _object(wanted: Any) -> Object:
 
 
 def merged(old: Any, wanted: Any) -> Any:
-    """RFC 7386: null removes, objects merge, everything else replaces."""
+    """Apply a merge patch of RFC 7386: null removes, objects merge, all else replaces."""
     if type(wanted) is not dict:
         return wanted
     out = dict(old) if type(old) is dict else {}
@@ -64,7 +64,7 @@ def merged(old: Any, wanted: Any) -> Any:
 
 
 def json_patched(old: Object, wanted: Any) -> Object:
-    """RFC 6902."""
+    """Apply a JSON patch of RFC 6902."""
     if not isinstance(wanted, list):
         raise failure.bad_request("a JSON patch must be a list of operations")
     if len(wanted) > LONGEST_JSON_PATCH:
@@ -81,7 +81,7 @@ def _unprocessable(message: str) -> ApiError:
 
 
 def strategic(old: Any, wanted: Object, shape: FieldShape) -> Any:
-    """A strategic merge patch: lists with a merge key merge by it, `$`-directives are obeyed."""
+    """Apply a strategic merge patch: lists with a merge key merge by that key, and `$`-directives apply."""
     directive = wanted.get(DIRECTIVE)
     if directive == "replace":
         return _without_directives(wanted)
@@ -138,8 +138,9 @@ def _merged_list(old: list[Any], wanted: list[Any], shape: FieldShape) -> list[A
 
 
 def _ordered(items: list[Any], order: list[Any], key: str, before: list[Any]) -> list[Any]:
-    """Items named by `order` in that order, the others in the order of `before`, merged so that two that were both
-    there before keep their order; new ones come first.
+    """Return items of `order` in that order, and the others in the order of `before`.
+
+    Two items that both were in `before` keep their order; new items come first.
     """
 
     def identity(item: Any) -> str:

@@ -1,6 +1,6 @@
-"""Pods and pod templates: defaults, what admission sets, what must hold, what may change.
+"""Pods and pod templates: defaults, built-in admission, validation of objects and of updates.
 
-Source: Kubernetes v1.36 defaulting and validation of `core/v1`, as far as queueing and placement can tell.
+Source: Kubernetes v1.36 defaulting and validation of `core/v1`, as far as queueing and placement depend on it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 
 
 def default_spec(spec: Object) -> None:
-    """Fill what the user left out of a pod's spec."""
+    """Fill the defaults of a pod's spec."""
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("dnsPolicy", "ClusterFirst")
     spec.setdefault("schedulerName", "default-scheduler")
@@ -90,7 +90,7 @@ def _default_volume(volume: Object) -> None:
 
 
 def default_requests(spec: Object) -> None:
-    """A container that names only a limit asks for that much."""
+    """Default a missing request to the container's limit."""
     for container in containers_of(spec):
         limits = container["resources"].get("limits")
         if limits:
@@ -100,7 +100,7 @@ def default_requests(spec: Object) -> None:
 
 
 def default(pod: Object) -> None:
-    """Fill what the user left out of a pod."""
+    """Fill the defaults of a pod."""
     spec = pod.setdefault("spec", {})
     default_spec(spec)
     default_requests(spec)
@@ -108,13 +108,13 @@ def default(pod: Object) -> None:
 
 
 def default_template(template: Object) -> None:
-    """Fill what the user left out of a pod template."""
+    """Fill the defaults of a pod template."""
     template.setdefault("metadata", {})
     default_spec(template.setdefault("spec", {}))
 
 
 def admit(pod: Object, around: ClusterView) -> None:
-    """What the server's own admission sets: account, priority, overhead, tolerations."""
+    """Apply built-in admission: account, priority, overhead, limits, tolerations."""
     spec = pod["spec"]
     spec.setdefault("serviceAccountName", "default")
     spec["serviceAccount"] = spec["serviceAccountName"]
@@ -125,7 +125,7 @@ def admit(pod: Object, around: ClusterView) -> None:
 
 
 def tolerate_failing_nodes(pod: Object) -> None:
-    """A pod stays for a while on a node that is not ready or cannot be reached."""
+    """Add tolerations with a time for nodes that are not ready or unreachable."""
     spec = pod["spec"]
     tolerations = spec.setdefault("tolerations", [])
     for reason in ("not-ready", "unreachable"):
@@ -182,7 +182,7 @@ def _admit_runtime_class(pod: Object, around: ClusterView) -> None:
 
 
 def _admit_limits(pod: Object, around: ClusterView) -> None:
-    """Defaults that a LimitRange of the namespace gives to containers."""
+    """Apply defaults of the namespace's LimitRanges to containers."""
     ranges = around.every(GroupVersionResource("", "v1", "limitranges"), pod["metadata"].get("namespace", ""))
     items = [item for each in ranges for item in each["spec"].get("limits") or () if item.get("type") == "Container"]
     for item in items:
@@ -193,7 +193,7 @@ def _admit_limits(pod: Object, around: ClusterView) -> None:
 
 
 def prepare_create(pod: Object, _: ClusterView) -> None:
-    """The first status of a pod; gated ones say so."""
+    """Set the first status of a pod; a gated pod gets the condition SchedulingGated."""
     status: Object = {"phase": "Pending", "qosClass": quality(pod["spec"])}
     if pod["spec"].get("schedulingGates"):
         status["conditions"] = [
@@ -210,7 +210,7 @@ def prepare_create(pod: Object, _: ClusterView) -> None:
 
 
 def quality(spec: Object) -> str:
-    """The quality of service class: Guaranteed, Burstable or BestEffort."""
+    """Return the quality of service class: Guaranteed, Burstable or BestEffort."""
     requests: set[str] = set()
     guaranteed = True
     for container in containers_of(spec):
@@ -225,18 +225,18 @@ def quality(spec: Object) -> str:
 
 
 def containers_of(spec: Object) -> Iterator[Object]:
-    """Init containers and containers."""
+    """Yield init containers and containers."""
     yield from spec.get("initContainers") or ()
     yield from spec.get("containers") or ()
 
 
 def causes(pod: Object) -> list[Cause]:
-    """All mistakes in a pod."""
+    """Return all mistakes in a pod."""
     return spec_causes(pod["spec"], "spec")
 
 
 def template_causes(template: Object, path: str) -> list[Cause]:
-    """All mistakes in a pod template."""
+    """Return all mistakes in a pod template."""
     meta = template.get("metadata") or {}
     return (
         label_causes(meta.get("labels"), f"{path}.labels")
@@ -246,7 +246,7 @@ def template_causes(template: Object, path: str) -> list[Cause]:
 
 
 def spec_causes(spec: Object, path: str) -> list[Cause]:
-    """All mistakes in a pod's spec."""
+    """Return all mistakes in a pod's spec."""
     found: list[Cause] = []
     if not spec.get("containers"):
         found.append(failure.required(f"{path}.containers"))
@@ -312,7 +312,7 @@ def _resource_causes(resources: Object, path: str) -> list[Cause]:
 
 
 def is_extended(name: str) -> bool:
-    """Whether a resource is a device or the like: whole numbers, never overcommitted."""
+    """Whether a resource is an extended one, such as a device: whole numbers, never overcommitted."""
     return ("/" in name and not name.rpartition("/")[0].endswith("kubernetes.io")) or name.startswith("hugepages-")
 
 
@@ -371,7 +371,10 @@ UPDATE_RULE = (
 
 
 def update_causes(new: Object, old: Object) -> list[Cause]:
-    """What a step from `old` to `new` must not do: nearly everything; gates may go, and gated pods be aimed."""
+    """Return mistakes in the change from `old` to `new`: most fields are fixed, but gates may be removed.
+
+    A gated pod may also get node selectors and required node affinity.
+    """
     if new["spec"] == old["spec"]:
         return []
     spec, before = new["spec"], old["spec"]
@@ -454,7 +457,7 @@ def _gate_step(spec: Object, before: Object, allowed: Object) -> list[Cause]:
 
 
 def _aim_step(spec: Object, before: Object, allowed: Object) -> list[Cause]:
-    """While gates stand, a pod may be aimed more narrowly: more node selectors, more required node affinity."""
+    """Allow a gated pod to restrict its nodes: more node selectors, more required node affinity."""
     found = []
     old_selector, new_selector = before.get("nodeSelector") or {}, spec.get("nodeSelector") or {}
     if not old_selector.items() <= new_selector.items():
@@ -497,7 +500,7 @@ def _terms(affinity: Object) -> list[Any] | None:
 
 
 def status_causes(new: Object, old: Object) -> list[Cause]:
-    """A finished pod does not start again."""
+    """Refuse a change of the phase of a finished pod."""
     before, after = (old.get("status") or {}).get("phase"), (new.get("status") or {}).get("phase")
     if before in FINISHED and after != before and after not in FINISHED:
         return [failure.forbidden_field("status.phase", f"may not be changed from {before}")]
@@ -505,7 +508,7 @@ def status_causes(new: Object, old: Object) -> list[Cause]:
 
 
 def grace_period(pod: Object) -> int:
-    """A pod that no kubelet holds goes at once."""
+    """Return the grace period of a pod in seconds; 0 for a pod without a node or an ended pod."""
     if not pod["spec"].get("nodeName") or (pod.get("status") or {}).get("phase") in FINISHED:
         return 0
     return int(pod["spec"].get("terminationGracePeriodSeconds", GRACE_SECONDS))

@@ -26,14 +26,14 @@ OPTIONS = ("DeleteOptions", "meta.DeleteOptions")
 
 
 class _BrokenError(ValueError):
-    """The bytes are not what they claim to be."""
+    """The bytes are not valid protobuf."""
 
 
 def decode(body: bytes) -> Object:
-    """The object in the envelope.
+    """Return the object in the envelope.
 
     Raises:
-        InvalidError: 400 for bytes that are no such object, 415 for a kind whose fields are not known here.
+        InvalidError: 400 for bytes that are no valid object, 415 for a kind with unknown fields.
     """
     if not body.startswith(MAGIC):
         raise failure.bad_request("the body is not Kubernetes protobuf: it does not begin with k8s\\0")
@@ -65,7 +65,7 @@ def _envelope(data: bytes) -> tuple[str, str, bytes]:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of each field; varints and fixed numbers as int, the rest as bytes."""
+    """Yield number and value of each field; varints and fixed numbers as int, the rest as bytes."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)

@@ -9,12 +9,12 @@ from kqueue.kube import quantity
 RULE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _LONGEST = 64
 _FARTHEST_EXPONENT = 999
-"""Longer texts and larger exponents are refused, not cut: the server writes the exact amount back."""
+"""Limit of exponents: larger ones are refused, not cut, because the server writes the exact amount back."""
 
 
 @lru_cache(maxsize=1 << 14)
 def nanos(text: str) -> int:
-    """The amount in thousand-millionths, rounded away from zero.
+    """Return the amount in units of 10^-9, rounded away from zero.
 
     Raises:
         ValueError: the text is not a quantity.
@@ -24,7 +24,7 @@ def nanos(text: str) -> int:
 
 @lru_cache(maxsize=1 << 14)
 def canonical(text: str) -> str:
-    """The same amount with the largest suffix of its family that leaves no fraction.  Raises ValueError."""
+    """Return the same amount with the largest suffix of its family that needs no fraction.  Raises ValueError."""
     return quantity.canonical(_read(text))
 
 

@@ -1,4 +1,4 @@
-"""Which kinds the server knows: by path, by group, by kind's name.  Custom kinds come and go while it runs."""
+"""The kinds that the server serves, by path and by group.  Custom kinds are added and removed at run time."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ class ServedKind:
     kind: str
     namespaced: bool = True
     storage: str
-    """Kinds of one storage are the same objects in different versions."""
+    """Kinds with the same storage are versions of the same objects."""
     singular: str = ""
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     status: bool = False
-    """Whether `/status` is a resource of its own, which the main resource cannot write."""
+    """Whether `/status` is a subresource, and writes to the main resource ignore it."""
     subresources: tuple[str, ...] = ()
-    """Further ones, each with its own code in the server."""
+    """Other subresources, each with its own code in the server."""
     scale: Any = None
-    """Where the numbers of its `scale` subresource are (`scale.ScalePaths`); None when it has none."""
+    """Paths of the `scale` subresource (`scale.ScalePaths`); None if the kind has none."""
     generation: bool = False
-    """Whether `metadata.generation` counts changes of what the user asks for."""
+    """Whether `metadata.generation` counts changes outside of metadata and status."""
     columns: tuple[TableColumn, ...] = NAME_AND_AGE
     strategy: WriteStrategy = PLAIN
     selectable: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Field selectors besides name and namespace: the written path, and the keys that lead to the value."""
+    """Field selectors besides name and namespace: the path in the selector, and the keys of the value."""
     custom: Any = None
-    """For custom kinds their compiled schema (`crd.CustomSchema`); None for built-in ones."""
+    """The compiled schema of a custom kind (`crd.CustomSchema`); None for built-in kinds."""
     unconditional_update: bool = True
-    """Whether an update may come without a resourceVersion."""
+    """Whether an update may have no resourceVersion."""
     returns_deleted: bool = False
-    """Whether a deletion answers with the object even when it is gone at once."""
+    """Whether a deletion returns the object even if it was deleted at once."""
     orphans_by_default: bool = False
-    """Whether a deletion that does not say otherwise leaves dependents behind."""
+    """Whether a deletion without a propagation policy keeps dependents."""
     inward: Callable[[Object], Object] | None = None
-    """From this version to the stored form; None when they are the same."""
+    """Converts this version to the stored form; None if they are the same."""
     outward: Callable[[Object], Object] | None = None
-    """From the stored form to this version; None when they are the same."""
+    """Converts the stored form to this version; None if they are the same."""
 
     @property
     def api_version(self) -> str:
@@ -62,7 +62,7 @@ class ServedKind:
         return f"{self.kind}List"
 
     def shown(self, obj: Object) -> Object:
-        """A stored object as this version shows it; the same object when nothing differs."""
+        """Return a stored object in this version; the same object if nothing differs."""
         return obj if self.outward is None else self.outward(obj)
 
 
@@ -78,11 +78,11 @@ class KindRegistry:
         return iter(list(self._kinds.values()))
 
     def add(self, kind: ServedKind) -> None:
-        """Serve `kind`, in place of one with the same path."""
+        """Serve `kind`; it replaces a kind with the same path."""
         self._kinds[kind.resource] = kind
 
     def remove(self, resource: GroupVersionResource) -> None:
-        """Serve it no longer."""
+        """Stop serving the kind."""
         self._kinds.pop(resource, None)
 
     def find(self, resource: GroupVersionResource) -> ServedKind | None:
@@ -90,7 +90,7 @@ class KindRegistry:
         return self._kinds.get(resource)
 
     def groups(self) -> dict[str, list[str]]:
-        """Group names (without the core group) to their versions, in the order they were added."""
+        """Return group names (without the core group) and their versions, in the order they were added."""
         found: dict[str, list[str]] = {}
         for resource in self._kinds:
             versions = found.setdefault(resource.group, [])

@@ -1,4 +1,4 @@
-"""The simulated ReplicaSet controller: as many pods as asked for.  Left out: adoption by selector, minReadySeconds."""
+"""The simulated ReplicaSet controller: keeps the number of pods.  Left out: adoption by selector, minReadySeconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KIND = "ReplicaSet"
 
 
 class ReplicaSetController:
-    """Makes pods that are missing, and deletes those that are too many."""
+    """Creates missing pods, and deletes surplus pods."""
 
     def __init__(self, api: Api, *, replica_sets: Mirror, pods: Mirror, clock: Clock) -> None:
         self._writer = PodWriter(api, pods)
@@ -62,7 +62,7 @@ class ReplicaSetController:
 
 
 def surplus(active: Sequence[Object], number: int) -> list[Object]:
-    """Who goes first: pods without a node, then those that are not ready, then the youngest."""
+    """Return the `number` pods to delete: first pods without a node, then pods not ready, then the youngest."""
     order = sorted(active, key=lambda pod: pod["metadata"].get("creationTimestamp") or "", reverse=True)
     order.sort(key=lambda pod: (bool(pod["spec"].get("nodeName")), is_ready(pod)))
     return order[: max(0, number)]

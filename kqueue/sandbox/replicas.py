@@ -1,4 +1,4 @@
-"""What controllers of alike pods share: whose a pod is, how it is made from a template, how it is made and deleted."""
+"""Shared code of controllers of replicas: owners of pods, pods from templates, creation and deletion."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HASH_LENGTH = 10
 
 
 def controlled_by(kind: str) -> Callable[[Object], str | None]:
-    """An index by the UID of the controller of that kind of the group `apps`."""
+    """Return an index function: the UID of an object's controller of that kind of group `apps`, or None."""
 
     def uid(obj: Object) -> str | None:
         owner = controller_of(obj)
@@ -31,20 +31,20 @@ def controlled_by(kind: str) -> Callable[[Object], str | None]:
 
 
 def owner_key(obj: Object) -> str:
-    """Key of the controller of an object that has one."""
+    """Return the key of an object's controller, which must exist."""
     owner = controller_of(obj) or {}
     return f"{obj['metadata']['namespace']}/{owner.get('name')}"
 
 
 def template_hash(template: Object) -> str:
-    """Ten characters that tell templates apart."""
+    """Return a hash of a template, ten characters."""
     return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:_HASH_LENGTH]
 
 
 def pod_from(
     template: Object, owner: Object, kind: str, *, name: str = "", labels: Mapping[str, str] | None = None
 ) -> Object:
-    """A pod as the template says, controlled by `owner`; without `name` the API server chooses one."""
+    """Return a pod from a template, controlled by `owner`; without `name` the API server generates one."""
     metadata, owned = template.get("metadata") or {}, owner["metadata"]
     return {
         "apiVersion": "v1",
@@ -62,13 +62,13 @@ def pod_from(
 
 
 class PodWriter:
-    """Makes and deletes pods; what the API server answers is known at once."""
+    """Creates and deletes pods; the mirror gets the API server's answers at once."""
 
     def __init__(self, api: Api, pods: Mirror) -> None:
         self._api, self._pods = api, pods
 
     async def create(self, pod: Object) -> None:
-        """Make a pod; one of that name that is there already is as good."""
+        """Create a pod; an existing pod of that name is no error."""
         namespace = pod["metadata"]["namespace"]
         try:
             self._pods.remember(await self._api.create(PODS, pod, namespace=namespace))
@@ -76,7 +76,7 @@ class PodWriter:
             self._pods.remember(self._api.get(PODS, pod["metadata"]["name"], namespace=namespace))
 
     async def delete(self, pod: Object) -> None:
-        """Ask for a pod's end."""
+        """Delete a pod; a missing pod is no error."""
         namespace, name = split_key(key_of(pod))
         try:
             await self._api.delete(PODS, name, namespace=namespace)
@@ -86,9 +86,9 @@ class PodWriter:
 
 
 async def each(items: Sequence[_T], work: Callable[[_T], Awaitable[Any]]) -> None:
-    """Do `work` for all items in batches of 1, 2, 4, ...: a refusal then comes a few times, not a thousand.
+    """Do `work` for all items in batches of 1, 2, 4, ..., so that a refusal happens a few times, not a thousand.
 
-    The first error is raised when its companions are done.
+    The first error is raised when the rest of its batch is done.
     """
     done, batch = 0, 1
     while done < len(items):

@@ -1,4 +1,4 @@
-"""Questions about who may do what."""
+"""Access reviews and token reviews."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EVERYTHING = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
 
 
 def find(group: str, version: str, plural: str) -> str | None:
-    """The review kind at a path, None when there is none."""
+    """Return the review kind at a path, or None."""
     return next((kind for *path, kind in REVIEWS if path == [group, version, plural]), None)
 
 
@@ -35,10 +35,10 @@ def answer(
     tokens: Mapping[str, SandboxUser],
     allows: Callable[[SandboxUser, AccessAttempt], bool],
 ) -> Object:
-    """The review with its status filled in; `user` asks, `tokens` are those that are known.
+    """Return the review with its status; `user` sent it, `tokens` maps known tokens to users.
 
     Raises:
-        InvalidError: 400 when the body is another kind.
+        InvalidError: 400 if the body has another kind.
     """
     if asked.get("kind", kind) != kind:
         raise failure.bad_request(f"the body must be a {kind}, found {asked.get('kind')}")

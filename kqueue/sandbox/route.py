@@ -1,4 +1,4 @@
-"""What a request is about: its path and query, taken apart once."""
+"""Parsing of a request's path and query."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ResourcePath:
 
 
 def parse(path: str) -> ResourcePath | None:
-    """The route of a resource path; None when it is something else."""
+    """Parse a resource path; return None for other paths."""
     parts = path.strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]
@@ -52,12 +52,12 @@ def parse(path: str) -> ResourcePath | None:
 
 
 def flag(query: Mapping[str, str], name: str) -> bool:
-    """Whether a query parameter says yes."""
+    """Whether a boolean query parameter is true."""
     return query.get(name, "") in ("true", "1", "True")
 
 
 def number(query: Mapping[str, str], name: str) -> int | None:
-    """A whole number that is not negative, None when missing.  Raises InvalidError (400)."""
+    """Return a query parameter as a number from 0, None if missing.  Raises InvalidError (400)."""
     text = query.get(name)
     if text is None or text == "":
         return None
@@ -68,7 +68,7 @@ def number(query: Mapping[str, str], name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class RequestSelection:
-    """Which objects of a kind a list or watch is about."""
+    """The objects of a kind that a list or watch selects."""
 
     namespace: str | None
     name: str
@@ -77,11 +77,11 @@ class RequestSelection:
 
     @property
     def is_all(self) -> bool:
-        """Whether selectors ask nothing."""
+        """Whether there are no selectors."""
         return not self.name and self.fields is None and not self.labels.requirements
 
     def selects(self, obj: dict[str, object]) -> bool:
-        """Whether an object (as shown in the asked version) is meant; its namespace is looked at elsewhere."""
+        """Whether the selectors match an object in the requested version; the caller checks the namespace."""
         meta = cast("dict[str, object]", obj["metadata"])
         if self.name and meta["name"] != self.name:
             return False
@@ -91,7 +91,7 @@ class RequestSelection:
 
 
 def selection(route: ResourcePath, kind: ServedKind, query: Mapping[str, str]) -> RequestSelection:
-    """The selectors of a query.  Raises InvalidError (400)."""
+    """Return the selectors of a query.  Raises InvalidError (400)."""
     return RequestSelection(
         route.namespace or None if kind.namespaced else None,
         route.name,
@@ -101,7 +101,7 @@ def selection(route: ResourcePath, kind: ServedKind, query: Mapping[str, str]) -
 
 
 def write_options(query: Mapping[str, str], agent: str, user: str, kind: str = "CreateOptions") -> WriteOptions:
-    """How a write is to be done; `kind` is what such options are called.  Raises InvalidError (400 or 422)."""
+    """Return the options of a write; `kind` names them in errors.  Raises InvalidError (400 or 422)."""
     dry_run = query.get("dryRun", "")
     if dry_run not in ("", "All"):
         raise failure.invalid_object("meta.k8s.io", kind, "", [failure.unsupported("dryRun", dry_run, ["All"])])

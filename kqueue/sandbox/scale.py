@@ -1,4 +1,4 @@
-"""The `scale` subresource: how many replicas there are to be, asked and answered alike for every kind that has some."""
+"""The `scale` subresource: the number of replicas, in the same form for every kind that has replicas."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCALES = GroupVersionResource("autoscaling", "v1", "scales")
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """Where an object has its numbers; `selector` is empty when the kind has a label selector of the usual form."""
+    """Paths of the numbers in an object; `selector` is empty if the kind has a label selector at the usual path."""
 
     wanted: tuple[str, ...] = ("spec", "replicas")
     present: tuple[str, ...] = ("status", "replicas")
@@ -25,7 +25,7 @@ class ScalePaths:
 
 
 def of_definition(described: Object | None) -> ScalePaths | None:
-    """The paths that a CustomResourceDefinition names; None when it has no such subresource."""
+    """Return the paths of a CustomResourceDefinition; None if it has no scale subresource."""
     if described is None:
         return None
     wanted, present, selector = (
@@ -36,7 +36,7 @@ def of_definition(described: Object | None) -> ScalePaths | None:
 
 
 def shown(kind: ServedKind, obj: Object) -> Object:
-    """The Scale of an object."""
+    """Return the Scale of an object."""
     paths, meta = _paths(kind), obj["metadata"]
     status: Object = {"replicas": _at(obj, paths.present) or 0}
     if selector := _selector(kind, obj, paths):
@@ -54,7 +54,7 @@ def shown(kind: ServedKind, obj: Object) -> Object:
 async def replace(
     api: Objects, kind: ServedKind, name: str, namespace: str, sent: Object, options: WriteOptions
 ) -> Object:
-    """Write the number of `sent`, a Scale.  Raises InvalidError, ConflictError, NotFoundError."""
+    """Write the replicas of the Scale `sent`.  Raises InvalidError, ConflictError, NotFoundError."""
     new = await api.rewrite(kind, name, namespace, lambda old: _scaled(kind, old, sent), NAME, options)
     return shown(kind, new)
 
@@ -68,7 +68,7 @@ async def patch(
             "the body of the request was in an unknown format - accepted media types include: "
             f"{JSON_PATCH}, {MERGE_PATCH}, {STRATEGIC_PATCH}"
         )
-    form = JSON_PATCH if content_type == JSON_PATCH else MERGE_PATCH  # a Scale holds no lists that could be merged
+    form = JSON_PATCH if content_type == JSON_PATCH else MERGE_PATCH  # without lists, a strategic merge is a plain one
 
     def make(old: Object) -> Object:
         try:
@@ -80,7 +80,7 @@ async def patch(
 
 
 def _scaled(kind: ServedKind, old: Object, sent: Object) -> Object:
-    """`old` with the number that a Scale asks for, under the Scale's resourceVersion."""
+    """Return `old` with the replicas of a Scale, and with the Scale's resourceVersion."""
     replicas = (sent.get("spec") or {}).get("replicas", 0)
     meta = sent.get("metadata") or {}
     if type(replicas) is not int:

@@ -1,7 +1,7 @@
-"""The simulated scheduler: binds pods that no gate holds to nodes that may and can take them, or says why it cannot.
+"""The simulated scheduler: binds ungated pods to nodes that fit, or writes the reason that none fits.
 
-It keeps the promises that queueing depends on (gates, selectors, required affinity, taints, sizes, priority order) and
-leaves out the rest of the stock scheduler: preferences, spreading constraints, volumes, preemption.
+It implements the rules that queueing depends on (gates, selectors, required affinity, taints, requests, priority
+order), and leaves out the rest of the stock scheduler: preferences, spreading constraints, volumes, preemption.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ from kqueue.sandbox.node_table import NodeTable, NoFit, PodFit
 
 BINDINGS = GroupVersionResource("", "v1", "pods/binding")
 SCHEDULER_NAME = "default-scheduler"
-_WRITES = 32  # at once; with admission webhooks on pods a write takes a round trip
-_TURN = 100  # pods looked at between two turns of the event loop
+_WRITES = 32  # concurrent writes; with admission webhooks on pods a write takes a round trip
+_TURN = 100  # pods between two yields to the event loop
 _RETRY_SECONDS = 1.0
 log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A pod without a node, and for which causes it was last told that none fits; None: never told."""
+    """A pod without a node, and the causes in its last condition that no node fits; None: no condition yet."""
 
     fit: PodFit
     told: tuple[str, ...] | None = None
 
 
 class Scheduler:
-    """Binds pods, one pass at a time over all that wait, the highest priority first and then the oldest.
+    """Binds pods in passes over all waiting pods, the highest priority first and then the oldest.
 
-    Within a pass room only shrinks, so of pods that look the same only the first is searched for once one found no
-    room.  A pass is run when pods appear, when room appears and when nodes change.
+    Within a pass free resources only shrink, so after one pod found no node, equal pods are not tried.  A pass runs
+    when pods appear, when resources become free and when nodes change.
     """
 
     def __init__(self, api: Api, *, pods: Mirror, nodes: Mirror, clock: Clock) -> None:
         self._api, self._clock = api, clock
         self._pods, self._nodes = pods, nodes
         self._table = NodeTable()
-        self._homes: dict[str, str] = {}  # UID of a pod that takes room -> its node
+        self._homes: dict[str, str] = {}  # UID of a charged pod -> its node
         self._waiting: dict[str, _Waiting] = {}
-        self._gated: OrderedDict[str, Object] = OrderedDict()  # pods that do not say yet that they are gated
+        self._gated: OrderedDict[str, Object] = OrderedDict()  # gated pods without the condition that says so
         self._writing: set[str] = set()
         self._work = asyncio.Event()
         self._slots = asyncio.Semaphore(_WRITES)
@@ -64,7 +64,7 @@ class Scheduler:
 
     @property
     def idle(self) -> bool:
-        """Nothing is to be looked at or being written; pods without room may wait."""
+        """Whether no pass is due and no write is running; pods that fit no node may wait."""
         return not self._passing and not self._work.is_set() and not self._writing
 
     async def run(self) -> None:
@@ -99,7 +99,7 @@ class Scheduler:
             self._gated.pop(key_of(old), None)
 
     def _enqueue(self, key: str, pod: Object) -> None:
-        """Put the pod where it belongs: to be told that it is gated, waiting for a node, or neither."""
+        """Add the pod to the gated ones that need a condition, to the waiting ones, or to neither."""
         gated = bool(pod["spec"].get("schedulingGates"))
         if gated and _wants_node(pod) and _scheduled_reason(pod) != "SchedulingGated":
             self._gated[key] = pod
@@ -111,7 +111,7 @@ class Scheduler:
             return
         known = self._waiting.get(key)
         if known is not None and known.fit.pod["spec"] == pod["spec"] and uid_of(known.fit.pod) == uid_of(pod):
-            return  # what else changed about it makes no room
+            return  # other changes of the pod free no resources
         try:
             self._waiting[key] = _Waiting(PodFit.of(pod))
             self._work.set()
@@ -119,7 +119,7 @@ class Scheduler:
             log.warning("pod cannot be scheduled", pod=key, error=str(error))
 
     def _account(self, old: Object | None, new: Object | None) -> None:
-        """Charge bound pods that are alive to their nodes; give back what ended or vanished."""
+        """Charge bound, active pods to their nodes; release ended and deleted ones."""
         if old is not None and (new is None or uid_of(new) != uid_of(old)):
             self._release(uid_of(old))
         if new is None:
@@ -165,7 +165,7 @@ class Scheduler:
                 continue
             failed[look] = found
             kinds = tuple(cause for cause, _ in found.causes)
-            if waiting.told != kinds:  # mere changes of the numbers are not worth a write
+            if waiting.told != kinds:  # a change of the numbers alone is not written
                 waiting.told = kinds
                 await self._spawn(group, fit.pod, partial(self._say_unschedulable, fit.pod, found))
 
@@ -181,7 +181,7 @@ class Scheduler:
         group.create_task(self._written(pod, write))
 
     async def _written(self, pod: Object, write: Callable[[], Coroutine[Any, Any, Object]]) -> None:
-        """Carry out one write; one that fails is tried again after a while."""
+        """Carry out one write; after a failure, try again later."""
         uid, key = uid_of(pod), key_of(pod)
         try:
             written = await write()
@@ -198,7 +198,7 @@ class Scheduler:
             self._slots.release()
 
     def _take_back(self, pod: Object) -> None:
-        """Give back what was assumed, unless the pod was bound after all."""
+        """Release the assumed charge, unless the pod was bound after all."""
         current = self._pods.get(key_of(pod))
         if current is None or uid_of(current) != uid_of(pod) or not current["spec"].get("nodeName"):
             self._release(uid_of(pod))
@@ -231,7 +231,7 @@ class Scheduler:
         namespace, name = split_key(key_of(pod))
         current = self._api.get(PODS, name, namespace=namespace)
         if current["spec"] != pod["spec"]:
-            return current  # it is no longer so; its event brings the pod back here
+            return current  # the pod has changed; its event adds it again
         change = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
         present = (current.get("status") or {}).get("conditions") or []
         conditions = with_conditions(present, [change], stamp(self._clock.now()))

@@ -22,7 +22,7 @@ _SPLIT = re.compile(r",(?![^(]*\))")
 
 @dataclass(frozen=True, slots=True)
 class LabelRequirements:
-    """All requirements must hold; none selects everything."""
+    """Requirements that must all match; an empty list selects everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -36,9 +36,9 @@ EVERYTHING = LabelRequirements()
 
 
 def from_object(selector: Object) -> LabelRequirements:
-    """The `matchLabels`/`matchExpressions` form; an empty selector selects everything.
+    """Parse the `matchLabels`/`matchExpressions` form; an empty selector selects everything.
 
-    What an absent selector selects differs from field to field of the API, so each caller decides it.
+    The meaning of a missing selector differs from field to field of the API, so each caller decides it.
     """
     found = [Requirement(key, "In", (value,)) for key, value in (selector.get("matchLabels") or {}).items()]
     for each in selector.get("matchExpressions") or ():
@@ -47,7 +47,7 @@ def from_object(selector: Object) -> LabelRequirements:
 
 
 def object_causes(selector: Object | None, path: str) -> list[failure.Cause]:
-    """All mistakes in the object form."""
+    """Return all mistakes in the object form."""
     found = metadata.label_causes((selector or {}).get("matchLabels"), f"{path}.matchLabels")
     for index, each in enumerate((selector or {}).get("matchExpressions") or ()):
         where = f"{path}.matchExpressions[{index}]"
@@ -68,10 +68,10 @@ def object_causes(selector: Object | None, path: str) -> list[failure.Cause]:
 
 
 def parse_labels(text: str) -> LabelRequirements:
-    """The text form: `a=b,c!=d,e in (f,g),!h,i`.
+    """Parse the text form: `a=b,c!=d,e in (f,g),!h,i`.
 
     Raises:
-        InvalidError: 400, naming the part that is not understood.
+        InvalidError: 400, naming the part that cannot be parsed.
     """
     if not text.strip():
         return EVERYTHING
@@ -99,10 +99,10 @@ def _requirement(part: str) -> Requirement:
 
 
 def parse_fields(text: str, kind: ServedKind) -> Test | None:
-    """The text form of a field selector (`a=b,c!=d`); None when it asks nothing.
+    """Parse the text form of a field selector (`a=b,c!=d`); return None for an empty one.
 
     Raises:
-        InvalidError: 400 for a field that cannot be selected by, or text that is no selector.
+        InvalidError: 400 for a field without support for selectors, or text that is no selector.
     """
     if not text.strip():
         return None

@@ -1,4 +1,4 @@
-"""The wire in front of a `ClusterApi`: HTTP as Kubernetes speaks it, on loopback unless told otherwise."""
+"""The HTTP front of a `ClusterApi`: the Kubernetes protocol, by default on loopback."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class ApiServer:
     """Serves one `ClusterApi`.
 
     Args:
-        api: what is served.
-        host: where to listen; a name or address.
-        port: 0 takes a free one; `port` tells which after `start`.
-        tls: speak HTTPS with these certificates; None speaks plain HTTP.
-        token: let in only who sends it as a bearer token; None lets everybody in.
+        api: the API to serve.
+        host: name or address to listen on.
+        port: 0 takes a free one; the property `port` has it after `start`.
+        tls: certificates for HTTPS; None means plain HTTP.
+        token: bearer token that clients must send; None admits every client.
     """
 
     def __init__(
@@ -72,19 +72,19 @@ class ApiServer:
         self._tls, self._token = tls, token
         self._expected = f"Bearer {token}".encode() if token is not None else b""
         self._tokens = {} if token is None else {token: access.ADMIN}
-        """Who has which; those of ServiceAccounts are added as they are made."""
+        """Users by token; tokens of ServiceAccounts are added when they are created."""
         self._aggregator = Aggregator(api)
         self._runner: web.ServerRunner | None = None
         self._stopping = False
 
     @property
     def url(self) -> str:
-        """Where the server answers, once it has started."""
+        """URL of the server, after `start`."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self._tls else 'http'}://{host}:{self.port}"
 
     async def start(self) -> None:
-        """Listen.  Raises ConfigError when the port is taken or the address is not ours."""
+        """Listen.  Raises ConfigError if the port is taken or the address is not of this machine."""
         server = web.Server(self._handle, handler_cancellation=True, access_log=None)
         runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=SHUTDOWN_SECONDS)
         await runner.setup()
@@ -100,7 +100,7 @@ class ApiServer:
         await self._aggregator.start()
 
     async def stop(self) -> None:
-        """End all watches, answer what is in hand, listen no more.  Does nothing when not started."""
+        """Stop listening, end all watches, and answer running requests.  Does nothing before `start`."""
         if self._runner is None:
             return
         self._stopping = True
@@ -121,7 +121,7 @@ class ApiServer:
         try:
             return await self._answer(request)
         except failure.UnknownPathError as error:
-            # As of a real server: who serves the built-in groups answers so, custom and unknown ones meet nobody.
+            # As the real server: paths of built-in groups get a Status, paths of custom and unknown groups plain text.
             if _is_built_in(request.path):
                 return _failed(error)
             return web.Response(text="404 page not found\n", status=404)
@@ -159,12 +159,12 @@ class ApiServer:
         return hmac.compare_digest(sent, self._expected) or request.path in READY_PATHS
 
     def _user(self, request: web.BaseRequest) -> access.SandboxUser:
-        """As whom somebody asks who was let in: as the administrator, unless they say otherwise."""
+        """Return the user of an authenticated request: the token's user, or the one that it impersonates."""
         token = request.headers.get("Authorization", "").removeprefix("Bearer ")
         return access.impersonated(request) or self._tokens.get(token, access.ADMIN)
 
     def _about(self, request: web.BaseRequest) -> web.Response:
-        """Everything that is not an object: health, version, discovery, schemas."""
+        """Answer paths that are no objects: health, version, discovery, schemas."""
         if request.method != "GET":
             known = request.path.startswith(("/api", "/openapi", "/version"))
             raise failure.wrong_method() if known else failure.unknown_path()
@@ -256,7 +256,7 @@ class ApiServer:
         *,
         single: bool = False,
     ) -> Object:
-        """Objects as a Table, or as their metadata alone."""
+        """Return objects as a Table, or as their metadata alone."""
         objects = [kind.shown(record.obj) for record in records]
         if form == "Table":
             moment = table.Moment(self.api.clock.now())
@@ -278,7 +278,7 @@ class ApiServer:
                 await response.write(portion)
             await response.write_eof()
         except (ClientConnectionResetError, ConnectionResetError):
-            pass  # the watcher went away
+            pass  # the watcher closed its connection
         finally:
             await stream.aclose()
         return response
@@ -395,7 +395,7 @@ class ApiServer:
         return _json(out, warnings=options.warnings)
 
     async def _delete_options(self, request: web.BaseRequest) -> tuple[dict[str, Any], WriteOptions]:
-        """What a deletion is to be like: as the body says, else the query.  Raises InvalidError (400)."""
+        """Return the options of a deletion, from the body or else the query.  Raises InvalidError (400)."""
         raw = await body.read(request)
         sent = body.decode(raw, _content_type(request)) if raw else {}
         if not isinstance(sent, dict):
@@ -476,12 +476,12 @@ def _is_built_in(path: str) -> bool:
 
 
 def _content_type(request: web.BaseRequest) -> str:
-    """The body's type; JSON when the client does not say."""
+    """Return the body's content type; JSON by default."""
     return request.content_type if "Content-Type" in request.headers else body.JSON
 
 
 def _form(request: web.BaseRequest) -> str:
-    """`Table` or `Partial` when the client prefers that; "" for plain objects."""
+    """Return `Table` or `Partial` if the client prefers that form; "" for plain objects."""
     accept = request.headers.get("Accept", "")
     if "as=Table" in accept:
         return "Table"
@@ -489,7 +489,7 @@ def _form(request: web.BaseRequest) -> str:
 
 
 def _warnings(texts: list[str]) -> dict[str, str] | None:
-    """The Warning header; several go into one, as HTTP allows."""
+    """Return the Warning header with all texts in one value, as HTTP allows; None without texts."""
     if not texts:
         return None
     shown = (" ".join(text.split()).replace("\\", "\\\\").replace('"', '\\"') for text in texts)
@@ -521,7 +521,7 @@ def _no_listening(host: str, port: int, error: OSError) -> str:
 
 
 def _log_unless_cut(request: web.BaseRequest, error: Exception) -> None:
-    """Log a bug; let the end of a connection go on, as nobody reads an answer there."""
+    """Log a bug; raise the error again if the client closed the connection, because no client reads an answer."""
     if isinstance(error, ConnectionResetError):
         raise error
     log.error("request failed", method=request.method, path=request.path, exc_info=error)

@@ -1,4 +1,4 @@
-"""What the fields of a kind are: their types, and by which keys their lists merge.
+"""The fields of a kind: their types, and the merge keys of lists.
 
 One description serves four readers: the decoder (types, unknown fields), strategic merge patches, server-side apply and
 the published schema.  Built-in kinds come from `builtin_types.txt`; custom kinds from their schema.
@@ -35,7 +35,7 @@ class ApplyRules:
     """How server-side apply merges a field.
 
     Args:
-        keys: fields that identify an item of a list; empty: items have no identity.
+        keys: fields that identify an item of a list; empty if items have no identity.
         is_set: a list whose items are values, each at most once.
         atomic: the field has one owner as a whole.
     """
@@ -52,7 +52,7 @@ class PatchRules:
     Args:
         merge_key: the field that identifies an item of a list; empty: items are values.
         merge: a list is merged; else it is replaced.
-        retain: a patch may name the keys that stay.
+        retain: a patch may list the keys to keep.
     """
 
     merge_key: str = ""
@@ -66,10 +66,10 @@ _REPLACED = PatchRules()
 
 
 class FieldShape:
-    """The type of one field, or of one whole object.
+    """The type of a field, or of a whole object.
 
     `fields` are the members of an object, `element` is the type of a map's values or of a list's items.  `apply` is for
-    server-side apply, `patch` for strategic merge patches.  `open` objects may have fields that are not known.
+    server-side apply, `patch` for strategic merge patches.  `open` objects may have unknown fields.
     """
 
     __slots__ = ("apply", "element", "fields", "message", "open", "patch", "type")
@@ -89,7 +89,7 @@ class FieldShape:
         self.apply, self.patch, self.open, self.message = apply, patch, open_, message
 
     def child(self, name: str) -> FieldShape | None:
-        """The shape of a member; None when it is not known."""
+        """Return the shape of a member; None if it is unknown."""
         if self.type == "object":
             return self.fields.get(name) if self.fields is not None else None
         return self.element if self.type == "map" else None
@@ -99,7 +99,7 @@ ANY = FieldShape("any", open_=True)
 
 
 class WireField:
-    """How one field of a built-in message travels as protobuf."""
+    """The protobuf encoding of one field of a built-in message."""
 
     __slots__ = ("inline", "name", "shape")
 
@@ -108,7 +108,7 @@ class WireField:
 
 
 class _Table:
-    """The parsed data file; messages become shapes when first asked for."""
+    """The parsed data file; messages become shapes at first use."""
 
     def __init__(self, text: str) -> None:
         self._lines: dict[str, str] = {}
@@ -184,7 +184,7 @@ def _table() -> _Table:
 
 
 def builtin(message: str) -> FieldShape:
-    """The shape of a built-in message such as `core.Pod`."""
+    """Return the shape of a built-in message such as `core.Pod`."""
     return _with_type(message)
 
 
@@ -196,5 +196,5 @@ def _with_type(message: str) -> FieldShape:
 
 
 def wire_fields(message: str) -> dict[int, WireField]:
-    """The fields of a built-in message by their numbers on the wire."""
+    """Return the fields of a built-in message by their protobuf numbers."""
     return _table().wire(message)

@@ -1,8 +1,8 @@
-"""Definitions of kinds of other projects whose controllers the simulated cluster plays."""
+"""Definitions of other projects' kinds whose controllers the sandbox simulates."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 SIMULATED = Path(__file__).resolve().parent / "crds"
-"""A folder with one YAML file per kind, with the fields that are played."""
+"""A folder with one YAML file per kind, with the fields that are simulated."""

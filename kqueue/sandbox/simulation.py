@@ -1,4 +1,4 @@
-"""The simulated cluster behind an API server: nodes, kubelets, scheduler, and the controllers of what makes pods."""
+"""The simulated cluster behind an API server: nodes, kubelets, scheduler, and controllers of workload kinds."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ from kqueue.sandbox.topology_spec import ClusterSpec
 PARTS: Final = frozenset(
     {"nodes", "kubelet", "scheduler", "jobs", "jobsets", "daemonsets", "deployments", "statefulsets"}
 )
-"""What can be switched off one by one, to put something else in its place."""
-_QUIET_TURNS = 25  # of the event loop without any change, after which nothing can be on its way any more
+"""Parts that can be switched off one by one, for a replacement by other programs."""
+_QUIET_TURNS = 25  # turns of the event loop without any change, after which the simulation has settled
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationOptions:
-    """What is simulated.  `topology` None: no nodes are made."""
+    """Options of the simulation.  `topology` None: no nodes are created."""
 
     topology: ClusterSpec | None = None
     parts: frozenset[str] = PARTS
@@ -64,7 +64,7 @@ class SimulationOptions:
 
 
 class ClusterSimulation:
-    """The cluster's own controllers, on any API server that speaks `Api`, in any time that `clock` tells."""
+    """The cluster's own controllers, on any implementation of `Api`, with the time of `clock`."""
 
     def __init__(self, api: Api, *, clock: Clock, options: SimulationOptions) -> None:
         self._api, self._clock, self._options = api, clock, options
@@ -85,11 +85,11 @@ class ClusterSimulation:
 
     @property
     def idle(self) -> bool:
-        """No controller has anything to do until time passes or somebody writes."""
+        """Whether no controller has anything to do until time passes or an object changes."""
         return all(loop.idle for loop in self._loops) and (self._scheduler is None or self._scheduler.idle)
 
     async def start(self) -> None:
-        """Make the nodes, start the controllers and wait until they know the cluster."""
+        """Create the nodes, start the controllers and wait until their mirrors are complete."""
         if self._options.topology is not None:
             made = await create_nodes(self._api, self._options.topology, self._clock)
             log.info("simulated nodes are there", nodes=made)
@@ -105,7 +105,7 @@ class ClusterSimulation:
             await self.wait()
 
     async def stop(self) -> None:
-        """Stop all controllers; objects stay as they are."""
+        """Stop all controllers; objects do not change."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -113,7 +113,7 @@ class ClusterSimulation:
             self._task = None
 
     async def wait(self) -> None:
-        """Wait until `stop`; raise what a controller died of, should one have a bug."""
+        """Wait until `stop`; raise the exception of a controller that ends because of a bug."""
         if self._task is not None:
             await asyncio.shield(self._task)
 
@@ -127,13 +127,13 @@ class ClusterSimulation:
             seen = changes
 
     async def _define_job_sets(self) -> None:
-        """Other projects' kinds come with their controllers; a definition that is there already is as good."""
+        """Install the definitions of other projects' kinds; an existing definition is kept."""
         for definition in read_definitions(SIMULATED):
             with contextlib.suppress(AlreadyExistsError):
                 await self._api.create(CRDS, definition)
 
     def _assemble(self) -> list[Mirror]:
-        """Make the controllers that are switched on; the mirrors that they need."""
+        """Create the controllers that are switched on; return the mirrors that they need."""
         api, clock, pods, nodes, parts = self._api, self._clock, self._pods, self._nodes, self._options.parts
         mirrors = [pods, nodes]
         if "nodes" in parts:
@@ -161,7 +161,7 @@ class ClusterSimulation:
         return [*mirrors, *self._assemble_replicas()]
 
     def _assemble_replicas(self) -> list[Mirror]:
-        """The same for those whose pods are alike."""
+        """Do the same for controllers of replicas: DaemonSets, Deployments, ReplicaSets, StatefulSets."""
         api, clock, pods, parts = self._api, self._clock, self._pods, self._options.parts
         mirrors: list[Mirror] = []
         if "deployments" in parts:

@@ -1,4 +1,4 @@
-"""What the simulated StatefulSet controller does next: a pure function from a StatefulSet and its pods."""
+"""The next step of the simulated StatefulSet controller: a pure function of a StatefulSet and its pods."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ REVISION_LABEL = "controller-revision-hash"
 
 @dataclass(frozen=True, slots=True)
 class StatefulSetPlan:
-    """What is done now; more follows when that has had its effect."""
+    """The writes of one step; further steps follow when these have had their effect."""
 
     create: tuple[int, ...] = ()
-    """Ordinals of pods to be made."""
+    """Ordinals of pods to create."""
     delete: tuple[Object, ...] = ()
 
 
 def plan(stateful_set: Object, pods: Mapping[int, Object], update: str) -> StatefulSetPlan:
-    """The next step.  `pods` by ordinal; `update` is the revision of the template as it is now."""
+    """Return the next step.  `pods` by ordinal; `update` is the revision of the present template."""
     spec = stateful_set["spec"]
     in_order = spec.get("podManagementPolicy", "OrderedReady") == "OrderedReady"
     wanted = ordinals(stateful_set)
@@ -50,15 +50,15 @@ def plan(stateful_set: Object, pods: Mapping[int, Object], update: str) -> State
 
 
 def ordinals(stateful_set: Object) -> range:
-    """Those that the StatefulSet is to have."""
+    """Return the ordinals that the StatefulSet should have."""
     first = (stateful_set["spec"].get("ordinals") or {}).get("start") or 0
     return range(first, first + stateful_set["spec"]["replicas"])
 
 
 def _next_to_go(condemned: Sequence[Object]) -> tuple[Object, ...]:
-    """The highest of the pods that go, given highest first, once those above it are gone.
+    """Return the next pod to delete: the first of `condemned` (highest first), unless it is terminating already.
 
-    One that does not serve waits until all below it do.
+    A pod that is not ready waits until all lower pods are ready.
     """
     highest, below = condemned[0], condemned[1:]
     if is_deleting(highest) or (not _serves(highest) and not all(map(_serves, below))):
@@ -69,7 +69,7 @@ def _next_to_go(condemned: Sequence[Object]) -> tuple[Object, ...]:
 def _outdated(
     stateful_set: Object, pods: Mapping[int, Object], wanted: Iterable[int], update: str
 ) -> tuple[Object, ...]:
-    """The highest pod of another revision, once all above it serve; those below the partition are left as they are."""
+    """Return the highest pod of another revision, once all higher pods are ready; pods below the partition stay."""
     strategy = stateful_set["spec"].get("updateStrategy") or {}
     if strategy.get("type", "RollingUpdate") != "RollingUpdate":
         return ()
@@ -85,24 +85,24 @@ def _outdated(
 
 
 def partition(stateful_set: Object) -> int:
-    """Pods with lower ordinals keep the revision that they have."""
+    """Return the partition: pods with lower ordinals keep their revision."""
     strategy = stateful_set["spec"].get("updateStrategy") or {}
     return int((strategy.get("rollingUpdate") or {}).get("partition") or 0)
 
 
 def revision_of(pod: Object) -> str:
-    """The revision that a pod was made from."""
+    """Return the revision that a pod was created from."""
     return str((pod["metadata"].get("labels") or {}).get(REVISION_LABEL, ""))
 
 
 def ordinal_of(pod: Object) -> int | None:
-    """The pod's number, from its name; None where it ends in none."""
+    """Return the number at the end of the pod's name, or None."""
     _, dash, number = pod["metadata"]["name"].rpartition("-")
     return int(number) if dash and number.isdigit() else None
 
 
 def new_pod(stateful_set: Object, template: Object, ordinal: int, revision: str) -> Object:
-    """The pod of one ordinal."""
+    """Return a new pod for one ordinal."""
     name = f"{stateful_set['metadata']['name']}-{ordinal}"
     labels = {STATEFUL_SET_POD_INDEX_LABEL: str(ordinal), POD_NAME_LABEL: name, REVISION_LABEL: revision}
     pod = pod_from(template, stateful_set, KIND, name=name, labels=labels)
@@ -113,7 +113,7 @@ def new_pod(stateful_set: Object, template: Object, ordinal: int, revision: str)
 
 
 def status(stateful_set: Object, pods: Sequence[Object], update: str) -> Object:
-    """The counts and revisions; the update has become the current revision when every pod is of it and ready."""
+    """Return counts and revisions; `update` becomes the current revision when every pod has it and is ready."""
     current = (stateful_set.get("status") or {}).get("currentRevision") or update
     alive = [pod for pod in pods if is_active(pod)]
     ready = sum(map(is_ready, alive))

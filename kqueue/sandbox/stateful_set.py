@@ -1,4 +1,4 @@
-"""The simulated StatefulSet controller: numbered pods, made and replaced in order or all at once.
+"""The simulated StatefulSet controller: numbered pods, created and replaced in order or all at once.
 
 Both pod management policies, start ordinals, revisions, rolling updates with a partition and `OnDelete` work as in
 Kubernetes.  Left out: volume claims, minReadySeconds, clean-up of old revisions, and `maxUnavailable`.
@@ -19,7 +19,7 @@ from kqueue.sandbox.replicas import PodWriter, controlled_by, each, template_has
 
 
 class StatefulSetController:
-    """Runs StatefulSets.  Templates of revisions that pods still need are kept in ControllerRevisions."""
+    """Runs StatefulSets.  ControllerRevisions keep the templates of former revisions for pods that need them."""
 
     def __init__(self, api: Api, *, stateful_sets: Mirror, pods: Mirror, clock: Clock) -> None:
         self._api, self._writer = api, PodWriter(api, pods)
@@ -53,7 +53,7 @@ class StatefulSetController:
         return {ordinal: pod for ordinal, pod in sorted(numbered.items()) if ordinal is not None}
 
     async def _revision(self, stateful_set: Object) -> str:
-        """Name of the revision of the template as it is now; it exists afterwards."""
+        """Return the name of the present template's revision, created if it was missing."""
         metadata, template = stateful_set["metadata"], stateful_set["spec"]["template"]
         name = f"{metadata['name']}-{template_hash(template)}"
         owner = controller_reference({**stateful_set, "apiVersion": "apps/v1", "kind": stateful_plan.KIND})
@@ -72,7 +72,7 @@ class StatefulSetController:
         return name
 
     def _new_pod(self, stateful_set: Object, ordinal: int, current: str, update: str) -> Object:
-        """Below the partition pods are made as they were."""
+        """Return a new pod; below the partition it has the current revision, else the update."""
         revision = current if ordinal < stateful_plan.partition(stateful_set) else update
         kept = self._api.get(CONTROLLER_REVISIONS, revision, namespace=stateful_set["metadata"]["namespace"])
         return stateful_plan.new_pod(stateful_set, kept["data"]["spec"]["template"], ordinal, revision)

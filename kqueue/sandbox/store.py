@@ -1,7 +1,7 @@
-"""Objects of one kind, and the log of what happened to them.
+"""Objects of one kind, and the log of their changes.
 
 Every change is kept once, encoded once, and linked to the next.  A watcher is a cursor: a reference to the last change
-it has seen.  Nothing is queued per watcher, so a hundred watchers cost what one costs until they write to their wires.
+it has seen.  Nothing is queued per watcher, so many watchers cost no more than one until they write to connections.
 All changes of state are plain functions on one event loop, so each is atomic.
 """
 
@@ -19,14 +19,14 @@ from kqueue.sandbox import failure
 from kqueue.sandbox.api import EventType, Object
 
 LOG_LENGTH = 20_000
-"""Changes of one kind that are kept for watchers who come back.  A 15,000 node cluster restarts within it."""
+"""Changes of one kind that are kept for watchers that reconnect.  A cluster of 15,000 nodes restarts within it."""
 
 T = TypeVar("T")
 _encode = msgspec.json.Encoder().encode
 
 
 def copied(value: T) -> T:
-    """A deep copy of a JSON value."""
+    """Return a deep copy of a JSON value."""
     copy: T = _copied(value)
     return copy
 
@@ -51,7 +51,7 @@ class Versions:
         self.current = 1
 
     def next(self) -> int:
-        """A version that no change has had."""
+        """Return a new version."""
         self.current += 1
         return self.current
 
@@ -71,17 +71,17 @@ class StoredObject:
 
     @property
     def encoded(self) -> bytes:
-        """The object as JSON, made at first use."""
+        """Return the object as JSON, encoded at first use."""
         if self._encoded is None:
             self._encoded = _encode(self.obj)
         return self._encoded
 
 
 class StoreChange:
-    """One entry of the log, linked to the one after it.
+    """One entry of the log, linked to the next one.
 
-    `record` is the object after the change, or, when it was deleted, its last state under the version of the deletion;
-    `old` is the object before it, None when it was added.
+    `record` is the object after the change, or, after a deletion, its last state with the version of the deletion;
+    `old` is the object before the change, None for a new object.
     """
 
     __slots__ = ("_line", "next", "number", "old", "record", "type", "version")
@@ -95,19 +95,19 @@ class StoreChange:
 
     @property
     def line(self) -> bytes:
-        """The watch event as one line, made at first use and shared by all watchers."""
+        """Return the watch event as one line, encoded at first use and shared by all watchers."""
         if self._line is None:
             self._line = event_line(self.type, self.record.encoded if self.record else b"null")
         return self._line
 
 
 def event_line(type_: str, encoded: bytes) -> bytes:
-    """One watch event on the wire."""
+    """Return one watch event as a line."""
     return b'{"type":"%b","object":%b}\n' % (type_.encode(), encoded)
 
 
 class ObjectStore:
-    """All objects of one kind by namespace and name (namespace "" for kinds that have none)."""
+    """All objects of one kind by namespace and name (namespace "" for cluster-wide kinds)."""
 
     def __init__(self, versions: Versions, *, log_length: int = LOG_LENGTH) -> None:
         self._versions = versions
@@ -115,12 +115,12 @@ class ObjectStore:
         self._unsorted: set[str] = set()
         self._log: deque[StoreChange] = deque()
         self._log_length = log_length
-        # Version of the newest change that the log no longer holds.  What came before this store it cannot tell: the
-        # kind was not served yet, or an earlier definition of it has gone with its objects, which a watcher must learn.
+        # Version of the newest change that the log no longer has.  At first that is the present version: before, the
+        # kind was not served, or a former definition was deleted with its objects, and watchers must list again.
         self._forgotten = versions.current
         self._waiting: list[asyncio.Future[None]] = []
         self.tail = StoreChange("BOOKMARK", 0, versions.current, None, None)
-        """The last change; a cursor for whoever wants only what comes now."""
+        """The last change; the cursor for watchers of later changes only."""
 
     def __len__(self) -> int:
         return sum(map(len, self._spaces.values()))
@@ -131,7 +131,7 @@ class ObjectStore:
         return space.get(name) if space is not None else None
 
     def records(self, namespace: str | None = None) -> Iterator[StoredObject]:
-        """Present objects, of one namespace or of all (None), by namespace and then name."""
+        """Yield present objects, of one namespace or of all (None), by namespace and then name."""
         spaces = sorted(self._spaces) if namespace is None else [namespace]
         for space in spaces:
             yield from self._sorted(space).values()
@@ -144,7 +144,7 @@ class ObjectStore:
         return space
 
     def put(self, obj: Object) -> StoredObject:
-        """Store `obj` under a new version, which is written into it."""
+        """Store `obj` with a new version, which is written into it."""
         version = self._stamp(obj)
         record = StoredObject(obj, version)
         space = self._spaces.setdefault(record.namespace, {})
@@ -156,7 +156,7 @@ class ObjectStore:
         return record
 
     def remove(self, last: Object) -> StoredObject:
-        """Take the object of `last`'s name away; `last` is what watchers are told, under a new version."""
+        """Remove the object with `last`'s name; watchers get `last` with a new version."""
         version = self._stamp(last)
         record = StoredObject(last, version)
         space = self._spaces[record.namespace]
@@ -182,38 +182,38 @@ class ObjectStore:
         self.wake()
 
     def wake(self) -> None:
-        """Let all who wait in `changed` look again."""
+        """Complete the futures of `changed`."""
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():
                 future.set_result(None)
 
     def changed(self) -> asyncio.Future[None]:
-        """Done at the next change, or when somebody calls `wake`."""
+        """Return a future that is done at the next change, or when `wake` is called."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         return future
 
     def forget_waiting(self, future: asyncio.Future[None]) -> None:
-        """Drop a future of `changed` that is no longer of interest."""
+        """Drop a future of `changed` that no task waits for any more."""
         if future in self._waiting:
             self._waiting.remove(future)
 
     def behind(self, cursor: StoreChange) -> int:
-        """How many changes came after `cursor`."""
+        """Return the number of changes after `cursor`."""
         return self.tail.number - cursor.number
 
     @property
     def log_length(self) -> int:
-        """How far behind a cursor may fall."""
+        """The number of changes that a cursor may fall behind."""
         return self._log_length
 
     def cursor_at(self, version: int) -> StoreChange:
-        """The cursor from which all changes after `version` follow.
+        """Return the cursor after which all changes after `version` follow.
 
         Raises:
-            GoneError: changes after `version` are no longer kept, or `version` lies in the future (it comes from
-                another life of this server).
+            GoneError: changes after `version` are no longer kept, or `version` is in the future (it comes from a
+                former process of this server).
         """
         self._check_kept(version)
         index = bisect_right(self._log, version, key=lambda change: change.version)
@@ -225,7 +225,7 @@ class ObjectStore:
         return before
 
     def at(self, version: int, namespace: str | None = None) -> list[StoredObject]:
-        """The objects as they stood at `version`, in the order of `records`.
+        """Return the objects at `version`, in the order of `records`.
 
         Raises:
             GoneError: as in `cursor_at`.

@@ -1,4 +1,4 @@
-"""What one kind does differently from the others while it is written: its defaults, its own fields, its rules."""
+"""The steps of a write that differ from kind to kind: defaults, fields of the server, validation."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from kqueue.sandbox.failure import Cause
 
 
 class ClusterView(Protocol):
-    """What a kind's rules may ask of the cluster around the object."""
+    """The facts of the cluster that a kind's rules may read."""
 
     @property
     def chance(self) -> Random:
-        """The seeded source of everything that is picked at random."""
+        """The seeded source of all random choices."""
         ...
 
     def now_text(self) -> str:
-        """The present second as RFC 3339 text."""
+        """Return the present second as RFC 3339 text."""
         ...
 
     def find(self, resource: GroupVersionResource, name: str, namespace: str = "") -> Object | None:
@@ -33,44 +33,44 @@ class ClusterView(Protocol):
 
 
 def nothing(*_: object) -> None:
-    """The step of a kind that needs none."""
+    """Do nothing: the step of a kind that needs none."""
 
 
 def no_causes(*_: object) -> list[Cause]:
-    """The rules of a kind that has none."""
+    """Return no mistakes: the rules of a kind that has none."""
     return []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteStrategy:
-    """The steps of a write that depend on the kind.  All change the new object in place; rules return mistakes.
+    """The steps of a write that depend on the kind.  Steps change the new object in place; rules return mistakes.
 
     A write runs: `default`, `admit`, admission webhooks, `prepare_create` or `prepare_update`, the rules.
     """
 
     default: Callable[[Object], None] = nothing
-    """Fill what the user left out; runs again after webhooks have changed the object."""
+    """Fill defaults; runs again after webhooks have changed the object."""
     admit: Callable[[Object, ClusterView], None] = nothing
-    """What the server's own admission sets on new objects from others (a pod's priority); may raise ApiError."""
+    """Apply built-in admission to new objects, such as a pod's priority from its class; may raise ApiError."""
     admit_update: Callable[[Object], None] = nothing
-    """What the server's own admission sets again whenever the main resource is written."""
+    """Apply built-in admission again at every write of the main resource."""
     prepare_create: Callable[[Object, ClusterView], None] = nothing
-    """Set what only the server may set: the first status, a job's selector."""
+    """Set fields that only the server may set: the first status, a job's selector."""
     prepare_update: Callable[[Object, Object], None] = nothing
-    """Given new and old: keep what the main resource must not change, besides status."""
+    """Given (new, old): keep fields that a write of the main resource must not change, besides status."""
     validate: Callable[[Object], list[Cause]] = no_causes
-    """The rules for any state of the object."""
+    """Rules for any state of the object."""
     validate_create: Callable[[Object], list[Cause]] = no_causes
-    """The rules for a new object alone."""
+    """Rules for new objects only."""
     validate_update: Callable[[Object, Object], list[Cause]] = no_causes
-    """The rules for the step from old to new, given (new, old)."""
+    """Rules for the change from old to new, given (new, old)."""
     validate_status: Callable[[Object, Object], list[Cause]] = no_causes
-    """The rules for a write to the status subresource, given (new, old)."""
+    """Rules for a write to the status subresource, given (new, old)."""
     grace_period: Callable[[Object], int] = lambda _: 0
-    """Seconds between the request to delete and the deletion, when the request names none."""
+    """Returns seconds between the request to delete and the deletion, if the request has no grace period."""
     ready_to_go: Callable[[Object], bool] = lambda _: True
-    """Whether an object marked for deletion, with no finalizer left, may go."""
+    """Whether an object that is marked for deletion and has no finalizers may be removed."""
 
 
 PLAIN = WriteStrategy()
-"""A kind that does nothing of its own."""
+"""The strategy of a kind without steps of its own."""

@@ -1,4 +1,4 @@
-"""What some kinds do beyond being stored: bindings, evictions, tokens, namespaces, and the objects of a new cluster."""
+"""Special behaviour of some kinds: bindings, evictions, tokens, namespaces, and the objects of a new cluster."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ STREAMS = {
 
 
 def born_namespace(name: str, around: ClusterView) -> Object:
-    """One of the namespaces that a new cluster has."""
+    """Return one of the namespaces of a new cluster."""
     namespace: Object = {"apiVersion": "v1", "kind": "Namespace", "metadata": _meta(name, around)}
     core_rules.begin_namespace(namespace, around)
     return namespace
 
 
 def born_objects(around: ClusterView) -> list[tuple[GroupVersionResource, Object]]:
-    """What else a new cluster has."""
+    """Return the other objects of a new cluster."""
     return [
         (
             PRIORITY_CLASSES,
@@ -57,7 +57,7 @@ def _meta(name: str, around: ClusterView) -> Object:
 
 
 def check_deletable(kind: ServedKind, obj: Object) -> None:
-    """Raises ForbiddenError for what a cluster cannot be without."""
+    """Raise ForbiddenError for objects that a cluster needs."""
     name = obj["metadata"]["name"]
     if kind.resource == NAMESPACES and name in PROTECTED_NAMESPACES:
         raise failure.forbidden(NAMESPACES, name, "this namespace may not be deleted")
@@ -66,7 +66,7 @@ def check_deletable(kind: ServedKind, obj: Object) -> None:
 
 
 def on_marked(kind: ServedKind, obj: Object) -> None:
-    """What the mark for deletion changes besides metadata."""
+    """Change fields outside of metadata when an object is marked for deletion."""
     if kind.resource == NAMESPACES:
         obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
     if kind.resource == CRDS:
@@ -82,7 +82,7 @@ async def create(
     body: Object,
     options: WriteOptions,
 ) -> Object:
-    """POST to a subresource.  Raises NotFoundError for one that is not there."""
+    """Handle a POST to a subresource.  Raises NotFoundError for an unknown one."""
     if subresource not in kind.subresources:
         raise failure.unknown_path()
     match subresource:
@@ -98,7 +98,7 @@ async def create(
 
 
 def refuse_stream(api: Objects, kind: ServedKind, name: str, namespace: str, subresource: str) -> None:
-    """Raises InvalidError for what needs a process in a pod, and NotFoundError when there is not even a pod."""
+    """Raise InvalidError for a request that needs a process in a pod, or NotFoundError if the pod does not exist."""
     if subresource in STREAMS:
         api.record(kind, name, namespace)
         raise failure.bad_request(f"pods of the sandbox run nothing, so there {STREAMS[subresource]}")
@@ -168,7 +168,7 @@ def _is_idle(pod: Object) -> bool:
 
 
 def _blocking_budget(api: Objects, pod: Object) -> str | None:
-    """The name of a disruption budget that needs this pod where it is."""
+    """Return the name of a disruption budget that forbids the eviction of the pod, or None."""
     namespace = pod["metadata"]["namespace"]
     for budget in api.every(BUDGETS, namespace):
         given = budget["spec"].get("selector")
@@ -191,7 +191,7 @@ def _healthy_wanted(spec: Object, pods: int) -> int:
 
 
 def _share(amount: int | str, whole: int) -> int:
-    """A number, or a percentage of `whole` rounded up."""
+    """Return a number, or a percentage of `whole`, rounded up."""
     if isinstance(amount, str) and amount.endswith("%"):
         return -(-int(amount[:-1]) * whole // 100)
     return int(amount)

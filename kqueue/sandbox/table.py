@@ -1,4 +1,4 @@
-"""Rows and columns of `kubectl get`: what the server sends when a client asks for a Table."""
+"""Rows and columns of `kubectl get`: the answer if a client requests a Table."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ TABLE_API_VERSION = "meta.k8s.io/v1"
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a cell may depend on besides its object."""
+    """The values that a cell may depend on besides its object."""
 
     now: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """One column: its head, and how to read a cell from an object."""
+    """One column: its head, and the function that reads a cell from an object."""
 
     name: str
     cell: Callable[[Object, Moment], Any]
     type: str = "string"
     format: str = ""
     priority: int = 0
-    """Above 0 is shown by `-o wide` only."""
+    """Columns above 0 are shown by `-o wide` only."""
     description: str = ""
 
 
@@ -38,7 +38,7 @@ def _name(obj: Object, _: Moment) -> str:
 
 
 def age_text(since: str | None, now: datetime) -> str:
-    """How long ago, in the short form that `kubectl` prints: `45s`, `3m20s`, `5h`, `12d`."""
+    """Return an age in the short form of `kubectl`: `45s`, `3m20s`, `5h`, `12d`."""
     if not since:
         return "<unknown>"
     try:
@@ -49,12 +49,12 @@ def age_text(since: str | None, now: datetime) -> str:
 
 
 def duration_text(seconds: int) -> str:
-    """A span in at most two units; the second one only while it matters."""
+    """Return a time span in one or two units; the second unit is left out for long spans."""
     return short_span(max(seconds, 0))
 
 
 def age(obj: Object, moment: Moment) -> str:
-    """The cell of every AGE column."""
+    """Return the cell of an AGE column."""
     return age_text(obj["metadata"].get("creationTimestamp"), moment.now)
 
 
@@ -64,7 +64,7 @@ NAME_AND_AGE = (NAME, AGE)
 
 
 def definitions(columns: tuple[TableColumn, ...]) -> list[Object]:
-    """The heads."""
+    """Return the column definitions of a Table."""
     return [
         {
             "name": column.name,
@@ -78,7 +78,7 @@ def definitions(columns: tuple[TableColumn, ...]) -> list[Object]:
 
 
 def row(columns: tuple[TableColumn, ...], obj: Object, moment: Moment, include: str) -> Object:
-    """One row; `include` is `Metadata`, `Object` or `None`: what of the object rides along."""
+    """Return one row; `include` is the part of the object in it: `Metadata`, `Object` or `None`."""
     out: Object = {"cells": [column.cell(obj, moment) for column in columns]}
     if include == "Object":
         out["object"] = obj
@@ -88,12 +88,12 @@ def row(columns: tuple[TableColumn, ...], obj: Object, moment: Moment, include: 
 
 
 def partial(obj: Object) -> Object:
-    """An object's metadata alone."""
+    """Return an object's metadata as a PartialObjectMetadata."""
     return {"kind": "PartialObjectMetadata", "apiVersion": TABLE_API_VERSION, "metadata": obj["metadata"]}
 
 
 def partial_list(items: list[Object], metadata: Object) -> Object:
-    """A list of metadata."""
+    """Return a PartialObjectMetadataList."""
     return {
         "kind": "PartialObjectMetadataList",
         "apiVersion": TABLE_API_VERSION,
@@ -103,7 +103,7 @@ def partial_list(items: list[Object], metadata: Object) -> Object:
 
 
 def table(columns: tuple[TableColumn, ...], rows: list[Object], *, metadata: Object, heads: bool = True) -> Object:
-    """A whole Table."""
+    """Return a Table."""
     return {
         "kind": "Table",
         "apiVersion": TABLE_API_VERSION,

@@ -1,7 +1,7 @@
-"""What the simulated cluster looks like: read from `4x8x16` or a YAML file, checked, turned into node blueprints.
+"""The nodes of the simulated cluster: parsed from `4x8x16` or a YAML file, checked, turned into blueprints.
 
-A file says which label keys make the levels (broadest first; the host name is always the last level and need not be
-written) and which pools of nodes there are:
+A file lists the label keys of the levels (broadest first; the host name is always the last level and may be left out)
+and the pools of nodes:
 
 ```yaml
 levels:
@@ -45,7 +45,7 @@ DEFAULT_POOL = "default"
 DEFAULT_LEVELS = (BLOCK_LABEL, RACK_LABEL, HOSTNAME_LABEL)
 DEFAULT_ALLOCATABLE: Mapping[str, str] = {"cpu": "96", "memory": "1Ti", "nvidia.com/gpu": "8", "pods": "110"}
 MAX_NODES = 100_000
-"""More nodes than any cluster has; a larger number is a slip of the finger."""
+"""Limit of nodes, above the size of any cluster, so that a mistyped number is refused."""
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 _SIZES = re.compile(r"\d+(?:[xX]\d+)*", re.ASCII)
@@ -57,7 +57,7 @@ _FORM = "write blocks x racks x hosts as in 4x8x16, or the path of a YAML file"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """Nodes of one make.  `counts` has one number per level: domains per parent, and hosts last."""
+    """Equal nodes.  `counts` has one number per level: domains per parent, and hosts last."""
 
     name: str
     counts: tuple[int, ...]
@@ -67,13 +67,13 @@ class Pool:
 
     @property
     def size(self) -> int:
-        """How many nodes the pool has."""
+        """The number of nodes in the pool."""
         return math.prod(self.counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeBlueprint:
-    """One node to be made."""
+    """One node to create."""
 
     name: str
     labels: Mapping[str, str]
@@ -90,14 +90,14 @@ class ClusterSpec:
 
     @property
     def size(self) -> int:
-        """How many nodes there are."""
+        """The number of all nodes."""
         return sum(pool.size for pool in self.pools)
 
     def blueprints(self) -> Iterator[NodeBlueprint]:
-        """Every node, in the order of the names within a pool.
+        """Yield every node, pool by pool, in the order of names within a pool.
 
         A domain's value is its path (`b0-r3`), zero padded so that texts sort as numbers; a node's name is the value
-        of its last level (`b0-r3-h07`).  With several pools the pool's name leads, so that no two nodes share one.
+        of its last level (`b0-r3-h07`).  With several pools the pool's name comes first, so that names are unique.
         """
         letters = _letters(self.levels)
         for pool in self.pools:
@@ -111,11 +111,11 @@ class ClusterSpec:
 
 
 def parse_topology(text: str, *, allocatable: Mapping[str, str] = DEFAULT_ALLOCATABLE) -> ClusterSpec:
-    """The cluster that `--topology` asks for.
+    """Parse the value of `--topology`.
 
     Args:
         text: `hosts`, `racks x hosts` or `blocks x racks x hosts` as in `4x8x16`, or the path of a YAML file.
-        allocatable: what every node offers; a pool of a file changes single resources, 0 takes one away.
+        allocatable: resources of every node; a pool of a file changes single resources, 0 removes one.
 
     Raises:
         ConfigError: the text or a field of the file is wrong; the message names the field and the remedy.
@@ -271,7 +271,7 @@ def _fields(written: Any, path: str, known: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _letters(levels: tuple[str, ...]) -> list[str]:
-    """One short name per level: `b`, `r`, `h`; two levels with the same letter get their whole last word."""
+    """Return one short name per level: `b`, `r`, `h`; levels with the same letter get their whole last word."""
     words = [re.sub(r"[^a-z0-9]", "", re.split(r"[/_.-]", key.lower())[-1]) or "d" for key in levels]
     words[-1] = "host"
     firsts = [word[0] for word in words]

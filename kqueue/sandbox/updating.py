@@ -1,4 +1,4 @@
-"""What an update stores of the object that was sent: each subresource changes its own part and keeps the rest."""
+"""The object that an update stores: each subresource changes its own part and keeps the rest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kqueue.sandbox.registry import ServedKind
 
 
 def settled(kind: ServedKind, new: Object, old: Object, subresource: str) -> Object:
-    """`new` with everything that this write must not change taken from `old`; generation counted."""
+    """Return `new` with all fields that this write must not change from `old`, and with its generation."""
     meta, kept = new["metadata"], old["metadata"]
     metadata.carry_over(meta, kept)
     meta["resourceVersion"] = kept["resourceVersion"]
@@ -19,7 +19,7 @@ def settled(kind: ServedKind, new: Object, old: Object, subresource: str) -> Obj
     if subresource == "finalize":
         return {**old, "metadata": {**kept}, "spec": new.get("spec") or {}}
     if subresource == "binding":
-        return new  # it names a node, and asks for nothing new
+        return new  # a binding sets the node and keeps the generation
     if kind.status:
         _keep(new, old, "status")
     kind.strategy.admit_update(new)
@@ -35,7 +35,7 @@ def _keep(new: Object, old: Object, key: str) -> None:
 
 
 def _only_status(kind: ServedKind, new: Object, old: Object) -> Object:
-    """The old object with the new status.
+    """Return the old object with the new status.
 
     A write to the status of a built-in kind changes labels, annotations and finalizers as well, as in the real server.
     """
@@ -55,7 +55,7 @@ def _asked_for(obj: Object) -> Object:
 
 
 def _counted(kind: ServedKind, new: Object, old: Object) -> Object:
-    """`new` with its generation raised if it asks for something else than `old`."""
+    """Return `new`, with its generation raised if it differs from `old` outside of metadata and status."""
     if kind.generation and _asked_for(new) != _asked_for(old):
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     return new

@@ -1,4 +1,4 @@
-"""Watches over HTTP: a cursor in the log, written out in whatever portions have come together."""
+"""Watches over HTTP: a cursor in the log, and the changes after it written in portions."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from kqueue.sandbox.store import ObjectStore, StoreChange, StoredObject, event_l
 BOOKMARK_SECONDS = 60.0
 LONGEST_SECONDS = 3600
 PORTION = 500
-"""Objects of the initial state that are written at once, before others get a turn."""
+"""Objects of the initial state in one write, before other tasks get a turn."""
 END_OF_INITIAL_EVENTS = "k8s.io/initial-events-end"
 
 Render = Callable[[ServedKind, StoredObject], bytes]
-"""How an object looks inside an event: plain JSON, or a Table's row."""
+"""Encodes an object for an event: plain JSON, or a Table's row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchRequest:
-    """What a watch asks for, checked."""
+    """The checked parameters of a watch."""
 
     kind: ServedKind
     chosen: RequestSelection
     version: int | None
-    """Changes after this one; None: the present objects first, or nothing, as `initial` says."""
+    """The watch yields changes after this version; None: after the present one."""
     initial: bool
-    """Begin with all present objects as ADDED."""
+    """Whether to begin with all present objects as ADDED."""
     marks_initial_end: bool
     bookmarks: bool
     seconds: float
@@ -45,7 +45,7 @@ class WatchRequest:
 
     @property
     def is_plain(self) -> bool:
-        """Whether ready lines can be sent as they are kept."""
+        """Whether cached event lines can be sent without changes."""
         return (
             self.chosen.is_all
             and self.chosen.namespace is None
@@ -55,7 +55,7 @@ class WatchRequest:
 
 
 def request(kind: ServedKind, chosen: RequestSelection, query: Mapping[str, str], render: Render) -> WatchRequest:
-    """The watch that a query asks for.  Raises InvalidError (400 or 422)."""
+    """Parse the query of a watch.  Raises InvalidError (400 or 422)."""
     version = number(query, "resourceVersion")
     seconds = number(query, "timeoutSeconds")
     initial, match = query.get("sendInitialEvents"), query.get("resourceVersionMatch")
@@ -82,7 +82,7 @@ def request(kind: ServedKind, chosen: RequestSelection, query: Mapping[str, str]
 
 
 async def stream(api: ClusterApi, wanted: WatchRequest, stopping: Callable[[], bool]) -> AsyncGenerator[bytes]:
-    """Lines to write, as many at once as there are; ends at the time limit, or when the kind or the server goes."""
+    """Yield lines to write, all available ones together; end at the time limit, or when kind or server ends."""
     store = api.store(wanted.kind)
     try:
         cursor = store.tail if wanted.version is None else store.cursor_at(wanted.version)
@@ -125,7 +125,7 @@ async def stream(api: ClusterApi, wanted: WatchRequest, stopping: Callable[[], b
 
 
 def _reached(api: ClusterApi, cursor: StoreChange) -> int:
-    """Up to which version a watcher at `cursor` has seen everything: changes may have come while he took the last."""
+    """Return the version up to which a watcher at `cursor` has all changes; changes may follow `cursor` already."""
     return api.versions.current if cursor.next is None else cursor.version
 
 
@@ -153,7 +153,7 @@ async def _initial(api: ClusterApi, store: ObjectStore, wanted: WatchRequest) ->
 
 
 def _since(wanted: WatchRequest, cursor: StoreChange) -> tuple[list[bytes], StoreChange]:
-    """Lines for the changes after `cursor`, a portion at most, and the cursor after them."""
+    """Return lines for the changes after `cursor`, a portion at most, and the cursor after them."""
     lines: list[bytes] = []
     plain = wanted.is_plain
     for _ in range(PORTION):
@@ -168,9 +168,9 @@ def _since(wanted: WatchRequest, cursor: StoreChange) -> tuple[list[bytes], Stor
 
 
 def _line(wanted: WatchRequest, change: StoreChange) -> bytes | None:
-    """The event that a watcher with selectors sees; None when the change is not about its objects.
+    """Return the event for a watcher with selectors; None if the change does not concern its objects.
 
-    An object that comes into the selection was ADDED, one that leaves it DELETED.
+    An object that begins to match is ADDED, and an object that no longer matches is DELETED.
     """
     record, kind = change.record, wanted.kind
     assert record is not None
@@ -190,7 +190,7 @@ def _line(wanted: WatchRequest, change: StoreChange) -> bytes | None:
 
 
 def bookmark(kind: ServedKind, version: int, *, initial_end: bool = False) -> bytes:
-    """An event that says: you have seen everything up to `version`."""
+    """Return a BOOKMARK event: all changes up to `version` were sent."""
     metadata: Object = {"resourceVersion": str(version), "creationTimestamp": None}
     if initial_end:
         metadata["annotations"] = {END_OF_INITIAL_EVENTS: "true"}

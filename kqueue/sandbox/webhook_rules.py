@@ -1,4 +1,4 @@
-"""MutatingWebhookConfiguration and ValidatingWebhookConfiguration: defaults, and what must hold."""
+"""MutatingWebhookConfiguration and ValidatingWebhookConfiguration: defaults and validation."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ def _default(configuration: Object, *, mutating: bool) -> None:
 
 
 def default_mutating(configuration: Object) -> None:
-    """Fill what the user left out."""
+    """Fill defaults."""
     _default(configuration, mutating=True)
 
 
 def default_validating(configuration: Object) -> None:
-    """Fill what the user left out."""
+    """Fill defaults."""
     _default(configuration, mutating=False)
 
 
 def causes(configuration: Object) -> list[Cause]:
-    """All mistakes in a configuration."""
+    """Return all mistakes in a configuration."""
     found: list[Cause] = []
     seen: set[str] = set()
     for index, webhook in enumerate(configuration.get("webhooks") or ()):

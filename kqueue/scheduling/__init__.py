@@ -1,1 +1,1 @@
-"""The shell of the admission cycle: heads, snapshot, plan, assume, patch, requeue.  Decides nothing."""
+"""The shell of the admission cycle: heads, snapshot, plan, assume, patch, requeue.  The core decides."""

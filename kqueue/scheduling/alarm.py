@@ -1,4 +1,4 @@
-"""The alarm for second looks: ClusterQueues that are tried again at a time, though nothing else happens."""
+"""The alarm that wakes the loop at a time, for ClusterQueues that must be tried again without an event."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from kqueue.state.wake_up import QueueLookup, WakeUp, WakeUpSource
 _log = structlog.get_logger(__name__)
 
 _UNSOUND_FOR = timedelta(seconds=10)
-"""How long no workload of a ClusterQueue is tried after a snapshot of it could not be made."""
+"""Pause of a ClusterQueue's workloads after a snapshot of it could not be made."""
 
 
 class Alarm:
-    """Wakes the loop when the earliest of its times has come; one task waits for it."""
+    """Wakes the loop at the earliest of its times; one task waits for it."""
 
     def __init__(self, queues: Queues, *, lookup: QueueLookup, clock: Clock, wake: Callable[[], None]) -> None:
         self._queues, self._lookup, self._clock, self._wake = queues, lookup, clock, wake
@@ -61,7 +61,7 @@ class Alarm:
         self._at, self._task = at, asyncio.create_task(self._ring(at))
 
     def resume(self) -> None:
-        """Start the task again that `stop` ended, for the ClusterQueues that still wait."""
+        """Start the task that `stop` ended again, for the ClusterQueues that still wait."""
         times = [*self._paused.values(), *([self._clock.now()] if self._held_up else [])]
         if times:
             self.look_again(min(times))

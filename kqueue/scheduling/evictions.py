@@ -1,4 +1,4 @@
-"""Preemptions are written here: each victim gets an eviction that names the preemptor and the reason, once."""
+"""Writes preemptions: each victim gets one eviction that names the preemptor and the reason."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Fault isolation: find the workload or ClusterQueue on which a plan fails, and let all others go on.
 
 A bug may show on the workload that is planned, on one that runs and that its plan looks at, on a claim, or on a
-ClusterQueue. Each is found by plans that leave some of them out.
+ClusterQueue. Plans that leave some of these out find the cause.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class FaultIsolation:
 
     def failed(self, cycle: CycleState, key: str, error: Exception, *, doing: str) -> None:
         """Record a bug on one workload; the other workloads of the cycle go on without cached results."""
-        cycle.gave_way = True  # workloads that are admitted after it are checked against the cache, too
+        cycle.gave_way = True  # workloads that are admitted later in the cycle are checked against the cache, too
         self._planning.forget()
         self._scans.forget(key)
         self._trouble.failed(key, error, doing=doing)
@@ -94,7 +94,7 @@ class FaultIsolation:
         return item is not None and item.key == head.key
 
     def _blame(self, cycle: CycleState, head: Head, error: Exception) -> None:
-        """A plan for this head alone has failed: on the head, or on its whole ClusterQueue."""
+        """Blame the head or its whole ClusterQueue, after a plan for this head alone has failed."""
         trouble = self._trouble_with({head.queue})
         if trouble is None:
             self.failed(cycle, head.key, error, doing="planning it")
@@ -108,7 +108,7 @@ class FaultIsolation:
     # --- a plan that fails on a workload that runs
 
     def find_cause(self, cycle: CycleState, head: Head, error: Exception) -> None:
-        """Planning a head has failed: on the head, or on a workload that it might have preempted."""
+        """Blame the head, or a workload that it might have preempted, after planning the head has failed."""
         searches = self._searched.get(head.uid, 0)
         holder = self._holder_that_breaks(head) if searches < MAX_BLAME_SEARCHES else None
         if holder is None:
@@ -122,7 +122,7 @@ class FaultIsolation:
         self._put_back.requeue(cycle, head.key, RequeueReason.FAILED_AFTER_NOMINATION)
 
     def _holder_that_breaks(self, head: Head) -> str | None:
-        """The one workload that runs (namespace/name) without which the head can be planned; None: there is none."""
+        """Return the running workload (namespace/name) without which the head can be planned, or None."""
         every: list[str] = []
         with isolated():  # where no snapshot can be made, none of them is the cause
             views = self._cache.snapshot({head.queue}).admitted
@@ -136,7 +136,7 @@ class FaultIsolation:
         return suspects[0] if self._breaks(head, frozenset(suspects)) else None
 
     def _breaks(self, head: Head, seen: frozenset[str]) -> bool:
-        """Whether planning the head alone fails, where of all that run only these are seen."""
+        """Whether planning the head alone fails if only these running workloads are in the snapshot."""
         with isolated():
             snapshot = self._cache.snapshot({head.queue})
             admitted = {
@@ -150,7 +150,7 @@ class FaultIsolation:
     # --- a plan that fails on a claim, or on a ClusterQueue
 
     def _end_broken_claims(self, cycle: CycleState) -> bool:
-        """End claims on which every plan fails, and blame their preemptors; whether there were any."""
+        """End claims on which every plan fails, and blame their preemptors; return whether there were any."""
         broken = False
         for claim in self._planning.end_claims():
             trouble = self._trouble_with((), claim)
@@ -161,7 +161,7 @@ class FaultIsolation:
         return broken
 
     def _trouble_with(self, queues: Iterable[str], *claims: Claim) -> Exception | None:
-        """Why no plan can be made of these, even without heads; None when one can."""
+        """Return the error of a plan with these ClusterQueues and claims, even without heads; None if it succeeds."""
         with isolated() as trial:
             for _ in self._planning.decisions(self._cache.snapshot(queues, claims), []):
                 pass

@@ -57,7 +57,7 @@ _SOON = timedelta(seconds=1)
 """The pause after a failed write before the next try."""
 
 _Tries = frozenset[tuple[object, ...]]
-"""The heads of one cycle, each with where its scan of flavors began."""
+"""The heads of one cycle, each with the start of its scan of flavors."""
 
 
 class SchedulingLoop:

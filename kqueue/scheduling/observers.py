@@ -16,11 +16,11 @@ class AdmissionObserver(Protocol):
     """Reports admissions as metrics and events.  Calls must return at once and must not raise."""
 
     def reserved(self, workload: wire.Workload, admission: Admission, *, decision: Admit) -> None:
-        """Quota was reserved, and the write is done; `workload` is as written."""
+        """Report that quota was reserved and written; `workload` is the written object."""
         ...
 
     def replaced(self, workload: wire.Workload, *, by: str) -> None:
-        """A workload slice was finished because the newer slice `by` (namespace/name and UID) replaced it."""
+        """Report that a workload slice is finished: the newer slice `by` (namespace/name and UID) replaced it."""
         ...
 
 
@@ -28,7 +28,7 @@ class RepairObserver(Protocol):
     """Reports failed hosts that were not replaced.  Calls must return at once and must not raise."""
 
     def hosts_not_replaced(self, workload: wire.Workload, *, message: str) -> None:
-        """No hosts were found to replace failed ones; the workload is tried again later, or was evicted."""
+        """Report that no hosts were found to replace failed ones; the workload is tried later, or was evicted."""
         ...
 
 
@@ -38,11 +38,11 @@ class EvictionObserver(Protocol):
     def preempted(
         self, workload: wire.Workload, *, target: Target, queue: str, preemptor: wire.Workload, message: str
     ) -> None:
-        """The eviction of a victim was written; `workload` is as written, `queue` the preemptor's."""
+        """Report a written eviction of a victim; `workload` is the written object, `queue` the preemptor's queue."""
         ...
 
     def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[Mention]) -> None:
-        """The preemptor evicted the same workloads before and has not been admitted since."""
+        """Report that the preemptor evicted the same workloads before and has not been admitted since."""
         ...
 
 
@@ -50,7 +50,7 @@ class TroubleObserver(Protocol):
     """Reports quarantines as metrics and events.  Calls must return at once and must not raise."""
 
     def quarantined(self, workload: wire.Workload, *, queue: str, message: str) -> None:
-        """The quarantine of a workload was written; `queue` is the ClusterQueue in which it waited, if any."""
+        """Report a written quarantine; `queue` is the ClusterQueue in which the workload waited, if any."""
         ...
 
 
@@ -58,7 +58,7 @@ class WaitObserver(Protocol):
     """Reports reasons for waiting that were written.  Calls must return at once and must not raise."""
 
     def waits(self, workload: wire.Workload, *, reason: str, message: str) -> None:
-        """A try ended without admission, and a new reason or message was written to the Workload."""
+        """Report a try without admission whose new reason or message was written to the Workload."""
         ...
 
 
@@ -68,7 +68,7 @@ class Observer(AdmissionObserver, RepairObserver, EvictionObserver, WaitObserver
     def cycle_ended(
         self, *, seconds: float, success: bool, robbed: Mapping[str, int], phases: Mapping[Phase, float]
     ) -> None:
-        """One cycle with at least one head has ended; `success`: a workload was admitted.
+        """Report the end of a cycle with at least one head; `success`: a workload was admitted.
 
         `robbed`: per ClusterQueue that had a head, the number of its heads that had found workloads to preempt and lost
         them to earlier entries. `phases`: the seconds of each phase, without the turns of the event loop.
@@ -76,5 +76,5 @@ class Observer(AdmissionObserver, RepairObserver, EvictionObserver, WaitObserver
         ...
 
     def retargeted(self, queue: str, result: Retargeted) -> None:
-        """Earlier entries had taken some of the targets of a preemptor of this ClusterQueue."""
+        """Report that earlier entries took some of the targets of a preemptor of this ClusterQueue."""
         ...

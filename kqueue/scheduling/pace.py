@@ -1,9 +1,9 @@
-"""When the next cycle begins.
+"""The pace of cycles: decides when the next cycle begins.
 
-Cycles come in rounds: a round begins when something has happened, and goes on until every head was tried.  On a quiet
-cluster a round begins at once.  Under load it waits, so that what arrives and what becomes free is decided together:
-until most writes of the last decisions have ended, or for a window that follows the time that writes take.  After a
-round that ended in vain only the window counts.
+Cycles come in rounds: a round begins after an event, and goes on until every head was tried.  On a quiet cluster a
+round begins at once.  Under load a round waits, so that new workloads and freed resources are decided together: until
+most writes of the last decisions have ended, or until the end of a window, which grows with the time of writes.  After
+a round without admissions only the window counts.
 """
 
 from __future__ import annotations
@@ -17,24 +17,23 @@ from kqueue.clock import Clock
 from kqueue.runtime.deadline import within
 
 _WEIGHT = 0.1
-"""Of the newest write in the moving mean of how long writes take: the mean follows about twenty writes."""
+"""Weight of the newest write in the moving mean of write times: the mean follows about twenty writes."""
 _DRAINED = 4
-"""The writes that were under way at the end of the last cycle have drained when one in so many is left."""
+"""The writes that were running at the end of the last cycle have drained when this fraction (1/n) of them is left."""
 
 
 _REST = 0.001
-"""Seconds after a cycle that admitted nothing, however short it was: others get a turn."""
+"""Seconds of rest after a cycle without admissions, however short it was, so that other tasks get a turn."""
 
 
 _REST_FACTOR = 2
-"""Between rounds there is a rest this many times as long as their cycles took: trying takes a third of the time at most
-while others wait."""
+"""Rest between rounds, in multiples of the time of their cycles: cycles take at most a third of the time."""
 _LONGEST_REST = 0.25
-"""Seconds of that rest at most.  In a large cluster a round takes half a second: a rest of 1 s doubled latencies."""
+"""Longest such rest in seconds.  In a large cluster a round takes half a second: a rest of 1 s doubled latencies."""
 
 
 _LOADED = 20.0
-"""Writes of decisions a second from which on the API server's time is scarce."""
+"""Rate of written decisions, per second, above which the API server counts as loaded."""
 
 
 class WritePace:
@@ -48,22 +47,22 @@ class WritePace:
         self._took = 0.0
         """Seconds of the cycles of this round."""
         self._enough = -1
-        """So few writes are left when they have drained; -1: the window has to pass."""
+        """Number of remaining writes at which they have drained; -1: the window has to pass."""
         self._writing = 0
         self._wrote_at = float("-inf")
         self._rate = 0.0
-        """Writes a second at `_wrote_at`: each counts 1 when it ends, and fades within about a second."""
+        """Writes per second at `_wrote_at`: each counts 1 at its end, and decays within about a second."""
         self._drained = asyncio.Event()
         self._mean: float | None = None
 
     @property
     def window(self) -> float:
-        """Seconds from the beginning of a cycle within which the next round begins under load."""
+        """Return seconds from the start of a cycle within which the next round begins under load."""
         return min(self._longest, max(self._shortest, self._mean or 0.0))
 
     @property
     def quiet_for(self) -> float:
-        """Seconds since the last write of a decision has ended; 0 while one is under way."""
+        """Return seconds since the last write of a decision has ended; 0 while one is running."""
         return 0.0 if self._writing > 0 else self._clock.monotonic() - self._wrote_at
 
     @property
@@ -74,10 +73,10 @@ class WritePace:
     def _faded(self, now: float) -> float:
         return self._rate * math.exp(self._wrote_at - now) if self._rate else 0.0
 
-    # --- what happens
+    # --- events
 
     def write_begins(self) -> Callable[[], None]:
-        """A decision is being written; call the function returned when that has ended, once."""
+        """Record the start of a decision's write; call the returned function once, at the write's end."""
         begun = self._clock.monotonic()
         self._writing += 1
 
@@ -93,7 +92,7 @@ class WritePace:
         return ended
 
     def cycle_ended(self, *, begun: float, admitted: bool) -> None:
-        """A cycle that had heads has ended; `begun` is when it began."""
+        """Record the end of a cycle with heads; `begun` is the time of its start."""
         now = self._clock.monotonic()
         self._begun, took = begun, now - begun
         self._took += took
@@ -106,10 +105,10 @@ class WritePace:
     # --- the next cycle
 
     async def turn(self, *, goes_on: bool) -> None:
-        """Return when the next cycle may begin.
+        """Wait until the next cycle may begin.
 
-        `goes_on`: the round goes on with workloads behind the heads of the last cycle.  After a cycle in vain they are
-        tried at once, because there is nothing else to wait for.
+        `goes_on`: the round goes on with workloads behind the heads of the last cycle.  After a cycle without
+        admissions they are tried at once, because there is no write to wait for.
         """
         if not (goes_on and self._enough < 0):
             await self._wait_drained(self._begun + self.window)

@@ -100,7 +100,7 @@ class PlanMaker:
 
     def still_waits(self, claim: Claim) -> bool:
         """Whether the preemptor of a claim still waits in an active ClusterQueue."""
-        unknown = "whether room is still kept for a workload is unknown, so it is not"
+        unknown = "checking a claim failed, so no resources are reserved for its preemptor"
         with isolated_logged(_log, unknown, workload=claim.key):
             return self._still_waits(claim)
         return False

@@ -27,7 +27,7 @@ class PutBack:
         verdict: LastTry = NO_VERDICT,
         has_more: bool = False,
     ) -> None:
-        """Queue a workload (namespace/name) again without a word to it; the rest is as in `Queues.requeue`."""
+        """Queue a workload (namespace/name) again without a reason; the other parameters are as in `Queues.requeue`."""
         if self._queues.requeue(key, reason, verdict=verdict, has_more=has_more):
             cycle.came_back.add(key)
 
@@ -42,9 +42,9 @@ class PutBack:
         briefly: bool = False,
         lacks: tuple[tuple[FlavorResource, int], ...] = (),
     ) -> None:
-        """Queue a workload again, remember the try, and say why it waits.
+        """Queue a workload again, remember the try, and write the reason for waiting.
 
-        `briefly` is as in `PendingReasons.tell`, `lacks` as in `LastTry`.
+        `briefly` is as in `PendingReasons.report`, `lacks` as in `LastTry`.
         """
         key = f"{obj.metadata.namespace}/{obj.metadata.name}"
         self._note(cycle, key, why.reason)

@@ -1,4 +1,4 @@
-"""Admitted workloads that lost hosts: when it is their turn, the search for others, and the write of what it found."""
+"""Admitted workloads that lost hosts: the second pass, the search for other hosts, and the write of the result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DamagedWorkload:
-    """A damaged workload, and the object that it was read from."""
+    """A workload with failed hosts, and the object that it was read from."""
 
     obj: wire.Workload
     damaged: Damaged
@@ -49,14 +49,14 @@ class Repairs:
     """The second pass of workloads with failed hosts."""
 
     def __init__(self, context: Context, host_of: Callable[[str], str | None]) -> None:
-        """`host_of` gives a node's host name."""
+        """`host_of` returns a node's host name."""
         self._cache, self._second_pass = context.state.cache, context.state.second_pass
         self._writer, self._writes = context.writer, context.writes
         self._observer, self._clock, self._host_of = context.observer, context.clock, host_of
         self._fail_fast, self._skips_pod_owned = context.settings.fail_fast, context.settings.skips_pod_owned
 
     def take(self) -> list[DamagedWorkload]:
-        """Workloads that are due for their second pass and still need it."""
+        """Return workloads that are due for their second pass and still need it."""
         found: list[DamagedWorkload] = []
         for key in self._second_pass.take():
             with isolated(partial(self._look_later, key)):
@@ -68,7 +68,7 @@ class Repairs:
         return found
 
     def _damaged(self, key: str) -> DamagedWorkload | None:
-        """The workload with its failed hosts; None when it has none, or is on its way out."""
+        """Return the workload with its failed hosts; None if it has none, or is being evicted or deleted."""
         obj = self._writer.newest(key)
         if obj is None or not obj.status.unhealthy_nodes or not model.is_placed(obj):
             return None
@@ -92,7 +92,7 @@ class Repairs:
         return DamagedWorkload(obj, damaged)
 
     def replace_hosts(self, snapshot: Snapshot, lost: DamagedWorkload) -> bool:
-        """Find other hosts and begin to write them; True when they were found."""
+        """Find other hosts and begin to write them; return True if they were found."""
         key = lost.damaged.key
         with isolated(partial(self._look_later, key)):
             keeps = self._skips_pod_owned and model.is_owned_by_one_pod(lost.obj)
@@ -175,6 +175,6 @@ class Repairs:
         self._second_pass.failed(key)
 
     def try_again(self, key: str) -> None:
-        """Try a workload anew that has changed since it was read."""
+        """Try a workload again that has changed since it was read."""
         self._second_pass.drop(key)
         self._second_pass.ask(key)

@@ -1,4 +1,4 @@
-"""Where the scans of flavors ended, by workload, so that the next try goes on there."""
+"""The ends of scans of flavors, by workload, so that the next try continues there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kqueue.core.scan import Attempt, ScanMemory, ScanRules, remembered
 from kqueue.core.workload import LastTried
 
 _MOST = 100_000
-"""Workloads that are remembered; then the oldest is forgotten."""
+"""Limit of remembered workloads; beyond it the oldest entry is dropped."""
 
 _FROM_THE_FRONT: LastTried = {}
 

@@ -19,22 +19,22 @@ class LoopSettings:
     window_max: float = 0.250
     """Bounds of the window in which the next cycle begins under load; see `WritePace`."""
     yield_after: float = 0.020
-    """The plan gives the event loop a turn when it has run for so long."""
+    """Time after which a running plan yields to the event loop."""
     in_flight: int = 64
-    """Admission writes at once."""
+    """Concurrent writes of admissions."""
     reasons_at_once: int = 8
-    """Writes of reasons for waiting at once: where the API server is slow, most of its time is left to admissions, and
+    """Concurrent writes of reasons for waiting.  Few, so that a slow API server spends most of its time on admissions;
     a workload that is admitted meanwhile needs no reason."""
     details_after: float = 5.0
     """Seconds after which changed details of the same reason for waiting are written."""
     elastic: bool = False
-    """A workload may name another one that it replaces: it takes over its quota and places, and the other one ends."""
+    """A workload may name another one that it replaces: it takes over quota and hosts, and the other one ends."""
     fail_fast: bool = True
     """A workload whose failed hosts cannot be replaced at the first try is evicted."""
     skips_pod_owned: bool = True
     """A workload that ends with its one pod keeps its place when the host fails."""
     fair: tuple[SharingStrategy, ...] | None = None
-    """Fair sharing, and by which strategies it preempts; None: it is off."""
+    """The strategies of preemption by fair sharing; None: fair sharing is off."""
     within_nominal: bool = True
     """With fair sharing, a ClusterQueue within its nominal quota reclaims it whatever the shares are."""
     order: OrderRules = DEFAULT_RULES
@@ -44,8 +44,8 @@ class LoopSettings:
     waits_for_ready: bool = False
     """`waitForPodsReady` is on: the patch that reserves quota says PodsReady=False, too."""
     scan: ScanRules = DEFAULT_SCAN
-    """How long the end of a scan of flavors is remembered."""
+    """Rules for remembering the end of a scan of flavors."""
     preemption_gates: bool = False
     """A workload with a closed preemption gate does not preempt."""
     looks: SecondLooks = ALL_LOOKS
-    """Which nominations are repeated in the same cycle."""
+    """The nominations that are repeated in the same cycle."""

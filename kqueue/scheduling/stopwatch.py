@@ -1,4 +1,4 @@
-"""Where the time of a cycle goes."""
+"""The time that a cycle spends in each phase."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kqueue.core.decision import Phase
 
 
 class Stopwatch:
-    """How long a cycle is in each phase."""
+    """Measures the time of each phase."""
 
     __slots__ = ("_now", "_phase", "_since", "seconds")
 
@@ -17,13 +17,13 @@ class Stopwatch:
         self.seconds = dict.fromkeys(Phase, 0.0)
 
     def enter(self, phase: Phase) -> None:
-        """Go over to another phase."""
+        """Begin another phase."""
         now = self._now()
         self.seconds[self._phase] += now - self._since
         self._phase, self._since = phase, now
 
     def stop(self) -> None:
-        """The phase is interrupted, or over."""
+        """Interrupt or end the phase."""
         self.enter(self._phase)
 
     def go_on(self) -> None:

@@ -1,8 +1,8 @@
-"""Preemptors that wait until their victims have left are asked again when something has been given back.
+"""Preemptors that wait for their victims to release resources are planned again only after a relevant change.
 
-A preemptor is the head of its ClusterQueue until it is admitted, so every cycle would ask it: whether it fits now, and
-what it would look like once all claims are fulfilled.  The answer stays the same until quota of its tree is given back
-or configured anew, a claim ends, a host changes, the workload itself changes, or a victim no longer leaves.
+A preemptor is the head of its ClusterQueue until it is admitted, so every cycle would plan it: on the present state,
+and on the state after all claims.  The result stays the same until quota of its tree is released or reconfigured, a
+claim ends, a host changes, the workload itself changes, or a victim is no longer being evicted.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from kqueue.state.cache import Cache
 from kqueue.state.preemptions import Preemptions
 
 _MOST = 10_000
-"""Preemptors that are remembered; one that is forgotten is asked once more."""
+"""Limit of remembered preemptors; a forgotten one is planned once more."""
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What the answer depends on."""
+    """The state that the result depends on."""
 
     version: str
     freed: tuple[int, int]
@@ -31,17 +31,17 @@ class _State:
 
 
 class Victims:
-    """Remembers on which state each waiting preemptor was asked last."""
+    """Remembers the state on which each waiting preemptor was planned last."""
 
     def __init__(self, cache: Cache, preemptions: Preemptions) -> None:
         self._cache, self._preemptions = cache, preemptions
         self._tried: LRUCache[str, _State] = LRUCache(maxsize=_MOST)
-        """By uid: the state of the try that is under way, or was the last one."""
+        """By uid: the state of the present or the last try."""
         self._waits: LRUCache[str, _State] = LRUCache(maxsize=_MOST)
         """By uid: the state on which a preemptor was found to wait for its victims."""
 
     def are_as_before(self, queue: str, item: Pending) -> bool:
-        """Whether a head waits for victims, all of which leave, and asking it again is of no use."""
+        """Whether a head still waits for victims, all of them being evicted, on an unchanged state: skip its plan."""
         claim = self._preemptions.claim_of(item.uid)
         if claim is None:
             return False
@@ -53,7 +53,7 @@ class Victims:
         return False
 
     def wait(self, uid: str) -> None:
-        """The try has said that the preemptor waits for its victims."""
+        """Record that the preemptor's try ended with waiting for its victims."""
         state = self._tried.get(uid)
         if state is not None:
             self._waits[uid] = state

@@ -1,4 +1,4 @@
-"""Decisions to wait are carried out here."""
+"""Carries out decisions to wait."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _REQUEUE = {
 _GATED = Outcome.GATED
 """By name, because looking a member up in its class takes 0.1 us, and every head that waits comes to it."""
 
-_GOES_ON_WAITING = frozenset({Outcome.DEFERRED, Outcome.SKIPPED, Outcome.HELD})
-"""Outcomes after which a preemptor keeps what it claims."""
+_KEEPS_CLAIM = frozenset({Outcome.DEFERRED, Outcome.SKIPPED, Outcome.HELD})
+"""Outcomes after which a preemptor keeps its claim."""
 
-_PASSING = frozenset({Outcome.SKIPPED, Outcome.DEFERRED, Outcome.AFTER_LOWER_SHARE})
-"""Outcomes whose sentences differ from cycle to cycle: they name the workloads that took the room."""
+_VOLATILE_OUTCOMES = frozenset({Outcome.SKIPPED, Outcome.DEFERRED, Outcome.AFTER_LOWER_SHARE})
+"""Outcomes whose message changes every cycle, because it names the workloads that took the resources."""
 
 
 class Waiting:
@@ -54,7 +54,7 @@ class Waiting:
         self._victims, self._put_back, self._faults = victims, put_back, faults
 
     def carry_out(self, cycle: CycleState, decision: Wait) -> None:
-        """Put the workload back, and say why it waits."""
+        """Put the workload back, and write the reason for waiting."""
         head = decision.head
         if decision.is_robbed:
             cycle.robbed[head.queue] += 1
@@ -75,12 +75,12 @@ class Waiting:
             _REQUEUE[decision.outcome],
             Why(decision.reason, decision.message, head.pod_sets, decision.outcome is _GATED),
             has_more=decision.has_more_flavors and not is_round(decision, before),
-            briefly=decision.outcome in _PASSING,
+            briefly=decision.outcome in _VOLATILE_OUTCOMES,
             lacks=decision.lacks,
         )
 
     def _follow_claim(self, decision: Wait) -> None:
-        if decision.outcome not in _GOES_ON_WAITING:
+        if decision.outcome not in _KEEPS_CLAIM:
             self._preemptions.end(decision.head.uid)
         elif decision.outcome is Outcome.DEFERRED:
             self._victims.wait(decision.head.uid)

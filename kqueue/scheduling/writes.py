@@ -56,16 +56,16 @@ class Writes:
 
         Args:
             work: the write.
-            ended: called exactly once when the task has ended, with what ended it: None for success, CancelledError
-                also where the task was cancelled before its first step.  It must settle all that was taken for
-                `work`, and must not wait for anything.  Without it, a failure of `work` is logged.
+            ended: called exactly once when the task has ended, with its error: None for success, CancelledError also if
+                the task was cancelled before its first step.  It must settle the charge, mark or place of `work`, and
+                must not wait.  Without it, a failure of `work` is logged.
         """
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(partial(self._done, ended))
 
     async def drain(self, *, clock: Clock | None = None, limit: float | None = None) -> None:
-        """Wait until every write under way has ended; after `limit` seconds (None: never) cut them off."""
+        """Wait until every running write has ended; after `limit` seconds (None: never) cancel the rest."""
         if clock is None or limit is None:
             await self._ended()
             return
@@ -108,7 +108,7 @@ class Writes:
             ended()
 
     async def try_write(self, key: str, change: Change, *, what: str, lane: Lane = Lane.STATUS) -> wire.Workload | None:
-        """Write in `lane`; a failure is only logged.  None when nothing was written."""
+        """Write in `lane`; a failure is only logged.  Return None if nothing was written."""
         try:
             return await self._writer.write(key, change, lane=lane)
         except KqueueError as e:

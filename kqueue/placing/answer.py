@@ -24,7 +24,7 @@ _REASONS = ("notReady", "unschedulable", "flavorLabels", "missingLevel", "duplic
 
 
 def text(value: Mapping[str, Any], *, compact: bool) -> str:
-    """The document, ending in a newline."""
+    """Return the document as text that ends in a newline."""
     if compact:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"
     return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
@@ -43,7 +43,7 @@ def error(document: Any, problems: Sequence[FieldProblem]) -> dict[str, Any]:
 
 
 def answer(solution: Solution) -> dict[str, Any]:
-    """The answer to a valid input."""
+    """Return the answer to a valid input."""
     ignored = {reason: solution.ignored[reason] for reason in _REASONS if solution.ignored.get(reason)}
     result: dict[str, Any] = {
         "name": solution.case.name,
@@ -100,7 +100,7 @@ def _domains(case: Case, domains: Sequence[Domain], paths: Sequence[Path]) -> li
 
 
 def _failure(case: Case, why: Misfit | UpdateConflict) -> dict[str, Any]:
-    """A failure with the facts that belong to its code."""
+    """Return a failure with the facts for its code."""
     if isinstance(why, UpdateConflict):
         return {"code": "InvalidPodSetUpdate", "detail": f"pod set {why.pod_set}: {why.detail}"}
     if why.code is MisfitCode.NO_REPLACEMENT:

@@ -1,4 +1,4 @@
-"""A document becomes a placement to be done, or the list of everything that is wrong with it."""
+"""Turns a document into a placement request, or into the list of all its problems."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEYS = ("name", "topology", "flavor", "nodes", "usage", "algorithm", "workload"
 
 
 def read(document: Any) -> Case | list[FieldProblem]:
-    """The placement that a document asks for, or everything that is wrong with it."""
+    """Return the placement request of a document, or all its problems."""
     problems = Problems()
     fields = problems.fields(document, "", _KEYS)
     name = fields.text("name")
@@ -49,7 +49,7 @@ def read(document: Any) -> Case | list[FieldProblem]:
 
 
 def _check_hostnames(problems: Problems, found: FlavorNodes, members: Membership) -> None:
-    """Two nodes of the flavor with one host name."""
+    """Note nodes of the flavor that share a host name."""
     for i, node in enumerate(found.nodes):
         if node.name in members.duplicates:
             problems.add(

@@ -17,7 +17,7 @@ _TERMINAL = ("Succeeded", "Failed")
 
 
 def cluster(problems: Problems, document: Fields) -> FlavorNodes:
-    """The cluster of a placement."""
+    """Read the cluster of a placement."""
     name, levels = "default", tuple[str, ...]()
     if document.require("topology", "an object with levels"):
         name, levels = _topology(problems, document)
@@ -40,14 +40,14 @@ def cluster(problems: Problems, document: Fields) -> FlavorNodes:
         foreign=_foreign(problems, usage, {node.name for node in nodes}),
         usage=tuple([_usage(problems, path, item, width) for path, item in usage.items("tas")]),
         other_usage=tuple(
-            # other flavors may have other levels; where this one has hosts, theirs count only on the same hosts
+            # other flavors may have other levels; if leaves are hosts, usage of other flavors counts on the same hosts
             [_usage(problems, path, item, 1 if hostname else None) for path, item in usage.items("otherFlavors")]
         ),
     )
 
 
 def _topology(problems: Problems, document: Fields) -> tuple[str, tuple[str, ...]]:
-    """Name and levels; no levels where they are wrong."""
+    """Return name and levels; no levels if they are invalid."""
     fields = problems.fields(document.value("topology"), document.path("topology"), ("name", "levels"))
     name = fields.text("name", "default")
     before = len(problems.found)
@@ -104,7 +104,7 @@ def _check_names(problems: Problems, document: Fields, nodes: tuple[NodeFacts, .
 
 
 def _foreign(problems: Problems, usage: Fields, names: Collection[str]) -> dict[str, dict[str, int]]:
-    """Per node, what running pods take there that topology did not place."""
+    """Return usage per node of running pods that topology did not place."""
     taken: dict[str, dict[str, int]] = {}
     for path, item in usage.items("pods"):
         fields = problems.fields(item, path, ("node", "requests", "phase", "annotations", "name"))

@@ -40,9 +40,9 @@ class ContractError(AssertionError):
 def check_placer(placer: Placer, *, seeds: Iterable[int] = range(300)) -> None:
     """Ask a placer questions of many forms and sizes.  Raises ContractError at the first wrong answer.
 
-    A right answer has a place for each pod where there is room for it, in one domain where one is required, with no
-    slice cut; is a Misfit where no placement exists; is the same when the question is asked again; and leaves the
-    question as it was.
+    A right answer places each pod in a domain with enough capacity, all pods in one domain if that is required, and no
+    slice across domains; it is a Misfit if no placement exists; it is the same for the same question; and the placer
+    does not change the question.
     """
     for seed in seeds:
         question = drawn(random.Random(seed))
@@ -65,7 +65,7 @@ def check_placer(placer: Placer, *, seeds: Iterable[int] = range(300)) -> None:
 
 
 def drawn(chance: random.Random) -> Question:
-    """A question about a cluster of up to 3 blocks, 3 racks in each and 5 hosts in each of these."""
+    """Return a random question about a cluster of up to 3 blocks, 3 racks per block and 5 hosts per rack."""
     while True:
         tree = _tree(chance)
         workers, leader = _pod_sets(chance)

@@ -1,4 +1,4 @@
-"""JSON text to plain values, keeping what checks need and `json` drops: exact numbers and repeated keys."""
+"""Parses JSON text to plain values, with exact numbers and repeated keys, which `json` drops and checks need."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89abAB]")
 
 
 class NotJsonError(Exception):
-    """The text is no JSON; the message says where and why."""
+    """The text is no JSON; the message has the position and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number that is not written as a whole one (`1.5`, `1e3`), or one that JSON does not know (`NaN`)."""
+    """A number that is not written as an integer (`1.5`, `1e3`), or that JSON does not have (`NaN`)."""
 
     text: str
 
@@ -40,7 +40,7 @@ class Repeating(dict[str, Any]):
 
 
 def parse(data: bytes) -> Any:
-    """The document, with whole numbers as int, other numbers as Number and objects with repeated keys as Repeating.
+    """Return the document: integers as int, other numbers as Number, objects with repeated keys as Repeating.
 
     Raises:
         NotJsonError: the bytes are no UTF-8, or the text is no JSON.
@@ -81,12 +81,12 @@ def _integer(text: str) -> int | Number:
 
 
 def pointer(path: str, key: str | int) -> str:
-    """The JSON pointer of a member of the value at `path`."""
+    """Return the JSON pointer of a member of the value at `path`."""
     return f"{path}/{key}" if isinstance(key, int) else f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
 
 
 def _broken_texts(value: Any, path: str = "") -> Iterator[str]:
-    """Pointers of the texts and keys that hold half a character (a lone surrogate), which no output can repeat."""
+    """Yield pointers of texts and keys with half a character (a lone surrogate), which no output can repeat."""
     if isinstance(value, str):
         if _SURROGATE.search(value):
             yield path

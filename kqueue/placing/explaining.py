@@ -18,7 +18,7 @@ _MOST_PROBLEMS = 50
 
 
 def explain_problems(document: Any, problems: Sequence[FieldProblem]) -> str:
-    """An invalid input: every problem with its place."""
+    """Describe an invalid input: every problem with its JSON pointer."""
     name = document.get("name") if isinstance(document, dict) else None
     lines = [f"{name or 'the input'} is not valid:"]
     lines += [f"  {problem.path or '(the whole input)'}: {problem.text}" for problem in problems[:_MOST_PROBLEMS]]
@@ -28,7 +28,7 @@ def explain_problems(document: Any, problems: Sequence[FieldProblem]) -> str:
 
 
 class PlacementExplainer:
-    """Collects the account of one case while it is placed."""
+    """Collects the description of one case while it is placed."""
 
     def __init__(self, case: Case) -> None:
         self._case = case
@@ -39,7 +39,7 @@ class PlacementExplainer:
         self._parts.append("\n".join(_described(self._case, step)))
 
     def text(self, solution: Solution) -> str:
-        """The whole account."""
+        """Return the whole description."""
         return "\n\n".join([_head(solution), *self._parts, *_rest(solution.outcomes)]) + "\n"
 
 
@@ -56,7 +56,7 @@ def _head(solution: Solution) -> str:
 
 
 def _rest(outcomes: Iterable[PodSetOutcome]) -> Iterator[str]:
-    """Pod sets that no search was made for."""
+    """Yield lines about pod sets without a search."""
     skipped = [outcome.name for outcome in outcomes if outcome.status is PodSetStatus.SKIPPED]
     waiting = [outcome.name for outcome in outcomes if outcome.status is PodSetStatus.NOT_EVALUATED]
     if skipped:
@@ -102,7 +102,7 @@ def _request_text(request: TopologyRequest) -> str:
 
 
 def _where(tree: Tree, placed: Sequence[PodSetPlacement], preferred: str | None) -> str:
-    """The narrowest domain that holds everything, or how far it is spread."""
+    """Return the narrowest domain that has all pods, or the number of domains they are spread over."""
     paths = {path for pod_set in placed for path in pod_set.paths}
     together: Path = ()
     for level in range(len(tree.levels)):

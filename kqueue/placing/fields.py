@@ -14,7 +14,7 @@ from typing import Any, Final
 from kqueue.placing.document import Number, Repeating, pointer
 
 COUNT_MAX: Final = 2**31 - 1
-"""The largest number of pods, and of anything that is counted."""
+"""The largest number of pods, and of other counts."""
 _LONGEST_QUOTE = 60
 
 
@@ -49,21 +49,21 @@ class Problems:
         return Fields(self, value, path, known)
 
     def text(self, value: Any, path: str) -> str:
-        """A text; empty where there is something else."""
+        """Return a text; empty if the value has another type."""
         if isinstance(value, str):
             return value
         self.add(path, f"expected a text, found {quoted(value)}")
         return ""
 
     def integer(self, value: Any, path: str, *, least: int, most: int = COUNT_MAX) -> int:
-        """A whole number from `least` to `most`; `least` where there is something else."""
+        """Return a whole number from `least` to `most`; `least` if the value is something else."""
         if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
             return value
         self.add(path, f"expected a whole number from {least} to {most}, found {quoted(value)}")
         return least
 
     def items(self, value: Any, path: str) -> Iterator[tuple[str, Any]]:
-        """The members of a list with their pointers; nothing where there is no list."""
+        """Yield the members of a list with their pointers; nothing if the value is no list."""
         if isinstance(value, list):
             yield from ((pointer(path, i), item) for i, item in enumerate(value))
         else:
@@ -122,7 +122,7 @@ class Fields:
         return pointer(self._path, key)
 
     def has(self, key: str) -> bool:
-        """Whether the key is there with a value other than null."""
+        """Whether the key is present with a value other than null."""
         return self._value.get(key) is not None
 
     def given(self, key: str) -> bool:
@@ -130,7 +130,7 @@ class Fields:
         return key in self._value
 
     def require(self, key: str, what: str) -> bool:
-        """Whether the key is there; its absence is a problem."""
+        """Whether the key is present; its absence is a problem."""
         if key in self._value:
             return True
         if self._is_object:
@@ -146,7 +146,7 @@ class Fields:
         return self._problems.text(self._value[key], self.path(key)) if key in self._value else default
 
     def optional_text(self, key: str) -> str | None:
-        """A text; None where the key is absent or null."""
+        """Return a text; None if the key is absent or null."""
         return self._problems.text(self._value[key], self.path(key)) if self.has(key) else None
 
     def choice(self, key: str, choices: Collection[str], default: str) -> str:
@@ -159,7 +159,7 @@ class Fields:
         return default
 
     def flag(self, key: str, default: bool = False) -> bool:
-        """true or false."""
+        """Return a boolean."""
         value = self._value.get(key, default)
         if isinstance(value, bool):
             return value
@@ -167,13 +167,13 @@ class Fields:
         return default
 
     def integer(self, key: str, default: int, *, least: int, most: int = COUNT_MAX) -> int:
-        """A whole number."""
+        """Return a whole number."""
         if key not in self._value:
             return default
         return self._problems.integer(self._value[key], self.path(key), least=least, most=most)
 
     def items(self, key: str) -> Iterator[tuple[str, Any]]:
-        """The members of a list with their pointers; nothing where the key is absent."""
+        """Yield the members of a list with their pointers; nothing if the key is absent."""
         return self._problems.items(self._value[key], self.path(key)) if key in self._value else iter(())
 
     def texts(self, key: str) -> tuple[str, ...]:
@@ -185,16 +185,16 @@ class Fields:
         return self._problems.labels(self._value[key], self.path(key)) if key in self._value else {}
 
     def members(self, key: str) -> Iterator[tuple[str, str, Any]]:
-        """(key, pointer, value) of an object with free keys; nothing where the key is absent."""
+        """Yield (key, pointer, value) of an object with free keys; nothing if the key is absent."""
         return self._problems.members(self._value[key], self.path(key)) if key in self._value else iter(())
 
 
 def similar(word: str, words: Iterable[str]) -> str | None:
-    """The one of `words` that is written most like `word`; None where none of them is."""
+    """Return the most similar one of `words`, or None if none is similar."""
     return _similar(word, tuple(sorted(words))) if len(word) <= _LONGEST_QUOTE else None
 
 
-@lru_cache(maxsize=1024)  # a list often has the same slip in every entry
+@lru_cache(maxsize=1024)  # a list often has the same mistake in every entry
 def _similar(word: str, words: tuple[str, ...]) -> str | None:
     folded = {other.lower(): other for other in words}
     found = get_close_matches(word.lower(), folded, n=1)
@@ -211,7 +211,7 @@ def printable(text: str, *, keep: str = "") -> str:
 
 
 def quoted(value: Any) -> str:
-    """A JSON value as a problem names it."""
+    """Return a JSON value for the text of a problem."""
     match value:
         case None:
             return "null"

@@ -20,7 +20,7 @@ from kqueue.placing.document import Number
 from kqueue.placing.fields import COUNT_MAX, Fields, Problems, quoted
 
 EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
-"""What a taint may do."""
+"""Effects of taints."""
 _OPERATORS = ("", "Equal", "Exists", "Gt", "Lt")
 _INDEX = re.compile(r"\[(\d+)\]")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -28,7 +28,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def quantities(problems: Problems, fields: Fields, key: str) -> dict[str, int]:
-    """Amounts by resource, in milli for cpu and base units for all else; empty where the key is absent."""
+    """Return amounts by resource, cpu in milli, others in base units; empty if the key is absent."""
     return {resource: _quantity(problems, value, path, resource) for resource, path, value in fields.members(key)}
 
 
@@ -58,7 +58,7 @@ def _is_above(text: str, amount: int, resource: str) -> bool:
 
 
 def tolerations(problems: Problems, fields: Fields, key: str) -> tuple[Toleration, ...]:
-    """Tolerations as a pod template has them; none where the key is absent."""
+    """Return tolerations in the form of a pod template; empty if the key is absent."""
     found = []
     for path, item in fields.items(key):
         entry = problems.fields(item, path, ("key", "operator", "value", "effect", "tolerationSeconds"))
@@ -76,7 +76,7 @@ def tolerations(problems: Problems, fields: Fields, key: str) -> tuple[Toleratio
 def node_affinity(
     problems: Problems, value: Any, path: str
 ) -> tuple[tuple[NodeTerm, ...] | None, tuple[WeightedTerm, ...]]:
-    """Required terms (None: nothing is required) and preferred ones.  What they say is judged when pods are placed."""
+    """Return required terms (None: nothing is required) and preferred ones.  Placing checks their contents."""
     fields = problems.fields(value, path, (_REQUIRED, _PREFERRED))
     required: tuple[NodeTerm, ...] | None = None
     if fields.has(_REQUIRED):
@@ -112,7 +112,7 @@ def _requirements(problems: Problems, fields: Fields, key: str) -> tuple[Require
 def written_values(
     problems: Problems, fields: Fields, key: str, width: int | None, form: str = "values"
 ) -> tuple[str, ...]:
-    """The values that name a domain, `width` of them (None: any number but none)."""
+    """Return the values that name a domain, `width` of them (None: at least one)."""
     if not fields.require(key, "the written values of a domain"):
         return ()
     before = len(problems.found)
@@ -124,9 +124,9 @@ def written_values(
 
 
 def assignment(problems: Problems, value: Any, path: str, levels: Sequence[str]) -> TopologyAssignment | None:
-    """An assignment in one of its two forms, for a topology that writes these levels; None where it is no such thing.
+    """Return an assignment in one of its two forms for a topology with these written levels; None if it is invalid.
 
-    `levels` is empty where the topology itself is wrong, and then not compared.
+    `levels` is empty if the topology itself is invalid, and is then not compared.
     """
     fields = problems.fields(value, path, ("levels", "domains", "slices"))
     before = len(problems.found)
@@ -157,7 +157,7 @@ def assignment(problems: Problems, value: Any, path: str, levels: Sequence[str])
 
 
 def _check_slice(problems: Problems, value: Any, path: str) -> None:
-    """Unknown keys of the compressed form, which its decoder passes over."""
+    """Note unknown keys of the compressed form, which its decoder ignores."""
     fields = problems.fields(value, path, ("domainCount", "valuesPerLevel", "podCounts"))
     for where, item in fields.items("valuesPerLevel"):
         entry = problems.fields(item, where, ("universal", "individual"))

@@ -1,4 +1,4 @@
-"""The topology as an indented tree: per domain, how many pods fit and what is free, and where pods were put."""
+"""The topology as an indented tree: per domain the pods that fit, free resources, and placed pods."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from kqueue.placing.solving import PlacingStep, UpdateConflict
 from kqueue.placing.values import Case
 
 _MOST_CHILDREN = 8
-"""Domains shown below one parent; the rest is counted."""
+"""Limit of domains shown below one parent; the rest is counted."""
 _MOST_LINES = 200
 _SMALL_TREE = 64
-"""Leaves up to which a tree is shown whole, not only where something happened."""
+"""Number of leaves up to which the whole tree is shown, not only branches with placed pods."""
 
 
 def picture(case: Case, step: PlacingStep) -> Iterator[str]:
@@ -64,7 +64,7 @@ def _marks(placed: Sequence[PodSetPlacement]) -> dict[Path, str]:
 
 @dataclass(slots=True, kw_only=True)
 class _Lines:
-    """Draws domains until there are enough lines."""
+    """Draws domains up to the limit."""
 
     tree: Tree
     counts: Tally
@@ -73,14 +73,14 @@ class _Lines:
     marks: Mapping[Path, str]
     drawn: int = 0
     around: set[Path] = field(init=False)
-    """Paths of marked domains and of all that they lie in."""
+    """Paths of marked domains and of all domains around them."""
 
     def __post_init__(self) -> None:
-        """Know the marked branches."""
+        """Compute the marked branches."""
         self.around = {path[:length] for path in self.marks for length in range(1, len(path) + 1)}
 
     def of_children(self, level: int, domains: Ints) -> Iterator[str]:
-        """The marked and the roomiest of these domains of one parent, in path order."""
+        """Yield the marked domains of one parent and those with the most capacity, in path order."""
         room = self.counts.pods[level]
         ranked = sorted(domains.tolist(), key=lambda d: (not self._is_marked(level, d), -int(room[d]), d))
         for domain in sorted(ranked[:_MOST_CHILDREN]):

@@ -1,7 +1,7 @@
 """Warnings about valid input that is probably a mistake: each with its JSON pointer and a remedy.
 
-The answer stays as it is.  Remarks are found before anything is placed and do not depend on what has room, so that they
-can also be taken as errors.
+Remarks do not change the answer.  They are computed before any placement and do not depend on free capacity, so they
+can also be treated as errors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNKNOWN_LEVEL = (MisfitCode.LEVEL_NOT_FOUND, MisfitCode.SLICE_LEVEL_NOT_FOUND, 
 
 
 def remarks(case: Case) -> tuple[FieldProblem, ...]:
-    """All remarks on a case, in the order of the document (of keys, that in which the documentation lists them)."""
+    """Return all remarks on a case, in the order of the document; keys in the order of the documentation."""
     asked = _replaced(case) if case.unhealthy_nodes else _placed(case)
     found = chain(case.noted, _unlabelled(case), _unknown_domains(case), _empty(case), asked)
     return tuple(sorted(found, key=_document_order))
@@ -47,7 +47,7 @@ def _document_order(remark: FieldProblem) -> tuple[int, list[tuple[int, str]]]:
 
 
 def _unlabelled(case: Case) -> Iterator[FieldProblem]:
-    """Nodes of the flavor that are no part of the topology."""
+    """Yield remarks on nodes of the flavor that are outside of the topology."""
     for i, node in enumerate(case.cluster.nodes if case.members.missing_levels else ()):
         missing = case.members.missing_levels.get(node.name)
         if missing:
@@ -59,7 +59,7 @@ def _unlabelled(case: Case) -> Iterator[FieldProblem]:
 
 
 def _unknown_domains(case: Case) -> Iterator[FieldProblem]:
-    """Usage of workloads in domains that no node is in, as far as it would count otherwise."""
+    """Yield remarks on usage of workloads in domains without nodes, if the usage would count otherwise."""
     cluster = case.cluster
     if (case.switches.simulate_empty and not case.unhealthy_nodes) or not (cluster.usage or cluster.other_usage):
         return
@@ -183,7 +183,7 @@ def _searched(case: Case, group: Sequence[AskedPodSet], tree: Callable[[], Tree]
 
 
 def _left_over(workers: AskedPodSet, pods: int) -> Iterator[FieldProblem]:
-    """Pods that fill no slice."""
+    """Yield a remark on pods that do not fill a slice."""
     layers, count = workers.request.topology.slices, workers.request.count
     size = layers[0].size if layers else 1
     rest = pods % size if size else 0
@@ -206,7 +206,7 @@ def _unusable(case: Case, pod_set: AskedPodSet, pods: int) -> Iterator[FieldProb
 
 
 def _path_of(misfit: Misfit, pod_set: AskedPodSet) -> str:
-    """Where the request says what it cannot be given."""
+    """Return the JSON pointer of the part of the request that causes a misfit."""
     topology, layers = pod_set.request.topology, pod_set.places.layers
     match misfit.code:
         case MisfitCode.LEVEL_NOT_FOUND:
@@ -224,7 +224,7 @@ def _path_of(misfit: Misfit, pod_set: AskedPodSet) -> str:
 
 
 def _layer_of(misfit: Misfit, layers: Sequence[SliceLayer]) -> int:
-    """The number of the slice layer that a misfit names, together with the one above it where that is at issue."""
+    """Return the index of the slice layer that a misfit names; if two layers conflict, of the lower one."""
     return next(
         i
         for i, (above, layer) in enumerate(pairwise(layers), 1)
@@ -240,7 +240,7 @@ def _sentence(misfit: Misfit, levels: Sequence[str]) -> str:
 
 
 def _unusable_template(case: Case, pod_set: AskedPodSet) -> Iterator[FieldProblem]:
-    """Updates that contradict each other, a node selector or affinity that no node could be asked."""
+    """Yield remarks on conflicting updates, and on invalid node selectors and affinity."""
     if pod_set.conflict is not None:
         yield FieldProblem(pod_set.conflict.path, f"{pod_set.conflict.text}; keep one of them")
         return  # the rules are unknown here
@@ -269,7 +269,7 @@ def _unusable_template(case: Case, pod_set: AskedPodSet) -> Iterator[FieldProble
     told = [FieldProblem(path, text) for path, part in parts if (text := problem(part)) is not None]
     if told:
         yield from told
-    else:  # each is sound, and there are too many of them
+    else:  # each one is valid, but there are too many of them
         yield FieldProblem(
             pod_set.places.of(
                 "nodeSelector" if problem(replace(rules, required=None, preferred=())) else "nodeAffinity"

@@ -28,7 +28,7 @@ _PROFILES = ("BestFit", "LeastFreeCapacity", "balanced", "optimal")
 _UNCONSTRAINED_PROFILES = ("LeastFreeCapacity", "BestFit")
 _MOST_LAYERS = 3
 _SEARCH_LIMIT = 1_000_000
-"""Most steps of a search: no other work waits for it here."""
+"""Limit of the steps of a search; high, because no other work waits in this command."""
 _POD_SET = (
     "name",
     "count",
@@ -59,7 +59,7 @@ _REQUEST = (
 
 
 def switches(problems: Problems, document: Fields) -> Switches:
-    """How to place."""
+    """Read the profile and the switches of a placement."""
     fields = problems.fields(
         document.value("algorithm", {}),
         document.path("algorithm"),
@@ -93,7 +93,7 @@ def switches(problems: Problems, document: Fields) -> Switches:
 
 
 def workload(problems: Problems, document: Fields, levels: Sequence[str]) -> tuple[tuple[str, ...], bool]:
-    """Failed nodes, and whether a single pod owns the workload."""
+    """Return failed nodes, and whether a single pod owns the workload."""
     fields = problems.fields(
         document.value("workload", {}), document.path("workload"), ("unhealthyNodes", "ownedBySinglePod")
     )
@@ -107,7 +107,7 @@ def workload(problems: Problems, document: Fields, levels: Sequence[str]) -> tup
 
 
 def output_options(problems: Problems, document: Fields) -> OutputOptions:
-    """The form of the answer."""
+    """Read the form of the answer."""
     fields = problems.fields(
         document.value("output", {}), document.path("output"), ("paths", "encoding", "quality", "remaining")
     )
@@ -204,7 +204,7 @@ def _topology_request(problems: Problems, pod_set: Fields) -> tuple[TopologyRequ
 
 
 def _slices(problems: Problems, fields: Fields) -> tuple[tuple[SliceLayer, ...], _Layers]:
-    """Slice layers from coarse to fine, with their pointers: the list if it has entries, else the older pair."""
+    """Return slice layers from coarse to fine with their pointers: the list if it has entries, else the older pair."""
     layers = []
     places = []
     key = "podsetSliceRequiredTopologyConstraints"

@@ -1,4 +1,4 @@
-"""From the bytes of an input to the text of the answer and the exit code."""
+"""Runs one input: from its bytes to the text of the answer and the exit code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kqueue.placing.solving import solve
 
 PLACED, NOT_PLACED, INVALID = 0, 1, 2
 MOST_LINES = 20
-"""Remarks that are printed; the rest is counted."""
+"""Limit of printed remarks; the rest is counted."""
 _LONGEST_LINE = 600
 _NUMBER = re.compile(r"/[0-9]+(?=/|$)")
 
@@ -35,11 +35,11 @@ class Answer:
     remarks: tuple[FieldProblem, ...] = ()
 
     def text(self, *, compact: bool) -> str:
-        """The document as text."""
+        """Return the document as text."""
         return text(self.document, compact=compact)
 
     def remark_lines(self) -> Iterator[str]:
-        """The remarks for a terminal: a bounded number of lines of bounded length."""
+        """Yield the remarks for a terminal: a bounded number of lines of bounded length."""
         told = _fair_share(self.remarks)
         for remark in told:
             yield _line(f"remark: {remark.path}: {remark.text}")

@@ -1,4 +1,4 @@
-"""Runs the placement of a case: group by group, or pod set by pod set where failed nodes are replaced."""
+"""Runs the placement of a case: group by group, or pod set by pod set if failed nodes are replaced."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from kqueue.core.topology.result import Path
 from kqueue.placing.values import AskedPodSet, Case
 
 _LATE = (MisfitCode.NO_FIT, MisfitCode.NO_DOMAINS_AT_LEVEL, MisfitCode.INTERNAL_INCONSISTENCY)
-"""Found by the search, after all checks of what was asked."""
+"""Codes of misfits that the search finds, after all checks of the request."""
 
 
 class PodSetStatus(StrEnum):
@@ -53,7 +53,7 @@ class UpdateConflict:
 
 
 Result = tuple[PodSetPlacement, ...] | Misfit | UpdateConflict
-"""Placements of all members of a group, or what kept them from it."""
+"""Placements of all members of a group, or the failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def _unwatched(step: PlacingStep) -> None:
 
 
 def solve(case: Case, *, watch: Callable[[PlacingStep], None] = _unwatched) -> Solution:
-    """Place everything that the case asks for, up to the first failure.  `watch` sees each group when it is done."""
+    """Place all pod sets of the case, up to the first failure.  `watch` is called with each group when it is done."""
     tree = tree_of(case)
     run = _Run(case, tree, watch)
     outcomes = run.replacements() if case.unhealthy_nodes else run.placements()
@@ -134,7 +134,7 @@ def solve(case: Case, *, watch: Callable[[PlacingStep], None] = _unwatched) -> S
 
 
 def tree_of(case: Case) -> Tree:
-    """The topology of a case."""
+    """Return the topology of a case."""
     cluster = case.cluster
     return Tree(
         topology=cluster.topology, levels=cluster.levels, leaves=case.members.leaves, tolerations=cluster.tolerations
@@ -142,7 +142,7 @@ def tree_of(case: Case) -> Tree:
 
 
 class _Run:
-    """A case under way: each placement reduces the capacity."""
+    """The run of a case: each placement reduces the capacity."""
 
     def __init__(self, case: Case, tree: Tree, watch: Callable[[PlacingStep], None]) -> None:
         self._case, self._tree, self._watch = case, tree, watch
@@ -152,7 +152,7 @@ class _Run:
         self._note(usage)
 
     def placements(self) -> list[PodSetOutcome]:
-        """Group after group."""
+        """Place group after group; return the outcome of every pod set."""
         done: dict[str, PodSetOutcome] = {}
         for group in groups(self._case.pod_sets):
             result = self._place_group(group)
@@ -192,7 +192,7 @@ class _Run:
         return found if isinstance(found, Misfit) else found.pod_sets
 
     def _searched(self, workers: AskedPodSet, leader: AskedPodSet | None) -> tuple[AskedPodSet, ...]:
-        """The pod sets that a search is made for, workers first; what keeps all its places is not looked at."""
+        """Return the pod sets to search domains for, workers first; pod sets that keep all domains are left out."""
         both = (workers,) if leader is None else (workers, leader)
         led = leader.request if leader is not None else None
         kept = inherit(self._tree, previous_of(self._case, both), workers=workers.request, leader=led)
@@ -203,7 +203,7 @@ class _Run:
         return both if kept.leader is None else (workers,)
 
     def replacements(self) -> list[PodSetOutcome]:
-        """Pod set after pod set, each by itself; after a failure nothing is looked at any more."""
+        """Replace hosts of each pod set by itself, up to the first failure; return the outcome of every pod set."""
         failed = failed_hosts(self._case.unhealthy_nodes[:1], self._case.cluster.nodes)
         outcomes: list[PodSetOutcome] = []
         failure = False
@@ -250,7 +250,7 @@ class _Run:
         self._note(taken)
 
     def _note(self, usage: Iterable[DomainUsage]) -> None:
-        """Remember the resources of which something is used."""
+        """Remember the resources with usage."""
         for item in usage:
             if item.count and item.values in self.used:
                 used = (resource for resource, amount in item.requests.items() if amount)
@@ -294,12 +294,12 @@ def roles(group: Sequence[AskedPodSet]) -> tuple[AskedPodSet, AskedPodSet | None
 
 
 def groups(pod_sets: Sequence[AskedPodSet]) -> list[tuple[AskedPodSet, ...]]:
-    """The groups that the planner makes of these pod sets, in its order."""
+    """Return the planner's groups of these pod sets, in its order."""
     asked = _by_request(pod_sets)
     found = groups_of([pod_set.request for pod_set in pod_sets])
     return [tuple([asked[id(member)] for member in group.members]) for group in found]
 
 
 def _by_request(pod_sets: Iterable[AskedPodSet]) -> dict[int, AskedPodSet]:
-    """By the identity of their requests: two pod sets may ask for the same."""
+    """Return pod sets by the identity of their requests, because two pod sets may have equal requests."""
     return {id(pod_set.request): pod_set for pod_set in pod_sets}

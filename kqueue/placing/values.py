@@ -27,8 +27,8 @@ class FlavorNodes:
         topology: the topology's name, for failures.
         flavor: the flavor's name, for texts.
         levels: node label keys, widest first.
-        foreign: per node, what pods take that are not placed by topology; `pods` included.
-        usage: what workloads placed by topology take, of this flavor and (where they count) of others.
+        foreign: per node, usage of pods that are not placed by topology; `pods` included.
+        usage: usage of workloads placed by topology, of this flavor and (where they count) of others.
     """
 
     topology: str
@@ -49,7 +49,7 @@ class FlavorNodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switches:
-    """How to place: the profile, and the switches that decide what counts."""
+    """The profile of a placement, and the switches that decide which usage counts."""
 
     profile: Profile
     overlapping_flavors: bool = True
@@ -76,7 +76,7 @@ class Places:
     selector: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, *keys: str | int) -> str:
-        """The pointer of a part that lies so many keys deep."""
+        """Return the pointer of a part below the pod set, by its keys."""
         path = self.pod_set
         for key in keys:
             path = pointer(path, key)
@@ -88,10 +88,10 @@ class AskedPodSet:
     """A pod set of the input.
 
     Args:
-        request: what to place; its count may be 0.
-        places: where the document says it.
-        conflict: why its updates cannot be merged; None when they can.
-        assignment: what it was admitted with, for a replacement.
+        request: the request of the planner; its count may be 0.
+        places: JSON pointers of its parts.
+        conflict: the reason that its updates cannot be merged; None if they can.
+        assignment: its admitted assignment, for a replacement.
         previous: the assignment of the workload slice that it replaces.
     """
 
@@ -117,7 +117,7 @@ class Case:
     """A placement request.
 
     Args:
-        members: which nodes are leaves of the topology, and which are left out.
+        members: nodes that are leaves of the topology, and nodes that are left out.
         noted: remarks on valid inputs that the author probably did not intend.
     """
 

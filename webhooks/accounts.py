@@ -49,5 +49,5 @@ class Accounts:
 
 
 def _home(user: RequestUser) -> str:
-    """Namespace of a ServiceAccount; empty for any other user."""
+    """Return the namespace of a ServiceAccount; empty for other users."""
     return user.name.removeprefix(_ACCOUNT).partition(":")[0] if user.name.startswith(_ACCOUNT) else ""

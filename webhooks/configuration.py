@@ -56,7 +56,7 @@ class WebhookEndpoint:
         return {"service": {"name": self.service, "namespace": self.namespace, "path": path, "port": 443}, **bundle}
 
     def is_asked_by(self, webhook: JSON) -> bool:
-        """Whether this entry of a webhook configuration leads to kqueue's webhooks."""
+        """Whether this entry of a webhook configuration has kqueue's webhooks as its target."""
         client = webhook.get("clientConfig") or {}
         if self.url:
             return str(client.get("url", "")).startswith(f"{self.url.rstrip('/')}/")
@@ -98,7 +98,7 @@ def webhook_configurations(target: WebhookEndpoint, scope: WebhookScope) -> list
         ("ClusterQueue", "clusterqueues"),
         ("ResourceFlavor", "resourceflavors"),
         ("Workload", "workloads"),
-    ):  # the reconcilers add finalizers too, and the cache knows of itself whether minimum counts are heeded
+    ):  # may fail open: reconcilers add finalizers too, and the cache itself decides whether minimum counts apply
         mutating.append(_own_hook("m", name, name, [plural], ["CREATE"], target, fail=False))
     for kind, name, plural, fail in (
         ("ClusterQueue", "ClusterQueue", "clusterqueues", True),
@@ -148,17 +148,17 @@ def _validating_hooks(
 
 
 def _word(framework: str, kind: ReviewedKind) -> str:
-    """A kind in the name of its entries; a declared one may be called like a built-in one, so it brings its group."""
+    """Return the kind for names of entries; a declared kind has its group, as a built-in kind may have its name."""
     name = kind.gvk.kind.lower()
     return name if framework in FRAMEWORKS else f"{name}-{kind.gvk.group.replace('.', '-')}"
 
 
 def _selections(framework: str, scope: WebhookScope) -> Iterator[tuple[str, JSON, JSON]]:
-    """(suffix of the name, object selector, namespace selector) of each entry of one kind; they never overlap."""
+    """Yield (suffix of the name, object selector, namespace selector) of each entry of a kind, without overlaps."""
     everywhere = _selector(_not_protected(scope))
     yield "", _selector(_exists(names.QUEUE_NAME_LABEL)), everywhere
     nameless = [_absent(names.QUEUE_NAME_LABEL)]
-    if framework == "pod":  # a StatefulSet's pods get their queue after they were made, from what made them
+    if framework == "pod":  # pods of a StatefulSet get the queue's name after their creation, from the StatefulSet
         yield "-managed", _selector(_exists(names.MANAGED_LABEL), *nameless), everywhere
         nameless.append(_absent(names.MANAGED_LABEL))
     if scope.without_queue:
@@ -166,7 +166,7 @@ def _selections(framework: str, scope: WebhookScope) -> Iterator[tuple[str, JSON
 
 
 def _default_queue_hook(kinds: Iterable[ReviewedKind], target: WebhookEndpoint, scope: WebhookScope) -> JSON:
-    """One entry for all kinds, so that the namespaces are listed once."""
+    """Return one entry for all kinds, so that the namespaces are listed once."""
     rules = [_rule(kind, ["CREATE"]) for kind in kinds]
     listed = sorted(scope.default_queues)[:MOST_DEFAULT_QUEUES]
     namespaces = _managed(scope)
@@ -203,7 +203,7 @@ def _own_hook(
 
 
 def _hook(name: str, path: str, rules: Sequence[JSON], target: WebhookEndpoint, *, fail: bool) -> JSON:
-    """Every field is set, even to its default, so that the result can be compared with the stored object."""
+    """Return an entry with every field set, also defaults, so that it can be compared with the stored object."""
     return {
         "name": name,
         "admissionReviewVersions": ["v1"],
@@ -247,7 +247,7 @@ def _not_protected(scope: WebhookScope) -> JSON:
 
 
 def _managed(scope: WebhookScope) -> JSON:
-    """`managedJobsNamespaceSelector` as Kubernetes writes it, without the protected namespaces."""
+    """Return `managedJobsNamespaceSelector` in the form of Kubernetes, without the protected namespaces."""
     expressions = [_not_protected(scope)]
     for requirement in scope.managed.match_expressions:
         values = {"values": list(requirement.values)} if requirement.values else {}

@@ -27,7 +27,7 @@ Object = Mapping[str, Any]
 
 
 def finalizer(obj: Object) -> dict[str, Any]:
-    """The merge patch that adds the finalizer which keeps an object while it is in use."""
+    """Return the merge patch that adds the finalizer which keeps an object while it is in use."""
     present = [str(f) for f in sequence(obj, "metadata", "finalizers")]
     if names.RESOURCE_IN_USE_FINALIZER in present:
         return {}
@@ -35,12 +35,12 @@ def finalizer(obj: Object) -> dict[str, Any]:
 
 
 def being_deleted(obj: Object) -> bool:
-    """True once the object has a deletion time."""
+    """Whether the object has a deletion time."""
     return bool(mapping(obj, "metadata").get("deletionTimestamp"))
 
 
 def cluster_queue_problems(obj: Object, old: Object | None, switches: JobFeatures) -> list[FieldError]:
-    """Every mistake in a ClusterQueue; `old` is None on create."""
+    """Return every mistake in a ClusterQueue; `old` is None on create."""
     if being_deleted(obj):
         return []
     spec = mapping(obj, "spec")
@@ -57,7 +57,7 @@ def cluster_queue_problems(obj: Object, old: Object | None, switches: JobFeature
 
 
 def cohort_problems(obj: Object) -> list[FieldError]:
-    """Every mistake in a Cohort."""
+    """Return every mistake in a Cohort."""
     if being_deleted(obj):
         return []
     spec = mapping(obj, "spec")
@@ -65,7 +65,7 @@ def cohort_problems(obj: Object) -> list[FieldError]:
 
 
 def cohort_warnings(obj: Object) -> list[str]:
-    """Accept a Cohort that is its own parent, like every cycle; the cycle stops its whole tree."""
+    """Warn about a Cohort that is its own parent.  Cycles are accepted, but stop their whole tree."""
     parent = text(obj, "spec", "parentName")
     if parent and parent == text(obj, "metadata", "name"):
         return [f"spec.parentName is the Cohort itself: nothing in Cohort {parent} is admitted until that is changed"]
@@ -73,7 +73,7 @@ def cohort_warnings(obj: Object) -> list[str]:
 
 
 def flavor_problems(obj: Object) -> list[FieldError]:
-    """Every mistake in a ResourceFlavor."""
+    """Return every mistake in a ResourceFlavor."""
     if being_deleted(obj):
         return []
     found = list(syntax.check_labels(mapping(obj, "spec", "nodeLabels"), "spec.nodeLabels"))
@@ -91,14 +91,14 @@ def flavor_problems(obj: Object) -> list[FieldError]:
 
 
 def toleration_problems(owner: object, path: str) -> Iterator[FieldError]:
-    """Keys of tolerations that no taint can have."""
+    """Yield keys of tolerations that no taint can have."""
     for i, toleration in enumerate(objects(owner, "tolerations")):
         if text(toleration, "key"):
             yield from syntax.check(syntax.label_key, text(toleration, "key"), f"{path}.tolerations[{i}].key")
 
 
 def _group_problems(spec: Object, *, parent: str) -> Iterator[FieldError]:
-    """Rules of resource groups; `parent` is the field with the cohort for borrowing and lending."""
+    """Yield mistakes in resource groups; `parent` is the field with the cohort for borrowing and lending."""
     places: dict[tuple[str, str], str] = {}
 
     def once(what: str, name: str, path: str) -> Iterator[FieldError]:
@@ -199,7 +199,7 @@ def _above_a_nano(written: str) -> bool:
     try:
         return Decimal(number) > Decimal(least)
     except InvalidOperation:
-        return False  # an exponent beyond all bounds, and the number is not large
+        return False  # the exponent is out of range, and the number is not large
 
 
 def _flavor_names(spec: Object) -> set[str]:
@@ -207,7 +207,7 @@ def _flavor_names(spec: Object) -> set[str]:
 
 
 def _check_problems(spec: Object, old: Object | None, switches: JobFeatures) -> Iterator[FieldError]:
-    """A check's flavors must be the queue's.
+    """Yield checks that name a flavor outside of the ClusterQueue.
 
     An unchanged mistake of the old object passes, so that an old queue can still be edited, unless the feature gate
     forbids it.

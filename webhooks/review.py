@@ -32,7 +32,7 @@ class NotAReviewError(KqueueError):
 
 @dataclass(frozen=True, slots=True)
 class RequestUser:
-    """The user who sent the request that is reviewed, as the API server has authenticated them."""
+    """The user of the reviewed request, as authenticated by the API server."""
 
     name: str = ""
     groups: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Request:
     old: JSON | None
     group: str = ""
     kind: str = ""
-    """Of the object, as the webhook's rules name it; empty when the request does not have it."""
+    """Kind of the object, as the webhook's rules name it; empty if the request does not have it."""
     namespace: str = ""
     subresource: str = ""
     dry_run: bool = False
@@ -86,10 +86,10 @@ ALLOWED = ReviewResult()
 
 
 def read(body: bytes, *, judged: bool = False) -> Request:
-    """The request inside an AdmissionReview.  `judged`: depth and number of values are known to be within limits.
+    """Parse an AdmissionReview.  `judged`: depth and number of values were checked to be within limits.
 
     Raises:
-        NotAReviewError: the body is something else; says which field is wrong and what is expected there.
+        NotAReviewError: the body is no review; the message has the wrong field and the expected value.
     """
     review = _decoded(body, judged)
     for name, wanted in (("kind", "AdmissionReview"), ("apiVersion", API_VERSION)):
@@ -117,7 +117,7 @@ def read(body: bytes, *, judged: bool = False) -> Request:
 
 
 def write(request: Request, answer: ReviewResult) -> bytes:
-    """The AdmissionReview that carries the answer.  All problems are reported at once, each with its path."""
+    """Return the AdmissionReview with the answer.  All problems are reported at once, each with its path."""
     response: JSON = {"uid": request.uid, "allowed": answer.allowed}
     if not answer.allowed:
         response["status"] = _fault(answer.fault) if answer.fault else _refusal(request, answer.problems)

@@ -36,7 +36,7 @@ _OURS = f"{names.GROUP.replace('.', '-')}-{names.VERSION}"
 
 
 def reviewed_kinds(frameworks: Iterable[str], declared: Iterable[ReviewedKind] = ()) -> dict[str, ReviewedKind]:
-    """The enabled kinds that have webhooks, by framework; kinds that are queued through their pods bring the pods.
+    """Return enabled kinds with webhooks, by framework; kinds that are queued through their pods include pods.
 
     `declared`: kinds that users have declared; they are always on.
     """
@@ -56,7 +56,7 @@ def routes(
     lookups: ReviewLookups | None = None,
     declared: Iterable[ReviewedKind] = (),
 ) -> dict[str, Handler]:
-    """Path to handler, for all kinds that there are; those that are off allow everything.
+    """Return the handler of each path, for all kinds; handlers of disabled kinds allow every request.
 
     Without `policy`, objects without a queue are not managed; without `lookups`, each object is reviewed without its
     context.
@@ -88,7 +88,7 @@ def _own_kinds(switches: JobFeatures) -> dict[tuple[str, str], Check]:
         def judge(obj: JSON, old: JSON | None) -> list[FieldError]:
             return quota.cluster_queue_problems(obj, old, switches)
 
-        if switches.strict_on_flavors:  # asks for just that: old mistakes block every update
+        if switches.strict_on_flavors:  # the feature gate demands it: old mistakes block every update
             return ReviewResult(problems=judge(request.obj, request.old))
         return ReviewResult(problems=ratcheted(request, judge))
 
@@ -132,7 +132,7 @@ def _own(check: Check, gvk: GroupVersionKind) -> Handler:
 
 
 def _by_kind(handlers: Mapping[tuple[str, str], Handler]) -> Handler:
-    """Calls the handler of the object's kind."""
+    """Return a handler that calls the handler of the object's kind."""
 
     async def answer(request: Request) -> ReviewResult:
         handler = handlers.get((request.group, request.kind))
@@ -201,7 +201,7 @@ def _strangers(request: Request, around: JobContext) -> list[str]:
 
 
 def _misdirected(request: Request, gvk: GroupVersionKind) -> ReviewResult | None:
-    """A refusal in words when the object is of another kind than the path is for; the version does not matter."""
+    """Return a refusal if the object's kind is not the path's (in any version), else None."""
     if not request.kind or (request.group, request.kind) == (gvk.group, gvk.kind):
         return None
     return _wrong_kind(request, f"this webhook answers for {gvk.kind} of {gvk.api_version}")

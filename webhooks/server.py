@@ -186,19 +186,19 @@ class WebhookServer:
         return web.Response(body=answer, content_type="application/json")
 
     async def _read(self, http: web.BaseRequest, connection: Connection) -> Request:
-        """The review in a request's body.
+        """Read the review in a request's body.
 
         Raises:
-            NotAReviewError, TooMuchError, HttpProcessingError, RequestPayloadError: it is none that can be read.
-            HTTPRequestEntityTooLarge, TimeoutError: it is too long, or did not come in time.
-            CrowdedError: too many large ones wait.
+            NotAReviewError, TooMuchError, HttpProcessingError, RequestPayloadError: the body is no readable review.
+            HTTPRequestEntityTooLarge, TimeoutError: the body is too long, or did not arrive in time.
+            CrowdedError: too many large bodies wait.
         """
         coding = http.headers.get("Content-Encoding", "identity").strip().lower()
         if coding != "identity":
             raise NotAReviewError(f"the body is compressed (Content-Encoding: {coding[:32]}); send it as it is")
         async with asyncio.timeout(self._read_seconds):
             body = await self._bodies.read(http, connection)
-        connection.begin()  # not before: while its body is on the way, its place may be given to others
+        connection.begin()  # not earlier: a connection whose body is still arriving may be closed for a new one
         if len(body) <= LARGE:
             return read(body)
         try:
@@ -239,7 +239,7 @@ class WebhookServer:
         return write(request, ReviewResult(fault=Fault(500, "InternalError", sentence))), "error"
 
     def _refuse(self, http: web.BaseRequest, status: int, text: str, started: float) -> web.Response:
-        """An HTTP error; the connection is closed, as the rest of the body may still be on its way."""
+        """Return an HTTP error, and close the connection, because the rest of the body may still arrive."""
         self._record(http.path, "", "bad-request", started)
         answer = web.Response(status=status, text=text)
         answer.force_close()
@@ -247,7 +247,7 @@ class WebhookServer:
 
     def _record(self, path: str, operation: str, result: str, started: float) -> None:
         seconds = self._clock.monotonic() - started
-        operation = operation if operation in _OPERATIONS else ""  # it becomes a label: not whatever somebody sends
+        operation = operation if operation in _OPERATIONS else ""  # a metric's label: only known values
         self._on_review(ReviewRecord(path=path, operation=operation, result=result, seconds=seconds))
 
 
@@ -261,11 +261,11 @@ class _Bodies:
         """Oldest first."""
 
     async def read(self, http: web.BaseRequest, connection: Connection) -> bytes:
-        """The whole body.
+        """Read the whole body.
 
         Raises:
-            HTTPRequestEntityTooLarge: it is longer than it may be.
-            TooMuchError: it is JSON of more values, or deeper, than it may be; told as soon as that is known.
+            HTTPRequestEntityTooLarge: the body is too long.
+            TooMuchError: its JSON has too many values, or is too deep; raised before the end of the body.
         """
         if (http.content_length or 0) > self._longest:
             raise web.HTTPRequestEntityTooLarge(self._longest, http.content_length or 0)

@@ -23,7 +23,7 @@ _PREFIXES = (f"{names.GROUP}/", f"{names.KQUEUE_GROUP}/")
 
 
 def _named(suffix: str) -> dict[str, str]:
-    """Known names of one sort, by the part behind the prefix."""
+    """Return known names of one sort, by the part behind the prefix."""
     found = (value for key, value in vars(names).items() if key.endswith(suffix) and isinstance(value, str))
     return {value.rpartition("/")[2]: value for value in found if value.startswith(_PREFIXES)}
 
@@ -45,7 +45,7 @@ class _Mistake:
     """One key without effect at its position."""
 
     path: str
-    """Of the metadata, as in `spec.template.metadata`."""
+    """Path of the metadata, as in `spec.template.metadata`."""
     sort: str
     """`labels` or `annotations`."""
     key: str
@@ -56,9 +56,9 @@ class _Mistake:
 
 
 def unknown_names(new: JSON, old: JSON | None) -> list[str]:
-    """A sentence for each label or annotation under our prefixes that has no effect, and that `old` does not have.
+    """Return a sentence for each label or annotation with our prefixes that has no effect and is not in `old`.
 
-    The object's own metadata and the metadata of its pod templates are looked at; at most MAX_WARNINGS sentences.
+    Checks the object's own metadata and the metadata of its pod templates; at most MAX_WARNINGS sentences.
     `old` is None on create.
     """
     before = {(place.path, sort, key) for place, sort, key in _keys(old)} if old is not None else frozenset()
@@ -68,13 +68,13 @@ def unknown_names(new: JSON, old: JSON | None) -> list[str]:
 
 
 def levels_asked(new: JSON, old: JSON | None) -> list[RequestedLevel]:
-    """The topology levels that pod templates ask for, without those that `old` (None on create) asks for."""
+    """Return the topology levels that pod templates request, except levels that `old` (None on create) requests."""
     before = {*_levels(old)} if old is not None else frozenset()
     return [asked for asked in dict.fromkeys(_levels(new)) if asked not in before]
 
 
 def unknown_levels(asked: Iterable[RequestedLevel], known: Iterable[str]) -> list[str]:
-    """A sentence for each level that is not among `known`, the levels of all Topologies."""
+    """Return a sentence for each level that is not among `known`, the levels of all Topologies."""
     levels = sorted(known)
     missing = [one for one in asked if one.level not in levels][:MAX_WARNINGS]
     return [f"{one.path}.annotations: no Topology has level {one.level}{nearest(one.level, levels)}" for one in missing]
@@ -99,7 +99,7 @@ _NOT_A = ", and has no effect as a"
 
 
 def _keys(obj: JSON) -> Iterator[tuple[MetadataLocation, str, str]]:
-    """Each key under our prefixes: place, `labels` or `annotations`, key."""
+    """Yield each key with our prefixes: place, `labels` or `annotations`, key."""
     for place in places(obj):
         for sort, found in (("labels", labels_of(place.body)), ("annotations", annotations_of(place.body))):
             for key in found:

@@ -34,31 +34,31 @@ class ReviewLookups(Protocol):
     """Reads from the API server.  Each returns within a time limit or raises LookupFailedError."""
 
     async def namespace_labels(self, namespace: str) -> Mapping[str, str]:
-        """Labels of a namespace; empty for one that does not exist."""
+        """Return the labels of a namespace; empty if it does not exist."""
         ...
 
     async def has_local_queue(self, namespace: str, name: str) -> bool:
-        """Whether there is such a LocalQueue."""
+        """Whether the LocalQueue exists."""
         ...
 
     async def has_priority_class(self, name: str) -> bool:
-        """Whether there is such a WorkloadPriorityClass."""
+        """Whether the WorkloadPriorityClass exists."""
         ...
 
     async def lineage(self, obj: JSON, kind: GroupKind, namespace: str) -> Lineage:
-        """The owners above an object of this kind, and which of them is queued itself.
+        """Return the owners above an object of this kind, and the owner that is queued itself.
 
         Raises:
-            InvalidObjectError: the owners cannot be followed: a circle, too many levels, one that is missing.
+            InvalidObjectError: the owners cannot be followed: a cycle, too many levels, or a missing owner.
         """
         ...
 
     async def is_admitted(self, uid: str, group: str, namespace: str) -> bool:
-        """Whether a Workload of the job with this UID is admitted; or, with a `group`, that of this group of pods."""
+        """Whether a Workload of the job with this UID, or with `group` the Workload of this group, is admitted."""
         ...
 
     async def topology_levels(self, wanted: Collection[str]) -> frozenset[str] | None:
-        """The levels of all Topologies, surely up to date where one of `wanted` is missing; None: nobody can say."""
+        """Return the levels of all Topologies, read again if one of `wanted` is missing; None if they are unknown."""
         ...
 
 
@@ -66,7 +66,7 @@ class NoLookups:
     """Look-ups without results, to review objects without their context."""
 
     async def namespace_labels(self, namespace: str) -> Mapping[str, str]:
-        """None but its name."""
+        """Return only the label with its name."""
         return {}
 
     async def has_local_queue(self, namespace: str, name: str) -> bool:
@@ -78,15 +78,15 @@ class NoLookups:
         return False
 
     async def lineage(self, obj: JSON, kind: GroupKind, namespace: str) -> Lineage:
-        """There are none."""
+        """Return no owners."""
         return Lineage()
 
     async def is_admitted(self, uid: str, group: str, namespace: str) -> bool:
-        """Nobody can say: it may."""
+        """Return True, so that the object may start."""
         return True
 
     async def topology_levels(self, wanted: Collection[str]) -> frozenset[str] | None:
-        """Nobody can say."""
+        """Return None: levels are unknown."""
         return None
 
 
@@ -144,7 +144,7 @@ class JobContextFinder:
         named = bool(rules.queue_name(request.obj))
         queue = not ancestor and not named and await self._default_queue(request)
         without = self.policy.manage_without_queue
-        # a kind that is off lets its pods start, unless they would be queued for themselves without what they say
+        # pods of a disabled kind start, unless they would be queued themselves without the names that they have
         false_parent = false_parent or (
             _claims_a_parent(request.obj) and (queue or without) and not self._is_on(request.obj)
         )
@@ -167,7 +167,7 @@ class JobContextFinder:
         Owners that cannot be followed are ignored, so that orphans can be edited and deleted.
 
         Args:
-            request: what is reviewed.
+            request: the reviewed request.
             starts: the request removes the suspension or the gate of a queued object.
 
         Raises:
@@ -198,7 +198,7 @@ class JobContextFinder:
         )
 
     async def warnings(self, request: Request) -> list[str]:
-        """What looks misspelt or is not judged in an object of a user; objects of a controller repeat its template."""
+        """Warn of misspelt names and unjudged fields in a user's object; a controller's objects repeat its template."""
         if controller_kind(request.obj) is not None or mapping(request.obj, "metadata").get("deletionTimestamp"):
             return []
         found = spelling.unknown_names(request.obj, request.old)
@@ -215,7 +215,7 @@ class JobContextFinder:
         try:
             return await self._lookups.topology_levels(wanted)
         except LookupFailedError:
-            return None  # a warning is not worth a refusal
+            return None  # without levels there is no warning; a failed look-up must not refuse the object
 
     async def _managed_namespace(self, namespace: str) -> bool:
         if self._by_name and namespace in self._managed:
@@ -227,7 +227,7 @@ class JobContextFinder:
         return ours
 
     async def _default_queue(self, request: Request) -> bool:
-        """Whether the object is to get the queue named `default`; only the kind of its controller counts."""
+        """Whether the object gets the queue named `default`; depends on the kind of its controller only."""
         if controller_kind(request.obj) in self.policy.kinds:
             return False
         return await self._lookups.has_local_queue(request.namespace, _DEFAULT)
@@ -238,7 +238,7 @@ class JobContextFinder:
         try:
             return await self._lookups.has_priority_class(names.DEFAULT_WORKLOAD_PRIORITY_CLASS)
         except LookupFailedError:
-            return False  # a priority is not worth a refusal
+            return False  # a failed look-up of the priority must not refuse the object
 
     # --- owners ------------------------------------------------------------------------------------------------
 
@@ -252,8 +252,10 @@ class JobContextFinder:
             return Lineage()
 
     def _is_followed(self, request: Request) -> bool:
-        """Whether owners make a difference: the parent of a pod that says who suspends it was looked at when the pod
-        was made, and counts again only for another controller.
+        """Whether the request's owners matter.
+
+        The owners of a pod that names its suspending parent were checked when the pod was created, and matter again
+        only if the request sets another controller.
         """
         if controller_kind(request.obj) is None:
             return False
@@ -302,7 +304,7 @@ def _claims_a_parent(obj: JSON) -> bool:
 
 
 def _parent_of(obj: JSON) -> GroupKind | None:
-    """Kind of the parent that a pod names; None where no such kind is queued through its pods."""
+    """Return the kind of the parent that a pod names; None if no kind of that name is queued through its pods."""
     return parent_of(annotations_of(obj)[names.POD_SUSPENDING_PARENT_ANNOTATION])
 
 

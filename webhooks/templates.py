@@ -22,11 +22,11 @@ class MetadataLocation:
     """Path of the metadata."""
     body: Mapping[str, Any]
     is_pod: bool
-    """Whether it is a pod or the template of pods."""
+    """Whether the metadata is of a pod or of a pod template."""
 
 
 def places(obj: JSON) -> Iterator[MetadataLocation]:
-    """The object itself, and the templates in it."""
+    """Yield the object itself and its templates."""
     yield MetadataLocation("metadata", obj, _is_pod(obj))
     if not _is_pod(obj):
         yield from _templates(obj.get("spec"), "spec", _DEPTH)

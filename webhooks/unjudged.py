@@ -13,9 +13,9 @@ MAX_WARNINGS = 5
 
 
 def unjudged_fields(new: JSON, old: JSON | None) -> list[str]:
-    """A sentence for each pod template that asks for a topology level and has such fields.
+    """Return a sentence for each pod template that requests a topology level and has such fields.
 
-    Sentences that `old` (None on create) causes too are left out; at most MAX_WARNINGS remain.
+    Sentences that also apply to `old` (None on create) are left out; at most MAX_WARNINGS are returned.
     """
     before = frozenset(_sentences(old)) if old is not None else frozenset[str]()
     return [sentence for sentence in _sentences(new) if sentence not in before][:MAX_WARNINGS]

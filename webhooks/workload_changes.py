@@ -18,23 +18,23 @@ _PLACEMENT = ("topologyAssignment", "delayedTopologyRequest")
 
 
 def name_of(pod_set: Object) -> str:
-    """Name of a pod set or of its assignment."""
+    """Return the name of a pod set or of its assignment."""
     return text(pod_set, "name") or names.DEFAULT_PODSET
 
 
 def counts_of(workload: Object) -> dict[str, int]:
-    """Pods per pod set; the schema's default where no count is written."""
+    """Return pods per pod set; a missing count is the schema's default."""
     counts = ((name_of(p), whole(p, "count")) for p in objects(workload, "spec", "podSets"))
     return {name: 1 if count is None else count for name, count in counts}
 
 
 def reclaimable_of(workload: Object) -> dict[str, int]:
-    """Reclaimable pods per pod set."""
+    """Return reclaimable pods per pod set."""
     return {text(r, "name"): whole(r, "count") or 0 for r in objects(workload, "status", "reclaimablePods")}
 
 
 def problems(new: Object, old: Object, switches: JobFeatures) -> Iterator[FieldError]:
-    """Changes that the state of a Workload does not allow."""
+    """Yield changes that the state of a Workload does not allow."""
     if switches.admission_gated_by:
         yield from rules.gate_change_problems(new, old)
     if _reserved(old):
@@ -93,7 +93,7 @@ def _admission_changes(new: Object, old: Object, switches: JobFeatures) -> Itera
 
 
 def _without_placement(admission: Object) -> Object:
-    """The admission with as many assignments, without the parts that may change."""
+    """Return the admission without the parts of assignments that may change."""
     assigned = [
         {"name": name_of(a)} | {k: v for k, v in a.items() if k not in _PLACEMENT}
         for a in objects(admission, "podSetAssignments")

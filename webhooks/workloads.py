@@ -27,7 +27,7 @@ _BOOST = f"metadata.annotations[{names.PRIORITY_BOOST_ANNOTATION}]"
 
 
 def defaults(obj: Object, switches: JobFeatures) -> dict[str, Any]:
-    """The merge patch on create: without partial admission no pod set has a minimum count."""
+    """Return the merge patch on create, which removes minimum counts if partial admission is off."""
     if switches.partial_admission:
         return {}
     pod_sets = objects(obj, "spec", "podSets")
@@ -37,7 +37,7 @@ def defaults(obj: Object, switches: JobFeatures) -> dict[str, Any]:
 
 
 def problems(new: Object, old: Object | None, switches: JobFeatures, *, subresource: str = "") -> list[FieldError]:
-    """Every mistake in a Workload; `old` is None on create, `subresource` is `status` for writes to the status."""
+    """Return every mistake in a Workload; `old` is None on create, `subresource` is `status` for writes to it."""
     if being_deleted(new):
         return []
     found: list[FieldError] = []
@@ -148,7 +148,7 @@ def _admission_problems(obj: Object, old: Object | None, counts: Mapping[str, in
         return
     admission = mapping(obj, "status", "admission")
     if not admission:
-        if old is None or not _reserves_nothing(old):  # what was broken before may be written until it is whole again
+        if old is None or not _reserves_nothing(old):  # an update may keep a mistake of the old object
             yield FieldError("status.admission", "must be set while quota is reserved")
         return
     for i, assigned in enumerate(objects(admission, "podSetAssignments")):

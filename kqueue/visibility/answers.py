@@ -1,4 +1,4 @@
-"""Answers as they go out: JSON in pieces, and failures as the API server words them."""
+"""The encoding of answers: JSON in pieces, and failures in the wording of the API server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kqueue.visibility.question import JSON
 
 JSON_TYPE = "application/json"
 _ITEMS = 100
-"""Items of a list that are made and encoded before others get a turn: 2 ms, and 30 KB."""
+"""Items of a list that are encoded between two yields to the event loop: 2 ms, and 30 KB."""
 
 _encode = msgspec.json.Encoder().encode
 _REASONS = {
@@ -33,14 +33,14 @@ _REASONS = {
 
 
 class Refusal(Exception):
-    """The question is answered with a failure."""
+    """Ends a question with a failure as its answer."""
 
     def __init__(self, code: int, message: str, *, details: JSON | None = None, retry_after: int = 0) -> None:
         super().__init__(message)
         self.code, self.message, self.details, self.retry_after = code, message, details or {}, retry_after
 
     def response(self) -> web.Response:
-        """As HTTP."""
+        """Return the failure as an HTTP response."""
         details = {**self.details, **({"retryAfterSeconds": self.retry_after} if self.retry_after else {})}
         status = {
             "kind": "Status",
@@ -63,7 +63,7 @@ class Refusal(Exception):
 
 
 async def pieces(found: JSON, clock: Clock) -> AsyncIterator[bytes]:
-    """An answer encoded piece by piece, with a turn for others between them; a whole one when it has no `items`."""
+    """Yield an answer in encoded pieces, with turns of the event loop between them; whole if it has no `items`."""
     if "items" not in found:
         yield _encode(found)
         return

@@ -1,4 +1,4 @@
-"""The resources that are served: views, paths, and their description for API discovery."""
+"""The served resources: views, paths, and their description for API discovery."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kqueue.visibility.question import JSON, View
 from kqueue.visibility.rights import Action
 
 KUEUE_VERSIONS = ("v1beta2", "v1beta1")
-"""Of the compatible group; the first is preferred."""
+"""Versions of the compatible group; the first is preferred."""
 OUR_VERSION = "v1alpha1"
 OUR_API_VERSION = f"{names.KQUEUE_VISIBILITY_GROUP}/{OUR_VERSION}"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
@@ -89,12 +89,12 @@ class Catalog:
             self.add(resource)
 
     def add(self, resource: CatalogResource) -> None:
-        """Serve it."""
+        """Serve a resource."""
         place = (resource.group, resource.version, resource.name, resource.subresource)
         self._resources[*place, resource.namespaced, resource.is_list] = resource
 
     def find(self, path: str) -> ResolvedPath | None:
-        """Where a path leads; None: nowhere.  A path is taken as it came: names that need quoting do not exist."""
+        """Return the resource of a path, or None.  Paths are not unquoted: names that need quoting do not exist."""
         parts = path.split("/")
         if parts[:2] != ["", "apis"] or len(parts) < 5:
             return None
@@ -109,7 +109,7 @@ class Catalog:
         return ResolvedPath(found, namespace, name) if found is not None else None
 
     def document(self, path: str) -> JSON | None:
-        """Discovery and schemas; None where there is none."""
+        """Return the discovery document or schema at a path, or None."""
         match path.rstrip("/").split("/")[1:]:
             case ["apis"]:
                 return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [self._group(g) for g in self._groups()]}
@@ -129,7 +129,7 @@ class Catalog:
         return None
 
     def group_versions(self) -> list[tuple[str, str]]:
-        """Each needs an APIService; the preferred version of a group first."""
+        """Return groups and versions, which need an APIService each; the preferred version of a group first."""
         return [(group, version) for group, versions in self._groups().items() for version in versions]
 
     # --- documents
@@ -191,10 +191,10 @@ class Catalog:
 
 
 def params_of(query: str) -> dict[str, str]:
-    """The parameters of a query; of one that is given twice the first counts.
+    """Return the parameters of a query; of a repeated parameter the first value counts.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the text is no query.
     """
     try:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")

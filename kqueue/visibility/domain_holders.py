@@ -12,7 +12,7 @@ from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.question import JSON, AuthorizedQuestion
 
 MOST = 50
-"""Workloads that are named; rights to as many namespaces are asked for at most."""
+"""Limit of named workloads, and of namespaces whose rights are requested."""
 _AT_ONCE = 100
 
 

@@ -44,7 +44,7 @@ class Audience:
         return key.partition("/")[0] in self._readable
 
     def workload(self, workload: Admitted, **more: Any) -> JSON:
-        """A workload, which may be named, or nothing of what it is."""
+        """Return a workload as JSON, with its name only if the user may read it."""
         if not self.may_name(workload.key):
             return {**more, "hidden": True}
         namespace, _, name = workload.key.partition("/")
@@ -67,7 +67,7 @@ class Audience:
 
 
 def namespaces_in(look: Look | None, found: Sequence[WhatIf]) -> set[str]:
-    """Namespaces of all workloads that an answer could name."""
+    """Return namespaces of all workloads that an answer could name."""
     keys: set[str] = set()
     if look is not None:
         keys |= {h.workload.key for held in _all_held(look) for h in held.first}
@@ -93,7 +93,7 @@ def _all_held(look: Look) -> Iterator[ResourceHolders]:
 
 
 def blockers(look: Look, queue: str, audience: Audience) -> list[JSON]:
-    """All blockers; first the one that a cycle would report."""
+    """Return all blockers; the first one is the blocker that a cycle would report."""
     return [_blocker(blocker, audience) for blocker in look.blockers(queue)[:_BLOCKERS_SHOWN]]
 
 
@@ -137,7 +137,7 @@ def _short(short: Shortage) -> JSON:
 
 
 def flavors(look: Look, audience: Audience) -> list[JSON]:
-    """Every flavor that was looked at."""
+    """Return every flavor that was tried."""
     return [_flavor(one, audience) for one in look.flavors]
 
 
@@ -208,7 +208,7 @@ def _holder(holder: Holder, resource: str, audience: Audience) -> JSON:
 
 
 def decision(look: Look, audience: Audience) -> JSON:
-    """The decision of a cycle that tried this workload alone now."""
+    """Return the decision of a cycle that would try this workload alone now."""
     match look.decision:
         case Admit(admission=admission, quality=quality):
             return {"outcome": "Admit", **_admission(admission), **_qualities([q.levels for q in quality])}
@@ -225,8 +225,9 @@ def decision(look: Look, audience: Audience) -> JSON:
 def what_if(
     found: WhatIf, audience: Audience, *, also_needed: Sequence[str] = (), commands: Sequence[str] = ()
 ) -> JSON:
-    """A change with which it would start, and what it would get then; `also_needed` are sentences, `commands` make the
-    change.
+    """Return a change that would let the workload start, and its admission then.
+
+    `also_needed` are sentences about further conditions, `commands` make the change.
     """
     change = found.change
     shown = facts(change)
@@ -244,7 +245,7 @@ def what_if(
 
 
 def search(found: ChangeSearch, *, stopped: bool) -> JSON:
-    """How far the search for changes went."""
+    """Return the extent of the search for changes."""
     shown: JSON = {"complete": not found.unfinished}
     if found.unfinished:
         shown["notSearched"] = found.unfinished
@@ -261,13 +262,13 @@ def _admission(admission: Admission) -> JSON:
 
 
 def _qualities(some: Sequence[Sequence[LevelQuality]]) -> JSON:
-    """Domains used against the fewest possible; of several searches, one list for each."""
+    """Return used domains and the fewest possible; one list per search if there are several."""
     shown = [levels(one) for one in some if one]
     return {"placement": shown} if shown else {}
 
 
 def levels(quality: Sequence[LevelQuality]) -> list[JSON]:
-    """Domains used against the fewest possible, widest level first."""
+    """Return used domains and the fewest possible, the widest level first."""
     return [
         {"level": one.level, "domains": one.used, "fewestPossible": min(one.used, one.lower_bound)} for one in quality
     ]

@@ -41,16 +41,16 @@ from kqueue.visibility.workload_state import Hindrance, State
 
 KIND = "Explanation"
 _SEARCH_SECONDS = 0.15
-"""For so long changes are searched for, the turns of others not counted."""
+"""Time limit of the search for changes, without the turns of other tasks."""
 _STRETCH = 0.004
-"""Seconds until others get a turn: a piece of the search may take three times as long."""
+"""Seconds between two yields to the event loop; a piece of the search may take three times as long."""
 _MOST_SPARES = 256
-"""Nodes of a flavor that are left out and looked at."""
+"""Limit of left-out nodes of a flavor that the search considers."""
 _LINE_STEP = 500
 _NODES_NAMED = 3
-"""Nodes that a sentence names; of others it tells the number."""
+"""Nodes that a sentence names; it counts the others."""
 _MOST_RIVALS = 32
-"""Workloads that are tried before, for which a change is planned, too."""
+"""Limit of workloads that are tried earlier and are planned together with each change."""
 
 
 class WorkloadExplainer:
@@ -67,7 +67,7 @@ class WorkloadExplainer:
         not_running: Callable[[wire.Workload], Sequence[NotRunning]] = lambda _workload: (),
         search_seconds: float = _SEARCH_SECONDS,
     ) -> None:
-        """`held_back` gives each thing that keeps a Workload out of its queue, `not_running` the released pods of a
+        """`held_back` returns the reasons that keep a Workload out of its queue, `not_running` the released pods of a
         Workload that do not run.  Searches end after `search_seconds`.
         """
         self._workloads, self._local_queues = known.workloads, known.local_queues
@@ -79,7 +79,7 @@ class WorkloadExplainer:
         self._turn = asyncio.Lock()
 
     async def view(self, asked: AuthorizedQuestion) -> JSON:
-        """The Explanation of the Workload `asked.name`.  `whatIf=false` leaves the search for changes out.
+        """Return the Explanation of the Workload `asked.name`.  `whatIf=false` skips the search for changes.
 
         Raises:
             NotFoundError: there is no such Workload.
@@ -103,10 +103,10 @@ class WorkloadExplainer:
         audience = await _audience(asked, waits)
         return self._shown(obj, state, waits, placed, audience)
 
-    # --- finding out ---------------------------------------------------------------------------------------------
+    # --- findings ------------------------------------------------------------------------------------------------
 
     async def _why(self, obj: wire.Workload, pace: RequestPace, *, with_search: bool) -> _Why:
-        """All that keeps a Workload waiting."""
+        """Find all reasons that a Workload waits."""
         now = self._clock.now()
         local = self._local_queues.get(model.local_queue_key(obj))
         queue = (local.spec.cluster_queue or "") if local is not None else ""
@@ -166,7 +166,7 @@ class WorkloadExplainer:
         return found
 
     def _ahead(self, queue: str, item: Pending) -> list[Pending]:
-        """The workloads before this one in a ClusterQueue, in their order."""
+        """Return the workloads before this one in a ClusterQueue, in their order."""
         if queue not in self._queues.names():
             return []
         rank = partial(self._queues.rank, queue)
@@ -174,7 +174,7 @@ class WorkloadExplainer:
         return sorted((o for o in self._queues.waiting(queue) if o.key != item.key and rank(o) < own), key=rank)
 
     def _head_of(self, item: Pending, queue: str, now: datetime) -> Head | None:
-        """A workload that waits as the planner takes it; None when it cannot be tried."""
+        """Return a waiting workload as the planner's input; None if it cannot be tried."""
         obj = self._workloads.get(item.key)
         if obj is None or any(True for _ in self._held_back(obj)):
             return None
@@ -188,12 +188,12 @@ class WorkloadExplainer:
         return [*found, *workload_state.held_back(obj, now)]
 
     def _silent_hosts(self) -> dict[str, str]:
-        """Nodes that are not ready, by host name: a pod that is deleted there does not end."""
+        """Return nodes that are not ready, by host name: deleted pods do not end there."""
         nodes = self._cache.ledger.nodes
         return {node.labels.get(HOSTNAME, name): name for name, node in nodes.items() if not node.ready}
 
     def _seen(self, now: datetime) -> JSON:
-        """The state that an answer is made of."""
+        """Return time and origin of the state in an answer, and notes about it."""
         cache, silence = self._cache, self._silence()
         seen: JSON = {
             "time": utc_text(now, digits=3),
@@ -206,7 +206,7 @@ class WorkloadExplainer:
             notes.append(f"the API server has been silent for {silence:.0f} s, so this may be old")
         if not self._leads():
             notes.append(
-                "this replica does not decide: when workloads were tried, and what is kept for whom, is not known here"
+                "this replica does not decide: it does not know when workloads were tried, nor preemptors' reservations"
             )
         return {**seen, "notes": notes} if notes else seen
 
@@ -273,7 +273,7 @@ class WorkloadExplainer:
             "reason": tried.reason,
         }
         if tried.key != item.key:
-            shown["byEqual"] = True  # another one, which cannot differ in the outcome
+            shown["byEqual"] = True  # another workload of the same form, with the same outcome
         return shown
 
     def _never_tried(self, obj: wire.Workload) -> str:
@@ -287,7 +287,7 @@ class WorkloadExplainer:
         return "it has not been tried since it was created, or since this controller began to lead"
 
     def _alternatives(self, obj: wire.Workload, item: Pending | None, queue: str, now: datetime) -> list[Alternative]:
-        """The Workload as it would be in other LocalQueues of its namespace that take workloads."""
+        """Return variants of the Workload in other active LocalQueues of its namespace."""
         namespace, found = obj.metadata.namespace, list[Alternative]()
         labels = self._namespace_labels(namespace)
         for local in sorted(self._local_queues.values(), key=lambda local: local.metadata.name):
@@ -318,7 +318,7 @@ class WorkloadExplainer:
     ) -> None:
         """Find the blockers, and search for changes that would let the workload start, on one snapshot."""
         cache = self._cache
-        why.seen = self._seen(self._clock.now())  # nothing comes in between from here to the snapshot
+        why.seen = self._seen(self._clock.now())  # no event is handled between this line and the snapshot
         queues = {head.queue, *(other.head.queue for other in others)}
         queues |= {rival.queue for some in rivals.values() for rival in some}
         asked = {head.uid, *(rival.uid for some in rivals.values() for rival in some)}
@@ -338,7 +338,7 @@ class WorkloadExplainer:
             why.stopped = await self._search(why.search.steps(), pace)
 
     async def _search(self, steps: Iterator[None], pace: RequestPace) -> bool:
-        """Search until the end or the time limit; whether it was the limit."""
+        """Search until the end or the time limit; return whether the limit was reached."""
         spent, since = 0.0, self._clock.monotonic()
         for _ in steps:
             spent += self._clock.monotonic() - since
@@ -348,7 +348,7 @@ class WorkloadExplainer:
             since = self._clock.monotonic()
         return False
 
-    # --- telling -------------------------------------------------------------------------------------------------
+    # --- the answer ----------------------------------------------------------------------------------------------
 
     def _shown(
         self, obj: wire.Workload, state: State, waits: _Why | None, placed: JSON | None, audience: Audience
@@ -411,7 +411,7 @@ class _Why:
     stopped: bool = field(default=False)
 
     def shown(self, audience: Audience) -> JSON:
-        """As JSON."""
+        """Return the findings as JSON."""
         shown: JSON = {
             "clusterQueue": self.queue,
             "heldBackBy": [*self.held_back, *self._held_by_others(audience)],
@@ -491,7 +491,7 @@ class _Why:
 
 
 def summary(state: State, shown: JSON) -> str:
-    """An explanation in one sentence; never empty."""
+    """Return an explanation in one sentence; never empty."""
     match state:
         case State.FINISHED:
             return f"It has finished: {shown['finished']['message'] or shown['finished']['reason']}"
@@ -532,7 +532,7 @@ def summary(state: State, shown: JSON) -> str:
 
 
 def _is_older(at: datetime, obj: wire.Workload) -> bool:
-    """Whether this was before the Workload was created."""
+    """Whether a time is before the creation of the Workload."""
     created = obj.metadata.creation_timestamp
     return created is not None and at < created
 

@@ -25,14 +25,14 @@ _ANONYMOUS = "system:anonymous"
 
 
 class Headers(Protocol):
-    """Of a request; names in any case."""
+    """Headers of a request; the case of names does not matter."""
 
     def getall(self, key: str, default: list[str], /) -> list[str]:
-        """All values of a header, in their order."""
+        """Return all values of a header, in their order."""
         ...
 
     def keys(self) -> Iterable[str]:
-        """The names of all headers, in the case in which they came."""
+        """Return the names of all headers, in the request's case."""
         ...
 
 
@@ -44,17 +44,17 @@ class User:
     uid: str = ""
     groups: tuple[str, ...] = ()
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Keys with their values, sorted."""
+    """Extra keys with their values, sorted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontProxy:
-    """A front proxy that is trusted, and the headers in which it names users."""
+    """A trusted front proxy, and the headers in which it names users."""
 
     authorities: str
     """PEM certificates of authorities; one of them must have signed the proxy's certificate."""
     names: frozenset[str] = frozenset()
-    """Common names that its certificate may have; empty: any."""
+    """Common names that its certificate may have; empty for any."""
     user_headers: tuple[str, ...] = ()
     uid_headers: tuple[str, ...] = ()
     group_headers: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ def front_proxy_of(data: Mapping[str, str]) -> FrontProxy | None:
 
 
 def proves(certificate: Mapping[str, Any], proxy: FrontProxy, now: datetime) -> bool:
-    """Whether a client certificate that one of the authorities has signed is the front proxy's, and still counts.
+    """Whether a client certificate, signed by one of the authorities, is the front proxy's and has not expired.
 
     `certificate` is in the form of `ssl.SSLSocket.getpeercert`: empty without one.
     """
@@ -112,7 +112,7 @@ def spoken_for(headers: Headers, proxy: FrontProxy) -> User | None:
 
 
 def with_authenticated(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the groups with that of authenticated users, which has the rights on discovery."""
+    """Return the groups with the group of authenticated users, which has the rights on discovery."""
     if name == _ANONYMOUS or AUTHENTICATED in groups or UNAUTHENTICATED in groups:
         return groups
     return (*groups, AUTHENTICATED)

@@ -1,4 +1,4 @@
-"""Parameters of a question, checked: what cannot be read is refused with the remedy."""
+"""Checked parameters of a question: a value that cannot be parsed is refused with the remedy."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from kqueue.errors import ConfigError
 _EVERYWHERE = frozenset(
     {"watch", "pretty", "timeoutSeconds", "timeout", "includeObject", "resourceVersion", "continue"}
 )
-"""What clients send to any resource, and what says nothing here."""
+"""Parameters that clients send to any resource, and that have no effect here."""
 _SHOWN = 60
-"""Characters of a wrong value that are repeated to its user."""
+"""Characters of a wrong value in an error message."""
 
 
 def whole(params: Mapping[str, str], name: str, *, default: int, most: int) -> int:
-    """A whole number from 1 to `most`.
+    """Return a whole number from 1 to `most`.
 
     Raises:
-        ConfigError: it is none.
+        ConfigError: the value is no such number.
     """
     text = params.get(name, "")
     if not text:

@@ -1,7 +1,7 @@
 """Waiting workloads of a queue in their order: the `pendingworkloads` of ClusterQueues and LocalQueues.
 
 The order is that of the heap, over all waiting workloads: active, parked, and the one that is being tried.  A long list
-is sorted in steps, with turns of the event loop between them, and the result is shared for a moment by all questions:
+is sorted in steps, with turns of the event loop between them, and all questions share the result for a moment, so that
 frequent questions do not cost more.
 
 Source: the compatible system's visibility API, as documented and as it answers.
@@ -27,14 +27,14 @@ from kqueue.visibility.question import JSON, AuthorizedQuestion
 
 KIND = "PendingWorkloadsSummary"
 DEFAULT_LIMIT, MOST = 1000, 100_000
-"""Items of one answer: when nothing is asked for, and whatever is asked for."""
+"""Items of one answer: without a limit in the query, and at most."""
 _INT64 = 2**63
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _STEP = 500
-"""Workloads that are put in order before others get a turn: 1 ms."""
+"""Workloads that are sorted between two yields to the event loop: 1 ms."""
 _KEPT, _KEPT_FOR_EACH = 1.0, 4.0
-"""Seconds for which a line of more than one step is not put in order again, and as many more for each second that it
-took: so no more than a fifth of the time goes into that, however often it is asked for."""
+"""Seconds for which a sorted list of more than one step is kept, plus so many for each second that sorting took.  So
+sorting takes at most a fifth of the time, however frequent questions are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class Place:
 class _Line:
     places: list[Place]
     until: float
-    """Until then it counts."""
+    """Time until which the list is used."""
 
 
 class PendingWorkloads:
-    """The two views.  `items` of their answers come one by one."""
+    """The two views.  `items` of their answers are iterators."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class PendingWorkloads:
         self._one_at_a_time = asyncio.Lock()
 
     async def of_cluster_queue(self, asked: AuthorizedQuestion) -> JSON:
-        """All that wait in the ClusterQueue `asked.name`; offset and limit cut its order."""
+        """Return the waiting workloads of the ClusterQueue `asked.name`; offset and limit select a part."""
         window = _window(asked.params)
         if not self._queues.knows(asked.name):
             raise NotFoundError(f'clusterqueues "{asked.name}" not found', status=404)
@@ -92,7 +92,7 @@ class PendingWorkloads:
         return self._summary(islice(own, window.start, window.stop))
 
     async def places(self, cluster_queue: str) -> Sequence[Place]:
-        """All Workloads that wait in a ClusterQueue, in its order; none where it does not exist."""
+        """Return all waiting Workloads of a ClusterQueue, in its order; empty if it does not exist."""
         return (await self._line(cluster_queue)).places if self._queues.knows(cluster_queue) else ()
 
     def _summary(self, places: Iterable[Place]) -> JSON:
@@ -101,7 +101,7 @@ class PendingWorkloads:
     def _items(self, places: Iterable[Place]) -> Iterator[JSON]:
         for place in places:
             workload = self._workloads.get(place.item.key)
-            if workload is not None:  # else it was deleted since
+            if workload is not None:  # None: deleted meanwhile
                 yield _item(workload, place)
 
     # --- order
@@ -130,7 +130,7 @@ class PendingWorkloads:
             del self._looks[name]
 
     async def _places(self, name: str) -> list[Place]:
-        """Everyone with a place.  What changes between two steps is seen or not; a queue that goes ends it."""
+        """Return all places.  A change between two steps may or may not show; a deleted queue ends the list."""
         waiting, runs = self._queues.waiting(name), list[list[tuple[object, str, Pending]]]()
         for start in range(0, len(waiting), _STEP):
             if start:
@@ -145,7 +145,7 @@ class PendingWorkloads:
                 await self._clock.sleep(0)
             places.append(Place(item, number, before[item.local_queue]))
             before[item.local_queue] += 1
-        while runs:  # to free them all at once would take 50 ms
+        while runs:  # freeing all of them together would take 50 ms
             runs.pop()
             await self._clock.sleep(0)
         return places

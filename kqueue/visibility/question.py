@@ -11,28 +11,28 @@ JSON = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizedQuestion:
-    """A question of a user whose right to ask it was checked."""
+    """A question of a user; the user's right to ask it was checked."""
 
     namespace: str
-    """Empty for what has no namespace."""
+    """The namespace; empty for cluster-wide resources."""
     name: str
-    """Empty for a list."""
+    """The name of the object; empty for a list."""
     params: Mapping[str, str]
-    """The query; how much of it there may be is bounded already, what stands in it is not."""
+    """The parameters of the query; their size is limited, their values are not checked."""
     reads: Callable[[str], Awaitable[bool]]
-    """Whether this user may read the Workloads of a namespace; of an empty one: of all.
+    """Whether this user may read the Workloads of a namespace; an empty text means all namespaces.
 
-    When that cannot be found out, they may not; nor may they beyond some dozens of namespaces of one question, unless
-    they may read those of all.
+    False if the API server does not answer; and false beyond some dozens of namespaces of one question, unless the
+    user may read all namespaces.
     """
 
 
 View = Callable[[AuthorizedQuestion], Awaitable[JSON]]
-"""Answers an object or a list with `kind` and `metadata`; `apiVersion` is added where it is missing.
+"""Returns an object or a list with `kind` and `metadata`; a missing `apiVersion` is added.
 
-`items` may be an iterator of JSON: a long list is read from it and written in pieces, between which others run.
+`items` may be an iterator of JSON: a long list is read from it and written in pieces, with yields between them.
 
 Raises:
     NotFoundError: there is no such object (404).
-    InvalidObjectError, ConfigError: the question makes no sense (400).
+    InvalidObjectError, ConfigError: the question is not valid (400).
 """

@@ -2,12 +2,12 @@
 
     GET namespaces/NS/queuequotas[?localQueue=NAME][&limit=N]
 
-The question needs rights in the namespace alone, so the answer has no names of other namespaces: their usage and
+The question needs rights in the namespace only, so the answer has no names of other namespaces: their usage and
 requests in the ClusterQueue are part of sums.  Waiting workloads are named where the user may read the Workloads of the
 namespace, at most `limit` of each LocalQueue.
 
-Amounts are texts as Kubernetes writes them.  `reserved` and `used` are what workloads of the LocalQueue hold; the other
-amounts are those of its ClusterQueue.
+Amounts are texts as Kubernetes writes them.  `reserved` and `used` are amounts of workloads of the LocalQueue; the
+other amounts belong to its ClusterQueue.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from kqueue.visibility.quota_columns import columns_of, entry
 
 KIND, ITEM_KIND = "QueueQuotaList", "QueueQuota"
 MOST_QUEUES = 1000
-"""LocalQueues of one answer."""
+"""Limit of LocalQueues in one answer."""
 DEFAULT_WAITING, MOST_WAITING = 20, 1000
-"""Waiting workloads of one LocalQueue that are named."""
+"""Named waiting workloads of one LocalQueue: by default, and at most."""
 _STEP = 500
-"""Places that are read between two turns of the event loop."""
+"""Places that are read between two yields to the event loop."""
 
 
 class QueueQuotas:
@@ -60,11 +60,11 @@ class QueueQuotas:
         self._local_queues, self._fair_sharing = local_queues, fair_sharing
 
     async def view(self, asked: AuthorizedQuestion) -> JSON:
-        """The list, by name.
+        """Return the list, sorted by name.
 
         Raises:
             ConfigError: a parameter cannot be read.
-            NotFoundError: the LocalQueue that is asked for does not exist.
+            NotFoundError: the LocalQueue in the query does not exist.
         """
         only(asked.params, "localQueue", "limit")
         limit = whole(asked.params, "limit", default=DEFAULT_WAITING, most=MOST_WAITING)
@@ -87,7 +87,7 @@ class QueueQuotas:
         }
 
     async def _lines(self, found: Iterable[wire.LocalQueue], limit: int, pace: RequestPace) -> dict[str, list[Place]]:
-        """The first `limit` places of each of these LocalQueues, by its key; each ClusterQueue is read once."""
+        """Return the first `limit` places of each of these LocalQueues, by its key; read each ClusterQueue once."""
         lines: dict[str, list[Place]] = {_key(one): [] for one in found}
         for home in sorted({one.spec.cluster_queue or "" for one in found}):
             for number, place in enumerate(await self._pending.places(home)):
@@ -119,7 +119,7 @@ class QueueQuotas:
         return item | self._quota(home, held)
 
     def _quota(self, home: str, held: QueueHoldings) -> JSON:
-        """Empty where the ClusterQueue does not exist."""
+        """Return the quota; empty if the ClusterQueue does not exist."""
         obj, node = self._cache.quota.queue_object(home), self._cache.quota.node_of(home)
         if obj is None or node is None:
             return {}
@@ -134,7 +134,7 @@ def _key(obj: wire.LocalQueue) -> str:
 
 
 def _activity(obj: wire.LocalQueue) -> JSON:
-    """Whether the LocalQueue admits, as its condition says; nothing where it has no condition yet."""
+    """Return whether the LocalQueue is active, from its condition; empty without a condition."""
     found = model.condition(obj.status.conditions, names.CONDITION_ACTIVE)
     if found is None:
         return {}
@@ -161,7 +161,7 @@ def _column(node: QuotaNode, column: FlavorResource, held: QueueHoldings, of_all
 
 
 def _waiting(place: Place) -> JSON:
-    """Positions count from 1, as in explanations."""
+    """Return a waiting workload; positions count from 1, as in explanations."""
     return {
         "name": split_key(place.item.key)[1],
         "position": place.in_local_queue + 1,

@@ -2,12 +2,12 @@
 
     GET queuesummaries[?clusterQueue=NAME][&namespace=NS][&limit=N]
 
-Items are ClusterQueues by name.  `cohorts` has the tree above them, `localQueues` the queues that lead to them: of
-every namespace where the user may read Workloads everywhere, else of `namespace`, where the user may read them there.
+Items are ClusterQueues by name.  `cohorts` has the tree above them.  `localQueues` has the queues that forward to them:
+of all namespaces if the user may read all Workloads, else of `namespace` if the user may read Workloads there.
 
-Amounts are texts as Kubernetes writes them.  `used` and `reserved` are what admitted workloads, and all with a
-reservation, hold; `borrowed` is the part of the reservation above the nominal quota, and `available` what one more
-workload could get now, borrowing included, without preemption.
+Amounts are texts as Kubernetes writes them.  `used` is the usage of admitted workloads, `reserved` of all workloads
+with a reservation; `borrowed` is the part of the reservation above the nominal quota, and `available` the amount that
+one more workload could get now, borrowing included, without preemption.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from kqueue.visibility.quota_columns import columns_of, entry
 
 KIND, ITEM_KIND = "QueueSummaryList", "QueueSummary"
 MOST_QUEUES = 5000
-"""ClusterQueues, and LocalQueues, of one answer."""
+"""Limit of ClusterQueues, and of LocalQueues, in one answer."""
 _FEW = 500
-"""Waiting workloads that are looked at between two turns."""
+"""Waiting workloads that are read between two yields to the event loop."""
 
 
 class QueueSummaries:
@@ -53,7 +53,7 @@ class QueueSummaries:
         self._local_queues, self._fair_sharing = local_queues, fair_sharing
 
     async def view(self, asked: AuthorizedQuestion) -> JSON:
-        """The list.
+        """Return the list.
 
         Raises:
             ConfigError: a parameter cannot be read.
@@ -83,7 +83,7 @@ class QueueSummaries:
     # --- ClusterQueues -----------------------------------------------------------------------------------------
 
     async def _cluster_queue(self, name: str, now: datetime, pace: RequestPace, *, names_shown: bool) -> JSON | None:
-        """None: it is gone since its name was read."""
+        """Return one ClusterQueue; None if it was deleted after its name was read."""
         longest = await self._longest_wait(name, now, pace)
         obj, node = self._cache.quota.queue_object(name), self._cache.quota.node_of(name)
         if obj is None or node is None:
@@ -134,7 +134,7 @@ class QueueSummaries:
     # --- cohorts and LocalQueues -------------------------------------------------------------------------------
 
     async def _cohorts(self, pace: RequestPace) -> AsyncIterator[JSON]:
-        """Each cohort with what it and everything below it has and uses, parents before children."""
+        """Yield each cohort with quota and usage of its subtree, parents before children."""
         for name in self._in_tree_order():
             await pace.step()
             node = self._cache.quota.cohort_node(name)

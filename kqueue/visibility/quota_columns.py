@@ -11,7 +11,7 @@ from kqueue.visibility.question import JSON
 
 
 def columns_of(obj: wire.ClusterQueue) -> Iterator[FlavorResource]:
-    """The flavors and resources of a ClusterQueue, in the order of its specification."""
+    """Yield the flavors and resources of a ClusterQueue, in the order of its specification."""
     for group in obj.spec.resource_groups:
         for flavor in group.flavors:
             for resource in flavor.resources:
@@ -19,6 +19,6 @@ def columns_of(obj: wire.ClusterQueue) -> Iterator[FlavorResource]:
 
 
 def entry(column: FlavorResource, amounts: Mapping[str, int | None]) -> JSON:
-    """Flavor, resource, and the amounts by name; an amount that is None is left out."""
+    """Return flavor, resource, and the amounts by name; an amount of None is left out."""
     texts = {name: format_quantity(amount, column.resource) for name, amount in amounts.items() if amount is not None}
     return {"flavor": column.flavor, "resource": column.resource, **texts}

@@ -1,6 +1,6 @@
 """Keeps the APIServices at the API server correct.
 
-In a cluster the chart or an administrator applies them: kqueue writes only `caBundle`, and only where they lead to its
+In a cluster the chart or an administrator applies them: kqueue writes only `caBundle`, and only if they refer to its
 Service.  Outside of a cluster, where the API server reaches kqueue by a host name, kqueue creates Service and
 APIServices with a label, and writes labelled objects as a whole.  Several replicas may write at once.
 """
@@ -29,7 +29,7 @@ SERVICES = ResourceType("", "v1", "services", "Service")
 NAMESPACES = ResourceType("", "v1", "namespaces", "Namespace", namespaced=False)
 MANAGED_BY, OURSELVES = "app.kubernetes.io/managed-by", "kqueue"
 GROUP_PRIORITY, VERSION_PRIORITY = 100, 100
-"""As the compatible system has them: no other group loses its place to these, and newer versions are preferred."""
+"""Priorities of the compatible system: no other group loses precedence to these, and newer versions are preferred."""
 _ATTEMPTS = 5
 _URL = re.compile(r"https://([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?):(\{port\}|[0-9]{1,5})/?", re.ASCII)
 
@@ -38,7 +38,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Where the API server reaches us from outside of the cluster."""
+    """The address of a kqueue outside of the cluster, for the API server."""
 
     host: str
     port: int
@@ -54,7 +54,7 @@ def reached_at(url: str, port: int) -> Reached:
     if found is None:
         raise ConfigError(
             f"--visibility-url: {url!r} must be https://HOST:PORT without a path, as in https://localhost:{{port}}; "
-            "HOST is a name, because a Service can lead to nothing else"
+            "HOST is a name, because a Service can refer to nothing else"
         )
     return Reached(found[1], port if found[3] == "{port}" else int(found[3]))
 
@@ -119,7 +119,7 @@ class Registration:
             try:
                 return await self._make(resource, wanted, spec=spec)
             except (AlreadyExistsError, ConflictError, NotFoundError):
-                if attempt == _ATTEMPTS - 1:  # others had their turn often enough
+                if attempt == _ATTEMPTS - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
@@ -139,7 +139,7 @@ class Registration:
             return []
         if (found["metadata"].get("labels") or {}).get(MANAGED_BY) != OURSELVES:
             raise ConfigError(
-                f"{resource.kind} {name} was made by somebody else and leads elsewhere; delete it, or leave out "
+                f"{resource.kind} {name} was created by another tool with another target; delete it, or leave out "
                 "--visibility-url"
             )
         lock = {"resourceVersion": found["metadata"]["resourceVersion"]}

@@ -21,12 +21,12 @@ _MOST = 10
 
 
 def commands(change: Change, *, workload: wire.Workload, queue: wire.ClusterQueue | None) -> list[str]:
-    """The commands that make the change; empty where no command does, or more than ten would.
+    """Return the commands that make the change; empty if no command can, or more than ten would be needed.
 
     Args:
-        change: what would let the workload start.
-        workload: the one that waits.
-        queue: the ClusterQueue that the change is about, None when it is not known.
+        change: the change that would let the workload start.
+        workload: the waiting workload.
+        queue: the ClusterQueue of the change, None if unknown.
     """
     match change:
         case NodesReturn(nodes=nodes):
@@ -43,7 +43,7 @@ def commands(change: Change, *, workload: wire.Workload, queue: wire.ClusterQueu
 
 
 def stops(workloads: tuple[Admitted, ...]) -> list[str]:
-    """Commands that stop these workloads; none for a workload that is leaving, and none at all for more than ten."""
+    """Return commands that stop these workloads, except workloads being evicted; empty for more than ten."""
     staying = [workload for workload in workloads if not workload.evicted]
     if len(staying) > _MOST:
         return []
@@ -51,7 +51,7 @@ def stops(workloads: tuple[Admitted, ...]) -> list[str]:
 
 
 def stops_of(change: Change) -> tuple[Admitted, ...]:
-    """The workloads that would have to end; empty for other changes."""
+    """Return the workloads that would have to end; empty for other changes."""
     return tuple(change.workloads) if isinstance(change, WorkloadsEnd) else ()
 
 
@@ -61,7 +61,7 @@ def _parts(workload: Admitted) -> tuple[str, str]:
 
 
 def _owner(workload: wire.Workload) -> str | None:
-    """The job as kubectl takes it (`job.batch/NAME`); None where no job can be changed."""
+    """Return the job in kubectl's form (`job.batch/NAME`); None if no job can be changed."""
     owner = next((o for o in workload.metadata.owner_references if o.controller), None)
     if owner is None or owner.kind in _PODS_ARE_THERE:
         return None
@@ -76,7 +76,7 @@ def _label(workload: wire.Workload, label: str) -> list[str]:
 
 
 def _annotate(workload: wire.Workload, wish: OtherWish) -> list[str]:
-    """Only a Job has its topology request in one place that may be changed while it is suspended."""
+    """Return the command that changes the topology request; only a suspended Job has it at one path that may change."""
     owner = next((o for o in workload.metadata.owner_references if o.controller), None)
     if owner is None or owner.kind != "Job" or owner.api_version != "batch/v1" or len(wish.pod_sets) != 1:
         return []
@@ -87,7 +87,7 @@ def _annotate(workload: wire.Workload, wish: OtherWish) -> list[str]:
 
 
 def _more_quota(queue: wire.ClusterQueue, increases: tuple[QuotaIncrease, ...]) -> list[str]:
-    """One patch for all quotas; the API server refuses it if a quota has another index in the ClusterQueue by then."""
+    """Return one patch for all quotas; the API server refuses it if a quota's index in the ClusterQueue has changed."""
     steps = [step for one in increases for step in _steps(queue, one)]
     if len(steps) != 3 * len(increases):
         return []

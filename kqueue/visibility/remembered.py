@@ -17,7 +17,7 @@ class Remembered(Generic[K, V]):
     """Kept answers by question.  All waiting callers get a failure, and it is not kept."""
 
     def __init__(self, clock: Clock, *, seconds: Callable[[V], float], most: int) -> None:
-        """`seconds`: how long an answer counts.  Beyond `most` the one that was kept first is dropped."""
+        """`seconds` returns the lifetime of an answer.  Beyond `most` answers the oldest one is dropped."""
         self._clock, self._seconds, self._most = clock, seconds, most
         self._kept: OrderedDict[K, tuple[float, V]] = OrderedDict()
         self._asking: dict[K, asyncio.Task[V]] = {}
@@ -26,7 +26,7 @@ class Remembered(Generic[K, V]):
         return len(self._kept)
 
     async def get(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
-        """The answer to `key`, from `ask` unless it is known.  Raises what `ask` raises."""
+        """Return the answer to `key`, from `ask` if none is kept.  Raises the errors of `ask`."""
         known = self._kept.get(key)
         if known is not None and self._clock.monotonic() < known[0]:
             return known[1]

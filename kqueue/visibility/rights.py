@@ -1,4 +1,4 @@
-"""Identity and rights of users, as the API server says them; remembered for seconds."""
+"""Identity and rights of users, requested from the API server and kept for seconds."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ ACCESS_REVIEWS = ResourceType(
 )
 GRANTED_SECONDS, DENIED_SECONDS = 10.0, 5.0
 _MOST = 4096
-"""Answers that are kept."""
+"""Limit of kept answers."""
 _TOKENS_AT_ONCE = 8
-"""Reviews of tokens under way: who sends junk must not keep those out whom the API server vouches for."""
+"""Concurrent reviews of tokens, so that clients with invalid tokens cannot block users of the front proxy."""
 _LONGEST_TOKEN = 8000
 NAMESPACES_OF_A_QUESTION = 64
-"""Each may cost a request to the API server."""
+"""Limit of namespaces per question; each may need a request to the API server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Action:
     name: str = ""
 
     def words(self) -> str:
-        """As the API server says it."""
+        """Return the action in the wording of the API server."""
         if self.path:
             return f'{self.verb} path "{self.path}"'
         what = f"{self.resource}/{self.subresource}" if self.subresource else self.resource
@@ -54,7 +54,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`reason` is the authorizer's own, possibly empty."""
+    """A decision of the authorizer; `reason` may be empty."""
 
     allowed: bool
     reason: str = ""
@@ -96,10 +96,10 @@ class Rights:
         return _user(status.get("user") or {}) if status.get("authenticated") is True else None
 
     async def may(self, user: User, action: Action) -> Decision:
-        """Whether the API server would let them.
+        """Return whether the API server allows the action.
 
         Raises:
-            ApiError: it did not say.
+            ApiError: the API server did not answer.
         """
         return await self._decisions.get((user, action), lambda: self._ask(user, action))
 
@@ -133,7 +133,7 @@ class Reading:
         self._asked: set[str] = set()
 
     async def __call__(self, namespace: str) -> bool:
-        """Whether they may read the Workloads of this namespace."""
+        """Whether the user may read the Workloads of this namespace."""
         if await self._rights.may_read_workloads(self._user, ""):
             return True
         if namespace not in self._asked and len(self._asked) >= self._most:

@@ -1,4 +1,4 @@
-"""Where the pods of an admitted Workload are, how good that is, and what it borrows."""
+"""The placement of an admitted Workload, its quality, and the quota that its ClusterQueue borrows."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from kqueue.visibility.question import JSON
 
 _DOMAINS_SHOWN = 64
 _PODS_NAMED, _SENTENCES = 10, 5
-"""Of the pods that do not run: those that are named, and sentences of schedulers that are shown."""
+"""Limits of named pods that do not run, and of shown sentences of schedulers."""
 
 
 class RunningPlaces:
-    """Describes where Workloads run."""
+    """Describes the placements of Workloads."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
 
     async def placement(self, obj: wire.Workload, pace: RequestPace) -> JSON:
-        """The admission in the status, which the pods follow."""
+        """Return the placement in the status, which the pods follow."""
         try:
             admission = self._admission(obj)
         except InvalidObjectError as e:
@@ -156,7 +156,7 @@ class RunningPlaces:
 
 
 def pods_not_running(pods: Sequence[NotRunning], now: datetime) -> JSON:
-    """Released pods that do not run, the longest first, as `podsNotRunning`; empty: all run."""
+    """Return released pods that do not run, the longest first, as `podsNotRunning`; empty if all run."""
     if not pods:
         return {}
     since = pods[0].since
@@ -167,8 +167,9 @@ def pods_not_running(pods: Sequence[NotRunning], now: datetime) -> JSON:
 
 
 def _domains(tree: Tree, where: TopologyAssignment) -> tuple[list[tuple[tuple[str, ...], int]], Mapping[str, int]]:
-    """The domains above the lowest level with their pods (hosts, where there is one level only), and pods by the host
-    (lowest domain) that the tree does not have.
+    """Return domains above the lowest level with their pods, and pods by lost host.
+
+    With one level only, the domains are hosts.  A lost host is a lowest domain that is no longer in the tree.
     """
     found, lost = Counter[tuple[str, ...]](), Counter[str]()
     depth = max(1, tree.lowest)

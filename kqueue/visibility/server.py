@@ -28,13 +28,13 @@ _LONGEST_PATH, _LONGEST_QUERY = 1024, 2048
 _GONE = 499
 """Status in metrics for a client that closed the connection before the answer."""
 _SOON = 1
-"""Seconds after which it is worth asking again."""
+"""Seconds after which a client may ask again."""
 
 _log = structlog.get_logger(__name__)
 
 
 class VisibilityServer:
-    """Serves a catalog.  `warm` says whether the caches know the cluster yet; until then nothing is answered."""
+    """Serves a catalog.  `warm` returns whether the caches are complete; until then questions are refused."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class VisibilityServer:
 
     @property
     def port(self) -> int:
-        """Where it listens; the real port where 0 was asked."""
+        """The port of the server; the real one if 0 was requested."""
         return self._connections.port
 
     def listen(self, host: str, port: int) -> None:
-        """Bind the address, without answering yet.
+        """Bind the address; requests wait until `start`.
 
         Raises:
             ConfigError: the address cannot be used.
@@ -70,7 +70,7 @@ class VisibilityServer:
         self._connections.listen(host, port)
 
     def start(self, trust: Trust) -> None:
-        """Answer."""
+        """Begin to answer."""
         self._connections.start(trust)
 
     def believe(self, trust: Trust) -> None:
@@ -169,7 +169,7 @@ class VisibilityServer:
         """
         certificate, trust = connection.certificate, self._connections.trust
         if certificate and (trust is None or connection.trust.proxy != trust.proxy):
-            raise Refusal(503, "whom to believe has just changed; ask again on a new connection", retry_after=_SOON)
+            raise Refusal(503, "the trusted front proxy has changed; ask again on a new connection", retry_after=_SOON)
         proxy = connection.trust.proxy
         if proxy is not None and proves(certificate, proxy, self._clock.now()):
             user = spoken_for(request.headers, proxy)
@@ -245,7 +245,7 @@ class VisibilityServer:
         return {"kind": resource.kind, "apiVersion": resource.api_version, **answer}
 
     async def _written(self, request: web.BaseRequest, connection: UserConnection, found: JSON) -> web.StreamResponse:
-        """Written piece by piece; a reader that does not take them is cut."""
+        """Write an answer piece by piece; the connection of a client that does not read is closed."""
         response = web.StreamResponse(headers={"Content-Type": JSON_TYPE, "Cache-Control": "no-cache, private"})
         try:
             async with asyncio.timeout(self._limits.write_all):

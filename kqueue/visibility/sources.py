@@ -35,7 +35,7 @@ class PlanningSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """The state from which explanations are made; `namespace_labels` gives None for an unknown namespace."""
+    """The state for explanations; `namespace_labels` returns None for an unknown namespace."""
 
     workloads: Store[wire.Workload]
     local_queues: Store[wire.LocalQueue]
@@ -50,7 +50,7 @@ class Freshness:
 
     Args:
         leads: whether this process leads.
-        silence: for how many seconds the API server has been silent on the watch that it is silent on longest.
+        silence: seconds since the last event of the watch that has been silent longest.
         stale_after: seconds of silence from which on answers say that they may be old.
     """
 

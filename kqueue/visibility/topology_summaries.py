@@ -1,4 +1,4 @@
-"""Summaries of topologies: per flavor the tree of domains with free amounts, and the nodes that are left out.
+"""Summaries of topologies: per flavor the tree of domains with free amounts, and the excluded nodes.
 
     GET topologysummaries[?flavor=F][&level=L][&domain=A,B][&limit=N]
     GET topologysummaries/{topology}[?...]
@@ -8,10 +8,10 @@ its label, the last word of that, or its number from 1.  `domain` is the path of
 domains below it, and the workloads in it.  Where a level has more domains than `limit`, the answer has a wider level,
 and `cut` says so.
 
-Of each domain, per resource: `total` is what its nodes offer, `foreign` what pods outside of topologies take, `held`
-what workloads hold there, `free` what is left.  `free` counts leaves that are overdrawn as 0, so that it is what can
-be had.  `idle` nodes are those on which no workload holds anything and no foreign pod a device; `gangs` say how many
-gangs of 1, 2, 4 ... such nodes find room, each inside one domain of a level, as the metric `kqueue_gang_slots` does.
+Of each domain, per resource: `total` is the allocatable of its nodes, `foreign` the usage of foreign pods, `held` the
+usage of workloads, `free` the rest.  In `free`, overcommitted leaves count as 0, so that it is the usable amount.
+`idle` nodes have no usage of workloads, and no device in use by a foreign pod; `gangs` are the numbers of gangs of 1,
+2, 4 ... idle nodes that fit, each inside one domain of a level, as in the metric `kqueue_gang_slots`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from kqueue.visibility.question import JSON, AuthorizedQuestion
 
 KIND, LIST_KIND = "TopologySummary", "TopologySummaryList"
 FEW_DOMAINS, MOST_DOMAINS = 200, 2000
-"""Most domains of one flavor, and most left-out nodes, without `limit`; and the largest `limit`."""
+"""Limit of domains per flavor, and of excluded nodes: without `limit`, and the largest `limit`."""
 _LEAVES_AT_ONCE = 500
 _WORDS = ("notReady", "unschedulable", "missingLevel", "duplicateHostname")
 
@@ -118,7 +118,7 @@ class TopologySummaries:
             await pace.step()
             facts, live = self._cache.quota.flavor(name), self._cache.ledger.capacity(name)
             if facts is None or live is None:
-                continue  # gone meanwhile
+                continue  # deleted meanwhile
             capacity = live.fork()
             meant = replace(wish, domain=_named_domain(capacity.tree, wish.domain))
             told = await self._flavor(facts, capacity, meant, pace)
@@ -169,7 +169,7 @@ class TopologySummaries:
         return {resource: np.array(column, dtype=np.int64) for resource, column in taken.items()}, devices
 
     def _left_out(self, found: Mapping[str, LeftOut], levels: Sequence[str], wish: _Wish) -> Iterator[JSON]:
-        """The first of them by cause and name, as far as the limit goes."""
+        """Yield excluded nodes by cause and name, up to the limit."""
         nodes = self._cache.ledger.nodes
         order = sorted(found, key=lambda name: (_WORDS.index(found[name].reason), name))
         for name in order[: wish.limit]:
@@ -184,7 +184,7 @@ class TopologySummaries:
 
 
 def _is_device(resource: str) -> bool:
-    """Whether a resource is one that whole nodes are wanted for: GPUs and the like."""
+    """Whether a resource is a device, such as a GPU, for which gangs need whole nodes."""
     return "/" in resource
 
 
@@ -192,7 +192,7 @@ def _is_device(resource: str) -> bool:
 
 
 def _named_domain(tree: Tree, values: Path) -> Path:
-    """The path of the domain that these values name: the whole path, or its last values where only one path ends so.
+    """Return the path of the domain with these values: a whole path, or the last values of exactly one path.
 
     Raises:
         NotFoundError: there is no such domain, or more than one.
@@ -212,7 +212,7 @@ def _named_domain(tree: Tree, values: Path) -> Path:
 
 
 def _leaves_below(tree: Tree, domain: Path) -> range:
-    """The leaves below a domain; all below the empty path, none where there is no such domain."""
+    """Return the leaves below a domain: all for the empty path, none for an unknown domain."""
     if not domain:
         return range(len(tree))
     first = last = bisect_left(tree.paths, domain)
@@ -239,10 +239,10 @@ def _depth(tree: Tree, span: range, wish: _Wish) -> tuple[int, str]:
 
 
 def _level(levels: Sequence[str], text: str) -> int:
-    """The level that a user means.
+    """Return the level that the text names.
 
     Raises:
-        ConfigError: none, or more than one.
+        ConfigError: it names no level, or more than one.
     """
     if text.isascii() and text.isdigit() and len(text) < 3 and 1 <= int(text) <= len(levels):
         return int(text) - 1
@@ -254,7 +254,7 @@ def _level(levels: Sequence[str], text: str) -> int:
 
 
 def _range(tree: Tree, level: int, span: range) -> range:
-    """The domains of a level that have leaves in the span."""
+    """Return the domains of a level that have leaves in the span."""
     if not span:
         return range(0)
     of = tree.domain_of(level)
@@ -340,7 +340,7 @@ class _Sums:
 
 
 def _summed(row: Ints, starts: Ints) -> list[int]:
-    """The exact sums of the runs that begin at `starts`, also where they have more than 64 bits."""
+    """Return the exact sums of the runs that begin at `starts`, even beyond 64 bits."""
     if not len(starts):
         return []
     high, low = np.add.reduceat(row >> 32, starts), np.add.reduceat(row & 0xFFFF_FFFF, starts)
@@ -348,7 +348,7 @@ def _summed(row: Ints, starts: Ints) -> list[int]:
 
 
 def _gangs(capacity: Capacity, taken: Collection[str]) -> list[JSON]:
-    """Per level but that of hosts: how many gangs of so many idle nodes find room, each inside one domain."""
+    """Return per level above hosts the numbers of gangs of idle nodes that fit, each inside one domain."""
     tree, slots = capacity.tree, room_of(capacity, taken, ()).slots
     levels = tree.levels[: tree.lowest] if tree.is_hostname else tree.levels
     return [
@@ -361,7 +361,7 @@ def _gangs(capacity: Capacity, taken: Collection[str]) -> list[JSON]:
 
 
 def _above(node: NodeFacts | None, levels: Sequence[str]) -> list[Path]:
-    """The domains that a node would be in, widest first, as far as its labels say; without the host itself."""
+    """Return the domains of a node by its labels, widest first, up to the first missing label; without the host."""
     values: list[str] = []
     paths: list[Path] = []
     for level in levels[:-1] if node is not None else ():

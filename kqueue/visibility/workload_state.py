@@ -22,14 +22,14 @@ class State(StrEnum):
 
     FINISHED = "Finished"
     LEAVING = "Leaving"
-    """Evicted, and its pods have not ended yet."""
+    """It was evicted, and its pods have not ended yet."""
     RUNNING = "Running"
-    """Admitted."""
+    """It is admitted."""
     RESERVED = "Reserved"
-    """Quota is reserved, and admission checks are not ready."""
+    """It has quota, and its admission checks are not ready."""
     DEACTIVATED = "Deactivated"
     EVICTED = "Evicted"
-    """Evicted, and waiting for quota again."""
+    """It was evicted, and waits for quota again."""
     PENDING = "Pending"
 
 
@@ -41,7 +41,7 @@ class Hindrance(NamedTuple):
     command: str = ""
 
     def shown(self) -> JSON:
-        """As JSON."""
+        """Return the hindrance as JSON."""
         return {name: text for name, text in self._asdict().items() if text}
 
 

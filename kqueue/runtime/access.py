@@ -1,4 +1,4 @@
-"""What one reading of a kubeconfig or of a service account says: address, TLS, and as whom requests are made."""
+"""The result of reading a kubeconfig or a service account once: address, TLS, and the user of requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Pem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """As whom requests are made; all None: as nobody."""
+    """The user of requests; all None: anonymous."""
 
     authorization: str | None = field(default=None, repr=False)
     """Value of the header."""
@@ -41,7 +41,7 @@ class Access:
     """Base URL."""
     identity: Identity
     ca: Pem | None = None
-    """Certificates of authorities; None: those of the system."""
+    """Certificates of authorities; None: the system's."""
     verify: bool = True
     """Whether the server's certificate is checked."""
     tls_server_name: str | None = None

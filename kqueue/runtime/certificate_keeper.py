@@ -75,7 +75,7 @@ class CertificateKeeper:
             except (AlreadyExistsError, ConflictError):
                 continue  # another replica took a step: read it
             self._log_step(held, step)
-        _log.warning("certificates are changed by somebody else all the time", attempts=_ATTEMPTS)
+        _log.warning("certificates are changed by another writer all the time", attempts=_ATTEMPTS)
 
     def _use(self, held: CertificateHolding) -> None:
         assert held.current is not None, "the first step makes one"

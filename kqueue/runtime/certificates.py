@@ -156,7 +156,7 @@ class CertificateFolder:
         return self.bundle.not_after - self._clock.now()
 
     def check(self) -> bool:
-        """Load the files if they have changed; whether a new certificate is served from now on."""
+        """Load the files if they have changed; return whether a new certificate is served from now on."""
         try:
             found = read_bundle(self.folder)
             if _digest(found) == self._digest:

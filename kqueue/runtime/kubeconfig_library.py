@@ -77,7 +77,7 @@ def _library() -> SimpleNamespace:
     """
     loaded = {name: sys.modules.pop(name) for name in (*_PARTS, _RARELY_USED) if name in sys.modules}
     root = importlib.util.find_spec("kubernetes_asyncio")
-    assert root is not None, "kqueue is installed with what it needs"
+    assert root is not None, "the library is a dependency of kqueue"
     folder = Path(next(iter(root.submodule_search_locations or ())))
     try:
         for name, place in zip(_PARTS, (folder, folder / "client"), strict=True):

@@ -238,7 +238,7 @@ class LeaderElection:
                 await cancel_and_wait(wait)
 
     async def _try_to_acquire(self, *, take: bool) -> bool:
-        """Read the lease; take it if it is free, expired, or ours already.  Whether this process holds the lease.
+        """Read the lease; take it if it is free, expired, or ours already.  Return whether this process holds it.
 
         Without `take` the lease is only read.
         """
@@ -267,7 +267,7 @@ class LeaderElection:
             _log.info("lease observed", lease=self._settings.name, holder=now.get("holderIdentity") or "nobody")
 
     def _look_for_the_holder(self) -> None:
-        """Note since when the process of the holder has been gone; only a process on the same machine can know this."""
+        """Record when the process of the holder ended; only a process on the same machine can know this."""
         seen = self._observed
         if seen is None or seen.ended_at is not None:
             return

@@ -1,4 +1,4 @@
-"""The event loop and what can hold it up: which loop, which errors it reports, and the garbage collector.
+"""Settings of the event loop: its implementation, the errors that it reports, and the garbage collector.
 
 With 100,000 cached pods, one full collection of CPython stops the process for up to 3.4 s if pods are dictionaries,
 34 ms if they are slotted views, and not at all once they are frozen.

@@ -365,7 +365,7 @@ class Reflector(Generic[T, V]):
         now = self._decoder.page(body, f"list {self.resource}").version
         if _number(now) >= _number(self._version):
             return Listed()
-        _log.error("server has gone back in time, it is listed again",
+        _log.error("server has an older resource version than before, it is listed again",
                    resource=str(self.resource), known=self._version, server=now)  # fmt: skip
         self._versions = dict.fromkeys(self._versions, -1)  # equal versions no longer mean equal objects
         return Empty()
@@ -438,7 +438,7 @@ class Reflector(Generic[T, V]):
         return stream
 
     async def _handle(self, lines: Sequence[bytes], seen: set[ObjectKey] | None) -> bool:
-        """Take in the events of `lines`; `seen` is None outside of a sync.  Whether a sync ended with them."""
+        """Apply the events of `lines`; `seen` is None outside of a sync.  Return whether a sync ended with them."""
         self._alive_at = self._clock.monotonic()
         ended = False
         for line in lines:

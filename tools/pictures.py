@@ -1,6 +1,6 @@
-"""Make the pictures of docs/pictures from what the commands print on the demo's cluster: run it in a checkout.
+"""Make the pictures of docs/pictures from the output of commands on the demo's cluster.  Run it in a checkout.
 
-Each command runs as its user would, in a terminal of its own; what it writes there, colours and all, becomes an SVG.
+Each command runs in a terminal of its own, as a user would run it; its output, with colours, becomes an SVG.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ TOPOLOGY = "2x8x16"
 _COLUMNS, _LINES = 124, 60
 _SECONDS = 90
 _SCREEN = re.compile(rb"\x1b\[\?[0-9;]*[a-zA-Z]|\x1b\[[0-9;]*[HJKABCDG]|\r")
-"""What moves the cursor or switches the screen; colours stay."""
+"""Sequences that move the cursor or switch the screen; sequences for colours are kept."""
 _FONT_FACE = re.compile(r"@font-face \{\{.*?\}\}", re.DOTALL)
-"""Fonts that a browser would fetch from elsewhere; its own monospace will do."""
+"""Fonts that a browser would download; its own monospace font is sufficient."""
 
 
 async def main() -> None:
@@ -53,7 +53,7 @@ async def main() -> None:
 
 
 async def printed(arguments: tuple[str, ...], kubeconfig: Path) -> str:
-    """What `kqueue` with these arguments writes to a terminal."""
+    """Return the output of `kqueue` with these arguments on a terminal."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", _LINES, _COLUMNS, 0, 0))
     surroundings = {**os.environ, "KUBECONFIG": str(kubeconfig), "TERM": "xterm-256color", "COLORTERM": "truecolor"}
@@ -79,7 +79,7 @@ def _all_of(terminal: int) -> bytes:
     while True:
         try:
             piece = os.read(terminal, 1 << 16)
-        except OSError:  # nobody writes any more
+        except OSError:  # the command has closed the terminal
             return b"".join(pieces)
         if not piece:
             return b"".join(pieces)
@@ -87,7 +87,7 @@ def _all_of(terminal: int) -> bytes:
 
 
 def picture(arguments: tuple[str, ...], text: str) -> str:
-    """An SVG of a terminal with the command and what it printed."""
+    """Return an SVG of a terminal with the command and its output."""
     console = Console(record=True, width=_COLUMNS, file=StringIO(), force_terminal=True, color_system="truecolor")
     console.print(Text(f"$ kqueue {' '.join(arguments)}", style="bold"))
     console.print(Text.from_ansi(text.rstrip("\n")), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Write the reference pages of docs/reference from what the product is made of.  `--check` only compares.
+"""Write the reference pages of docs/reference from the product's sources.  `--check` only compares.
 
 api.md              kinds and their fields, from config/crd
 labels.md           labels, annotations, gates, finalizers, conditions, reasons: names.py of api, kube and sandbox
@@ -28,11 +28,11 @@ KINDS = (
     "clusterqueues", "localqueues", "cohorts", "resourceflavors", "topologies", "workloads", "workloadpriorityclasses",
     "admissionchecks", "provisioningrequestconfigs", "multikueueconfigs", "multikueueclusters",
 )  # fmt: skip
-"""In the order in which somebody meets them."""
+"""Plurals of the kinds, in the order of the page."""
 
 
 def _cell(text: object) -> str:
-    """One cell of a table: on one line, with nothing that would end it."""
+    """Return the text of a table's cell: one line, with `|` escaped."""
     return " ".join(str(text).split()).replace("|", "\\|")
 
 
@@ -129,12 +129,12 @@ def _literal(value: object) -> str:
 
 
 def labels() -> str:
-    """Names that are written in objects, section by section of the modules that define them."""
+    """Names in objects, section by section of the modules that define them."""
     lines = [
         "# Labels, annotations, conditions and reasons",
         _MADE,
         "",
-        "Every name that stands in an object; most are Kueue's.",
+        "Every name that kqueue reads or writes in objects; most are Kueue's.",
         "",
     ]
     for room in ("api", "kube", "sandbox"):
@@ -143,7 +143,7 @@ def labels() -> str:
 
 
 def _names_of(source: str) -> list[str]:
-    """The sections of one module."""
+    """Return the sections of one module."""
     lines: list[str] = []
     section: list[tuple[str, ...]] = []
     title = ""
@@ -242,7 +242,7 @@ def _settings(model: Any, path: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _section_of(annotation: Any) -> tuple[Any, bool]:
-    """The section that a field holds, and whether it holds a list of them; (None, False) where it holds none."""
+    """Return the section in a field, and whether the field is a list of sections; (None, False) without a section."""
     from typing import get_args
 
     from pydantic import BaseModel
@@ -301,7 +301,7 @@ def _field_docstrings(model: Any) -> dict[str, str]:
 
 
 def _docstring(node: ast.stmt | None) -> str:
-    """The text of a statement that is nothing but a text; empty for any other."""
+    """Return the text of a statement that is only a string; empty for other statements."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
         return node.value.value
     return ""
@@ -311,7 +311,7 @@ def _docstring(node: ast.stmt | None) -> str:
 
 
 def commands() -> str:
-    """Every command with what `--help` says."""
+    """Every command with its `--help`."""
     import typer
 
     from kqueue.cli.app import build
@@ -351,12 +351,12 @@ PAGES: Mapping[str, Callable[[], str]] = {
 
 
 def page_text(name: str) -> str:
-    """What `make reference` writes into a page."""
+    """Return the text that `make reference` writes into a page."""
     return PAGES[name]().rstrip("\n") + "\n"
 
 
 def main() -> int:
-    """Write, or compare; the exit code is 1 when a page is out of date."""
+    """Write the pages, or with --check compare them; return 1 if a page is out of date."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 when a page is out of date")
     only_compare = parser.parse_args().check

@@ -16,8 +16,9 @@ from kqueue.controllers.held_pods import HeldPods, Sweep, Why
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.pod_writes import EVENT_HELD, GATED_INDEX, PodWrites, make_pod_writes, watch_pods
-from kqueue.jobs import pod_group, rules
-from kqueue.jobs.pod_group import GroupProblem
+from kqueue.jobs import rules
+from kqueue.jobs.gang.compose import GroupProblem, compose
+from kqueue.jobs.gang.members import in_order
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
 from kqueue.runtime.store import Store, split_key
@@ -93,7 +94,7 @@ class AdmissionGates:
     def _why_group(self, group: str) -> Why | None:
         workload = self._workloads.get(group)
         if workload is None:
-            made = pod_group.compose(pod_group.in_order(self._writes.members(group)), self._switches)
+            made = compose(in_order(self._writes.members(group)), self._switches)
             if not isinstance(made, GroupProblem):
                 return None
             if made.incomplete:

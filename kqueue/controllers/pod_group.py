@@ -23,10 +23,13 @@ from kqueue.controllers.ranks import owner_rank
 from kqueue.controllers.record import workload_reference
 from kqueue.controllers.workload_steps import JSON, as_json
 from kqueue.errors import ApiError
-from kqueue.jobs import pod_group, pod_group_state, pod_view, rules
+from kqueue.jobs import pod_view, rules
+from kqueue.jobs.gang import counts
+from kqueue.jobs.gang.compose import Composition, GroupProblem, compose, owner_reference, spec_of, workload_of
+from kqueue.jobs.gang.match import Match, is_group_workload, match, match_prebuilt, newcomers
+from kqueue.jobs.gang.members import in_order
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod import FRAMEWORK
-from kqueue.jobs.pod_group import Composition, GroupProblem, Match
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.runtime.controller import Result
 from kqueue.runtime.own_writes import OwnWrites
@@ -62,7 +65,7 @@ class PodGroupReconciler:
 
     async def reconcile(self, key: str) -> Result:
         """Take the next step for one group."""
-        members = pod_group.in_order(self._writes.members(key))
+        members = in_order(self._writes.members(key))
         workload = self._writer.newest(key)
         if not members:
             await self._leave_behind(workload)
@@ -74,7 +77,7 @@ class PodGroupReconciler:
         if workload is None:
             return await self._without_workload(key, members, prebuilt=bool(prebuilt))
         self._created.forget(key)
-        if not prebuilt and self._checks_owner and not pod_group.is_group_workload(as_json(workload)):
+        if not prebuilt and self._checks_owner and not is_group_workload(as_json(workload)):
             await self._report_conflict(key, members)
             return Result()
         owner = PodGroupOwner(self._tools, members, workload, prebuilt=bool(prebuilt))
@@ -95,7 +98,7 @@ class PodGroupReconciler:
 
     async def _leave_behind(self, workload: wire.Workload | None) -> None:
         """No member is left: the Workload is not held by us any more; its owners' end takes it along."""
-        if workload is None or not pod_group.is_group_workload(as_json(workload)):
+        if workload is None or not is_group_workload(as_json(workload)):
             return
         had_members = any(owner.kind == "Pod" for owner in workload.metadata.owner_references)
         if had_members or workload.metadata.deletion_timestamp is not None:  # else its pods are still to come
@@ -119,7 +122,7 @@ class PodGroupReconciler:
         if not rules.queue_name(first.obj) and not self._without_queue and not prebuilt:
             await self._writes.let_go_all(pod for pod in members if pod.deleting or pod.terminated)
             return Result()
-        loose = pod_group_state.at_large(members)
+        loose = counts.at_large(members)
         if loose:
             if await self._tools.read(key) is None:
                 message = "The pod runs and its group has no Workload"
@@ -130,7 +133,7 @@ class PodGroupReconciler:
             self._writes.event(first, reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message, warning=True)
             return Result(requeue_after=_PREBUILT_RETRY)
         await self._writes.let_go_all(pod for pod in members if not pod.runnable)
-        made = pod_group.compose(members, self._switches)
+        made = compose(members, self._switches)
         if isinstance(made, GroupProblem):
             return self._report_problem(made, members)
         if self._tools.are_active(members):
@@ -140,7 +143,7 @@ class PodGroupReconciler:
 
     async def _create(self, key: str, made: Composition) -> Result:
         first = made.kept[0]
-        workload = pod_group.workload_of(
+        workload = workload_of(
             made,
             name=split_key(key)[1],
             priority=self._follow.priority(made.kept[0], made.pod_sets),
@@ -189,7 +192,7 @@ class PodGroupReconciler:
         told = as_json(workload)
         if prebuilt:
             return await self._find_prebuilt(members, workload, told)
-        found = pod_group.match(members, told, self._clock.now())
+        found = match(members, told, self._clock.now())
         if found is None:
             await self._replace(members, workload)
             return None
@@ -203,42 +206,42 @@ class PodGroupReconciler:
         if controller is not None:
             await self._report_conflict(members[0].group, members)
             return None
-        found = pod_group.match_prebuilt(members, told, self._switches)
+        found = match_prebuilt(members, told, self._switches)
         if found is None:
             message = f"The pods of group {members[0].group} are not what the Workload says"
             await self._steps.finish(workload, names.REASON_OUT_OF_SYNC, message)
-            await self._tools.stop(pod_group_state.at_large(members), _no_match(message))
+            await self._tools.stop(counts.at_large(members), _no_match(message))
             return None
         await self._own(workload, found.kept, told)
         return found
 
     async def _own(self, workload: wire.Workload, kept: Sequence[ManagedPod], told: JSON) -> None:
-        newcomers = pod_group.newcomers(kept, told)
-        if not newcomers:
+        joined = newcomers(kept, told)
+        if not joined:
             return
-        owners = [*told["metadata"].get("ownerReferences", ()), *map(pod_group.owner_reference, newcomers)]
+        owners = [*told["metadata"].get("ownerReferences", ()), *map(owner_reference, joined)]
         if await self._steps.amend(workload, {"metadata": {"ownerReferences": owners}}):
             self._recorder.record(
                 workload_reference(workload),
                 reason=names.EVENT_OWNER_REFERENCES_ADDED,
-                message=f"{len(newcomers)} pods joined the group and own the Workload",
+                message=f"{len(joined)} pods joined the group and own the Workload",
             )
 
     async def _replace(self, members: Sequence[ManagedPod], workload: wire.Workload) -> None:
         """The Workload says something else than the pods: rewrite it while it holds nothing, else make it anew."""
         first = members[0]
-        loose = pod_group_state.at_large(members)
+        loose = counts.at_large(members)
         if loose:
             now = await self._tools.read(model.workload_key(workload))
             if now is not None and now.metadata.resource_version != workload.metadata.resource_version:
                 return  # our watch is behind; it is about to bring us back
             await self._tools.stop(loose, _no_match("No Workload matches the group"))
         elif not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
-            made = pod_group.compose(members, self._switches)
+            made = compose(members, self._switches)
             if isinstance(made, GroupProblem):
                 self._report_problem(made, members)
                 return
-            spec = pod_group.spec_of(made, self._follow.priority(made.kept[0], made.pod_sets))
+            spec = spec_of(made, self._follow.priority(made.kept[0], made.pod_sets))
             if await self._steps.rewrite(workload, spec):
                 message = f"Updated Workload {members[0].group}"
                 self._writes.event(first, reason=names.EVENT_UPDATED_WORKLOAD, message=message)
@@ -251,12 +254,12 @@ class PodGroupReconciler:
 
     async def _report_waiting(self, workload: wire.Workload, told: JSON, absent: int) -> bool:
         """Write WaitingForReplacementPods; True when something was written."""
-        if pod_group_state.waiting(told, absent) is None:
+        if counts.waiting(told, absent) is None:
             return False
         stamp = status.Stamp(self._clock.now())
 
         def change(now: wire.Workload) -> Patch | None:
-            wanted = pod_group_state.waiting(as_json(now), absent)
+            wanted = counts.waiting(as_json(now), absent)
             if wanted is None or model.condition_true(now, names.CONDITION_FINISHED):
                 return None
             conditions = status.Conditions(now.status.conditions, generation=now.metadata.generation, stamp=stamp)

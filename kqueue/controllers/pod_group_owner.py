@@ -12,9 +12,11 @@ from kqueue.api.wire import kueue as wire
 from kqueue.controllers.owner_lifecycle import OwnerStop
 from kqueue.controllers.pod_tools import PodTools
 from kqueue.controllers.workload_steps import as_json
-from kqueue.jobs import pod_group, pod_group_state, rules
+from kqueue.jobs import rules
+from kqueue.jobs.gang import counts
+from kqueue.jobs.gang.match import Match, newcomers
+from kqueue.jobs.gang.members import is_serving
 from kqueue.jobs.kind import Finished, Refused
-from kqueue.jobs.pod_group import Match
 from kqueue.jobs.pod_view import ManagedPod
 
 _log = structlog.get_logger(__name__)
@@ -50,7 +52,7 @@ class PodGroupOwner:
 
     @property
     def _serves(self) -> bool:
-        return pod_group.is_serving(self._members[0])
+        return is_serving(self._members[0])
 
     @property
     def queue(self) -> str:
@@ -60,7 +62,7 @@ class PodGroupOwner:
     @property
     def waits(self) -> bool:
         """Some member is gated, or has ended and may be replaced."""
-        return pod_group_state.is_suspended(self._kept)
+        return counts.is_suspended(self._kept)
 
     @property
     def may_move(self) -> bool:
@@ -76,7 +78,7 @@ class PodGroupOwner:
 
     def finished(self) -> Finished | None:
         """As the members have ended."""
-        return pod_group_state.finished(self._kept, as_json(self.workload))
+        return counts.finished(self._kept, as_json(self.workload))
 
     def busy(self) -> bool:
         """Whether some member may still use quota."""
@@ -84,11 +86,11 @@ class PodGroupOwner:
 
     def reclaimable(self) -> Mapping[str, int]:
         """Members that have succeeded, by role."""
-        return pod_group_state.reclaimable(self._kept, as_json(self.workload))
+        return counts.reclaimable(self._kept, as_json(self.workload))
 
     def ready(self) -> bool | None:
         """Whether every member that the Workload counts is ready or has succeeded."""
-        return pod_group_state.is_ready(self._kept, as_json(self.workload))
+        return counts.is_ready(self._kept, as_json(self.workload))
 
     async def correct(self) -> bool:
         """Apply changes of the oldest member to the Workload, and stop members that run without an admission."""
@@ -103,7 +105,7 @@ class PodGroupOwner:
         a role that it does not have.  True when there were any.
         """
         admitted = model.is_admitted(self.workload)
-        loose = pod_group_state.at_large(self._found.strangers if admitted else self._members)
+        loose = counts.at_large(self._found.strangers if admitted else self._members)
         if not loose:
             return False
         now = await self._tools.read(model.workload_key(self.workload))
@@ -116,7 +118,7 @@ class PodGroupOwner:
     async def closed(self) -> None:
         """Take the finalizers off all members, and stop members that came after the end."""
         await self._tools.writes.let_go_all(self._members)
-        late = pod_group_state.at_large(pod_group.newcomers(self._members, as_json(self.workload)))
+        late = counts.at_large(newcomers(self._members, as_json(self.workload)))
         message = "The pod runs and its group has finished without it"
         await self._tools.stop(late, OwnerStop(reason=names.REASON_NOT_ADMITTED, message=message), soon=True)
 
@@ -144,7 +146,7 @@ class PodGroupOwner:
         starts = (
             infos
             if isinstance(infos, Refused)
-            else pod_group_state.starts(self._found, as_json(self.workload), infos, prebuilt=self._prebuilt)
+            else counts.starts(self._found, as_json(self.workload), infos, prebuilt=self._prebuilt)
         )
         if isinstance(starts, Refused):
             await self._tools.steps.finish(self.workload, names.REASON_FAILED_TO_START, str(starts))

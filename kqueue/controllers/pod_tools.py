@@ -13,7 +13,7 @@ from kqueue.controllers.pod_follow import PodFollow
 from kqueue.controllers.pod_writes import PodWrites
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.errors import NotFoundError
-from kqueue.jobs import pod_group_state
+from kqueue.jobs.gang import counts
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod import stop_reason
 from kqueue.jobs.pod_view import ManagedPod
@@ -32,12 +32,12 @@ class PodTools:
 
     def are_active(self, pods: Sequence[ManagedPod]) -> bool:
         """Whether some pod may still use quota: its quota is released only after its end."""
-        return pod_group_state.is_active(pods, self._clock.now(), fast=self._fast_release)
+        return counts.is_active(pods, self._clock.now(), fast=self._fast_release)
 
     async def stop(self, pods: Sequence[ManagedPod], why: OwnerStop, *, soon: bool = False) -> None:
         """Delete the pods that a stop ends.  `soon`: they run without quota, so within seconds."""
         reason = stop_reason(why.reason, why.eviction)
-        targets = [pod for pod in pod_group_state.to_stop(pods, why.reason) if not pod.deleting]
+        targets = [pod for pod in counts.to_stop(pods, why.reason) if not pod.deleting]
         await self.writes.each(
             targets, lambda pod: self.writes.stop(pod, reason=reason, message=why.message, soon=soon)
         )

@@ -24,10 +24,11 @@ from kqueue.controllers.resources import resource_of
 from kqueue.controllers.watches import queued
 from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, as_json
 from kqueue.errors import NotFoundError
-from kqueue.jobs import pod_group_state, rules
+from kqueue.jobs import rules
 from kqueue.jobs import stateful_set_plan as plan
 from kqueue.jobs.catalog import REVIEWED
 from kqueue.jobs.fields import labels_of, mapping, objects, text
+from kqueue.jobs.gang import counts
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.stateful_set import FRAMEWORK, GVK, is_ours, replicas
 from kqueue.jobs.stateful_set_plan import Next
@@ -157,7 +158,7 @@ class StatefulSetReconciler:
 
     def _runs(self, pods: Sequence[ManagedPod]) -> bool:
         now = self._clock.now()
-        return bool(pod_group_state.at_large(pods)) or pod_group_state.is_active(pods, now, fast=self._fast_release)
+        return bool(counts.at_large(pods)) or counts.is_active(pods, now, fast=self._fast_release)
 
     def _workload(self, key: str, found: JSON) -> wire.Workload | None:
         """Return the Workload of the StatefulSet's name; else one that a user made for it before it had a UID."""

@@ -14,8 +14,8 @@ from kqueue.api import names
 from kqueue.jobs import pod_view, rules, syntax, topology_request
 from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.fields import JSON, annotations_of, condition_status, int_of, labels_of, mapping, objects, text, whole
+from kqueue.jobs.gang.match import counts_of
 from kqueue.jobs.patch import Patch
-from kqueue.jobs.pod_group import counts_of
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.stateful_set import FRAMEWORK, GVK, replicas
 from kqueue.jobs.switches import JobFeatures

@@ -8,18 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kqueue.jobs import pod_group
 from kqueue.jobs.copied import CopiedKeys
-from kqueue.jobs.pod_group import (
-    Composition,
-    GroupProblem,
-    Match,
-    compose,
-    in_order,
-    match,
-    match_prebuilt,
-    workload_of,
-)
+from kqueue.jobs.gang.compose import Composition, GroupProblem, compose, difference, workload_of
+from kqueue.jobs.gang.match import Match, is_group_workload, match, match_prebuilt, newcomers
+from kqueue.jobs.gang.members import in_order, is_fast
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority
@@ -301,13 +293,13 @@ def test_newcomers_become_owners() -> None:
     """7.5 rule 6."""
     owners = [{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "uid-a"}]
     workload = group_workload({"r": 2}, metadata={"ownerReferences": owners})
-    assert names_of(pod_group.newcomers([member("a"), member("b")], workload)) == ["b"]
+    assert names_of(newcomers([member("a"), member("b")], workload)) == ["b"]
 
 
 def test_only_a_marked_workload_is_a_groups() -> None:
     """Names collide, so the annotation decides."""
-    assert pod_group.is_group_workload(group_workload({"r": 1}))
-    assert not pod_group.is_group_workload(group_workload({"r": 1}, metadata={"annotations": None}))
+    assert is_group_workload(group_workload({"r": 1}))
+    assert not is_group_workload(group_workload({"r": 1}, metadata={"annotations": None}))
 
 
 # --- whatever the pods are
@@ -362,9 +354,9 @@ def test_a_workload_asks_for_what_its_members_cost(members: list[ManagedPod]) ->
     if isinstance(found, GroupProblem):
         assert found.message
         return
-    fast = pod_group.is_fast(members[0])
+    fast = is_fast(members[0])
     total = sum(counts(found).values())
     assert total == (members[0].total if fast else len(found.kept))
     for pod_set in found.pod_sets:
         mine = [pod for pod in found.kept if pod.role == pod_set["name"]]
-        assert all(pod_group.difference(pod, pod_set["template"]["spec"], of="") == "" for pod in mine)
+        assert all(difference(pod, pod_set["template"]["spec"], of="") == "" for pod in mine)

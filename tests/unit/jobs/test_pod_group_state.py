@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kqueue.jobs import pod_group_state as state
+from kqueue.jobs.gang import counts as state
+from kqueue.jobs.gang.counts import ReplacementCondition, Starts
+from kqueue.jobs.gang.match import Match, match
+from kqueue.jobs.gang.members import in_order
 from kqueue.jobs.kind import PodSetInfo, Refused
-from kqueue.jobs.pod_group import Match, in_order, match
-from kqueue.jobs.pod_group_state import ReplacementCondition, Starts
 from kqueue.jobs.pod_view import ManagedPod
 from tests.unit.jobs.builders import JSON, prefixed
 from tests.unit.jobs.pods import NOW, condition, done, failed, group_workload, member, running

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from kqueue.jobs import pod_group
 from kqueue.jobs import stateful_set_plan as plan
 from kqueue.jobs.copied import CopiedKeys
+from kqueue.jobs.gang.match import match_prebuilt
+from kqueue.jobs.gang.members import in_order, is_fast, is_serving
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.jobs.pod_view import ManagedPod, managed_pod
 from kqueue.jobs.stateful_set_plan import Next
@@ -168,7 +169,7 @@ def test_pods_join_the_group_once(switches: JobFeatures) -> None:
     assert prefixed(pod_group_name=name, prebuilt_workload_name=name).items() <= identifiers.items()
     assert prefixed(pod_group_pod_index_label=INDEX, role_hash="main").items() <= marks.items()
     assert marks["kueue.x-k8s.io/pod-group-total-count"] == "3"
-    assert (pod_group.is_fast(after), pod_group.is_serving(after)) == (True, True)
+    assert (is_fast(after), is_serving(after)) == (True, True)
     assert prefixed(queue_name="main", priority_class="high", managed="true").items() <= labels.items()
     assert plan.stamp(after, stateful_set, its, switches) == {}
 
@@ -205,7 +206,7 @@ def test_stamped_pods_match_the_workload_also_once_some_have_started() -> None:
     first, second = (stamped(pod(i), made(), its) for i in range(2))
     marker = {"metadata": {"annotations": prefixed(podset_unconstrained_topology="true")}}
     started = managed_pod(apply_merge_patch(first.obj, {**marker, "spec": {"schedulingGates": None}}), ON)
-    found = pod_group.match_prebuilt(pod_group.in_order([started, second]), its, ON)
+    found = match_prebuilt(in_order([started, second]), its, ON)
 
     assert found is not None
     assert [member.name for member in found.kept] == ["db-0", "db-1"]

@@ -1,6 +1,6 @@
-"""Compute the state of a group of pods, and the members to start or stop.
+"""Compute the state of a gang, and the members to start or stop.
 
-`kept` are the members that the group's Workload counts (`pod_group.match`), in order.
+`kept` are the members that the group's Workload counts (`match.match`), in order.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from datetime import datetime
 from kqueue.api import names
 from kqueue.jobs import pod
 from kqueue.jobs.fields import JSON, annotations_of, condition_status, objects, text
+from kqueue.jobs.gang.compose import difference
+from kqueue.jobs.gang.match import Match, counts_of, paid_for, template_of
+from kqueue.jobs.gang.members import is_fast, is_serving
 from kqueue.jobs.kind import Finished, PodSetInfo, Refused
 from kqueue.jobs.patch import Patch
-from kqueue.jobs.pod_group import Match, counts_of, difference, is_fast, is_serving, paid_for, template_of
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.kube import names as kube_names
 

@@ -1,23 +1,21 @@
-"""Represent a group of pods as one workload: build its Workload, and match its pods with an existing Workload.
+"""Represent a gang as one workload: build its Workload from its members.
 
-A gang starts whole, so a group with contradicting members gets no Workload but a `GroupProblem`.  A Workload's role
+A gang starts whole, so a gang with contradicting members gets no Workload but a `GroupProblem`.  A Workload's role
 determines the charged quota: a pod that requests more than its role is not admitted.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from kqueue.api import names
-from kqueue.core.quantity import parse_quantity
 from kqueue.jobs import pod_rules, pod_view, rules, syntax
 from kqueue.jobs.copied import CopiedKeys
-from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of, mapping, objects, text, whole
+from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of, text
+from kqueue.jobs.gang.members import is_fast, runnable, surplus, without
 from kqueue.jobs.pod import pod_set
 from kqueue.jobs.pod_shape import exceeds
 from kqueue.jobs.pod_view import ManagedPod
@@ -45,47 +43,6 @@ class Composition:
     """Runnable members beyond the total: to be released from the finalizer and deleted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
-    """The match between members and their Workload."""
-
-    kept: tuple[ManagedPod, ...]
-    """The members that form the group."""
-    excess: tuple[ManagedPod, ...] = ()
-    """Runnable members beyond the count of their role: to be released from the finalizer and deleted."""
-    replaced: tuple[ManagedPod, ...] = ()
-    """Ended members that others have replaced: to be released from the finalizer."""
-    strangers: tuple[ManagedPod, ...] = ()
-    """Members of a role that the Workload does not have."""
-    absent: int = 0
-    """Pods that are missing."""
-
-
-def in_order(members: Iterable[ManagedPod]) -> tuple[ManagedPod, ...]:
-    """Return the members sorted by age, then name.  The first member defines the group, so that later members cannot
-    change it.
-    """
-    return tuple(sorted(members, key=lambda pod: (pod.created, pod.key)))
-
-
-def is_fast(pod: ManagedPod) -> bool:
-    """Whether the group is queued before all of its pods are there."""
-    return pod.source.is_fast(pod.obj)
-
-
-def is_serving(pod: ManagedPod) -> bool:
-    """Whether the group never finishes."""
-    return pod.source.is_serving(pod.obj)
-
-
-def runnable(members: Iterable[ManagedPod]) -> tuple[ManagedPod, ...]:
-    """Return the members that need no replacement."""
-    return tuple(pod for pod in members if pod.runnable)
-
-
-# --- making a Workload
-
-
 def compose(members: Sequence[ManagedPod], switches: JobFeatures) -> Composition | GroupProblem:
     """Return the input of the group's Workload, or the problem that prevents it.  `members` in order, at least one."""
     first, alive = members[0], runnable(members)
@@ -97,8 +54,8 @@ def compose(members: Sequence[ManagedPod], switches: JobFeatures) -> Composition
     trouble = trouble or _disagreement([pod for pod in members if pod.phase != "Failed"], total)
     if trouble is not None:
         return trouble
-    excess = _surplus(alive, total)
-    alive = _without(alive, excess)
+    excess = surplus(alive, total)
+    alive = without(alive, excess)
     made = pod_sets_of(alive, total, switches, fast=is_fast(first))
     if isinstance(made, GroupProblem):
         return made
@@ -276,126 +233,4 @@ def _copied_annotations(pod: ManagedPod, switches: JobFeatures) -> dict[str, str
     gated_by = own.get(names.ADMISSION_GATED_BY_ANNOTATION, "")
     if gated_by and switches.admission_gated_by:
         found[names.ADMISSION_GATED_BY_ANNOTATION] = gated_by
-    return found
-
-
-# --- finding one's Workload
-
-
-def is_group_workload(workload: Mapping[str, Any]) -> bool:
-    """Whether it says that it is one of a pod group."""
-    return annotations_of(workload).get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true"
-
-
-def counts_of(workload: Mapping[str, Any]) -> dict[str, int]:
-    """Pods by pod set."""
-    counts = (
-        (text(p, "name") or names.DEFAULT_PODSET, whole(p, "count")) for p in objects(workload, "spec", "podSets")
-    )
-    return {name: 1 if count is None else count for name, count in counts}
-
-
-def match(members: Sequence[ManagedPod], workload: JSON, now: datetime) -> Match | None:
-    """Match the members with a Workload that kqueue created for the group; None: they do not match.  `members` in
-    order.
-    """
-    seconds = whole(workload, "spec", "maximumExecutionTimeSeconds")
-    if not members or seconds != rules.maximum_execution_time(members[0].obj):
-        return None
-    fast = is_fast(members[0])
-    counts = counts_of(workload)
-    kept: list[ManagedPod] = []
-    excess: list[ManagedPod] = []
-    replaced: list[ManagedPod] = []
-    absent = 0
-    for role, count in counts.items():
-        alive = [pod for pod in members if pod.role == role and pod.runnable]
-        gone = [pod for pod in members if pod.role == role and not pod.runnable]
-        surplus = _surplus(alive, count)
-        superfluous = _superfluous(gone, len(gone) + len(alive) - count, now)
-        absent += int(not alive and count > 0) if fast else max(0, count - len(alive))
-        excess += surplus
-        replaced += superfluous
-        kept += _without([*alive, *gone], [*surplus, *superfluous])
-    if not kept:
-        return None
-    return Match(
-        kept=in_order(kept),
-        excess=tuple(excess),
-        replaced=tuple(replaced),
-        strangers=tuple(pod for pod in members if pod.role not in counts),
-        absent=absent,
-    )
-
-
-def match_prebuilt(members: Sequence[ManagedPod], workload: JSON, switches: JobFeatures) -> Match | None:
-    """Match the members with a Workload of another creator: pods that differ from it do not belong to it."""
-    alive = runnable(members)
-    counts = counts_of(workload)
-    if alive:
-        total = members[0].total or len(alive)
-        made = pod_sets_of(alive, total, switches, fast=is_fast(members[0]))
-        if isinstance(made, GroupProblem):
-            return None
-        own = {text(p, "name"): whole(p, "count") or 0 for p in made}
-        if any(count > counts.get(role, 0) for role, count in own.items()):
-            return None
-    return Match(kept=tuple(members), strangers=tuple(pod for pod in members if pod.role not in counts))
-
-
-def _surplus(alive: Sequence[ManagedPod], count: int) -> list[ManagedPod]:
-    """Return the excess members: first those without resources, then those started last."""
-    if len(alive) <= count:
-        return []
-    order = sorted(alive, key=lambda pod: (not pod.finalizer, pod.gated, pod.created, pod.key))
-    return order[count:]
-
-
-def _without(members: Iterable[ManagedPod], others: Iterable[ManagedPod]) -> tuple[ManagedPod, ...]:
-    out = set(others)
-    return tuple(pod for pod in members if pod not in out)
-
-
-def _superfluous(gone: Sequence[ManagedPod], number: int, now: datetime) -> list[ManagedPod]:
-    """Return `number` of the ended members, the longest ended first; the others wait for their replacements."""
-    number = min(number, len(gone))
-    if number <= 0:
-        return []
-    order = sorted(gone, key=lambda pod: (not pod.finalizer, _idle(pod, now), pod.created, pod.key))
-    return order[len(order) - number :]
-
-
-def _idle(pod: ManagedPod, now: datetime) -> float:
-    return (now - (pod.last_active or now)).total_seconds()
-
-
-def newcomers(kept: Sequence[ManagedPod], workload: Mapping[str, Any]) -> tuple[ManagedPod, ...]:
-    """Members that do not own the Workload yet."""
-    owners = {text(owner, "uid") for owner in objects(workload, "metadata", "ownerReferences")}
-    return tuple(pod for pod in kept if pod.uid not in owners)
-
-
-def roles(members: Iterable[ManagedPod]) -> Counter[str]:
-    """Members by role."""
-    return Counter(pod.role for pod in members)
-
-
-def template_of(workload: Mapping[str, Any], role: str) -> Mapping[str, Any]:
-    """Spec of a pod set's template; empty where there is no such pod set."""
-    for entry in objects(workload, "spec", "podSets"):
-        if (text(entry, "name") or names.DEFAULT_PODSET) == role:
-            return mapping(entry, "template", "spec")
-    return {}
-
-
-def paid_for(workload: Mapping[str, Any], role: str) -> dict[str, int]:
-    """Return the admitted quota per pod of a role; empty without an admission. Invalid quantities are left out."""
-    found: dict[str, int] = {}
-    for entry in objects(workload, "status", "admission", "podSetAssignments"):
-        count = whole(entry, "count") or 0
-        if (text(entry, "name") or names.DEFAULT_PODSET) != role or count <= 0:
-            continue
-        for resource, written in mapping(entry, "resourceUsage").items():
-            with contextlib.suppress(ValueError):
-                found[resource] = parse_quantity(written, resource) // count
     return found

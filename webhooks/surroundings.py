@@ -16,8 +16,8 @@ from kqueue.errors import FieldError, InvalidObjectError, KqueueError
 from kqueue.jobs import rules
 from kqueue.jobs.ancestry import Lineage, controller_kind, controller_uid, parent_of
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, text
+from kqueue.jobs.gang.pods import group_name
 from kqueue.jobs.kind import JobContext
-from kqueue.jobs.pod_view import group_name
 from kqueue.jobs.switches import JobFeatures
 from kqueue.kinds import GroupKind
 from kqueue.kube import names as kube_names

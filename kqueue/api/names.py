@@ -202,6 +202,8 @@ PLACEMENT_PROFILE_ANNOTATION: Final = "kqueue.dev/placement-profile"
 LeastFreeCapacity, balanced, optimal, or the name of an installed placer."""
 PLACEMENT_PROFILES: Final = ("BestFit", "LeastFreeCapacity", "optimal", "balanced")
 """Allowed values of that annotation."""
+GANG_ANNOTATION: Final = "kqueue.dev/gang"
+"""On Workloads of gangs in other dialects than Kueue's: FRAMEWORK:NAME, the dialect and the gang's name."""
 MINIMUM_RUNTIME_ANNOTATION: Final = "kqueue.dev/minimum-runtime"
 """On ClusterQueues: for how long an admitted workload is safe from preemption, a duration such as 10m."""
 TRY_AGAIN_ANNOTATION: Final = "kqueue.dev/try-again"

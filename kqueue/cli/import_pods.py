@@ -130,7 +130,7 @@ def _settings(
     """Return the settings of the import; `excluded` lists comma-separated prefixes of resources that need no quota."""
     from kqueue.cli.ctl.nodes import parse_labels
     from kqueue.core.quota_requests import Counting
-    from kqueue.jobs.switches import switches_from
+    from kqueue.jobs.registry import features_for
     from kqueue.manager.rules import copied_keys, counting
     from kqueue.operations.importing.plan import ImportSettings
 
@@ -139,7 +139,7 @@ def _settings(
     return ImportSettings(
         rules=rules,
         labels=parse_labels(labels, "--add-labels"),
-        switches=switches_from(configuration.enabled),
+        switches=features_for(configuration),
         counting=Counting(excluded_prefixes=prefixes, transformations=costs.transformations) if prefixes else costs,
         copied=copied_keys(configuration),
     )

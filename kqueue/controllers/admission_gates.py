@@ -17,7 +17,8 @@ from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.pod_writes import EVENT_HELD, GATED_INDEX, PodWrites, make_pod_writes, watch_pods
 from kqueue.jobs import rules
-from kqueue.jobs.gang.compose import GroupProblem, compose
+from kqueue.jobs.gang.compose import compose
+from kqueue.jobs.gang.dialect import GroupProblem
 from kqueue.jobs.gang.members import in_order
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures

@@ -22,9 +22,10 @@ from kqueue.controllers.resources import PODS
 from kqueue.controllers.workload_steps import JSON, as_json
 from kqueue.errors import InvalidObjectError, NotFoundError
 from kqueue.jobs import pod_view, rules
+from kqueue.jobs.gang.pods import managed_pod
 from kqueue.jobs.kind import Refused
 from kqueue.jobs.pod import FRAMEWORK
-from kqueue.jobs.pod_view import ManagedPod, managed_pod
+from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.workload import belongs, equivalent, spec_for, workload_for, workload_name_of
 from kqueue.runtime.controller import Result
 from kqueue.runtime.own_writes import OwnWrites

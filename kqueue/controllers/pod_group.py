@@ -25,7 +25,8 @@ from kqueue.controllers.workload_steps import JSON, as_json
 from kqueue.errors import ApiError
 from kqueue.jobs import pod_view, rules
 from kqueue.jobs.gang import counts
-from kqueue.jobs.gang.compose import Composition, GroupProblem, compose, owner_reference, spec_of, workload_of
+from kqueue.jobs.gang.compose import Composition, compose, owner_reference, spec_of, workload_of
+from kqueue.jobs.gang.dialect import GroupProblem
 from kqueue.jobs.gang.match import Match, is_group_workload, match, match_prebuilt, newcomers
 from kqueue.jobs.gang.members import in_order
 from kqueue.jobs.patch import Patch

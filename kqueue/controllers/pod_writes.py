@@ -26,7 +26,8 @@ from kqueue.errors import KqueueError, NotFoundError
 from kqueue.jobs import pod as pods_kind
 from kqueue.jobs import rules
 from kqueue.jobs.fields import text, whole
-from kqueue.jobs.pod_view import ManagedPod, managed_pod
+from kqueue.jobs.gang.pods import managed_pod
+from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
 from kqueue.kinds import implies_pods
 from kqueue.runtime.client import Client, PatchType

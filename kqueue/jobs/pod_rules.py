@@ -8,10 +8,11 @@ from typing import Any
 from kqueue.api import names
 from kqueue.errors import FieldError
 from kqueue.jobs import pod_view, rules, syntax, topology_request
-from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, sequence
-from kqueue.jobs.gang_source import source_of, sources
+from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, sequence, text
+from kqueue.jobs.gang.pods import group_name, rank_of, role_of
+from kqueue.jobs.gang.registry import dialect_of, dialects, membership
+from kqueue.jobs.gang.value import KUEUE_GROUPS, GangMembership, gang_key
 from kqueue.jobs.kind import JobContext
-from kqueue.jobs.kueue_groups import GROUP_PATH
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.switches import JobFeatures
 
@@ -38,15 +39,15 @@ def defaults(pod: JSON, around: JobContext) -> Patch:
         labels[names.MANAGED_LABEL] = "true"
         if not pod_view.has_finalizer(pod):
             metadata["finalizers"] = [*sequence(pod, "metadata", "finalizers"), names.MANAGED_POD_FINALIZER]
-    own, source = labels_of(pod), source_of(pod, around.switches)
-    rank = source.rank(pod)
+    own, gang = labels_of(pod), membership(pod, around.switches)
+    rank = rank_of(pod, gang)
     if around.switches.topology and rank is not None:
         labels[names.POD_GROUP_POD_INDEX_LABEL] = rank
     new = {key: value for key, value in labels.items() if own.get(key) != value}
     if new:
         metadata["labels"] = new
     if not annotations_of(pod).get(names.ROLE_HASH_ANNOTATION):
-        metadata["annotations"] = {names.ROLE_HASH_ANNOTATION: source.role(pod)}
+        metadata["annotations"] = {names.ROLE_HASH_ANNOTATION: role_of(pod, gang)}
     return {**({"metadata": metadata} if metadata else {}), **_gated(pod, around)}
 
 
@@ -64,7 +65,7 @@ def problems(new: JSON, old: JSON | None, around: JobContext) -> list[FieldError
     return [
         *(rules.create_problems(new, around, elastic=False) if old is None else ()),
         *_managed_problems(new),
-        *_group_problems(new, around),
+        *_group_problems(new, old, around),
         *topology_problems(new, around.switches),
         *(_change_problems(new, old, around) if old is not None else ()),
     ]
@@ -88,26 +89,55 @@ def _managed_problems(pod: Mapping[str, Any]) -> Iterator[FieldError]:
         yield FieldError(_MANAGED, 'must be "true" where it is set; kqueue sets it on pods that it queues', written)
 
 
-def _group_problems(pod: Mapping[str, Any], around: JobContext) -> Iterator[FieldError]:
+def _group_problems(pod: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldError]:
     switches = around.switches
-    for source in sources():
-        yield from source.problems(pod, switches)
-    group = pod_view.group_name(pod, switches)
-    prebuilt = rules.prebuilt_name(pod, switches)
-    if prebuilt and group and prebuilt != group:
-        yield FieldError(_PREBUILT, f"must be the group's name, {group!r}, or be removed", prebuilt)
+    for dialect in dialects(switches):
+        yield from dialect.pod_problems(pod, old, around)
+    if old is None and len(switches.gangs) > 1:
+        yield from _two_groups(pod, switches)
+    gang, prebuilt = membership(pod, switches), rules.prebuilt_name(pod, switches)
+    if prebuilt and gang is not None and gang.framework != KUEUE_GROUPS:
+        yield FieldError(_PREBUILT, "cannot use a prebuilt Workload; remove it", prebuilt)
+    elif prebuilt and gang is not None and prebuilt != gang.name:
+        yield FieldError(_PREBUILT, f"must be the group's name, {gang.name!r}, or be removed", prebuilt)
     role = annotations_of(pod).get(names.ROLE_HASH_ANNOTATION)
     if role:
         yield from syntax.check(syntax.dns_label, role, _ROLE)
+
+
+def _two_groups(pod: JSON, switches: JobFeatures) -> Iterator[FieldError]:
+    namespace = text(pod, "metadata", "namespace")
+    found = [gang for dialect in dialects(switches) if (gang := dialect.membership(pod, switches)) is not None]
+    keys = [gang_key(gang.framework, namespace, gang.name) for gang in found]
+    if len(keys) > 1:
+        path = dialect_of(found[1].framework).joined_by
+        yield FieldError(path, f"names two groups: {keys[0]} and {keys[1]}; keep one", found[1].name)
 
 
 def topology_problems(pod: Mapping[str, Any], switches: JobFeatures) -> Iterator[FieldError]:
     """Mistakes in the topology annotations of a pod; sizes are compared with the count where that is 1."""
     if _MAY_BE_WRONG.isdisjoint(mapping(pod, "metadata", "annotations")):
         return
-    count = None if pod_view.group_name(pod, switches) else 1
+    count = None if group_name(pod, switches) else 1
     for problem in topology_request.problems(pod, pod, path="", count=count, switches=switches):
         yield FieldError(problem.path.removeprefix("."), problem.problem, problem.value)
+
+
+def _group_change(
+    before: GangMembership | None, after: GangMembership | None, *, started: bool
+) -> Iterator[FieldError]:
+    if before is not None and (after is None or (after.framework, after.name) != (before.framework, before.name)):
+        yield FieldError(
+            dialect_of(before.framework).joined_by,
+            f"cannot change from {before.name!r}; delete the pod and make another",
+            after.name if after is not None else None,
+        )
+    elif after is not None and before is None and started:
+        yield FieldError(
+            dialect_of(after.framework).joined_by,
+            "cannot be set on a pod that was started alone; delete it and make another",
+            after.name,
+        )
 
 
 def _change_problems(new: JSON, old: JSON, around: JobContext) -> Iterator[FieldError]:
@@ -117,11 +147,8 @@ def _change_problems(new: JSON, old: JSON, around: JobContext) -> Iterator[Field
     )
     if pod_view.is_managed(old) and not pod_view.is_managed(new) and not pod_view.is_terminated(new):
         yield FieldError(_MANAGED, "cannot be removed: the pod would run on and nobody would count it; delete the pod")
-    before, after = pod_view.group_name(old, around.switches), pod_view.group_name(new, around.switches)
-    if before and after != before:
-        yield FieldError(GROUP_PATH, f"cannot change from {before!r}; delete the pod and make another", after or None)
-    elif after and not before and pod_view.is_managed(old) and not suspended:
-        yield FieldError(GROUP_PATH, "cannot be set on a pod that was started alone; delete it and make another", after)
+    before, after = membership(old, around.switches), membership(new, around.switches)
+    yield from _group_change(before, after, started=pod_view.is_managed(old) and not suspended)
     role = names.ROLE_HASH_ANNOTATION
     if not suspended and before and annotations_of(new).get(role) != annotations_of(old).get(role):
         yield FieldError(_ROLE, "cannot change once the pod was started", annotations_of(new).get(role))

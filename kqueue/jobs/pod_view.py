@@ -12,6 +12,7 @@ from kqueue.jobs.fields import (
     JSON,
     annotations_of,
     condition_status,
+    int_of,
     labels_of,
     mapping,
     objects,
@@ -19,8 +20,6 @@ from kqueue.jobs.fields import (
     text,
     whole,
 )
-from kqueue.jobs.gang_source import GangSource, source_of
-from kqueue.jobs.switches import JobFeatures
 
 TERMINAL = ("Succeeded", "Failed")
 _NO_TIME = datetime.fromtimestamp(0, UTC)
@@ -75,11 +74,6 @@ def suspending_parent(pod: Mapping[str, Any]) -> str | None:
     return annotations_of(pod).get(names.POD_SUSPENDING_PARENT_ANNOTATION)
 
 
-def group_name(pod: Mapping[str, Any], switches: JobFeatures) -> str:
-    """Return the name of the pod's group, from any of its forms; empty without a group."""
-    return source_of(pod, switches).group(pod, switches)
-
-
 def stopped_by_us(pod: Mapping[str, Any]) -> bool:
     """Whether kqueue requested its deletion before it succeeded."""
     return is_deleting(pod) and condition_status(pod, names.CONDITION_POD_TERMINATION_TARGET) == "True"
@@ -96,10 +90,8 @@ class ManagedPod:
     key: str
     """namespace/name."""
     uid: str
-    source: GangSource
-    """The source of its group."""
     group: str
-    """namespace/name of its group; empty: it is queued alone."""
+    """Key of its gang (`gang_key`); empty: it is queued alone."""
     role: str
     """Its pod set; empty for a pod that is queued alone."""
     phase: str
@@ -123,8 +115,8 @@ class ManagedPod:
 
     @property
     def total(self) -> int | None:
-        """How many pods its group has; None where that is not said as a whole number above 0."""
-        return self.source.total(self.obj)
+        """How many pods its group has by Kueue's annotation; None unless it has a whole number above 0."""
+        return total_count(self.obj)
 
     @property
     def terminated(self) -> bool:
@@ -173,32 +165,20 @@ class ManagedPod:
         return min((t for t in times if t is not None), default=None)
 
 
-def managed_pod(pod: JSON, switches: JobFeatures) -> ManagedPod:
-    """The view of a pod that carries our label."""
-    namespace = text(pod, "metadata", "namespace")
-    source = source_of(pod, switches)
-    group = source.group(pod, switches)
-    return ManagedPod(
-        obj=pod,
-        source=source,
-        key=f"{namespace}/{text(pod, 'metadata', 'name')}",
-        uid=text(pod, "metadata", "uid"),
-        group=f"{namespace}/{group}" if group else "",
-        role=_role_of(pod, source) if group else "",
-        phase=text(pod, "status", "phase"),
-        gated=is_gated(pod),
-        deleting=is_deleting(pod),
-        finalizer=has_finalizer(pod),
-        stopped=stopped_by_us(pod),
-        created=_time(text(pod, "metadata", "creationTimestamp")) or _NO_TIME,
-    )
+def total_count(pod: Mapping[str, Any]) -> int | None:
+    """Return how many pods the pod's group has by Kueue's annotation; None unless it has a whole number above 0."""
+    total = int_of(written_total(pod) or "")
+    return total if total is not None and total > 0 else None
 
 
-def _role_of(pod: JSON, source: GangSource) -> str:
-    """Return the role that the webhook recorded, because additions at the start must not change it; else the role by
-    shape.
-    """
-    return annotations_of(pod).get(names.ROLE_HASH_ANNOTATION, "").lower() or source.role(pod)
+def written_total(pod: Mapping[str, Any]) -> str | None:
+    """Return the text of that annotation; None: the pod has none."""
+    return annotations_of(pod).get(names.POD_GROUP_TOTAL_COUNT_ANNOTATION)
+
+
+def creation_of(pod: Mapping[str, Any]) -> datetime:
+    """Return the time of its creation; the epoch for a pod without one."""
+    return _time(text(pod, "metadata", "creationTimestamp")) or _NO_TIME
 
 
 def waits_for_its_parent(pod: ManagedPod) -> bool:
@@ -212,11 +192,6 @@ def waits_for_its_parent(pod: ManagedPod) -> bool:
     references = objects(pod.obj, "metadata", "ownerReferences")
     controllers = (r for r in references if r.get("controller") is True)
     return any((text(r, "apiVersion").rpartition("/")[0], text(r, "kind")) == makers for r in controllers)
-
-
-def queue_of(pod: ManagedPod) -> str:
-    """Return the LocalQueue that it names; empty: none."""
-    return pod.source.queue(pod.obj)
 
 
 def _time(written: str) -> datetime | None:

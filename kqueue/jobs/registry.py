@@ -1,12 +1,15 @@
-"""Select the kinds that a configuration enables or declares."""
+"""Select the kinds, gang dialects and features that a configuration enables or declares."""
 
 from __future__ import annotations
 
+from kqueue.config.model import Configuration
 from kqueue.config.policy import Integrations
 from kqueue.jobs.ancestry import OwnerKind, owner_kinds
 from kqueue.jobs.catalog import BY_FRAMEWORK
 from kqueue.jobs.declared import Declared
+from kqueue.jobs.gang.registry import switched_on
 from kqueue.jobs.kind import GroupVersionKind, JobKind
+from kqueue.jobs.switches import JobFeatures, switches_from
 from kqueue.kinds import GroupKind
 
 
@@ -28,3 +31,8 @@ def owner_kinds_for(integrations: Integrations) -> dict[GroupKind, OwnerKind]:
         for d in integrations.declared_kinds
     ]
     return owner_kinds(integrations.frameworks, integrations.external_frameworks, declared)
+
+
+def features_for(configuration: Configuration) -> JobFeatures:
+    """The features of a configuration, with the dialects of gangs that it switches on."""
+    return switches_from(configuration.enabled, switched_on(configuration.integrations.frameworks))

@@ -52,6 +52,10 @@ class JobFeatures:
     """RemoveFinalizersWithStrictPatch: a finalizer is removed only from the version of the pod that was read."""
     concurrent_admission: bool = False
     """ConcurrentAdmission: a ClusterQueue may try several flavors at once."""
+    gangs: tuple[str, ...] = ("pod",)
+    """The dialects of gangs that are on, by framework, in the order in which they count for a pod of several groups;
+    not a feature gate.
+    """
 
 
 GATES: Mapping[str, str] = MappingProxyType(
@@ -80,6 +84,6 @@ GATES: Mapping[str, str] = MappingProxyType(
 """Switch to feature gate."""
 
 
-def switches_from(enabled: Callable[[str], bool]) -> JobFeatures:
-    """Return the features by the configuration's gates; `enabled` returns whether a gate is on."""
-    return JobFeatures(**{switch: enabled(gate) for switch, gate in GATES.items()})
+def switches_from(enabled: Callable[[str], bool], gangs: tuple[str, ...] = ("pod",)) -> JobFeatures:
+    """Return the features by the configuration's gates and dialects; `enabled` returns whether a gate is on."""
+    return JobFeatures(gangs=gangs, **{switch: enabled(gate) for switch, gate in GATES.items()})

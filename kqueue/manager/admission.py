@@ -21,8 +21,7 @@ from kqueue.config import Configuration
 from kqueue.controllers.resources import LOCAL_QUEUES
 from kqueue.errors import KqueueError
 from kqueue.isolation import isolated
-from kqueue.jobs.registry import declared_for, owner_kinds_for
-from kqueue.jobs.switches import switches_from
+from kqueue.jobs.registry import declared_for, features_for, owner_kinds_for
 from kqueue.manager.lookups import ApiLookups
 from kqueue.manager.registration import Registrar
 from kqueue.runtime.certificate_keeper import Announce, CertificateKeeper
@@ -110,7 +109,7 @@ async def admission(
             configuration.tls.apply(tls.context)
         handlers = routes(
             configuration.integrations.frameworks,
-            switches_from(configuration.enabled),
+            features_for(configuration),
             policy=policy_of(configuration),
             lookups=lookups_of(client, configuration, clock),
             declared=declared_for(configuration.integrations),
@@ -148,7 +147,7 @@ def policy_of(configuration: Configuration) -> Policy:
         kind, _version, group = external.split(".", 2)
         kinds.add((group, kind))
     return Policy(
-        switches=switches_from(configuration.enabled),
+        switches=features_for(configuration),
         manage_without_queue=configuration.manage_jobs_without_queue_name,
         namespaces=configuration.namespace_selector,
         kinds=frozenset(kinds),

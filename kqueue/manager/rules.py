@@ -14,7 +14,7 @@ from kqueue.core.quota_requests import Counting, Transformation
 from kqueue.core.scan import ScanRules
 from kqueue.core.topology import Algorithm, Profile
 from kqueue.jobs.copied import CopiedKeys
-from kqueue.jobs.switches import switches_from
+from kqueue.jobs.registry import features_for
 from kqueue.model import QueueOrder
 from kqueue.observe import CustomLabel, Kind
 from kqueue.scheduling.settings import LoopSettings
@@ -166,7 +166,7 @@ def owner_policy(config: Configuration, timings: Timings) -> OwnerPolicy:
     """Return how owners of Workloads are managed."""
     kept = config.object_retention_policies.workloads
     return OwnerPolicy(
-        switches=switches_from(config.enabled),
+        switches=features_for(config),
         copied=copied_keys(config),
         explicit="pod" in config.integrations.frameworks,
         without_queue=config.manage_jobs_without_queue_name,

@@ -36,7 +36,7 @@ from typing import Any
 from kqueue.clock import SystemClock
 from kqueue.config import parse
 from kqueue.errors import NotFoundError
-from kqueue.jobs.switches import switches_from
+from kqueue.jobs.registry import features_for
 from kqueue.manager.admission import policy_of
 from kqueue.manager.lookups import ApiLookups
 from kqueue.observe import Metrics
@@ -205,7 +205,7 @@ async def serve(folder: Path) -> None:
 
     handlers = routes(
         configuration.integrations.frameworks,
-        switches_from(configuration.enabled),
+        features_for(configuration),
         policy=policy_of(configuration),
         lookups=ApiLookups(NothingThere(), clock=clock),  # type: ignore[arg-type]
     )

@@ -19,8 +19,7 @@ import structlog
 from kqueue.api.crd_files import crd_folder
 from kqueue.clock import FakeClock
 from kqueue.config import Configuration, Timings, load
-from kqueue.jobs.registry import owner_kinds_for
-from kqueue.jobs.switches import switches_from
+from kqueue.jobs.registry import features_for, owner_kinds_for
 from kqueue.manager.admission import policy_of
 from kqueue.manager.lookups import ApiLookups
 from kqueue.manager.operator import Operator
@@ -72,7 +71,7 @@ class InProcessAdmission(AdmissionWebhooks):
         super().__init__(sandbox.api)
         self._routes = routes(
             configuration.integrations.frameworks,
-            switches_from(configuration.enabled),
+            features_for(configuration),
             policy=policy_of(configuration),
             lookups=_Owners(client, clock=sandbox.api.clock, owners=owner_kinds_for(configuration.integrations)),
         )

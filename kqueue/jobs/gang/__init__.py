@@ -1,9 +1,15 @@
 """Gangs: pods that start together, in the forms by which users group them.  Pure; used by reconcilers and webhooks.
 
-    members   the order of members, and which of them count
-    compose   the Workload of a gang, from its members
-    match     which members an existing Workload represents
-    counts    the state of a gang, and the members to start or stop
+    value         names and keys, wishes, records, numbers
+    dialect       the interface of dialects
+    registry      all dialects, and the gang of a pod
+    kueue_groups  the first dialect: Kueue's annotations and labels
+    pods          views of pods with their gang
+    members       the order of members, and which of them count
+    compose       the Workload of a gang, from the wish of its dialect and its members
+    naming        names of Workloads
+    match         which members an existing Workload represents
+    counts        the state of a gang, and the members to start or stop
 
 Nothing here writes, reads a clock or knows a controller.
 """

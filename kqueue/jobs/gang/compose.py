@@ -12,54 +12,74 @@ from dataclasses import dataclass
 from typing import Any
 
 from kqueue.api import names
-from kqueue.jobs import pod_rules, pod_view, rules, syntax
+from kqueue.jobs import pod_rules, rules, syntax
 from kqueue.jobs.copied import CopiedKeys
-from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of, text
-from kqueue.jobs.gang.members import is_fast, runnable, surplus, without
+from kqueue.jobs.fields import JSON, annotations_of, labels_of, text
+from kqueue.jobs.gang.dialect import DEFAULT_TIMEOUTS, GangRules, GroupProblem, ScheduleTimeouts
+from kqueue.jobs.gang.members import base_of, runnable, shortage, surplus, without
+from kqueue.jobs.gang.registry import dialect_of
+from kqueue.jobs.gang.value import GangRef, GangSpec
 from kqueue.jobs.pod import pod_set
 from kqueue.jobs.pod_shape import exceeds
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority
 
-
-@dataclass(frozen=True, slots=True)
-class GroupProblem:
-    """The reason why a group gets no Workload now.  `pod` is the member that causes it; None: the group as a whole."""
-
-    message: str
-    pod: ManagedPod | None = None
-    incomplete: bool = False
-    """Whether the group only lacks members that may still be created."""
+LARGEST_QUORUM = 10_000
+"""Members of the largest base that is possible; Kueue's own groups have no such bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composition:
     """The input of a group's Workload."""
 
+    wish: GangSpec
     pod_sets: tuple[JSON, ...]
     kept: tuple[ManagedPod, ...]
+    """The base: the members that start first."""
     excess: tuple[ManagedPod, ...] = ()
     """Runnable members beyond the total: to be released from the finalizer and deleted."""
+    extras: tuple[ManagedPod, ...] = ()
+    """Runnable members beyond the quorum, which are queued alone."""
 
 
-def compose(members: Sequence[ManagedPod], switches: JobFeatures) -> Composition | GroupProblem:
-    """Return the input of the group's Workload, or the problem that prevents it.  `members` in order, at least one."""
-    first, alive = members[0], runnable(members)
-    total = first.total
-    if total is None:
-        message = f"{first.source.total_field} must say how many pods the group has"
-        return GroupProblem(f"{message}, a whole number above 0", first)
-    trouble = _index_trouble(first, total) or _incomplete(alive, total, fast=is_fast(first))
-    trouble = trouble or _disagreement([pod for pod in members if pod.phase != "Failed"], total)
+def compose(
+    members: Sequence[ManagedPod],
+    switches: JobFeatures,
+    *,
+    group_object: JSON | None = None,
+    timeouts: ScheduleTimeouts = DEFAULT_TIMEOUTS,
+) -> Composition | GroupProblem:
+    """Return the input of the group's Workload, or the problem that prevents it.
+
+    Args:
+        members: all members of the gang in order, at least one.
+        group_object: the object that the dialect has for the group; None: it has none, or there is none.
+        timeouts: the deadlines of gangs whose dialect names none.
+    """
+    ref = GangRef.of_key(members[0].group)
+    dialect = dialect_of(ref.framework)
+    wish = dialect.spec(ref, group_object, members, GangRules(switches=switches, timeouts=timeouts))
+    if isinstance(wish, GroupProblem):
+        return wish
+    return _composed(wish, runnable(members), switches, has_extras=dialect.has_extras)
+
+
+def _composed(
+    wish: GangSpec, alive: Sequence[ManagedPod], switches: JobFeatures, *, has_extras: bool
+) -> Composition | GroupProblem:
+    if has_extras and wish.quorum > LARGEST_QUORUM:
+        return GroupProblem(f"the quorum is {wish.quorum}, at most {LARGEST_QUORUM} are possible")
+    trouble = shortage(alive, wish.quorum, roles=wish.roles, fast=wish.fast)
     if trouble is not None:
         return trouble
-    excess = surplus(alive, total)
-    alive = without(alive, excess)
-    made = pod_sets_of(alive, total, switches, fast=is_fast(first))
+    excess = () if has_extras else surplus(alive, wish.quorum)
+    base = base_of(alive, wish.quorum, wish.roles) if has_extras else without(alive, excess)
+    made = pod_sets_of(base, wish.quorum, switches, fast=wish.fast)
     if isinstance(made, GroupProblem):
         return made
-    return Composition(pod_sets=made, kept=alive, excess=tuple(excess))
+    extras = without(alive, base) if has_extras else ()
+    return Composition(wish=wish, pod_sets=made, kept=base, excess=tuple(excess), extras=extras)
 
 
 def pod_sets_of(
@@ -83,46 +103,6 @@ def pod_sets_of(
             return trouble
         made.append(pod_set(pods[0].obj, name=role, count=total if fast else len(pods), switches=switches))
     return tuple(made)
-
-
-def _index_trouble(first: ManagedPod, total: int) -> GroupProblem | None:
-    index = labels_of(first.obj).get(names.POD_GROUP_POD_INDEX_LABEL)
-    number = int_of(index) if index is not None else 0
-    if number is not None and 0 <= number < total:
-        return None
-    label = names.POD_GROUP_POD_INDEX_LABEL
-    return GroupProblem(f"label {label} is {index!r} and must be a whole number from 0 to {total - 1}", first)
-
-
-def _incomplete(alive: Sequence[ManagedPod], total: int, *, fast: bool) -> GroupProblem | None:
-    if len(alive) >= (1 if fast else total):
-        return None
-    missing = (1 if fast else total) - len(alive)
-    return GroupProblem(f"the group has {len(alive)} of {total} pods; it waits for {missing} more", incomplete=True)
-
-
-def _disagreement(members: Sequence[ManagedPod], total: int) -> GroupProblem | None:
-    queue = pod_view.queue_of(members[0]) if members else ""
-    for pod in members:
-        if pod_view.queue_of(pod) != queue:
-            return GroupProblem(
-                f"label {names.QUEUE_NAME_LABEL} is {pod_view.queue_of(pod)!r}, and {queue!r} on pod "
-                f"{members[0].name} of the same group; all pods of a group need the same, correct one of them",
-                pod,
-            )
-        if pod.source is not members[0].source:
-            return GroupProblem(
-                f"it says its group in another form than pod {members[0].name} of the same group: "
-                f"{pod.source.total_field} instead of {members[0].source.total_field}; use one form for all pods",
-                pod,
-            )
-        if pod.total != total:
-            return GroupProblem(
-                f"{pod.source.total_field} is {pod.source.written_total(pod.obj)!r}, and {total} on pod "
-                f"{members[0].name} of the same group; all pods of a group need the same, correct one of them",
-                pod,
-            )
-    return None
 
 
 def _role_trouble(role: str, pods: Sequence[ManagedPod], switches: JobFeatures) -> GroupProblem | None:
@@ -200,9 +180,9 @@ def spec_of(made: Composition, priority: Priority) -> JSON:
     first = made.kept[0].obj
     spec: JSON = {"podSets": list(made.pod_sets), "priority": priority.value, "active": True}
     for key, value in (
-        ("queueName", pod_view.queue_of(made.kept[0])),
+        ("queueName", rules.queue_name(first) or made.wish.queue),
         ("priorityClassRef", priority.reference),
-        ("maximumExecutionTimeSeconds", rules.maximum_execution_time(first)),
+        ("maximumExecutionTimeSeconds", made.wish.limit or rules.maximum_execution_time(first)),
     ):
         if value:
             spec[key] = value

@@ -12,8 +12,11 @@ from kqueue.api import names
 from kqueue.core.quantity import parse_quantity
 from kqueue.jobs import rules
 from kqueue.jobs.fields import JSON, annotations_of, mapping, objects, text, whole
-from kqueue.jobs.gang.compose import GroupProblem, pod_sets_of
+from kqueue.jobs.gang.compose import pod_sets_of
+from kqueue.jobs.gang.dialect import GroupProblem
 from kqueue.jobs.gang.members import in_order, is_fast, runnable, surplus, without
+from kqueue.jobs.gang.registry import dialect_of
+from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
 
@@ -29,7 +32,9 @@ class Match:
     replaced: tuple[ManagedPod, ...] = ()
     """Ended members that others have replaced: to be released from the finalizer."""
     strangers: tuple[ManagedPod, ...] = ()
-    """Members of a role that the Workload does not have."""
+    """Members of a role that the Workload does not have, of a gang without extras."""
+    extras: tuple[ManagedPod, ...] = ()
+    """Members beyond the count of their role, or of a role that the Workload does not have, of a gang with extras."""
     absent: int = 0
     """Pods that are missing."""
 
@@ -54,28 +59,30 @@ def match(members: Sequence[ManagedPod], workload: JSON, now: datetime) -> Match
     seconds = whole(workload, "spec", "maximumExecutionTimeSeconds")
     if not members or seconds != rules.maximum_execution_time(members[0].obj):
         return None
-    fast = is_fast(members[0])
+    fast, has_extras = is_fast(members[0]), dialect_of(GangRef.of_key(members[0].group).framework).has_extras
     counts = counts_of(workload)
     kept: list[ManagedPod] = []
-    excess: list[ManagedPod] = []
+    beyond: list[ManagedPod] = []
     replaced: list[ManagedPod] = []
     absent = 0
     for role, count in counts.items():
         alive = [pod for pod in members if pod.role == role and pod.runnable]
         gone = [pod for pod in members if pod.role == role and not pod.runnable]
-        beyond = surplus(alive, count)
+        excess = surplus(alive, count)
         superfluous = _superfluous(gone, len(gone) + len(alive) - count, now)
         absent += int(not alive and count > 0) if fast else max(0, count - len(alive))
-        excess += beyond
+        beyond += excess
         replaced += superfluous
-        kept += without([*alive, *gone], [*beyond, *superfluous])
+        kept += without([*alive, *gone], [*excess, *superfluous])
     if not kept:
         return None
+    strangers = tuple(pod for pod in members if pod.role not in counts)
     return Match(
         kept=in_order(kept),
-        excess=tuple(excess),
+        excess=() if has_extras else tuple(beyond),
         replaced=tuple(replaced),
-        strangers=tuple(pod for pod in members if pod.role not in counts),
+        strangers=() if has_extras else strangers,
+        extras=in_order([*beyond, *strangers]) if has_extras else (),
         absent=absent,
     )
 

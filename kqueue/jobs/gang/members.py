@@ -1,9 +1,14 @@
-"""The members of a gang: their order, and which of them count."""
+"""The members of a gang: their order, which of them count, and how many are missing."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from kqueue.api import names
+from kqueue.jobs.fields import annotations_of
+from kqueue.jobs.gang.dialect import GroupProblem
+from kqueue.jobs.gang.value import GangRole
 from kqueue.jobs.pod_view import ManagedPod
 
 
@@ -16,17 +21,55 @@ def in_order(members: Iterable[ManagedPod]) -> tuple[ManagedPod, ...]:
 
 def is_fast(pod: ManagedPod) -> bool:
     """Whether the group is queued before all of its pods are there."""
-    return pod.source.is_fast(pod.obj)
+    return annotations_of(pod.obj).get(names.POD_GROUP_FAST_ADMISSION_ANNOTATION) == "true"
 
 
 def is_serving(pod: ManagedPod) -> bool:
     """Whether the group never finishes."""
-    return pod.source.is_serving(pod.obj)
+    return annotations_of(pod.obj).get(names.POD_GROUP_SERVING_ANNOTATION) == "true"
 
 
 def runnable(members: Iterable[ManagedPod]) -> tuple[ManagedPod, ...]:
     """Return the members that need no replacement."""
     return tuple(pod for pod in members if pod.runnable)
+
+
+def shortage(
+    alive: Sequence[ManagedPod], quorum: int, *, roles: Sequence[GangRole] = (), fast: bool = False
+) -> GroupProblem | None:
+    """Return what the runnable members lack of the quorum, and then of a role's minimum; None: they are complete.
+
+    `fast`: one member is enough.
+    """
+    missing = (1 if fast else quorum) - len(alive)
+    if missing > 0:
+        message = f"the group has {len(alive)} of {quorum} pods; it waits for {missing} more"
+        return GroupProblem(message, incomplete=True)
+    played = Counter(pod.role for pod in alive) if roles else Counter()
+    for role in sorted(roles, key=lambda role: role.name):
+        missing = role.minimum - played[role.name]
+        if missing > 0:
+            message = (
+                f"the group has {len(alive)} pods, and of role {role.name} {played[role.name]} of {role.minimum}; "
+                f"it waits for {missing} more"
+            )
+            return GroupProblem(message, incomplete=True)
+    return None
+
+
+def base_of(alive: Sequence[ManagedPod], quorum: int, roles: Sequence[GangRole] = ()) -> tuple[ManagedPod, ...]:
+    """Return the members that start first, `quorum` in number, in order: the minimum of each role, each by its oldest
+    members, then the oldest of all others.  `alive` in order, complete by `shortage`.
+    """
+    if len(alive) <= quorum:
+        return tuple(alive)
+    left = {role.name: role.minimum for role in roles}
+    chosen: list[ManagedPod] = []
+    for pod in alive:
+        if left.get(pod.role, 0) > 0:
+            left[pod.role] -= 1
+            chosen.append(pod)
+    return in_order([*chosen, *without(alive, chosen)[: quorum - len(chosen)]])
 
 
 def surplus(alive: Sequence[ManagedPod], count: int) -> list[ManagedPod]:

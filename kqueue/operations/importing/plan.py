@@ -15,6 +15,7 @@ from kqueue.core.workload import Admission, PodSetAssignment
 from kqueue.errors import InvalidObjectError
 from kqueue.jobs import pod_view, rules
 from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
+from kqueue.jobs.gang.pods import group_name
 from kqueue.jobs.pod import PlainPod
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority, priority_source, workload_for
@@ -131,7 +132,7 @@ def _refuse_others(pod: Object, queue: str, settings: ImportSettings) -> None:
         raise _ProblemError("its job is queued, and counts it already")
     if pod_view.gates_of(pod):
         raise _ProblemError("it is held by a scheduling gate, so it does not run: create it anew with a queue")
-    if pod_view.group_name(pod, settings.switches):
+    if group_name(pod, settings.switches):
         raise _ProblemError("it is in a group of pods; pods are imported one by one")
     if not names.TOPOLOGY_ANNOTATIONS.isdisjoint(annotations):
         raise _ProblemError("it has a topology request, and a running pod cannot be placed again")

@@ -18,7 +18,8 @@ from kqueue.controllers.pod_writes import PodWrites
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.controllers.resources import PODS, RESOURCE_FLAVORS, WORKLOADS
 from kqueue.controllers.workload_steps import Referred, WorkloadSteps
-from kqueue.jobs.pod_view import ManagedPod, managed_pod
+from kqueue.jobs.gang.pods import managed_pod
+from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
 from kqueue.runtime.client import Json
 from kqueue.runtime.controller import Result

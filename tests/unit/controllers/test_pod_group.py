@@ -10,7 +10,7 @@ import pytest
 
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.errors import ConflictError, InvalidError, ServerError
-from kqueue.jobs.pod_view import managed_pod
+from kqueue.jobs.gang.pods import managed_pod
 from kqueue.jobs.switches import JobFeatures
 from tests.unit.controllers.builders import condition, status_of
 from tests.unit.controllers.pod_world import GROUP, Pods, grouped

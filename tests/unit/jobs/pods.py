@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from kqueue.jobs.gang.pods import managed_pod
 from kqueue.jobs.patch import apply_merge_patch
-from kqueue.jobs.pod_view import ManagedPod, managed_pod
+from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
 from tests.unit.jobs.builders import JSON, PREFIX, prefixed
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kqueue.jobs.gang.pods import managed_pod
 from kqueue.jobs.kind import JobContext, PodSetInfo, Refused
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.jobs.pod import PlainPod, let_go, start, stop_reason, termination_target, to_stop
-from kqueue.jobs.pod_view import managed_pod
 from kqueue.jobs.switches import JobFeatures
 from tests.unit.jobs.builders import JSON, prefixed, pruned
 from tests.unit.jobs.pods import ADMISSION, FINALIZER, NODE_TOLERATIONS, TOPOLOGY, make_pod

@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kqueue.jobs.copied import CopiedKeys
-from kqueue.jobs.gang.compose import Composition, GroupProblem, compose, difference, workload_of
+from kqueue.jobs.gang.compose import Composition, compose, difference, workload_of
+from kqueue.jobs.gang.dialect import GroupProblem
 from kqueue.jobs.gang.match import Match, is_group_workload, match, match_prebuilt, newcomers
 from kqueue.jobs.gang.members import in_order, is_fast
-from kqueue.jobs.pod_view import ManagedPod, managed_pod
+from kqueue.jobs.gang.pods import managed_pod
+from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority
 from tests.unit.jobs.builders import prefixed

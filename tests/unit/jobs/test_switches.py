@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from kqueue.config import Configuration
 from kqueue.config.gates import GATES as KNOWN
@@ -21,7 +22,8 @@ def test_every_gate_turns_its_own_switch() -> None:
     for switch, gate in GATES.items():
         turned = switches_from(lambda name, gate=gate: KNOWN[name].on is not (name == gate))  # type: ignore[misc]
 
-        assert turned == dataclasses.replace(JobFeatures(), **{switch: not KNOWN[gate].on})
+        flipped: dict[str, Any] = {switch: not KNOWN[gate].on}
+        assert turned == dataclasses.replace(JobFeatures(), **flipped)
 
 
 HALF_BUILT = {"ConcurrentAdmission"}

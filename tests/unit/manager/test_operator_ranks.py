@@ -11,7 +11,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
 from kqueue.config import Timings, parse
 from kqueue.controllers.pod_writes import watch_pods
-from kqueue.jobs.pod_view import managed_pod
+from kqueue.jobs.gang.pods import managed_pod
 from kqueue.manager.operator import Operator
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.client import Client

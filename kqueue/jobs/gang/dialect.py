@@ -1,0 +1,142 @@
+"""The interface of gang dialects: the labels, annotations and kinds by which users group pods.
+
+A new dialect is one file with a `Dialect`, and one line in `registry.py`.  A dialect reads: it finds the gang of a pod,
+the wish of a gang, and mistakes.  It never decides about order, places, starts and stops, writes nothing, and reads no
+clock: that is common to all gangs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from kqueue.errors import FieldError
+from kqueue.jobs.fields import JSON
+from kqueue.jobs.gang.value import Gang, GangCounts, GangMembership, GangRef, GangSpec
+from kqueue.jobs.kind import GroupVersionKind, JobContext
+from kqueue.jobs.pod_view import ManagedPod
+from kqueue.jobs.switches import JobFeatures
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProblem:
+    """The reason why a group gets no Workload now.  `pod` is the member that causes it; None: the group as a whole."""
+
+    message: str
+    pod: ManagedPod | None = None
+    incomplete: bool = False
+    """Whether the group only lacks members that may still be created."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSelection:
+    """The pods that a dialect's webhook entry reviews: pods that match both."""
+
+    label: str = ""
+    """Label that such a pod has; empty: labels do not matter."""
+    condition: str = ""
+    """CEL expression over `object` that is true of such a pod; empty: no condition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleTimeouts:
+    """The deadline of gangs whose dialect names none, in seconds."""
+
+    base: float = 60.0
+    per_member: float = 1.0
+    maximum: float = 1800.0
+
+    def seconds(self, quorum: int) -> float:
+        """Return the time for a quorum of so many members."""
+        return min(self.maximum, self.base + self.per_member * quorum)
+
+
+DEFAULT_TIMEOUTS = ScheduleTimeouts()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangRules:
+    """The configuration as far as the wish of a gang depends on it."""
+
+    switches: JobFeatures = field(default_factory=JobFeatures)
+    timeouts: ScheduleTimeouts = DEFAULT_TIMEOUTS
+
+
+class Dialect(Protocol):
+    """One form of gang.  Pure: takes objects as JSON and views of pods, returns values."""
+
+    @property
+    def framework(self) -> str:
+        """The name used in `integrations.frameworks`."""
+        ...
+
+    @property
+    def kinds(self) -> tuple[GroupVersionKind, ...]:
+        """The kind of the group object in its versions, the newest first; empty: there is no group object."""
+        ...
+
+    @property
+    def plural(self) -> str:
+        """Plural name of the group object in URLs; empty: there is none."""
+        ...
+
+    @property
+    def writes_status(self) -> bool:
+        """Whether kqueue writes the status of the group object."""
+        ...
+
+    @property
+    def names_workloads(self) -> GroupVersionKind | None:
+        """The kind from which names of Workloads are made; None: a Workload has the name of its group."""
+        ...
+
+    @property
+    def has_extras(self) -> bool:
+        """Whether members beyond the quorum are queued alone; if not, they are deleted."""
+        ...
+
+    @property
+    def joined_by(self) -> str:
+        """Path of the field by which a pod joins, for messages, as in `metadata.labels[example.com/gang]`."""
+        ...
+
+    def membership(self, pod: Mapping[str, Any], switches: JobFeatures) -> GangMembership | None:
+        """Return the gang that the pod says to be in; None: it is in none of this dialect.  Called for every pod."""
+        ...
+
+    def selection(self) -> PodSelection | None:
+        """Return the pods that the dialect's webhook entry reviews; None: the entries of queued pods review them."""
+        ...
+
+    def pod_problems(self, new: JSON, old: JSON | None, around: JobContext) -> Iterable[FieldError]:
+        """Return each mistake in a pod's marks of this dialect; called for pods of other dialects, too."""
+        ...
+
+    def spec(
+        self, ref: GangRef, obj: JSON | None, members: Sequence[ManagedPod], rules: GangRules
+    ) -> GangSpec | GroupProblem:
+        """Return the wish for a gang, or the contradiction in it.
+
+        Args:
+            obj: the group object; None: it does not exist, or the dialect has none.
+            members: all members in order, at least one.
+        """
+        ...
+
+    def report(self, gang: Gang, counts: GangCounts, now: datetime) -> JSON:
+        """Return the wanted status of the group object; empty for a dialect that writes none."""
+        ...
+
+
+class WithoutGroupObject:
+    """Base class of dialects whose groups are described by their pods alone."""
+
+    kinds: tuple[GroupVersionKind, ...] = ()
+    plural = ""
+    writes_status = False
+
+    def report(self, gang: Gang, counts: GangCounts, now: datetime) -> JSON:
+        """Return nothing."""
+        return {}

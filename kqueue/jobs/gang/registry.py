@@ -1,0 +1,51 @@
+"""The dialects of gangs, by framework."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from kqueue.jobs.gang.dialect import Dialect
+from kqueue.jobs.gang.kueue_groups import KueueGroups
+from kqueue.jobs.gang.value import KUEUE_GROUPS, GangMembership
+from kqueue.jobs.switches import JobFeatures
+
+_dialects: dict[str, Dialect] = {}
+"""By framework, in the order in which they count for a pod that says several groups."""
+
+
+def register(dialect: Dialect) -> None:
+    """Add a dialect at the start of a process.  Raises ValueError when its framework is registered already."""
+    if dialect.framework in _dialects:
+        raise ValueError(f"{dialect.framework} is registered already")
+    _dialects[dialect.framework] = dialect
+
+
+def dialect_of(framework: str) -> Dialect:
+    """Return the dialect.  Raises KeyError for a framework that has none."""
+    return _dialects[framework]
+
+
+def switched_on(frameworks: Collection[str]) -> tuple[str, ...]:
+    """Return the frameworks of `integrations.frameworks` that are dialects, in the order in which they count.
+
+    Kueue's groups are always among them: kinds that are queued through their pods use them, too.
+    """
+    return tuple(name for name in _dialects if name in frameworks or name == KUEUE_GROUPS)
+
+
+def dialects(switches: JobFeatures) -> tuple[Dialect, ...]:
+    """Return the dialects that are on, in the order in which they count."""
+    return tuple(_dialects[framework] for framework in switches.gangs)
+
+
+def membership(pod: Mapping[str, Any], switches: JobFeatures) -> GangMembership | None:
+    """Return the gang that counts for the pod: that of the first dialect in which it is in one; None: no gang."""
+    for framework in switches.gangs:
+        found = _dialects[framework].membership(pod, switches)
+        if found is not None:
+            return found
+    return None
+
+
+register(KueueGroups())

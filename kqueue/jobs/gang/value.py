@@ -1,0 +1,184 @@
+"""Values of gangs: names and keys, the wish of a dialect, and what kqueue knows and counts of a gang."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Literal
+
+from kqueue.jobs.pod_view import ManagedPod
+
+KUEUE_GROUPS = "pod"
+"""The framework of Kueue's own groups; their keys do not name it."""
+
+
+def gang_key(framework: str, namespace: str, name: str) -> str:
+    """Return the key of a gang: `NAMESPACE/NAME` of Kueue's groups, `NAMESPACE/FRAMEWORK:NAME` of all others.
+
+    No name has a colon, so that keys of two dialects are never equal.
+    """
+    return f"{namespace}/{name}" if framework == KUEUE_GROUPS else f"{namespace}/{framework}:{name}"
+
+
+@dataclass(frozen=True, slots=True, order=True, kw_only=True)
+class GangRef:
+    """The identity of a gang."""
+
+    framework: str
+    namespace: str
+    name: str
+
+    @classmethod
+    def of_key(cls, key: str) -> GangRef:
+        """Return the gang of a key of `gang_key`."""
+        namespace, _, rest = key.partition("/")
+        framework, _, name = rest.rpartition(":")
+        return cls(framework=framework or KUEUE_GROUPS, namespace=namespace, name=name)
+
+    @property
+    def key(self) -> str:
+        """Return the key of `gang_key`."""
+        return gang_key(self.framework, self.namespace, self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangMembership:
+    """The gang that a pod says to be in."""
+
+    framework: str
+    name: str
+    """The group's name within the pod's namespace; never empty."""
+    role: str = ""
+    """The role that the dialect names; empty: pods of one shape form a role."""
+    rank: str = ""
+    """The rank in the gang by marks of the dialect, a number from 0 as text; empty: it has no such marks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangRole:
+    """What a dialect says of one role."""
+
+    name: str
+    minimum: int = 0
+    """Members of the role among the members that start first."""
+    desired: int | None = None
+    """Members of the role in the end; None: the dialect does not say."""
+    template: Mapping[str, Any] | None = None
+    """Pod template; None: that of the oldest member."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangDeadline:
+    """The time in which the quorum has to be scheduled."""
+
+    seconds: float
+    since: Literal["admission", "creation"] = "admission"
+    """Whether it begins with the admission of the Workload, or with the creation of the group object."""
+    then: Literal["retry", "fail"] = "retry"
+    """Whether the gang is queued again afterwards, or has failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangSpec:
+    """The wish of a dialect for one gang.
+
+    Raises:
+        ValueError: the quorum is not positive, or the minima of the roles exceed it (a bug of the dialect).
+    """
+
+    quorum: int
+    """The least number of members that start, together; the Workload counts as many."""
+    desired: int | None = None
+    """Members in the end; None: the dialect does not say."""
+    roles: tuple[GangRole, ...] = ()
+    """Roles with a rule of their own."""
+    least: Mapping[str, str] = field(default_factory=dict)
+    """Resources to quantities that have to be free before the gang starts (`minResources`)."""
+    deadline: GangDeadline | None = None
+    """None: no deadline."""
+    queue: str = ""
+    """LocalQueue of the group object, for members that name none."""
+    priority_class: str = ""
+    """WorkloadPriorityClass of the group object; empty: the oldest member decides."""
+    topology: Mapping[str, str] = field(default_factory=dict)
+    """Topology annotations of the group object."""
+    limit: int | None = None
+    """Maximum execution time of the group object in seconds; None: that of the oldest member."""
+    fast: bool = False
+    """Whether the gang is queued as soon as one member exists."""
+    serving: bool = False
+    """Whether the gang never finishes."""
+    ends: Mapping[str, Any] | None = None
+    """Policy by which the gang ends; None: when all members have succeeded."""
+
+    def __post_init__(self) -> None:
+        needed = sum(role.minimum for role in self.roles)
+        if self.quorum < 1 or needed > self.quorum:
+            raise ValueError(f"the quorum is {self.quorum}, and the roles need {needed} members together")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """The record of a gang: its wish, and the members that stand for it."""
+
+    ref: GangRef
+    uid: str
+    """UID of the group object; without one, of the first member that was seen."""
+    since: datetime
+    """Creation of the group object; without one, of the first member that was seen."""
+    wish: GangSpec
+    members: tuple[ManagedPod, ...]
+    """All members, oldest first."""
+    base: tuple[ManagedPod, ...]
+    """Members that the Workload counts."""
+    extras: tuple[ManagedPod, ...] = ()
+    """Members beyond the base, which are queued alone."""
+    absent: Mapping[str, int] = field(default_factory=dict)
+    """Members that the base lacks, by role."""
+    owner: Mapping[str, Any] | None = None
+    """Owner reference of the group object; None: the members own the Workload."""
+    priority: int | None = None
+    """The lowest `spec.priority` of present members; None: no member has one."""
+
+
+class GangPhase(StrEnum):
+    """The phase of a gang, as the status of a group object has it."""
+
+    PENDING = "Pending"
+    SCHEDULING = "Scheduling"
+    RUNNING = "Running"
+    UNKNOWN = "Unknown"
+    FAILED = "Failed"
+    FINISHED = "Finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberCounts:
+    """Numbers of members by state; a member may be in several states."""
+
+    present: int = 0
+    """Neither failed nor deleted before it was bound."""
+    released: int = 0
+    """Present, without gates of kqueue."""
+    scheduled: int = 0
+    """Present and bound to a node, or succeeded."""
+    running: int = 0
+    """Phase Running, not being deleted."""
+    succeeded: int = 0
+    failed: int = 0
+    unschedulable: int = 0
+    """Present, released and reported as unschedulable by the scheduler."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangCounts(MemberCounts):
+    """The state of a gang in numbers, with its phase."""
+
+    by_role: Mapping[str, MemberCounts] = field(default_factory=dict)
+    phase: GangPhase = GangPhase.PENDING
+    reason: str = ""
+    """Why the gang waits, or was last stopped, as the condition of its Workload has it; empty: neither."""
+    message: str = ""
+    """The sentence of the same condition."""

@@ -16,7 +16,7 @@ from kqueue.errors import FieldError, InvalidObjectError, KqueueError
 from kqueue.jobs import rules
 from kqueue.jobs.ancestry import Lineage, controller_kind, controller_uid, parent_of
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, text
-from kqueue.jobs.gang.pods import group_name
+from kqueue.jobs.gang.naming import group_workload
 from kqueue.jobs.kind import JobContext
 from kqueue.jobs.switches import JobFeatures
 from kqueue.kinds import GroupKind
@@ -54,7 +54,7 @@ class ReviewLookups(Protocol):
         ...
 
     async def is_admitted(self, uid: str, group: str, namespace: str) -> bool:
-        """Whether a Workload of the job with this UID, or with `group` the Workload of this group, is admitted."""
+        """Whether a Workload of the job with this UID, or the gang Workload of the name `group`, is admitted."""
         ...
 
     async def topology_levels(self, wanted: Collection[str]) -> frozenset[str] | None:
@@ -285,7 +285,7 @@ class JobContextFinder:
         """Whether the object may start: the request is kqueue's, or its Workload is admitted."""
         if self.policy.accounts.is_ours(request.user):
             return True
-        uid, group = text(request.obj, "metadata", "uid"), group_name(request.obj, self.policy.switches)
+        uid, group = text(request.obj, "metadata", "uid"), group_workload(request.obj, self.policy.switches)
         return await self._lookups.is_admitted(uid, group, request.namespace)
 
 

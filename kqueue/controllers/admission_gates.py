@@ -20,6 +20,7 @@ from kqueue.jobs import rules
 from kqueue.jobs.gang.compose import compose
 from kqueue.jobs.gang.dialect import GroupProblem
 from kqueue.jobs.gang.members import in_order
+from kqueue.jobs.gang.naming import workload_key_of_gang
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
 from kqueue.runtime.store import Store, split_key
@@ -93,7 +94,8 @@ class AdmissionGates:
         return None
 
     def _why_group(self, group: str) -> Why | None:
-        workload = self._workloads.get(group)
+        key = workload_key_of_gang(group, self._switches)
+        workload = self._workloads.get(key)
         if workload is None:
             made = compose(in_order(self._writes.members(group)), self._switches)
             if not isinstance(made, GroupProblem):
@@ -103,18 +105,19 @@ class AdmissionGates:
             where = f"pod {made.pod.name}: " if made.pod is not None else ""
             return AdmissionGateReason.GROUP_CONTRADICTS_ITSELF, f"its group makes no Workload: {where}{made.message}"
         if model.condition_true(workload, names.CONDITION_FINISHED):
-            return AdmissionGateReason.WORKLOAD_OVER, f"Workload {group} has finished; delete the pod"
+            return AdmissionGateReason.WORKLOAD_OVER, f"Workload {key} has finished; delete the pod"
         return None
 
     def _why_member(self, pod: ManagedPod) -> Why | None:
-        workload = self._workloads.get(pod.group)
+        key = workload_key_of_gang(pod.group, self._switches)
+        workload = self._workloads.get(key)
         if workload is None:
             return None
         roles = [pod_set.name for pod_set in workload.spec.pod_sets]
         if pod.role in roles:
             return None
         return AdmissionGateReason.NOT_IN_WORKLOAD, (
-            f"its role {pod.role} is none of those of Workload {pod.group} ({', '.join(roles)}); make the pod anew, "
+            f"its role {pod.role} is none of those of Workload {key} ({', '.join(roles)}); make the pod anew, "
             "like one that it is to replace"
         )
 

@@ -17,6 +17,7 @@ from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, text
 from kqueue.jobs.gang.dialect import DEFAULT_TIMEOUTS, GangRules, GroupProblem, ScheduleTimeouts
 from kqueue.jobs.gang.members import base_of, runnable, shortage, surplus, without
+from kqueue.jobs.gang.naming import gang_annotation
 from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.gang.value import GangRef, GangSpec
 from kqueue.jobs.pod import pod_set
@@ -163,6 +164,7 @@ def workload_of(
             **copied.annotations_from(first.obj),
             **_copied_annotations(first, switches),
             names.IS_GROUP_WORKLOAD_ANNOTATION: "true",
+            **gang_annotation(GangRef.of_key(first.group)),
         },
     }
     if labels:

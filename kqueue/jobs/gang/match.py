@@ -16,7 +16,7 @@ from kqueue.jobs.gang.compose import pod_sets_of
 from kqueue.jobs.gang.dialect import GroupProblem
 from kqueue.jobs.gang.members import in_order, is_fast, runnable, surplus, without
 from kqueue.jobs.gang.registry import dialect_of
-from kqueue.jobs.gang.value import GangRef
+from kqueue.jobs.gang.value import GangRef, is_of_kueue
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
 
@@ -42,6 +42,12 @@ class Match:
 def is_group_workload(workload: Mapping[str, Any]) -> bool:
     """Whether it says that it is one of a pod group."""
     return annotations_of(workload).get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true"
+
+
+def counts_gang(workload: Mapping[str, Any], key: str) -> bool:
+    """Whether it says that it is the one of the gang with this key; of Kueue's groups its name says that."""
+    named = annotations_of(workload).get(names.GANG_ANNOTATION, "")
+    return is_group_workload(workload) and (is_of_kueue(key) or named == key.partition("/")[2])
 
 
 def counts_of(workload: Mapping[str, Any]) -> dict[str, int]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from kqueue.api import names
-from kqueue.jobs.gang.registry import dialect_of
-from kqueue.jobs.gang.value import KUEUE_GROUPS, GangRef, gang_key
+from kqueue.jobs.fields import text
+from kqueue.jobs.gang.registry import dialect_of, membership
+from kqueue.jobs.gang.value import KUEUE_GROUPS, GangRef, gang_key, is_of_kueue
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import LONG_NAME, SHORT_NAME, workload_name
 
@@ -21,10 +23,19 @@ def workload_of_gang(ref: GangRef, switches: JobFeatures, *, uid: str = "") -> s
 
 def workload_key_of_gang(key: str, switches: JobFeatures) -> str:
     """Return namespace/name of the Workload of the gang with this key, for dialects without a group object."""
-    if ":" not in key:
-        return key  # Kueue's groups, the most frequent ones
+    if is_of_kueue(key):
+        return key
     ref = GangRef.of_key(key)
     return f"{ref.namespace}/{workload_of_gang(ref, switches)}"
+
+
+def group_workload(pod: Mapping[str, Any], switches: JobFeatures) -> str:
+    """Return the name of the Workload that counts the pod's gang; empty for a pod that is queued alone."""
+    gang = membership(pod, switches)
+    if gang is None:
+        return ""
+    ref = GangRef(framework=gang.framework, namespace=text(pod, "metadata", "namespace"), name=gang.name)
+    return workload_of_gang(ref, switches)
 
 
 def gang_annotation(ref: GangRef) -> dict[str, str]:

@@ -22,6 +22,11 @@ def gang_key(framework: str, namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if framework == KUEUE_GROUPS else f"{namespace}/{framework}:{name}"
 
 
+def is_of_kueue(key: str) -> bool:
+    """Whether the key is that of one of Kueue's own groups."""
+    return ":" not in key
+
+
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
 class GangRef:
     """The identity of a gang."""

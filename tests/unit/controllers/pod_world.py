@@ -9,11 +9,11 @@ import msgspec
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.admission_gates import AdmissionGates
+from kqueue.controllers.gang import GangReconciler
 from kqueue.controllers.held_pods import Sweep
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_keys
 from kqueue.controllers.owner_context import OwnerContext, OwnerPolicy, OwnerReports
 from kqueue.controllers.pod import PodReconciler
-from kqueue.controllers.pod_group import PodGroupReconciler
 from kqueue.controllers.pod_writes import PodWrites
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.controllers.resources import PODS, RESOURCE_FLAVORS, WORKLOADS
@@ -80,7 +80,7 @@ class Pods(World):
             exists=lambda key: self.client.object(PODS, key) is not None,
             reports=reports,
         )
-        self.group = PodGroupReconciler(self.context(**(group or {})), writes=self.writes, reports=reports)
+        self.group = GangReconciler(self.context(**(group or {})), writes=self.writes, reports=reports)
         self.gates = AdmissionGates(
             pods=self.pods,
             writes=self.writes,
@@ -120,8 +120,8 @@ class Pods(World):
         return [str(call) for call in self.client.writes()[before:]]
 
     async def reconcile(self, key: str) -> Result:
-        """One reconcile; the group's where there is one of that name."""
-        return await (self.group if key == GROUP else self.single).reconcile(key)
+        """One reconcile; the gang's where the key is that of one."""
+        return await (self.group if key == GROUP or ":" in key else self.single).reconcile(key)
 
     async def rest(self, key: str) -> None:
         """Reconcile until nothing is left to do; fails if that does not end."""

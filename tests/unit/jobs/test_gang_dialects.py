@@ -14,7 +14,13 @@ from kqueue.jobs.gang import registry
 from kqueue.jobs.gang.compose import Composition, compose
 from kqueue.jobs.gang.dialect import GroupProblem
 from kqueue.jobs.gang.members import base_of, in_order, shortage
-from kqueue.jobs.gang.naming import gang_annotation, gang_of_workload, workload_key_of_gang, workload_of_gang
+from kqueue.jobs.gang.naming import (
+    gang_annotation,
+    gang_of_workload,
+    group_workload,
+    workload_key_of_gang,
+    workload_of_gang,
+)
 from kqueue.jobs.gang.pods import group_name, managed_pod
 from kqueue.jobs.gang.registry import dialect_of, dialects, membership, register, switched_on
 from kqueue.jobs.gang.value import KUEUE_GROUPS, GangRef, GangRole, GangSpec, gang_key
@@ -87,6 +93,9 @@ def test_a_workload_names_its_gang_and_a_gang_its_workload() -> None:
     for ref in (kueue, other):
         namespace, name = split_key(workload_key_of_gang(ref.key, ON))
         assert gang_of_workload(namespace, name, gang_annotation(ref)) == ref.key
+    assert group_workload(of_toy("p0"), ON) == workload_of_gang(other, ON)
+    assert group_workload(make_pod("p0", group="g", total=2), ON) == "g"
+    assert group_workload(make_pod("alone"), ON) == ""
 
 
 @pytest.mark.parametrize("framework", [KUEUE_GROUPS, FRAMEWORK])

@@ -1,6 +1,7 @@
-"""Keeps a group of pods and its Workload consistent: queued when complete, started and stopped as a whole.
+"""Keeps a gang and its Workload consistent: queued when complete, started and stopped as a whole.
 
-A group is one unit per namespace and group name. Problems are reported by events on the pod that has the problem.
+A gang is one unit per namespace, dialect and name of the group; its dialect says what it wishes.  Problems are reported
+by events on the pod that has the problem.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import structlog
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.controllers.gang_owner import GangOwner
 from kqueue.controllers.handlers import if_changed
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.owner_context import NO_REPORTS, OwnerContext, OwnerReports
 from kqueue.controllers.owner_lifecycle import OwnerLifecycle, OwnerStop
-from kqueue.controllers.pod_group_owner import PodGroupOwner
 from kqueue.controllers.pod_tools import PodTools
 from kqueue.controllers.pod_writes import GROUP_INDEX, PodWrites, make_pod_writes, pod_reports, watch_pods
 from kqueue.controllers.ranks import owner_rank
@@ -27,8 +28,10 @@ from kqueue.jobs import pod_view, rules
 from kqueue.jobs.gang import counts
 from kqueue.jobs.gang.compose import Composition, compose, owner_reference, spec_of, workload_of
 from kqueue.jobs.gang.dialect import GroupProblem
-from kqueue.jobs.gang.match import Match, is_group_workload, match, match_prebuilt, newcomers
+from kqueue.jobs.gang.match import Match, counts_gang, is_group_workload, match, match_prebuilt, newcomers
 from kqueue.jobs.gang.members import in_order
+from kqueue.jobs.gang.naming import gang_of_workload, workload_key_of_gang
+from kqueue.jobs.gang.value import is_of_kueue
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod import FRAMEWORK
 from kqueue.jobs.pod_view import ManagedPod
@@ -45,8 +48,8 @@ _QUIET = 2.0
 _PREBUILT_RETRY = 5.0
 
 
-class PodGroupReconciler:
-    """All groups of pods."""
+class GangReconciler:
+    """All gangs, of all dialects.  Keys are those of `gang_key`."""
 
     def __init__(self, context: OwnerContext, *, writes: PodWrites, reports: OwnerReports = NO_REPORTS) -> None:
         policy = context.policy
@@ -67,21 +70,21 @@ class PodGroupReconciler:
     async def reconcile(self, key: str) -> Result:
         """Take the next step for one group."""
         members = in_order(self._writes.members(key))
-        workload = self._writer.newest(key)
+        workload = self._writer.newest(workload_key_of_gang(key, self._switches))
         if not members:
             await self._leave_behind(workload)
             return Result()
         if not self._is_ours(members[0]):
             await self._writes.let_go_all(pod for pod in members if pod.deleting or pod.terminated)
             return Result()
-        prebuilt = rules.prebuilt_name(members[0].obj, self._switches)
+        prebuilt = rules.prebuilt_name(members[0].obj, self._switches) if is_of_kueue(key) else ""
         if workload is None:
             return await self._without_workload(key, members, prebuilt=bool(prebuilt))
         self._created.forget(key)
-        if not prebuilt and self._checks_owner and not is_group_workload(as_json(workload)):
-            await self._report_conflict(key, members)
+        if not prebuilt and self._checks_owner and not counts_gang(as_json(workload), key):
+            await self._report_conflict(model.workload_key(workload), members)
             return Result()
-        owner = PodGroupOwner(self._tools, members, workload, prebuilt=bool(prebuilt))
+        owner = GangOwner(self._tools, members, workload, prebuilt=bool(prebuilt))
         closed = await self._lifecycle.close(owner)
         if closed is not None:
             return closed
@@ -93,7 +96,7 @@ class PodGroupReconciler:
         return await self._lifecycle.advance(owner.matched(found))
 
     def _is_ours(self, first: ManagedPod) -> bool:
-        if not self._explicit and pod_view.suspending_parent(first.obj) is None:
+        if is_of_kueue(first.group) and not self._explicit and pod_view.suspending_parent(first.obj) is None:
             return False
         return self._manages(split_key(first.key)[0])
 
@@ -105,11 +108,12 @@ class PodGroupReconciler:
         if had_members or workload.metadata.deletion_timestamp is not None:  # else its pods are still to come
             await self._steps.release(workload)
 
-    async def _report_conflict(self, key: str, members: Sequence[ManagedPod]) -> None:
+    async def _report_conflict(self, workload: str, members: Sequence[ManagedPod]) -> None:
         self._writes.event(
             members[0],
             reason=names.EVENT_WORKLOAD_NAME_CONFLICT,
-            message=f"Workload {key} exists and is no pod group's: name the group otherwise, or delete that Workload",
+            message=f"Workload {workload} exists and is no pod group's: name the group otherwise, "
+            "or delete that Workload",
             warning=True,
         )
         await self._writes.let_go_all(pod for pod in members if not pod.runnable)
@@ -125,7 +129,7 @@ class PodGroupReconciler:
             return Result()
         loose = counts.at_large(members)
         if loose:
-            if await self._tools.read(key) is None:
+            if await self._tools.read(workload_key_of_gang(key, self._switches)) is None:
                 message = "The pod runs and its group has no Workload"
                 await self._tools.stop(loose, _no_match(message), soon=True)
             return Result(requeue_after=1.0)
@@ -143,10 +147,10 @@ class PodGroupReconciler:
         return await self._create(key, made)
 
     async def _create(self, key: str, made: Composition) -> Result:
-        first = made.kept[0]
+        first, workload_key = made.kept[0], workload_key_of_gang(key, self._switches)
         workload = workload_of(
             made,
-            name=split_key(key)[1],
+            name=split_key(workload_key)[1],
             priority=self._follow.priority(made.kept[0], made.pod_sets),
             copied=self._copied,
             switches=self._switches,
@@ -165,7 +169,7 @@ class PodGroupReconciler:
                 self._writes.event(first, reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message, warning=True)
             raise
         self._on_created(max(0.0, (self._clock.now() - made.kept[-1].created).total_seconds()))
-        message = f"Created Workload {key} for {len(made.kept)} pods; it waits for admission"
+        message = f"Created Workload {workload_key} for {len(made.kept)} pods; it waits for admission"
         for pod in made.kept:  # kqueue's gate holds each pod, and its user should see why
             self._writes.event(pod, reason=names.EVENT_CREATED_WORKLOAD, message=message)
         return Result()
@@ -244,11 +248,11 @@ class PodGroupReconciler:
                 return
             spec = spec_of(made, self._follow.priority(made.kept[0], made.pod_sets))
             if await self._steps.rewrite(workload, spec):
-                message = f"Updated Workload {members[0].group}"
+                message = f"Updated Workload {model.workload_key(workload)}"
                 self._writes.event(first, reason=names.EVENT_UPDATED_WORKLOAD, message=message)
             return
         if await self._steps.delete_unlike(workload, first.obj["metadata"]):
-            message = f"Deleted Workload {members[0].group}, which no longer matches"
+            message = f"Deleted Workload {model.workload_key(workload)}, which no longer matches"
             self._writes.event(first, reason=names.EVENT_DELETED_WORKLOAD, message=message)
 
     # --- with a Workload
@@ -280,18 +284,20 @@ _FIRST, _WINDOW = 0.05, 0.2
 
 
 def setup(manager: Manager) -> None:
-    """Add the reconciler of groups of pods, where pods are queued."""
+    """Add the reconciler of gangs, where pods are queued."""
     watch, writes = manager.shared(watch_pods), manager.shared(make_pod_writes)
     if watch is None or writes is None:
         return
-    watches, store = manager.watches, watch.store
-    reconciler = PodGroupReconciler(manager.owner_context(FRAMEWORK), writes=writes, reports=pod_reports(manager))
+    watches, store, switches = manager.watches, watch.store, manager.switches
+    reconciler = GangReconciler(manager.owner_context(FRAMEWORK), writes=writes, reports=pod_reports(manager))
     groups = manager.controller(
         "pod_group",
         reconciler.reconcile,
         workers=8,
         group_kind="Pod",
-        rank_of=lambda key: _rank(watches.workloads.store.get(key), store.by_index(GROUP_INDEX, key)),
+        rank_of=lambda key: _rank(
+            watches.workloads.store.get(workload_key_of_gang(key, switches)), store.by_index(GROUP_INDEX, key)
+        ),
     )
     gathering: dict[str, float] = {}
     """Groups to the time of their last event."""
@@ -313,9 +319,10 @@ def setup(manager: Manager) -> None:
         seen = new if new is not None else old
         if seen is None:
             return
-        key = model.workload_key(seen)
+        metadata = seen.metadata
+        key = gang_of_workload(metadata.namespace, metadata.name, metadata.annotations)
         if store.keys_by_index(GROUP_INDEX, key) or (
-            seen.metadata.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true"
+            metadata.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true"
         ):
             reconciler.forget(key)
             groups.enqueue(key)

@@ -1,4 +1,4 @@
-"""A group of pods as the owner of its Workload."""
+"""A gang as the owner of its Workload."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STILL_THERE = 5.0
 """Seconds after which pods that have to end are read again: a pod whose node is gone ends without an event."""
 
 
-class PodGroupOwner:
+class GangOwner:
     """`OwnerAdapter` for one group.  Before `matched` it acts for all members, afterwards for the matched members."""
 
     noun = "The pods"
@@ -41,7 +41,7 @@ class PodGroupOwner:
         self._members = list(members)
         self._found = Match(kept=tuple(members))
 
-    def matched(self, found: Match) -> PodGroupOwner:
+    def matched(self, found: Match) -> GangOwner:
         """Continue with the members that the Workload counts, and with the members of roles that it does not have."""
         self._found, self._members = found, [*found.kept, *found.strangers]
         return self

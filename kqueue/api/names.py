@@ -204,6 +204,8 @@ PLACEMENT_PROFILES: Final = ("BestFit", "LeastFreeCapacity", "optimal", "balance
 """Allowed values of that annotation."""
 GANG_ANNOTATION: Final = "kqueue.dev/gang"
 """On Workloads of gangs in other dialects than Kueue's: FRAMEWORK:NAME, the dialect and the gang's name."""
+EXTRA_ANNOTATION: Final = "kqueue.dev/extra"
+"""On pods of gangs, written by kqueue: "true" where the pod is beyond the quorum and is queued alone."""
 MINIMUM_RUNTIME_ANNOTATION: Final = "kqueue.dev/minimum-runtime"
 """On ClusterQueues: for how long an admitted workload is safe from preemption, a duration such as 10m."""
 TRY_AGAIN_ANNOTATION: Final = "kqueue.dev/try-again"

@@ -119,6 +119,25 @@ class ManagedPod:
         return total_count(self.obj)
 
     @property
+    def extra(self) -> bool:
+        """Whether it is marked as a member beyond the quorum of its gang, which is queued alone."""
+        return annotations_of(self.obj).get(names.EXTRA_ANNOTATION) == "true"
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether it is bound to a node and needs no replacement, or has succeeded."""
+        return self.runnable and (self.succeeded or bool(text(self.spec, "nodeName")))
+
+    @property
+    def unschedulable(self) -> bool:
+        """Whether the scheduler found no node for it."""
+        if self.gated or not self.runnable or self.scheduled:
+            return False
+        conditions = objects(self.obj, "status", "conditions")
+        found = next((c for c in conditions if c.get("type") == "PodScheduled"), {})
+        return found.get("status") == "False" and found.get("reason") == "Unschedulable"
+
+    @property
     def terminated(self) -> bool:
         """Whether its containers have ended and will not restart."""
         return self.phase in TERMINAL

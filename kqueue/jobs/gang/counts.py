@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
+from types import MappingProxyType
 
 from kqueue.api import names
 from kqueue.jobs import pod
@@ -16,6 +17,7 @@ from kqueue.jobs.fields import JSON, annotations_of, condition_status, objects, 
 from kqueue.jobs.gang.compose import difference
 from kqueue.jobs.gang.match import Match, counts_of, paid_for, template_of
 from kqueue.jobs.gang.members import is_fast, is_serving
+from kqueue.jobs.gang.value import GangCounts, GangPhase, MemberCounts
 from kqueue.jobs.kind import Finished, PodSetInfo, Refused
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod_view import ManagedPod
@@ -179,3 +181,139 @@ def at_large(members: Sequence[ManagedPod]) -> tuple[ManagedPod, ...]:
 def to_stop(members: Sequence[ManagedPod], why: str) -> tuple[ManagedPod, ...]:
     """Members that a stop deletes."""
     return tuple(member for member in members if pod.to_stop(member.obj, why))
+
+
+# --- numbers and phase
+
+
+def member_counts(members: Iterable[ManagedPod]) -> MemberCounts:
+    """Return the numbers of these members by state."""
+    members = list(members)
+    present = [member for member in members if member.runnable]
+    return MemberCounts(
+        present=len(present),
+        released=sum(not member.gated for member in present),
+        scheduled=sum(member.scheduled for member in present),
+        running=sum(member.phase == "Running" and not member.deleting for member in members),
+        succeeded=sum(member.succeeded for member in members),
+        failed=sum(member.phase == "Failed" for member in members),
+        unschedulable=sum(member.unschedulable for member in present),
+    )
+
+
+def gang_counts(
+    members: Sequence[ManagedPod], workload: Mapping[str, object] | None, *, quorum: int, before: GangPhase | None
+) -> GangCounts:
+    """Return the state of a gang from all its members, extras included.
+
+    Args:
+        members: in the newest versions known.
+        workload: the Workload that counts the base; None: it does not exist.
+        before: the phase that was written last; None: no phase was.
+    """
+    roles: dict[str, list[ManagedPod]] = defaultdict(list)
+    for member in members:
+        roles[member.role].append(member)
+    total = member_counts(members)
+    facts = _phase_facts(members, workload or {}, total, quorum)
+    condition = _hindrance(workload or {})
+    return GangCounts(
+        **asdict(total),
+        by_role={role: member_counts(pods) for role, pods in sorted(roles.items())},
+        phase=next_phase(before, facts),
+        reason=text(condition, "reason"),
+        message=text(condition, "message"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseFacts:
+    """The facts from which the phase of a gang follows."""
+
+    quorum: int
+    counts: MemberCounts
+    """All members."""
+    admitted: bool
+    """Whether the Workload is admitted, and not evicted."""
+    failed: bool = False
+    """Whether a member of the base has failed and no present member has taken its place."""
+    hindered: bool = False
+    """Whether a member of the base is unschedulable, or gone without a present member in its place."""
+
+
+def _phase_facts(
+    members: Sequence[ManagedPod], workload: Mapping[str, object], total: MemberCounts, quorum: int
+) -> PhaseFacts:
+    base = [member for member in members if not member.extra]
+    present = Counter(member.role for member in base if member.runnable)
+    failed = Counter(member.role for member in base if member.phase == "Failed")
+    vacant = {role: count - present[role] for role, count in counts_of(workload).items() if count > present[role]}
+    admitted = condition_status(workload, names.CONDITION_ADMITTED) == "True"
+    return PhaseFacts(
+        quorum=quorum,
+        counts=total,
+        admitted=admitted and condition_status(workload, names.CONDITION_EVICTED) != "True",
+        failed=any(failed[role] for role in vacant),
+        hindered=any(vacancies > failed[role] for role, vacancies in vacant.items())
+        or any(member.unschedulable for member in base),
+    )
+
+
+def wanted_phase(before: GangPhase | None, facts: PhaseFacts) -> GangPhase:
+    """Return the phase that the facts call for; the first rule that holds counts."""
+    counts, quorum = facts.counts, facts.quorum
+    if before is GangPhase.FINISHED or counts.succeeded >= max(quorum, counts.present):
+        return GangPhase.FINISHED
+    if not facts.admitted:
+        return GangPhase.PENDING
+    if facts.failed:
+        return GangPhase.FAILED
+    if counts.running + counts.succeeded >= quorum:
+        return GangPhase.RUNNING
+    if before in _BEFORE_UNKNOWN and counts.scheduled < quorum and facts.hindered:
+        return GangPhase.UNKNOWN
+    return GangPhase.SCHEDULING
+
+
+_BEFORE_UNKNOWN = (GangPhase.SCHEDULING, GangPhase.RUNNING, GangPhase.UNKNOWN)
+
+PHASE_EDGES: Mapping[GangPhase | None, frozenset[GangPhase]] = MappingProxyType(
+    {
+        None: frozenset({GangPhase.PENDING}),
+        GangPhase.PENDING: frozenset({GangPhase.SCHEDULING}),
+        GangPhase.SCHEDULING: frozenset(GangPhase) - {GangPhase.SCHEDULING},
+        GangPhase.RUNNING: frozenset(GangPhase) - {GangPhase.RUNNING},
+        GangPhase.UNKNOWN: frozenset(GangPhase) - {GangPhase.UNKNOWN, GangPhase.FINISHED},
+        GangPhase.FAILED: frozenset({GangPhase.SCHEDULING, GangPhase.RUNNING, GangPhase.PENDING}),
+        GangPhase.FINISHED: frozenset(),
+    }
+)
+"""Changes of the phase that are written; None: no phase was written yet."""
+_WAY: Mapping[GangPhase | None, GangPhase] = MappingProxyType(
+    {
+        None: GangPhase.PENDING,
+        GangPhase.PENDING: GangPhase.SCHEDULING,
+        GangPhase.UNKNOWN: GangPhase.RUNNING,
+        GangPhase.FAILED: GangPhase.RUNNING,
+    }
+)
+"""The next phase on the way to one that is no neighbour."""
+
+
+def next_phase(before: GangPhase | None, facts: PhaseFacts) -> GangPhase:
+    """Return the phase to write next: the wanted one, or the phase on the way to it that events skipped.
+
+    A gang that was admitted and ran between two looks is written as Scheduling first, so that every change that a
+    client sees is one of `PHASE_EDGES`.
+    """
+    wanted = wanted_phase(before, facts)
+    return wanted if wanted == before or wanted in PHASE_EDGES[before] else _WAY[before]
+
+
+def _hindrance(workload: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the condition that says why the Workload was stopped or waits; empty: neither."""
+    conditions = {text(c, "type"): c for c in objects(workload, "status", "conditions")}
+    evicted, reserved = (conditions.get(kind, {}) for kind in (names.CONDITION_EVICTED, names.CONDITION_QUOTA_RESERVED))
+    if evicted.get("status") == "True":
+        return evicted
+    return reserved if reserved.get("status") == "False" else {}

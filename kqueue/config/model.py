@@ -8,6 +8,7 @@ from pydantic import Field, PrivateAttr, field_validator
 
 from kqueue.kube.names import NAMESPACE_NAME_LABEL
 from kqueue.config import names
+from kqueue.config.gangs import GangSettings, NodeClassSettings
 from kqueue.config.gates import gate_problems, resolve_gates
 from kqueue.config.policy import (
     AdmissionFairSharing,
@@ -75,6 +76,8 @@ class Configuration(Section):
     object_retention_policies: ObjectRetentionPolicies = ObjectRetentionPolicies()
     visibility_server: VisibilityServerSettings = VisibilityServerSettings()
     tas: Tas = Tas()
+    gangs: GangSettings = GangSettings()
+    node_classes: NodeClassSettings = NodeClassSettings()
     feature_gates: dict[str, bool] = Field(default_factory=dict)
     """Gates that the file or the flag names; `enabled` returns the resulting value."""
 

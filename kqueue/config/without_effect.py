@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 _PATHS = (
     "controller.cache_sync_timeout",
+    "gangs",
     "multi_kueue",
+    "node_classes",
     "pprof_bind_address",
     "resources.device_class_mappings",
     "tls.curve_preferences",

@@ -11,8 +11,10 @@ import pytest
 import yaml
 
 from kqueue.config import ConfigFileError, Configuration, load, parse
-from kqueue.kinds import FRAMEWORKS
+from kqueue.config.gangs import GangSettings
 from kqueue.errors import ConfigError
+from kqueue.jobs.gang.dialect import DEFAULT_TIMEOUTS
+from kqueue.kinds import FRAMEWORKS
 
 
 def read(version: str = "v1beta2", flag: str = "", **fields: Any) -> Configuration:
@@ -242,6 +244,23 @@ def test_values_are_read() -> None:
             {"featureGates": {"MultiKueue": "on"}}, "featureGates.MultiKueue", "true or false", id="gate-text"
         ),
         pytest.param({"namespace": "Kueue"}, "namespace", "DNS label", id="namespace"),
+        *(
+            pytest.param({"gangs": settings}, f"gangs.{path}", want, id=f"gangs-{path}")
+            for settings, path, want in (
+                ({"scheduleTimeout": {"base": "0s"}}, "scheduleTimeout.base", "1s or more (found '0s')"),
+                ({"scheduleTimeout": {"perMember": "-1s"}}, "scheduleTimeout.perMember", "negative"),
+                ({"scheduleTimeout": {"maximum": "59s"}}, "scheduleTimeout.maximum", "not be below base, 1m"),
+                ({"rejectPercentage": 101}, "rejectPercentage", "at most 100"),
+                ({"rejectPercentage": -1}, "rejectPercentage", "at least 0"),
+                ({"rejectAfter": "soon"}, "rejectAfter", "duration"),
+                ({"backoff": {"base": "999ms"}}, "backoff.base", "1s or more (found '0.999s')"),
+                ({"backoff": {"maximum": "9s"}}, "backoff.maximum", "not be below base, 10s"),
+                ({"backoff": {"limit": 0}}, "backoff.limit", "at least 1"),
+                ({"takeOverSchedulers": ["volcano", "volcano"]}, "takeOverSchedulers", "not repeat volcano"),
+                ({"takeOverSchedulers": [""]}, "takeOverSchedulers[0]", "a scheduler's name"),
+            )
+        ),
+        pytest.param({"nodeClasses": {"manageTaints": "x"}}, "nodeClasses.manageTaints", "true or false", id="taints"),
     ],
 )
 def test_a_mistake_names_its_field_and_the_remedy(fields: dict[str, Any], path: str, want: str) -> None:
@@ -496,3 +515,39 @@ def test_what_is_printed_reads_back() -> None:
     first = read(clientConnection={"qps": 5}, waitForPodsReady={"recoveryTimeout": "90s"})
     dump = first.model_dump(mode="json", by_alias=True, exclude_none=True)
     assert read(**dump).model_dump() == first.model_dump()
+
+
+def test_gangs_and_node_classes_may_be_left_out() -> None:
+    """G1.19: the defaults, and no warning; given, every value arrives."""
+    without = read()
+    assert (without.gangs, without.node_classes.manage_taints, without.warnings) == (GangSettings(), False, ())
+    gangs = read(
+        gangs={
+            "scheduleTimeout": {"base": "5s", "perMember": "0s", "maximum": "5s"},
+            "rejectPercentage": 0,
+            "backoff": {"base": "1s", "maximum": "1s", "limit": 3},
+            "takeOverSchedulers": ["volcano"],
+        }
+    ).gangs
+    assert gangs.schedule_timeout.maximum == timedelta(seconds=5)
+    assert (gangs.reject_percentage, gangs.backoff.limit, gangs.take_over_schedulers) == (0, 3, ("volcano",))
+    assert gangs.reject_after == timedelta(seconds=10)
+
+
+def test_all_mistakes_of_gangs_come_at_once() -> None:
+    """G1.18: also two in one section."""
+    found = problems(
+        gangs={"scheduleTimeout": {"base": "0s"}, "rejectPercentage": 200, "backoff": {"base": "0s", "maximum": "0s"}}
+    )
+    assert [p.split(":")[0] for p in found] == [
+        "gangs.scheduleTimeout.base",
+        "gangs.rejectPercentage",
+        "gangs.backoff.base",
+    ]
+
+
+def test_the_default_deadline_of_a_gang() -> None:
+    """The configuration's defaults are those that gangs have without one."""
+    settings = GangSettings().schedule_timeout
+    seconds = (settings.base.total_seconds(), settings.per_member.total_seconds(), settings.maximum.total_seconds())
+    assert seconds == (DEFAULT_TIMEOUTS.base, DEFAULT_TIMEOUTS.per_member, DEFAULT_TIMEOUTS.maximum)

@@ -12,7 +12,7 @@ from kqueue.api import names
 from kqueue.errors import FieldError
 from kqueue.jobs.gang import registry
 from kqueue.jobs.gang.compose import Composition, compose
-from kqueue.jobs.gang.dialect import GroupProblem
+from kqueue.jobs.gang.dialect import GroupProblem, ScheduleTimeouts
 from kqueue.jobs.gang.members import base_of, in_order, shortage
 from kqueue.jobs.gang.naming import (
     gang_annotation,
@@ -240,3 +240,9 @@ def test_kueues_groups_have_a_quorum_of_all_pods_and_no_extras() -> None:
     assert isinstance(found, Composition)
     assert (found.wish.quorum, found.wish.desired, found.extras) == (2, 2, ())
     assert [pod.name for pod in found.excess] == ["c"]
+
+
+@pytest.mark.parametrize(("quorum", "seconds"), [(2, 62), (5, 65), (100, 160), (1000, 1060), (5000, 1800)])
+def test_the_deadline_of_a_gang_that_names_none(quorum: int, seconds: float) -> None:
+    """G3.41."""
+    assert ScheduleTimeouts().seconds(quorum) == seconds

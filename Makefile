@@ -5,7 +5,7 @@ PYTEST := $(BIN)/python -m pytest
 # one worker more than cores: tests on a control plane wait as much as they compute
 JOBS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1 if hasattr(os, 'sched_getaffinity') else 'auto')")
 .DEFAULT_GOAL := help
-.PHONY: help venv lock demo test test-fast test-deep check format crds integrations reference pictures controlplane bench chaos mutants
+.PHONY: help venv lock demo test test-fast test-deep check format crds integrations mechanisms reference pictures controlplane bench chaos mutants
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -48,6 +48,9 @@ crds: venv ## config/crd/*.yaml from kqueue/api
 
 integrations: venv ## the matrix of docs/integrations.md from the marks of the tests
 	@$(BIN)/python tools/integrations.py
+
+mechanisms: venv ## docs/mechanisms.md from tools/mechanisms.toml and the marks of the tests
+	@$(BIN)/python tools/mechanisms.py
 
 reference: venv ## docs/reference from CRDs, names, configuration and commands; the chart's parts from kqueue/kinds.py
 	@$(BIN)/python tools/reference.py

@@ -7,16 +7,15 @@ decorators, of parameters and of modules are found in their source.
 from __future__ import annotations
 
 import argparse
-import ast
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kqueue.kinds import FRAMEWORKS
+from tools.marks import PLANES, ROOT, MarkedTest, MarkError, marked
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "integrations.md"
 BEGIN = "<!-- the matrix: written by `make integrations` from the marks of the tests; do not edit -->"
 END = "<!-- the end of the matrix -->"
@@ -50,14 +49,7 @@ WITHOUT: Mapping[str, tuple[str, ...]] = {
 
 PLAYED = ("JobSet", "declared kind")
 """Kinds whose controller is played by a double on the real control plane: it is no part of Kubernetes."""
-PLANES = {"real": "R", "sandbox": "S", "simulation": "M", "unit": "u"}
 _PLAYED_WORDS = "real API server with a double"
-_BOTH = ("real", "sandbox")
-_FIXTURES = {"either_plane": _BOTH, "wanted_real_plane": _BOTH, "plane": ("real",), "real_plane": ("real",)}
-
-
-class MarkError(Exception):
-    """A mark names a kind or a feature that the matrix does not have, or says them otherwise than by two texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,79 +69,17 @@ def proofs(folder: Path = ROOT / "tests") -> list[Proof]:
     Raises:
         MarkError: a mark is wrong; names the file and the line.
     """
-    return [proof for path in sorted(folder.rglob("test_*.py")) for proof in _of_file(path, folder)]
+    return [Proof(*_cell(found), found.test, found.planes) for found in marked("proves", folder)]
 
 
-def _of_file(path: Path, folder: Path) -> Iterator[Proof]:
-    text = path.read_text(encoding="utf-8")
-    if "proves(" not in text:
-        return
-    tree = ast.parse(text)
-    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    fixtures = {f.name: f for f in functions}
-    tables = _tables(tree)
-    everywhere = tables.pop("pytestmark", [])
-    for function in functions:
-        if not function.name.startswith("test_"):
-            continue
-        marks = list(everywhere)
-        for decorator in function.decorator_list:
-            marks += _marks(decorator)
-            named = [n.id for n in ast.walk(decorator) if isinstance(n, ast.Name) and n.id in tables]
-            marks += [mark for name in named for mark in tables[name]]
-        planes = _planes(path.relative_to(folder), function, fixtures)
-        name = f"{path.relative_to(folder)}::{function.name}"
-        for mark in dict.fromkeys(_cell(mark, path) for mark in marks):
-            yield Proof(*mark, name, planes)
-
-
-def _tables(tree: ast.Module) -> dict[str, list[ast.Call]]:
-    """Names that a module gives to values with marks in them, as lists of parameters."""
-    found: dict[str, list[ast.Call]] = {}
-    for node in tree.body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
-        for target in targets:
-            if isinstance(target, ast.Name) and value is not None and (marks := list(_marks(value))):
-                found[target.id] = marks
-    return found
-
-
-def _marks(node: ast.AST) -> Iterator[ast.Call]:
-    for each in ast.walk(node):
-        if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr == "proves":
-            yield each
-
-
-def _cell(mark: ast.Call, path: Path) -> tuple[str, str]:
-    values = [argument.value for argument in mark.args if isinstance(argument, ast.Constant)]
-    if len(values) != 2 or len(mark.args) != 2 or values[0] not in KINDS or values[1] not in FEATURES:
+def _cell(found: MarkedTest) -> tuple[str, str]:
+    values = found.arguments
+    if len(values) != 2 or not found.complete or values[0] not in KINDS or values[1] not in FEATURES:
         raise MarkError(
-            f"{path.name}:{mark.lineno}: proves{tuple(values)} is no cell of the matrix; kinds are {', '.join(KINDS)}; "
+            f"{found.where}: proves{values} is no cell of the matrix; kinds are {', '.join(KINDS)}; "
             f"features are {', '.join(FEATURES)}"
         )
     return str(values[0]), str(values[1])
-
-
-def _planes(
-    path: Path,
-    function: ast.FunctionDef | ast.AsyncFunctionDef,
-    fixtures: Mapping[str, ast.FunctionDef | ast.AsyncFunctionDef],
-) -> tuple[str, ...]:
-    """Where the test runs: follows the fixtures of its file down to those that are planes."""
-    if path.parts[0] == "sim":
-        return ("simulation",)
-    todo, seen = [a.arg for a in function.args.args], set[str]()
-    while todo:
-        name = todo.pop()
-        if name in _FIXTURES:
-            return _FIXTURES[name]
-        if name in fixtures and name not in seen:
-            seen.add(name)
-            todo += [a.arg for a in fixtures[name].args.args]
-    return ("sandbox",) if path.parts[0] == "integration" else ("unit",)
 
 
 def matrix(found: Iterable[Proof]) -> str:

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from kqueue.api import names
 from kqueue.config.policy import WaitForPodsReady
 from kqueue.sandbox.api import JOBS
@@ -113,6 +115,7 @@ async def test_who_makes_room_comes_back_after_it_was_used() -> None:
     assert finally_[4] in ("quick", "slow")
 
 
+@pytest.mark.mechanism("3.10")
 async def test_what_is_freed_for_one_is_not_given_to_another() -> None:
     """Half of the room is free while the other half is still being left: nobody gets it who comes first in each cycle."""
     tenancy = _tenancy({"owner": {"red": 4}, "guest": {"red": 0}, "thief": {"red": 2}}, modest=frozenset({"thief"}))

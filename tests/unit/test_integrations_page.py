@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kqueue.kinds import FRAMEWORKS
-from tools.integrations import BEGIN, END, PAGE, WITHOUT, MarkError, Proof, matrix, page, proofs
+from tools.integrations import BEGIN, END, PAGE, WITHOUT, Proof, matrix, page, proofs
+from tools.marks import MarkError
 
 
 def test_the_page_is_what_the_tests_prove() -> None:

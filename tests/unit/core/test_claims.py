@@ -52,6 +52,7 @@ def company(*running: Admitted, a: QuotaNode | None = None, b: QuotaNode | None 
     return world([cohort("company", a or leaf("a", nominal=8), b or leaf("b", nominal=8))], running)
 
 
+@pytest.mark.mechanism("3.10")
 @pytest.mark.parametrize(
     ("snapshot", "claim", "kept"),
     [

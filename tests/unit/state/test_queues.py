@@ -69,6 +69,7 @@ def pop(queues: Queues) -> str | None:
     return heads[0][1].uid if heads else None
 
 
+@pytest.mark.mechanism("3.3")
 def test_heads_come_by_priority_then_age_then_uid() -> None:
     """Higher priority first, then older, then the smaller uid."""
     queues = make_queues()
@@ -82,6 +83,7 @@ def test_heads_come_by_priority_then_age_then_uid() -> None:
     assert order == ["high", "old", "a", "b"]
 
 
+@pytest.mark.mechanism("3.5")
 def test_a_best_effort_head_that_does_not_fit_is_passed() -> None:
     """It is parked; the next one is tried; a flush brings it back."""
     queues = make_queues()
@@ -128,6 +130,7 @@ def test_who_is_tried_again_at_once(reason: RequeueReason, strict: bool, best_ef
         assert pop(queues) == ("a" if again else None)
 
 
+@pytest.mark.mechanism("3.6")
 def test_the_flush_that_came_while_a_head_was_tried_counts() -> None:
     """The worked example: a flush between pop and requeue sends the workload to the heap, not to the parking place."""
     queues = make_queues()
@@ -214,6 +217,26 @@ def test_all_that_wait_are_ranked_wherever_they_wait() -> None:
     assert queues.waiting("no") == []
 
 
+@pytest.mark.mechanism("3.7")
+def test_an_update_replaces_activates_or_adds() -> None:
+    """Of a waiting workload, of a parked one whose version has changed, and of one that the queues do not know."""
+    queues = make_queues(by_shape=False)
+    queues.push(make_pending("waiting"))
+    queues.push(make_pending("waiting", priority=5))
+    assert pop(queues) == "waiting"
+    queues.requeue("ns/waiting", RequeueReason.NO_FIT)
+
+    queues.push(make_pending("waiting"))
+    assert pop(queues) is None, "an update without a new version leaves a parked workload parked"
+    queues.push(make_pending("waiting", version="2"))
+    assert pop(queues) == "waiting"
+    queues.settle("ns/waiting")
+
+    queues.push(make_pending("new"))
+    assert pop(queues) == "new"
+
+
+@pytest.mark.mechanism("3.8")
 def test_back_off_holds_until_its_time() -> None:
     """A workload with a future time is not offered, not even after a flush."""
     queues = make_queues()
@@ -387,6 +410,7 @@ def test_a_preemptor_is_not_lost_when_its_queue_becomes_strict() -> None:
     assert drain(queues) == ["high", "preemptor"]
 
 
+@pytest.mark.mechanism("0.5")
 @given(st.integers(0, 2**32), st.integers(1, 60))
 def test_the_head_is_always_the_first_by_usage_and_rank(seed: int, steps: int) -> None:
     """Against a plain sort of those who wait, while they come, change, are parked, and usage moves."""

@@ -1,4 +1,4 @@
-"""Write config/crd/*.yaml, and the chart's copy, from the models in kqueue/api.
+"""Write config/crd/*.yaml, config/crd/optional/*.yaml, and the chart's copies, from the models in kqueue/api.
 
 `--check` only compares, and fails when they differ.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from kqueue.api.schema import KINDS, crd
+from kqueue.api.schema import KINDS, OPTIONAL_KINDS, crd
 
 _ROOT = Path(__file__).resolve().parent.parent
 FOLDER = _ROOT / "config" / "crd"
@@ -27,6 +27,14 @@ def files() -> dict[str, str]:
     }
 
 
+def optional_files() -> dict[str, str]:
+    """File name to text, of every kind of another project."""
+    return {
+        f"{kind.served.plural}.{kind.served.group}.yaml": HEAD + yaml.safe_dump(crd(kind), sort_keys=False, width=160)
+        for kind in OPTIONAL_KINDS
+    }
+
+
 def main() -> None:
     """Write the files, or with --check compare them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -34,6 +42,7 @@ def main() -> None:
     check = parser.parse_args().check
     for folder in (FOLDER, CHART):
         _bring(folder, files(), check=check)
+        _bring(folder / "optional", optional_files(), check=check)
 
 
 def _bring(folder: Path, wanted: dict[str, str], *, check: bool) -> None:

@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from kqueue.api.names import API_VERSION
+from kqueue.api.names import API_VERSION, GROUP, VERSION
 from kqueue.errors import FieldError, InvalidObjectError
 
 RULES_KEY: Final = "x-kubernetes-validations"
@@ -207,6 +207,8 @@ class Column:
 class Served:
     """How the API server offers a kind.  Without columns `kubectl get` shows name and age."""
 
+    group: str = GROUP
+    version: str = VERSION
     plural: str
     namespaced: bool = False
     short_names: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kqueue.api.admission_check import AdmissionCheck
+from kqueue.api.batch_process import BatchProcess
 from kqueue.api.bounds import INT32_MAX, INT64_MAX
 from kqueue.api.cluster_queue import ClusterQueue
 from kqueue.api.cohort import Cohort
@@ -13,7 +14,7 @@ from kqueue.api.local_queue import LocalQueue
 from kqueue.api.model import RULES_KEY, Resource
 from kqueue.api.multikueue_cluster import MultiKueueCluster
 from kqueue.api.multikueue_config import MultiKueueConfig
-from kqueue.api.names import GROUP, VERSION
+from kqueue.api.pod_group import PodGroup
 from kqueue.api.provisioning_request_config import ProvisioningRequestConfig
 from kqueue.api.resource_flavor import ResourceFlavor
 from kqueue.api.topology import Topology
@@ -22,6 +23,7 @@ from kqueue.api.workload_priority_class import WorkloadPriorityClass
 
 KINDS: Final[tuple[type[Resource], ...]] = (
     AdmissionCheck,
+    BatchProcess,
     ClusterQueue,
     Cohort,
     LocalQueue,
@@ -34,6 +36,8 @@ KINDS: Final[tuple[type[Resource], ...]] = (
     WorkloadPriorityClass,
 )
 """Every kind that the API server is to serve."""
+OPTIONAL_KINDS: Final[tuple[type[Resource], ...]] = (PodGroup,)
+"""Kinds of other projects whose definitions kqueue brings for clusters that lack them."""
 
 _WHOLE = ("apiVersion", "kind", "metadata")
 
@@ -43,7 +47,7 @@ def crd(kind: type[Resource]) -> dict[str, Any]:
     served = kind.served
     name = kind.__name__
     version: dict[str, Any] = {
-        "name": VERSION,
+        "name": served.version,
         "served": True,
         "storage": True,
         "schema": {"openAPIV3Schema": schema(kind)},
@@ -65,9 +69,9 @@ def crd(kind: type[Resource]) -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{served.plural}.{GROUP}"},
+        "metadata": {"name": f"{served.plural}.{served.group}"},
         "spec": {
-            "group": GROUP,
+            "group": served.group,
             "names": names,
             "scope": "Namespaced" if served.namespaced else "Cluster",
             "versions": [version],

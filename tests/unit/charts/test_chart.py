@@ -122,7 +122,7 @@ def test_the_preflight_needs_nothing_of_the_release(event: str) -> None:
     assert pod["volumes"][0]["configMap"]["name"] == found["ConfigMap"]["metadata"]["name"]
     assert "priorityClassName" not in pod
     assert all(rule["verbs"] == ["get"] and rule["resourceNames"] for rule in rules)
-    assert {name for rule in rules for name in rule["resourceNames"] if name.endswith(".x-k8s.io")} == {
+    assert {name for rule in rules for name in rule["resourceNames"] if name.endswith((".x-k8s.io", "kqueue.dev"))} == {
         o["metadata"]["name"] for o in objects({}) if o["kind"] == "CustomResourceDefinition"
     }
     assert hooks(objects({"preflight": {"enable": False}}), event) == {}
@@ -175,8 +175,8 @@ def test_feature_gates_of_the_list_and_of_the_configuration_are_all_given() -> N
 @pytest.mark.parametrize(
     ("values", "name"),
     [
-        pytest.param({"nameOverride": "batch"}, "batch", id="nameOverride"),
-        pytest.param({"nameOverride": "batch", "fullnameOverride": "team"}, "team", id="fullnameOverride wins"),
+        pytest.param({"nameOverride": "queueing"}, "queueing", id="nameOverride"),
+        pytest.param({"nameOverride": "queueing", "fullnameOverride": "team"}, "team", id="fullnameOverride wins"),
     ],
 )
 def test_names_follow_the_override_and_fit_each_other(values: Object, name: str) -> None:

@@ -1,0 +1,77 @@
+"""Parts of group objects that several dialects read in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kqueue.api import names
+from kqueue.errors import FieldError
+from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of, mapping, whole
+from kqueue.jobs.gang.dialect import GangRules
+from kqueue.jobs.gang.value import GangDeadline
+from kqueue.kube import quantity
+
+MOST_MEMBERS = 10_000
+"""The largest possible quorum."""
+
+
+def quorum_problem(path: str, quorum: int) -> FieldError | None:
+    """Return why a quorum is not possible; None: it is."""
+    if quorum < 1:
+        return FieldError(path, "must be 1 or more", quorum)
+    if quorum > MOST_MEMBERS:
+        return FieldError(path, f"must be at most {MOST_MEMBERS}", quorum)
+    return None
+
+
+def least_of(obj: JSON | None) -> dict[str, str]:
+    """Return `spec.minResources` as text by resource."""
+    return {resource: str(amount) for resource, amount in mapping(obj, "spec", "minResources").items()}
+
+
+def least_problems(obj: JSON | None) -> Iterator[FieldError]:
+    """Yield amounts of `spec.minResources` that are no quantities of 0 or more."""
+    for resource, amount in mapping(obj, "spec", "minResources").items():
+        found = quantity.parse(str(amount)) if isinstance(amount, str | int) and not isinstance(amount, bool) else None
+        if found is None or found.number < 0:
+            yield FieldError(f"spec.minResources[{resource}]", "must be a quantity of 0 or more", amount)
+
+
+def deadline_of(rules: GangRules, quorum: int, *, seconds: int | None = None) -> GangDeadline:
+    """Return the deadline from the admission on: `seconds`, else the default of the quorum, at most the maximum."""
+    found = rules.timeouts.seconds(quorum) if seconds is None else min(float(seconds), rules.timeouts.maximum)
+    return GangDeadline(seconds=found)
+
+
+def topology_of(obj: JSON | None) -> dict[str, str]:
+    """Return the topology annotations of a group object, which hold for all its roles."""
+    return {key: value for key, value in annotations_of(obj).items() if key in names.TOPOLOGY_ANNOTATIONS}
+
+
+def queue_of(obj: JSON | None) -> str:
+    """Return the LocalQueue in the label of a group object; empty: it names none."""
+    return labels_of(obj).get(names.QUEUE_NAME_LABEL, "")
+
+
+def priority_class_of(obj: JSON | None) -> str:
+    """Return the WorkloadPriorityClass in the label of a group object; empty: it names none."""
+    return labels_of(obj).get(names.PRIORITY_CLASS_LABEL, "")
+
+
+def limit_of(obj: JSON | None) -> int | None:
+    """Return the maximum execution time in the label of a group object; None: it has none, or no positive number."""
+    found = int_of(labels_of(obj).get(names.MAX_EXEC_TIME_SECONDS_LABEL, ""))
+    return found if found is not None and found > 0 else None
+
+
+def positive(obj: JSON | None, *path: str) -> int | None:
+    """Return the integer at `path` if it is 1 or more; None otherwise."""
+    found = whole(obj, *path)
+    return found if found is not None and found > 0 else None
+
+
+def priority_name_of(obj: Mapping[str, Any] | None) -> str:
+    """Return `spec.priorityClassName`; empty: it is not set."""
+    found = mapping(obj, "spec").get("priorityClassName")
+    return found if isinstance(found, str) else ""

@@ -1,0 +1,132 @@
+"""PodGroups of Volcano (`scheduling.volcano.sh/v1beta1`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from kqueue.api import names
+from kqueue.errors import FieldError
+from kqueue.jobs.fields import JSON, annotations_of, mapping, text, whole
+from kqueue.jobs.gang import group_object
+from kqueue.jobs.gang.dialect import GangRules, GroupProblem, PodSelection
+from kqueue.jobs.gang.members import runnable, shortage
+from kqueue.jobs.gang.value import Gang, GangCounts, GangMembership, GangPhase, GangRef, GangRole, GangSpec
+from kqueue.jobs.kind import GroupVersionKind, JobContext
+from kqueue.jobs.pod_view import ManagedPod
+from kqueue.jobs.switches import JobFeatures
+
+FRAMEWORK = "scheduling.volcano.sh/podgroup"
+KIND = GroupVersionKind("scheduling.volcano.sh", "v1beta1", "PodGroup")
+_GROUPS = names.VOLCANO_GROUP_ANNOTATIONS
+_TASK = names.VOLCANO_TASK_ANNOTATION
+_CONDITION = " || ".join(f"{key!r} in object.metadata.annotations" for key in _GROUPS)
+_PHASES = {
+    GangPhase.PENDING: "Pending",
+    GangPhase.SCHEDULING: "Inqueue",
+    GangPhase.RUNNING: "Running",
+    GangPhase.UNKNOWN: "Unknown",
+    GangPhase.FAILED: "Unknown",
+    GangPhase.FINISHED: "Completed",
+}
+"""The phase in Volcano's words."""
+
+
+class VolcanoPodGroups:
+    """The dialect: an annotation on pods names a PodGroup, whose spec has the quorum and minima of tasks."""
+
+    framework = FRAMEWORK
+    kinds = (KIND,)
+    plural = "podgroups"
+    writes_status = True
+    names_workloads: GroupVersionKind | None = KIND
+    has_extras = True
+    joined_by = f"metadata.annotations[{_GROUPS[0]}]"
+
+    def membership(self, pod: Mapping[str, Any], switches: JobFeatures) -> GangMembership | None:
+        """Return the group of the first annotation that is set; the task is the role."""
+        found = annotations_of(pod)
+        name = next((found[key] for key in _GROUPS if found.get(key)), "")
+        return GangMembership(framework=FRAMEWORK, name=name, role=found.get(_TASK, "")) if name else None
+
+    def selection(self) -> PodSelection:
+        """Return pods with one of the annotations."""
+        return PodSelection(condition=f"has(object.metadata.annotations) && ({_CONDITION})")
+
+    def pod_problems(self, new: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldError]:
+        """Yield nothing: Volcano's controllers write the annotations."""
+        yield from ()
+
+    def spec(
+        self, ref: GangRef, obj: JSON | None, members: Sequence[ManagedPod], rules: GangRules
+    ) -> GangSpec | GroupProblem:
+        """Return the wish of the PodGroup's spec, or why the gang gets no Workload."""
+        if obj is None:
+            message = f"PodGroup {ref.name} does not exist in namespace {ref.namespace}; create it, or take annotation"
+            return GroupProblem(f"{message} {_GROUPS[0]} off", members[0], incomplete=True)
+        mistake = next(iter(object_problems(obj)), None)
+        if mistake is not None:
+            return GroupProblem(f"PodGroup {ref.name}: {mistake}")
+        roles = tuple(GangRole(name=task, minimum=minimum) for task, minimum in sorted(_tasks(obj).items()))
+        quorum = quorum_of(obj)
+        lacking = shortage(runnable(members), quorum, roles=roles)
+        if lacking is not None:
+            return lacking
+        return GangSpec(
+            quorum=quorum,
+            roles=roles,
+            least=group_object.least_of(obj),
+            deadline=group_object.deadline_of(rules, quorum),
+            queue=group_object.queue_of(obj) or text(obj, "spec", "queue"),
+            priority_class=group_object.priority_class_of(obj),
+            topology=_topology(obj) or group_object.topology_of(obj),
+            limit=group_object.limit_of(obj),
+        )
+
+    def report(self, gang: Gang, counts: GangCounts, now: datetime) -> JSON:
+        """Return phase and counts of the status, in Volcano's words."""
+        return {
+            "phase": _PHASES[counts.phase],
+            "running": counts.running,
+            "succeeded": counts.succeeded,
+            "failed": counts.failed,
+        }
+
+
+def quorum_of(obj: JSON) -> int:
+    """Return `spec.minMember` (absent or 0: 1), or the sum of `spec.minTaskMember` if that is larger."""
+    return max(whole(obj, "spec", "minMember") or 1, sum(_tasks(obj).values()))
+
+
+def _tasks(obj: JSON) -> dict[str, int]:
+    """Return the minimum of each task, without minima that are no positive numbers."""
+    found = mapping(obj, "spec", "minTaskMember")
+    return {t: n for t, n in found.items() if isinstance(n, int) and not isinstance(n, bool) and n > 0}
+
+
+def _topology(obj: JSON) -> dict[str, str]:
+    """Return `spec.networkTopology` as an annotation; empty: it names no tier, or an unknown mode."""
+    wish = mapping(obj, "spec", "networkTopology")
+    keys = {"hard": names.REQUIRED_TOPOLOGY_ANNOTATION, "soft": names.PREFERRED_TOPOLOGY_ANNOTATION}
+    key, tier = keys.get(text(wish, "mode") or "hard"), text(wish, "highestTierName")
+    return {key: tier} if key and tier else {}
+
+
+def object_problems(obj: JSON) -> Iterator[FieldError]:
+    """Yield each mistake of a PodGroup's spec."""
+    found = group_object.quorum_problem("spec.minMember", quorum_of(obj))
+    if found is not None:
+        yield found
+    yield from group_object.least_problems(obj)
+
+
+def object_warnings(obj: JSON) -> Iterator[str]:
+    """Yield sentences about fields that have no effect, or another effect than the user may expect."""
+    given, needed = whole(obj, "spec", "minMember") or 1, sum(_tasks(obj).values())
+    if needed > given:
+        yield f"spec.minMember is {given} and spec.minTaskMember needs {needed} together; {needed} counts"
+    if mapping(obj, "spec").get("subGroupPolicy"):
+        yield "subGroupPolicy has no effect; use one PodGroup per subgroup, or topology annotations"
+    if names.VOLCANO_WAITING_TIME_ANNOTATION in annotations_of(obj):
+        yield f"metadata.annotations[{names.VOLCANO_WAITING_TIME_ANNOTATION}] has no effect"

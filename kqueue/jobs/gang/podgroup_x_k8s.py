@@ -1,0 +1,115 @@
+"""PodGroups of the coscheduling plugin (`scheduling.x-k8s.io/v1alpha1`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from kqueue.api import names
+from kqueue.errors import FieldError
+from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of, whole
+from kqueue.jobs.gang import group_object
+from kqueue.jobs.gang.dialect import GangRules, GroupProblem, PodSelection
+from kqueue.jobs.gang.members import runnable, shortage
+from kqueue.jobs.gang.value import Gang, GangCounts, GangMembership, GangRef, GangSpec
+from kqueue.jobs.kind import GroupVersionKind, JobContext
+from kqueue.jobs.pod_view import ManagedPod
+from kqueue.jobs.switches import JobFeatures
+
+FRAMEWORK = "scheduling.x-k8s.io/podgroup"
+KIND = GroupVersionKind(names.POD_GROUP_GROUP, names.POD_GROUP_VERSION, "PodGroup")
+_LABEL = names.POD_GROUP_X_K8S_LABEL
+_PATH = f"metadata.labels[{_LABEL}]"
+_LONGEST_TIME = names.MAX_SCHEDULE_TIME_ANNOTATION
+
+
+class CoschedulingPodGroups:
+    """The dialect: a label on pods names a PodGroup, whose spec has the quorum."""
+
+    framework = FRAMEWORK
+    kinds = (KIND,)
+    plural = "podgroups"
+    writes_status = True
+    names_workloads: GroupVersionKind | None = KIND
+    has_extras = True
+    joined_by = _PATH
+
+    def membership(self, pod: Mapping[str, Any], switches: JobFeatures) -> GangMembership | None:
+        """Return the group of the label."""
+        name = labels_of(pod).get(_LABEL, "")
+        return GangMembership(framework=FRAMEWORK, name=name) if name else None
+
+    def selection(self) -> PodSelection:
+        """Return pods with the label."""
+        return PodSelection(label=_LABEL)
+
+    def pod_problems(self, new: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldError]:
+        """Yield an empty label."""
+        if labels_of(new).get(_LABEL) == "":
+            yield FieldError(_PATH, "must not be empty", "")
+
+    def spec(
+        self, ref: GangRef, obj: JSON | None, members: Sequence[ManagedPod], rules: GangRules
+    ) -> GangSpec | GroupProblem:
+        """Return the wish of the PodGroup's spec, or why the gang gets no Workload."""
+        if obj is None:
+            message = f"PodGroup {ref.name} does not exist in namespace {ref.namespace}; create it, or take label"
+            return GroupProblem(f"{message} {_LABEL} off", members[0], incomplete=True)
+        mistake = next(iter(object_problems(obj)), None)
+        if mistake is not None:
+            return GroupProblem(f"PodGroup {ref.name}: {mistake}")
+        quorum = quorum_of(obj)
+        lacking = shortage(runnable(members), quorum)
+        if lacking is not None:
+            return lacking
+        return GangSpec(
+            quorum=quorum,
+            least=group_object.least_of(obj),
+            deadline=group_object.deadline_of(rules, quorum, seconds=_seconds(obj)),
+            queue=group_object.queue_of(obj),
+            priority_class=group_object.priority_class_of(obj),
+            topology=group_object.topology_of(obj),
+            limit=group_object.limit_of(obj),
+        )
+
+    def report(self, gang: Gang, counts: GangCounts, now: datetime) -> JSON:
+        """Return phase and counts of the status."""
+        shown: JSON = {
+            "phase": counts.phase.value,
+            "running": counts.running,
+            "succeeded": counts.succeeded,
+            "failed": counts.failed,
+            "scheduled": counts.scheduled,
+        }
+        return shown | ({"message": counts.message} if counts.message else {})
+
+
+def quorum_of(obj: JSON) -> int:
+    """Return `spec.minMember`; absent or 0: 1."""
+    return whole(obj, "spec", "minMember") or 1
+
+
+def object_problems(obj: JSON) -> Iterator[FieldError]:
+    """Yield each mistake of a PodGroup's spec."""
+    found = group_object.quorum_problem("spec.minMember", quorum_of(obj))
+    if found is not None:
+        yield found
+    yield from group_object.least_problems(obj)
+    seconds = whole(obj, "spec", "scheduleTimeoutSeconds")
+    if seconds is not None and seconds < 1:
+        problem = "must be 1 or more; leave it out for the default"
+        yield FieldError("spec.scheduleTimeoutSeconds", problem, seconds)
+    longest = annotations_of(obj).get(_LONGEST_TIME)
+    if longest is not None and (int_of(longest) or 0) < 1:
+        path = f"metadata.annotations[{_LONGEST_TIME}]"
+        yield FieldError(path, "must be a whole number of seconds, 1 or more", longest)
+
+
+def _seconds(obj: JSON) -> int | None:
+    """Return the shorter one of the timeout and the longest schedule time; None: neither is given."""
+    given = [
+        group_object.positive(obj, "spec", "scheduleTimeoutSeconds"),
+        int_of(annotations_of(obj).get(_LONGEST_TIME, "")),
+    ]
+    return min((seconds for seconds in given if seconds is not None), default=None)

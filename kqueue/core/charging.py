@@ -31,7 +31,7 @@ def charge_domains(flavor: str, usage: Iterable[DomainUsage], topologies: Mappin
 
 
 def release_domains(flavor: str, usage: Iterable[DomainUsage], topologies: Mapping[str, TopologyView]) -> None:
-    """Give back what `charge_domains` took."""
+    """Release what `charge_domains` charged."""
     usage = tuple(usage)
     for name in same_hosts(flavor, topologies):
         topologies[name].capacity.release(usage)
@@ -41,7 +41,7 @@ def own_domains(
     workload: Admitted, topologies: Mapping[str, TopologyView]
 ) -> Iterable[tuple[str, tuple[DomainUsage, ...]]]:
     """Yield the usage of hosts by a workload, for each flavor that its pods were assigned and are counted in now."""
-    if not workload.further:  # the case of almost all workloads, and a search calls this very often
+    if not workload.further:  # almost all workloads return here, and a search calls this very often
         return workload.domains.items()
     own = list(workload.domains.items())
     for flavor, others in workload.further.items():

@@ -1,9 +1,9 @@
-"""Resources that preemption frees are reserved for the preemptor.
+"""Claims: resources that preemption frees are reserved for the preemptor.
 
-A preemptor waits until its victims have left, which takes as long as their pods take to end.  Meanwhile no other
-workload may get the freed resources, and resources that were free before and that the preemptor needs must stay free.
-So each claim reserves, column by column and host by host, the difference between its request and the holdings of its
-victims.  Nothing is counted twice: holdings of victims are charged to the victims.
+A preemptor waits until the pods of its victims have ended.  Meanwhile no other workload may get the freed resources,
+and resources that were free before and that the preemptor needs must stay free. So each claim reserves, column by
+column and host by host, the difference between its request and the usage of its victims.  Nothing is counted twice: the
+usage of victims is charged to the victims.
 
 Quota is reserved at every node from the preemptor's queue to the root: a victim of another queue frees quota in the
 cohort of both queues, and none in the preemptor's queue or in a cohort of the preemptor alone, which have limits of
@@ -13,7 +13,7 @@ their own.
     as they will be    victims gone, claimants in place                                    what else must go?
 
 A preemptor is planned again while its victims leave one by one.  Workloads that are leaving already are not chosen
-again: the question is whether the preemptor fits when the last of them has left.
+again: the plan tests whether the preemptor fits when the last of them has left.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class _Kept:
     claim: Claim
     victims: tuple[Admitted, ...]
     counted_on: tuple[Admitted, ...]
-    """Victims of other preemptors that are leaving, even if these preemptors claim nothing any more."""
+    """Victims of other preemptors that are leaving, even if these preemptors have no claim any more."""
     usage: tuple[tuple[QuotaNode, FlavorResource, int], ...]
     domains: dict[str, dict[Path, dict[str, int]]]
-    """Topology flavor -> written values of the domain -> amounts, `pods` among them."""
+    """By topology flavor, then written values of the domain: amounts, `pods` included."""
 
     @property
     def leavers(self) -> dict[str, Admitted]:
-        """All workloads that leave, by uid."""
+        """All leaving workloads, by uid."""
         return {victim.uid: victim for victim in (*self.victims, *self.counted_on)}
 
 
@@ -59,20 +59,22 @@ class Claims:
     """The claims of one cycle on its snapshot, which is charged with them."""
 
     def __init__(self, snapshot: Snapshot, claims: Iterable[Claim] = ()) -> None:
-        """Claims of queues that the snapshot does not have are left out."""
+        """Charge the claims to the snapshot; claims of queues that the snapshot does not have are left out."""
         self._snapshot = snapshot
         self._kept: dict[str, _Kept] = {}
         self._leaving: dict[str, Admitted] = {}
         """Workloads that leave for any claim, by uid."""
         self._leave_for = Counter[str]()
-        """Number of claims for which each workload leaves, by uid."""
+        """The number of claims for which each workload leaves, by uid."""
         self._changes = PendingChanges(snapshot)
-        """All changes of fulfilled claims, without the claims that came after the sum was made."""
+        """All changes of fulfilled claims, without the claims that were added after the sum was computed."""
         self._new: dict[str, _Kept] = {}
         self._new_leaving: dict[str, Admitted] = {}
-        """Victims of new claims, by uid.  The next question adds them to the sum: most claims get no question."""
+        """Victims of new claims, by uid.  They are added to the sum when it is next needed: for most claims it never
+        is.
+        """
         self._without_leaving: tuple[_Admitted, _Admitted] | None = None
-        """The snapshot's workloads, and the same without the leaving ones."""
+        """The snapshot's workloads, and the same mapping without the leaving workloads."""
         for claim in claims:
             self.keep(claim)
 
@@ -80,16 +82,16 @@ class Claims:
         return bool(self._kept)
 
     def all(self) -> Iterator[Claim]:
-        """All claims, in the order in which they are fulfilled."""
+        """Yield all claims, in the order in which they are fulfilled."""
         return (kept.claim for kept in self._kept.values())
 
     def of(self, uid: str) -> Claim | None:
-        """The claim of a preemptor; None when it has none."""
+        """Return the claim of a preemptor; None: it has none."""
         kept = self._kept.get(uid)
         return kept.claim if kept is not None else None
 
     def because_of(self, head: Head) -> Claim | None:
-        """The claim that a workload, or the slice that it takes over from, has to leave for; None: it may stay."""
+        """Return the claim for which a workload, or the older slice that it replaces, must leave; None: it may stay."""
         if not self._kept:
             return None
         older = (head.queue, head.replaces.key) if head.replaces is not None else None
@@ -100,29 +102,31 @@ class Claims:
         return None
 
     def leaving(self, *, besides: str = "") -> Mapping[str, Admitted]:
-        """Workloads that still have to leave for claims, by uid; of this preemptor's claim only evicted ones."""
+        """Return the workloads that still have to leave for claims, by uid; for the claim of `besides` only evicted
+        ones.
+        """
         staying = self._staying(besides)
         return {uid: one for uid, one in self._leaving.items() if uid not in staying} if staying else self._leaving
 
     def _staying(self, besides: str) -> dict[str, Admitted]:
-        """Workloads that leave for the claim of this preemptor alone, and are not evicted yet."""
+        """Return the workloads that leave only for the claim of this preemptor and are not evicted yet."""
         own = self._kept.get(besides)
         if own is None:
             return {}
         return {v.uid: v for v in own.victims if not v.evicted and self._leave_for[v.uid] == 1}
 
     def counted_on(self, *, besides: str) -> dict[str, tuple[str, str]]:
-        """Return the leaving workloads that a search for room counts as gone: uid to ClusterQueue and key."""
+        """Return the leaving workloads whose resources a search counts as free: uid to ClusterQueue and key."""
         leaving = self.leaving(besides=besides).values()
         return {victim.uid: (victim.queue, victim.key) for victim in leaving}
 
     def waits_for_its_own(self, uid: str) -> bool:
-        """Whether a victim of this preemptor has not left yet."""
+        """Whether a victim of this preemptor still has usage."""
         kept = self._kept.get(uid)
         return kept is not None and bool(kept.victims or kept.counted_on)
 
     def preemptors(self, *, besides: str) -> tuple[Mention, ...]:
-        """All preemptors, except for one."""
+        """Return all preemptors except `besides`."""
         return tuple(Mention(kept.claim.key, kept.claim.queue) for uid, kept in self._kept.items() if uid != besides)
 
     def keep(self, claim: Claim) -> None:
@@ -196,7 +200,7 @@ class Claims:
                 self._charge_quota(kept, 1)
 
     def fulfilled(self, *, besides: str) -> AbstractContextManager[None]:
-        """Fulfil, inside the block, all claims but the claim of one preemptor, which must be `without`.
+        """Fulfil, inside the block, all claims except the claim of one preemptor, which must be `without`.
 
         Workloads that leave for any claim are not in the snapshot, so that no other preemptor chooses them.
         """
@@ -227,7 +231,7 @@ class Claims:
         return self._changes
 
     def _but(self, own: _Kept | None, staying: Mapping[str, Admitted]) -> Iterator[PendingChanges]:
-        """The changes to leave out: this claimant does not come in, and these workloads stay."""
+        """Yield the changes to undo: this claimant is not admitted, and these workloads stay."""
         if own is not None:
             negated = PendingChanges(self._snapshot)
             self._admit_claimant(negated, own, -1)
@@ -298,7 +302,9 @@ class Claims:
     def _missing_quota(
         self, claim: Claim, victims: Iterable[Admitted]
     ) -> tuple[tuple[QuotaNode, FlavorResource, int], ...]:
-        """Return the additional usage of each node up to the root with the claimant in and its victims out."""
+        """Return the additional usage of each node up to the root if the claimant is admitted and its victims have
+        left.
+        """
         at = self._snapshot.nodes[claim.queue]
         with simulate(self._snapshot, with_domains=False) as simulation:
             self._let_go(self._kept.values(), simulation)
@@ -336,7 +342,7 @@ def _without(admitted: _Admitted, leaving: Iterable[Admitted]) -> _Admitted:
         if of_queue is None:
             of_queue = left[victim.queue] = dict(admitted[victim.queue])
         of_queue.pop(victim.key, None)
-    layers = (left, admitted)  # only the first layer could be written to, and no code writes to it
+    layers = (left, admitted)  # only the first layer could be written, and no code writes to it
     return ChainMap(*cast("tuple[MutableMapping[str, Mapping[str, Admitted]], ...]", layers))
 
 

@@ -58,7 +58,7 @@ from kqueue.isolation import isolated
 _NO_FIT, _NO_CANDIDATES = Outcome.NO_FIT, Outcome.NO_CANDIDATES
 _NEVER_ITS_OWN, _FROM_ANYBODY = Preempts.NEVER, Preempts.ANY
 _NOBODY = BlockerKind.NO_CANDIDATES
-"""By name, as `flavors.FIT` and its like."""
+"""A constant for speed, as `flavors.FIT`."""
 
 
 def plan(
@@ -78,21 +78,21 @@ def plan(
 ) -> Iterator[Decision]:
     """Decide every head, in the order in which they are processed.
 
-    The snapshot is charged as decisions are yielded; between two of them the caller may give the loop back.
-    Every head gets exactly one decision.
+    The snapshot is charged as decisions are yielded; between two decisions the caller may let the event loop run. Every
+    head gets exactly one decision.
 
     Args:
-        snapshot: with the claims of earlier cycles.
-        rules: how preemption chooses.
-        order: how entries are ordered.
+        snapshot: the state, with the claims of earlier cycles.
+        rules: the rules of preemption.
+        order: the rules for the order of entries.
         held_by: a workload whose pods must be ready before the next admission; empty: none.
         one_at_a_time: after an admission no other workload is admitted.
-        looks: which entries are nominated a second time.
-        cache: pass it again to the next plan; None: the plan begins without a cache.
+        looks: the entries that are nominated a second time.
+        cache: results that the next plan may use again; None: the plan begins without a cache.
         enter: called when the plan enters another phase, and after each decision.
         reserves: whether capacity that an entry waits for is withheld from later entries.
-        next_head: the workload that comes next in a ClusterQueue: behind a preemptor with fair sharing, and behind
-            an admitted head without.
+        next_head: returns the next workload of a ClusterQueue: with fair sharing behind a preemptor, otherwise behind
+            an admitted head.
         planner_failed: called with the name of a planner that raises; its workloads are placed one by one.
     """
     enter(Phase.NOMINATE)
@@ -197,12 +197,14 @@ class _Cycle:
     share_order: ShareOrder = field(init=False)
     lenders: Lenders = field(init=False)
     placed: dict[tuple[object, ...], tuple[object, _Placed]] = field(default_factory=dict, init=False)
-    """By the identity of the request and of the placement, which are kept alive by the value."""
+    """Cached by the identity of request and placement; the value keeps references to both, so that identities stay
+    unique.
+    """
     usages: dict[int, tuple[Mapping[str, Placement], _DomainUsage]] = field(default_factory=dict, init=False)
     """Usage of placements, by their identity."""
 
     def not_now(self, head: Head) -> Wait | None:
-        """Why a head is not even tried; None when it is."""
+        """Return the reason for which a head is not tried at all; None: it is tried."""
         if head.queue not in self.snapshot.queues:
             return _refusal(head, self.snapshot)
         if head.problem:
@@ -214,11 +216,11 @@ class _Cycle:
         return Wait(head=head, outcome=Outcome.YIELDS, reason=WaitReason.WAITING_FOR_QUOTA, blockers=(blocker,))
 
     def choose(self, head: Head) -> NominatedHead | None:
-        """The head with its flavors; None: it is nominated at once."""
+        """Return the head with its flavors; None: it must be nominated in one step."""
         return self.nominator.choose(head, self._profile(head))
 
     def nominate(self, head: Head) -> NominatedHead:
-        """The head as an entry."""
+        """Return the nominated head."""
         return self.nominator.nominate(head, self._profile(head))
 
     def _profile(self, head: Head) -> Profile:
@@ -249,7 +251,7 @@ class _Cycle:
             return differences(nodes, before)
 
     def with_time(self, decision: Decision) -> Decision:
-        """The decision with the time at which a protected workload may be preempted for it."""
+        """Return the decision with the time at which a protected workload may be preempted for the workload."""
         if not self.findings.retry_at or not isinstance(decision, Wait):
             return decision
         at = self.findings.retry_at.get(decision.head.uid)
@@ -282,7 +284,7 @@ class _Cycle:
     def _decide(self, entry: NominatedHead) -> Decision:
         uid = entry.head.uid
         if entry.head.replaces is not None and (yields := self.not_now(entry.head)) is not None:
-            return yields  # an earlier entry makes the slice leave that it was to take over from
+            return yields  # an earlier entry evicts the slice that the workload replaces
         if entry.result is FITS or entry.is_preemptor:
             still = self._still(entry)
             if still is None:
@@ -311,7 +313,7 @@ class _Cycle:
         return _wait(entry, _NO_CANDIDATES, after=(self._no_candidates(entry),))
 
     def _may_borrow(self, entry: NominatedHead) -> bool:
-        """Whether an entry that fits leaves to other queues what their own next workloads would reclaim."""
+        """Whether a borrowing entry leaves other queues the quota that their own next workloads would reclaim."""
         if self.findings.rules.fair is not None or not entry.level or self.claims.of(entry.head.uid) is not None:
             return True
         return self.lenders.leave(entry.head.queue, entry.usage)
@@ -328,7 +330,7 @@ class _Cycle:
     def _lower_share(self, entry: NominatedHead) -> str | None:
         """Return a ClusterQueue whose next workload goes before this preemption; None: there is none.
 
-        A claim of an earlier cycle stays.
+        Claims of earlier cycles are not affected.
         """
         if self.findings.rules.fair is None or self.claims.of(entry.head.uid) is not None:
             return None
@@ -354,9 +356,9 @@ class _Cycle:
         return replace(claim, counts_on=counts_on, victims={**earlier.victims, **claim.victims})
 
     def _still(self, entry: NominatedHead) -> NominatedHead | None:
-        """Return the entry as it is after the earlier decisions of this cycle; None when they took its resources.
+        """Return the entry adapted to the earlier decisions of this cycle; None: they took its resources.
 
-        Until that is known the entry keeps its claim.
+        The entry keeps its claim until the result is known.
         """
         if entry.result is FITS and entry.head.replaces is None and self.claims.of(entry.head.uid) is None:
             possible = self._fits(entry)
@@ -367,7 +369,7 @@ class _Cycle:
             return entry
         if possible is None and self.claims.of(entry.head.uid) is None and not self._may_preempt(entry):
             return None
-        if not self._may_look_again(entry):  # an entry with a claim may have to take the claimed domains
+        if not self._may_look_again(entry):  # an entry with a claim may have to use the claimed domains
             return None
         entry = self._again(entry)
         return entry if entry.result not in (WAITS, NEVER) else None
@@ -382,7 +384,7 @@ class _Cycle:
         return not none_may_be_preempted(self.snapshot, entry.head, columns, self.findings)
 
     def _again(self, entry: NominatedHead) -> NominatedHead:
-        """The entry nominated against what earlier entries of this cycle have left, in the same flavors."""
+        """Nominate the entry again after the earlier decisions of this cycle, in the same flavors."""
         takes_free = entry.result is FITS and self.claims.of(entry.head.uid) is None
         if takes_free and self._fits(entry) is not None and self.nominator.moves(entry):
             return entry
@@ -392,7 +394,7 @@ class _Cycle:
         if self.held_by:
             blocker = Blocker(kind=BlockerKind.PODS_NOT_READY, workloads=(Mention(self.held_by),))
             if self.claims.of(entry.head.uid) is None:
-                self.claims.keep(entry.claim())  # its turn is yet to come: later entries do not count on its room
+                self.claims.keep(entry.claim())  # the entry is not admitted yet: later entries must not use its room
             return _wait(entry, Outcome.HELD, WaitReason.WAITING_FOR_PODS_READY, blocker)
         if self.one_at_a_time:
             self.held_by = entry.head.key
@@ -412,7 +414,9 @@ class _Cycle:
         return Admit(head=entry.head, admission=admission, quality=quality)
 
     def _placed(self, entry: NominatedHead) -> _Placed:
-        """Return pod sets with their domains, and the quality of these; once for equal requests and placements."""
+        """Return pod sets with their domains, and the quality of the domains; computed once for equal requests and
+        placements.
+        """
         same = (entry.head.pod_sets, entry.assignment.pod_sets, entry.placement)
         key = (*map(id, same), entry.profile)
         known = self.placed.get(key)
@@ -428,7 +432,7 @@ class _Cycle:
             charge_domains(flavor, taken, self.snapshot.topologies)
 
     def _usage(self, entry: NominatedHead) -> _DomainUsage:
-        """Usage of an entry's pods, computed once for all entries with the same domains."""
+        """Return the usage of an entry's pods, computed once for all entries with the same domains."""
         known = self.usages.get(id(entry.placement))
         if known is None:
             usage = {flavor: usage_of(found) for flavor, found in entry.placement.items()}
@@ -438,7 +442,7 @@ class _Cycle:
     # --- remaining resources ---------------------------------------------------------------------------------------
 
     def _possible(self, entry: NominatedHead) -> bool | None:
-        """Whether the nomination still holds; None when its quota is gone, so that a second nomination cannot help."""
+        """Whether the nomination is still valid; None: its quota is gone, so that a second nomination cannot help."""
         with without_older(entry.head, self.snapshot):
             if entry.as_claimed:
                 with self.claims.first_in_line(entry.head.uid):
@@ -453,7 +457,7 @@ class _Cycle:
                 return self._fits(entry)
 
     def _fits(self, entry: NominatedHead) -> bool | None:
-        """Whether the domains of an entry are free, and its quota is; None when quota is not."""
+        """Whether the domains and the quota of an entry are free; None: the quota is not."""
         if not quota.has_room(self.snapshot.nodes[entry.head.queue], entry.usage):
             return None
         if not entry.placement:
@@ -461,11 +465,13 @@ class _Cycle:
         return fit_together(self._usage(entry), self.snapshot.topologies)
 
     def _no_candidates(self, entry: NominatedHead) -> Blocker:
-        """Which policies keep the entry from preempting, and how many of its own queue it could have asked."""
+        """Return a blocker with the policies that forbid preemption, and the number of workloads of the own queue that
+        were candidates.
+        """
         head, spec = entry.head, self.snapshot.queues[entry.head.queue]
         policies = _policies(spec, alone=self.snapshot.nodes[head.queue].parent is None)
         holders = None
-        if spec.preempts_own is not _NEVER_ITS_OWN:  # otherwise the search did not consider them either
+        if spec.preempts_own is not _NEVER_ITS_OWN:  # otherwise the search did not consider these workloads either
             lacking = entry.assignment.lacking
             holders = len(lesser(self.snapshot, head.queue, head.priority, lacking, self.findings))
         return Blocker(kind=_NOBODY, queue=head.queue, holders=holders, detail=policies)
@@ -473,8 +479,7 @@ class _Cycle:
     def _reserve(self, entry: NominatedHead, *, anyway: bool = False) -> None:
         """Reserve the amounts that the entry waits for, so that later entries of this cycle do not take them.
 
-        A queue that may reclaim from any queue gets them back without a reservation; `anyway` reserves them all the
-        same.
+        A queue that may reclaim from any queue gets them back without a reservation; `anyway` reserves them even then.
         """
         spec, node = self.snapshot.queues[entry.head.queue], self.snapshot.nodes[entry.head.queue]
         if spec.reclaims is _FROM_ANYBODY and not anyway:
@@ -486,14 +491,14 @@ class _Cycle:
                 amount = max(0, min(amount, quota.minus(own.nominal, used)))
             elif own.borrowing_limit is not None:
                 amount = min(amount, quota.minus(quota.plus(own.nominal, own.borrowing_limit), used))
-            # more than is free cannot be kept: charged, it would have later preemptors evict more than they need
+            # only free quota can be reserved: a larger charge would make later preemptors evict too much
             quota.add_usage(node, column, min(amount, max(0, quota.available(node, column))))
         for flavor, found in entry.placement.items():
             charge_domains(flavor, added_pods(entry.head, found), self.snapshot.topologies)
 
 
 def _policies(spec: QueueSpec, *, alone: bool) -> str:
-    """The preemption policies of a ClusterQueue; `alone`: it is in no cohort."""
+    """Return the preemption policies of a ClusterQueue as text; `alone`: it is in no cohort."""
     own = f"withinClusterQueue {spec.preempts_own}"
     return own if alone else f"{own} and reclaimWithinCohort {spec.reclaims}"
 
@@ -505,7 +510,7 @@ def _wait(
     *blockers: Blocker,
     after: tuple[Blocker, ...] = (),
 ) -> Wait:
-    """`blockers` come before those of the assignment, `after` behind them."""
+    """Return the decision to wait: `blockers` come before the blockers of the assignment, `after` behind them."""
     assignment = entry.assignment
     return Wait(
         head=entry.head,
@@ -543,7 +548,7 @@ def _with_domains(entry: NominatedHead) -> tuple[PodSetAssignment, ...]:
 
 
 def quality_of(entry: NominatedHead) -> Iterator[PlacementQuality]:
-    """Yield the quality of the domains that were found for an entry, one for each search."""
+    """Yield the quality of the domains that were found for an entry, once for each search."""
     requests = {p.name: p.request for p in entry.head.pod_sets}
     for found in entry.placement.values():
         seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""Decisions of a plan for a workload: admit it, preempt others for it, or let it wait for a reason."""
+"""Decisions of a plan for a workload: admit it, preempt other workloads for it, or let it wait for a reason."""
 
 from __future__ import annotations
 
@@ -15,32 +15,34 @@ from kqueue.core.value import value
 from kqueue.core.workload import Admission, Claim, Head, LastTried, has_more_flavors
 
 _QUOTA = BlockerKind.QUOTA
-"""By name, because looking a member up in its class takes 0.1 us."""
+"""A constant, because an attribute lookup in an enum takes 0.1 us."""
 
 
 class Outcome(StrEnum):
-    """Why an entry waits.  The outcome decides how the workload is requeued."""
+    """The reasons why an entry waits.  The outcome decides how the workload is requeued."""
 
     NO_FIT = "NoFit"
-    """No flavor could serve it, or no domain even of an empty cluster."""
+    """No flavor can serve the workload, or not even an empty cluster has a domain for it."""
     NO_CANDIDATES = "NoCandidates"
     """The workload would fit after preemption, but too few workloads may be preempted for it."""
     SKIPPED = "Skipped"
     """The workload fitted when the cycle began, but an earlier entry took its resources."""
     DEFERRED = "Deferred"
-    """The workload waits until workloads that were preempted for it, or for others, release their resources."""
+    """The workload waits until workloads that were preempted for it, or for other workloads, release their
+    resources.
+    """
     YIELDS = "Yields"
     """The workload was preempted for another workload that is not admitted yet."""
     GATED = "Gated"
-    """There are targets for preemption, and a closed gate of the workload forbids it."""
+    """There are targets for preemption, but a closed gate of the workload forbids preemption."""
     AFTER_LOWER_SHARE = "AfterLowerShare"
     """The workload could preempt, but the next workload of a ClusterQueue with a lower share goes first."""
     HELD = "Held"
     """No workload is admitted until the pods of the workloads admitted before are ready."""
     REFUSED = "Refused"
-    """The ClusterQueue may not admit now."""
+    """The ClusterQueue is inactive now."""
     BROKEN = "Broken"
-    """Planning the workload failed on a bug; the cycle continued with all others."""
+    """Planning the workload failed on a bug; the cycle continued with all other workloads."""
 
 
 class Phase(StrEnum):
@@ -63,7 +65,7 @@ class Retargeted(StrEnum):
     DEFERRED_FIT = "deferred_fit"
     """The entry fits after the workloads that were preempted for earlier entries have left."""
     SKIPPED = "skipped"
-    """No target is left for it."""
+    """No target is left for the workload."""
 
 
 @value()
@@ -83,17 +85,19 @@ class PlacementQuality:
 
 @value(kw_only=True)
 class Admit:
-    """Start this workload: what to write and what to charge."""
+    """Admit this workload: the assignment to write and to charge."""
 
     head: Head
     admission: Admission
     quality: tuple[PlacementQuality, ...] = ()
-    """One per search, so one for a leader and its workers.  Domains of an older slice have none."""
+    """One per search, so one for a leader and its workers.  Domains of an older slice have no quality."""
 
 
 @value(kw_only=True)
 class Wait:
-    """The workload waits, and why.  `last_tried` is where the flavor scan of the next try continues."""
+    """The workload waits; `blockers` are the reasons.  `last_tried` is the position where the flavor scan of the next
+    try continues.
+    """
 
     head: Head
     outcome: Outcome
@@ -101,16 +105,16 @@ class Wait:
     blockers: tuple[Blocker, ...]
     last_tried: LastTried = field(default_factory=dict)
     error: Exception | None = None
-    """The bug, for BROKEN."""
+    """The bug, for the outcome BROKEN."""
     is_robbed: bool = False
     """Whether earlier entries took the targets that were found for it, or the resources of these targets."""
     retargeted: Retargeted | None = None
     retry_at: datetime | None = None
-    """The time from which a workload that is protected now may be preempted for it; None: no protected workload."""
+    """The time from which a workload that is protected now may be preempted for it; None: no workload is protected."""
 
     @property
     def has_more_flavors(self) -> bool:
-        """Whether the next attempt would look at flavors that this one did not reach."""
+        """Whether the next attempt would try flavors that this one did not reach."""
         return has_more_flavors(self.last_tried)
 
     @property

@@ -1,7 +1,7 @@
-"""Demands of pod sets on a ClusterQueue, flavor by flavor, as far as equal workloads share them.
+"""Demands of pod sets on a ClusterQueue, flavor by flavor, shared by equal workloads.
 
 Workloads of one form share their pod sets, and many queues list the same flavors.  So totals, columns, eligible flavors
-and grants are computed once and kept.  Nothing here depends on usage, or on the name of a queue.
+and grants are computed once and cached.  They do not depend on usage, or on the name of a queue.
 
 Values that depend on a ResourceFlavor or its Topology are compared at every use, and computed again after a change.
 """
@@ -22,18 +22,18 @@ from kqueue.kube.taints import untolerated_taint
 PODS = "pods"
 
 _MOST_GRANTS = 64
-"""Most grants of one demand: more than heads of one form get at a time, however many flavors their queues list."""
+"""The largest number of grants of one demand: more than heads of one form get at a time, even with many flavors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Option:
-    """One flavor for the pod sets of a group, as it is while these are its ResourceFlavor and its Topology.
+    """One flavor for the pod sets of a group, valid for one version of its ResourceFlavor and its Topology.
 
     Args:
         name: of the flavor.
-        flavor: the ResourceFlavor; None: there is none.
-        topology: name and levels of the Topology that it has domains in; None: it has none.
-        problem: why the pods could not run on its nodes, apart from quota and capacity; None: they could.
+        flavor: the ResourceFlavor; None: it does not exist.
+        topology: name and levels of the flavor's Topology; None: it has no domains.
+        problem: why the pods cannot run on its nodes, apart from quota and capacity; None: they can.
         columns: the request for each of its columns.
     """
 
@@ -45,12 +45,13 @@ class Option:
 
 
 Pick = tuple[Option, int]
-"""An option, and where the next scan starts after (-1: from the front)."""
+"""An option, and the index after which the next scan starts (-1: from the first flavor)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grant:
-    """Flavors of the pod sets of a group, with one option for each choice.  Grants are shared: do not change them.
+    """The flavors of the pod sets of a group, with one option for each choice.  Grants are shared: callers must not
+    change them.
 
     `places` are the requests for domains, by topology flavor; `last_tried` is the scan memory.
     """
@@ -67,9 +68,9 @@ class RequestedGroup:
 
     group: ResourceGroup
     asked: Mapping[str, int]
-    """Total quota per resource, of all pod sets."""
+    """The total quota request per resource, of all pod sets."""
     options: dict[int, Option] = field(default_factory=dict)
-    """Options that were considered, by the index of their flavor in the group."""
+    """The options that were tried, by the index of their flavor in the group."""
 
 
 class GroupDemand:
@@ -81,18 +82,18 @@ class GroupDemand:
         self._wanted = [_wanted(pod_set, spec) for pod_set in pod_sets]
         totals = _summed(self._wanted)
         self.uncovered = {resource: totals[resource] for resource in sorted(totals.keys() - spec.covered)}
-        """Total quota of resources that no resource group lists: nothing else counts when there are any."""
+        """The quota requests of resources that no resource group lists; if there are any, nothing else matters."""
         asked = [(group, {r: totals[r] for r in group.resources if r in totals}) for group in spec.groups]
         self.choices = tuple([RequestedGroup(group, amounts) for group, amounts in asked if amounts])
         self._grants: dict[tuple[Pick, ...], Grant] = {}
 
     @property
     def name(self) -> str:
-        """The pod set that speaks for the group."""
+        """The name of the first pod set, which represents the group in messages."""
         return self.pod_sets[0].name
 
     def option(self, choice: RequestedGroup, index: int, snapshot: Snapshot) -> Option:
-        """A flavor of one of the choices, as it is in the snapshot."""
+        """Return a flavor of one of the choices, as it is in the snapshot."""
         known = choice.options.get(index)
         name = choice.group.flavors[index]
         flavor, view = snapshot.flavors.get(name), snapshot.topologies.get(name)
@@ -132,7 +133,7 @@ class GroupDemand:
         places: dict[str, list[PodSetRequest]] = {}
         last_tried: dict[tuple[str, str], int] = {}
         for pod_set, wanted in zip(self.pod_sets, self._wanted, strict=True):
-            # a pod set that requests nothing takes over what places its group, so that it gets a place there, too
+            # a pod set without requests gets the flavor that places its group, so that it is placed there, too
             mine = {r: by_resource[r] for r in wanted if r in by_resource} or _placing(by_resource)
             flavors = {r: option.name for r, (option, _) in mine.items()}
             usage = {r: wanted.get(r, 0) for r in mine}
@@ -149,9 +150,9 @@ class GroupDemand:
 
 
 def _wanted(pod_set: PodSet, spec: QueueSpec) -> dict[str, int]:
-    """Total quota the pod set asks for, per resource; `pods` only where the queue covers it.
+    """Return the pod set's total quota request per resource; `pods` only if the queue covers it.
 
-    Resources that the queue does not cover are left out where nothing of them is asked, or it ignores them.
+    Resources that the queue does not cover are left out if none of them is requested, or if the queue ignores them.
     """
     count, covered = pod_set.request.count, spec.covered
     totals = {
@@ -186,10 +187,12 @@ class Demands:
     """A cache of demands by pod sets and by the flavors of a queue."""
 
     def __init__(self, most: int = 4096) -> None:
-        """`most`: so many are kept, a few KiB each; the next one begins anew."""
+        """Take the largest number of cached entries, a few KiB each; beyond it the cache starts empty."""
         self._most = most
         self._known: dict[tuple[object, ...], _Kept] = {}
-        """Pod sets are found by their identity, so they stay as long as their demands do."""
+        """The key has the identities of pod sets; the value keeps references to them, so that identities stay
+        unique.
+        """
 
     def __len__(self) -> int:
         return len(self._known)
@@ -209,7 +212,7 @@ class Demands:
 def _groups(pod_sets: Sequence[PodSet]) -> list[list[PodSet]]:
     groups: dict[str, list[PodSet]] = {}
     for index, pod_set in enumerate(pod_sets):
-        # a group name is never a number (validation), so the index cannot collide with one
+        # a group name is never a number (validation), so the index cannot equal one
         groups.setdefault(pod_set.request.group or str(index), []).append(pod_set)
     return list(groups.values())
 
@@ -226,7 +229,7 @@ def _counts_only(pod_set: PodSet, resource_group: ResourceGroup, covered: frozen
 
 
 def _eligibility(pod_set: PodSet, name: str, snapshot: Snapshot, *, counts_only: bool) -> Blocker | None:
-    """None when the pod set's pods could run on the flavor's nodes, quota and capacity aside.
+    """Return why the pod set's pods cannot run on the flavor's nodes, apart from quota and capacity; None: they can.
 
     `counts_only`: a flavor without nodes is accepted, too.
     """

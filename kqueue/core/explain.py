@@ -1,4 +1,4 @@
-"""Why a workload waits, as data, and the one place where that data becomes a sentence.
+"""The reasons why a workload waits, as data, and the only place where that data becomes sentences.
 
 Conditions, events, metrics and the command line are renderings of the same list of blockers.
 """
@@ -67,12 +67,12 @@ class BlockerKind(StrEnum):
 class Blocker:
     """One reason to wait.
 
-    `asked` and `free` are amounts of `resource` (cpu in milli); `misfit` is the placement's own account of what is
-    missing where (topology blockers only), on an empty cluster with `never`; `never` is True when not even an empty
-    cluster, or the whole cohort, could hold it; `holders` counts the workloads of lower priority that hold it in the
-    same queue, None where they were not counted; `used` is what the queue itself uses of its own `nominal` quota, None
-    where that is unknown; `unusable` are nodes of the flavor that are cordoned or not ready; `workloads` are other
-    workloads in the sentence; `detail` is what has no number, and never the name of a workload.
+    `asked` and `free` are amounts of `resource` (cpu in milli); `misfit` is the result of the failed placement
+    (topology blockers only), on an empty cluster with `never`; `never` is True when not even an empty cluster, or the
+    whole cohort, has room for it; `holders` counts the workloads of lower priority that use it in the same queue, None:
+    they were not counted; `used` is the queue's own usage of its `nominal` quota, None: unknown; `unusable` are nodes
+    of the flavor that are cordoned or not ready; `workloads` are other workloads in the sentence; `detail` is text
+    without numbers, and never the name of a workload.
     """
 
     kind: BlockerKind
@@ -121,8 +121,8 @@ def root_cause(blockers: Sequence[Blocker]) -> Blocker:
     """Return the most important blocker.
 
     Blockers of the whole workload come first; a lack of preemption candidates is no cause by itself.  For one pod set
-    it is the cause of the flavor that came closest; among pod sets the most severe cause; ties go to the first.
-    Raises ValueError without blockers.
+    the result is the cause of the flavor that came closest; among pod sets it is the most severe cause; ties go to the
+    first. Raises ValueError without blockers.
     """
     mildest_of: dict[str, Blocker] = {}
     causes = [blocker for blocker in blockers if blocker.kind is not BlockerKind.NO_CANDIDATES]
@@ -135,7 +135,7 @@ def root_cause(blockers: Sequence[Blocker]) -> Blocker:
 
 
 def brief(blockers: Sequence[Blocker], may_name: MayName = no_reader) -> str:
-    """The root cause in one short sentence, empty without blockers: for conditions, events and summaries."""
+    """Return the root cause as one short sentence, empty without blockers: for conditions, events and summaries."""
     if not blockers:
         return ""
     cause = root_cause(blockers)
@@ -152,13 +152,13 @@ def _text(texts: Mapping[BlockerKind, Callable[[Blocker], str]], blocker: Blocke
 
 
 def most_severe(reasons: Iterable[WaitReason]) -> WaitReason:
-    """The reason that names the workload's problem best; WaitingForQuota for an empty list."""
+    """Return the most severe reason; WaitingForQuota for an empty list."""
     known = [r for r in reasons if r in SEVERITY]
     return max(known, key=SEVERITY.index, default=WaitReason.WAITING_FOR_QUOTA)
 
 
 def mildest(reasons: Iterable[WaitReason]) -> WaitReason:
-    """The reason of the flavor that came closest; NoMatchingFlavor for an empty list."""
+    """Return the reason of the flavor that came closest; NoMatchingFlavor for an empty list."""
     known = [r for r in reasons if r in SEVERITY]
     return min(known, key=SEVERITY.index, default=WaitReason.NO_MATCHING_FLAVOR)
 
@@ -181,7 +181,9 @@ def _brief_quota(b: Blocker) -> str:
 
 
 def _parts(b: Blocker) -> str:
-    """Return the usage of the queue's own quota and what it could borrow, in words; empty where neither is known."""
+    """Return the usage of the queue's own quota and the amount that it could borrow as text; empty if neither
+    is known.
+    """
     if b.used is None:
         return ""
     own, lent = _split(b)
@@ -247,7 +249,7 @@ def _brief_topology(b: Blocker) -> str:
 
 
 def _no_room(b: Blocker, misfit: Misfit) -> str:
-    """Return request and free amount, with level, best domain and scarcest resource, in words."""
+    """Return request and free amount, with level, best domain and scarcest resource, as text."""
     if misfit.leaves == 0 or misfit.one_pod is not None:
         return f"{_no_node(b, misfit)} (topology {misfit.topology})"
     where = f"one domain of level {misfit.level}" if misfit.level else "the topology"
@@ -282,7 +284,7 @@ def _short_of(short: Shortage) -> str:
 
 
 def _best(misfit: Misfit, *, brief: bool = False) -> str:
-    """Return how much fits into the best domain, in words."""
+    """Return how many units fit into the best domain, as text."""
     of_total = f" of {misfit.total} {misfit.unit}s" if brief else ""
     if misfit.best_domain is not None:
         leader = ", but not for the leader besides" if misfit.leader else ""
@@ -299,14 +301,14 @@ def _best(misfit: Misfit, *, brief: bool = False) -> str:
 
 
 def _one_a_host(misfit: Misfit, *, brief: bool) -> str:
-    """The limit on the pods of each host, beside resources."""
+    """Return a text for the limit on the pods of each host; empty if only resources limit them."""
     if not misfit.alone:
         return ""
     return ", one a host" if brief else ", one a host because of its host port or required anti-affinity"
 
 
 def _no_node(b: Blocker, misfit: Misfit) -> str:
-    """No node can hold one single pod."""
+    """Return the text for pods that no node can run."""
     more = f"; {unusable_nodes(b.unusable)}" if b.unusable else ""
     if misfit.leaves == 0:
         return f"no ready, schedulable node has the labels of flavor {b.flavor} and all levels of the topology{more}"
@@ -328,7 +330,7 @@ def _no_node(b: Blocker, misfit: Misfit) -> str:
 
 
 def unusable_nodes(nodes: Sequence[str], *, most: int = 3) -> str:
-    """Nodes that are cordoned or not ready, `most` of them by name; for a non-empty list."""
+    """Return a text with nodes that are cordoned or not ready, `most` of them by name; the list must not be empty."""
     are = "is" if len(nodes) == 1 else "are"
     return f"{_counted(len(nodes), 'node')} {are} cordoned or not ready: {_named(nodes, most)}"
 
@@ -343,12 +345,12 @@ def _counted(count: int, noun: str) -> str:
 
 
 def _last_part(label: str) -> str:
-    """A label's name without its prefix."""
+    """Return a label's name without its prefix."""
     return label.rpartition("/")[2]
 
 
 def exclusions(misfit: Misfit) -> str:
-    """Return the numbers of nodes that cannot hold one pod, by cause, in words; empty where every node can."""
+    """Return the numbers of nodes that cannot run one pod, by cause, as text; empty: every node can."""
     excluded = misfit.excluded
     counts: dict[str, int] = {}
     if excluded.node_selector:

@@ -1,4 +1,5 @@
-"""Dominant resource share: how much of what its siblings lend a node has borrowed, in the resource it is worst in.
+"""Dominant resource share: the borrowed part of the quota that siblings lend to a node, for the resource with the
+largest part.
 
     borrowed    per resource: what the node uses beyond its subtree quota, over all flavors
     lendable    per resource: what the node's parent could ever get, over all flavors
@@ -26,7 +27,7 @@ _FRACTION_BITS = 252
 """Denominators are below 2^126 (lendable times weight), so two unequal shares are at least 2^-252 apart."""
 
 Added = Mapping[FlavorResource, int]
-"""Amounts that are counted as if the node used them, too."""
+"""Additional amounts, counted as if the node used them."""
 _NOTHING: Added = MappingProxyType({})
 
 
@@ -40,9 +41,9 @@ class Share:
 
     is_endless: bool = False
     scaled: int = 0
-    """The share, or the ratio of an endless one, in units of 2^-252, rounded down: ordered as the fractions are."""
+    """The share, or the ratio of an infinite share, in units of 2^-252, rounded down: in the order of the fractions."""
     resource: str | None = field(default=None, compare=False)
-    """The dominant resource; None: nothing is borrowed of what anybody lends."""
+    """The dominant resource; None: the node borrows no resource that any node lends."""
     is_borrowing: bool = field(default=False, compare=False)
     """Whether the node borrows, even a resource that no node lends."""
 

@@ -1,10 +1,10 @@
-"""Which flavor each pod set gets: quota, taints, labels and topology levels, flavor by flavor in the queue's order.
+"""The choice of a flavor for each pod set: quota, taints, labels and topology levels, flavor by flavor in queue order.
 
-An oracle says what preemption could free, one column at a time.  The workloads to preempt are chosen later, for all
-columns together.
+An oracle says whether preemption could free quota, one column at a time.  The workloads to preempt are chosen later,
+for all columns together.
 
-Pod sets of one group get the same flavors; a group that fails ends the assignment.
-Source: the compatible system's flavor assigner (KEP-582 fungibility, and what its behaviour shows).
+Pod sets of one group get the same flavors; a group that fails ends the assignment. Source: the compatible system's
+flavor assigner (KEP-582 fungibility, and observed behaviour).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Mode(IntEnum):
     RECLAIM = 3
     """Preempting workloads of other queues would make room."""
     FIT = 4
-    """Quota is there."""
+    """The quota is free."""
 
 
 NO_FIT, NO_CANDIDATES, PREEMPT, RECLAIM, FIT = Mode
-"""By name, because looking a member up in its class takes 0.1 us, and a head comes to dozens of them."""
+"""Constants, because an attribute lookup in an enum takes 0.1 us, and a head needs dozens of them."""
 _WAITING_FOR_QUOTA = WaitReason.WAITING_FOR_QUOTA
 _EXCEEDS_MAX_QUOTA, _QUOTA = BlockerKind.EXCEEDS_MAX_QUOTA, BlockerKind.QUOTA
 
@@ -52,25 +52,25 @@ def _nothing() -> dict[Any, Any]:
 
 
 class Oracle(Protocol):
-    """Says whether preemption could make room for one column alone."""
+    """A test whether preemption could free quota in one column alone."""
 
     def __call__(self, column: FlavorResource, amount: int, level: int) -> tuple[Mode, int]:
         """Return one of the three middle modes, and the borrowing level after preemption.
 
-        `level` is the borrowing level without preemption, and the answer where no workload can be preempted.
+        `level` is the borrowing level without preemption; it is returned if no workload can be preempted.
         """
         ...
 
 
 def nobody(column: FlavorResource, amount: int, level: int) -> tuple[Mode, int]:
-    """The oracle where preemption is not considered."""
+    """The oracle for a choice without preemption."""
     del column, amount
     return NO_CANDIDATES, level
 
 
 @dataclass(slots=True)
 class FlavorTry:
-    """The outcome of trying one flavor for the resources of one resource group.
+    """The result of a try of one flavor for the resources of one resource group.
 
     `mode` and `level` come from the least preferred resource, `worst` and `borrows` are the worst of all resources.
     """
@@ -84,17 +84,17 @@ class FlavorTry:
     reason: WaitReason | None = None
     blockers: tuple[Blocker, ...] = ()
     lacking: tuple[FlavorResource, ...] = ()
-    """Columns whose quota is not there."""
+    """The columns without enough free quota."""
 
     def refuse(self, reason: WaitReason, blocker: Blocker) -> None:
-        """Take in one more problem; the most severe reason stays."""
+        """Add a problem; the most severe reason is kept."""
         self.reason = reason if self.reason is None else most_severe((self.reason, reason))
         self.blockers += (blocker,)
 
     def take(self, mode: Mode, level: int, spec: QueueSpec) -> None:
-        """Take in one more resource."""
+        """Add the result for one more resource."""
         if mode is FIT and level == 0:
-            return  # nothing is better, so others decide
+            return  # no mode is better, so other resources decide
         if mode < self.worst:
             self.worst = mode
         if level > self.borrows:
@@ -108,8 +108,8 @@ class Assignment:
     """Flavors for a whole workload.
 
     `pod_sets` lacks those of a failed group and later ones; `level` is the highest borrowing level; `lacking` are the
-    columns whose quota is not there; `reason` and `blockers` say why it is not FIT; `places` are the requests for
-    domains, by topology flavor; `last_tried` is the scan memory for the next attempt.
+    columns without enough free quota; `reason` and `blockers` say why the mode is not FIT; `places` are the requests
+    for domains, by topology flavor; `last_tried` is the scan memory for the next attempt.
     """
 
     mode: Mode = FIT
@@ -129,12 +129,12 @@ class Assignment:
 
     @property
     def has_more_flavors(self) -> bool:
-        """Whether the next attempt would look at flavors that this one did not reach."""
+        """Whether the next attempt would try flavors that this one did not reach."""
         return has_more_flavors(self.last_tried)
 
 
 Pins = Mapping[str, Mapping[str, str]]
-"""Pod set -> resource -> the flavor that it was nominated for."""
+"""By pod set and resource: the flavor of an earlier nomination."""
 
 
 def assign(
@@ -148,9 +148,9 @@ def assign(
 ) -> Assignment:
     """Choose flavors for every pod set of a workload.
 
-    `oracle` is asked where quota is missing that preemption might free; `fair`: fair sharing is on, which widens where
-    that is considered.  `pinned` restricts the choice to flavors nominated before, and looks at all of them.  `demands`
-    keeps what follows from the form of the workload.
+    `oracle` is called if quota is missing that preemption might free; `fair`: fair sharing is on, so preemption is
+    considered in more cases.  `pinned` restricts the choice to flavors of an earlier nomination, and all of them are
+    tried.  `demands` caches results that follow from the form of the workload.
     """
     spec, node = snapshot.queues[head.queue], snapshot.nodes[head.queue]
     search = _Search(head, spec, node, snapshot, oracle, fair, pinned)
@@ -184,8 +184,8 @@ class _Search:
     last_tried: LastTried = field(default_factory=_nothing)
 
     def add(self, grant: Grant) -> None:
-        """Take in what one more group gets."""
-        if not self.pod_sets:  # most workloads have one group: all that it gets is shared as it is
+        """Add the flavors of one more group."""
+        if not self.pod_sets:  # most workloads have one group, whose grant is shared without a copy
             self.pod_sets, self.usage = grant.pod_sets, grant.usage
             self.places, self.last_tried = grant.places, grant.last_tried
             return
@@ -214,7 +214,7 @@ class _Search:
 
 
 def _assign_group(demand: GroupDemand, search: _Search) -> WaitReason | None:
-    """Add the group's pod sets to the assignment; the reason when no flavor serves."""
+    """Add the group's pod sets to the assignment; return the reason if no flavor serves."""
     if demand.uncovered:
         search.blockers += tuple(
             Blocker(
@@ -253,7 +253,7 @@ def _all_blockers(tried: Sequence[FlavorTry]) -> tuple[Blocker, ...]:
 
 
 def _no_flavors(pod_set: str, asked: Mapping[str, int], search: _Search) -> Blocker:
-    """Why no flavor was even tried."""
+    """Return the blocker for a group whose queue lists no flavor."""
     what = ", ".join(asked)
     detail = f"ClusterQueue {search.spec.name} lists no flavor for {what}; add one to the resource group"
     return Blocker(kind=BlockerKind.QUEUE, pod_set=pod_set, queue=search.spec.name, detail=detail)
@@ -262,7 +262,9 @@ def _no_flavors(pod_set: str, asked: Mapping[str, int], search: _Search) -> Bloc
 def _best_flavor(
     demand: GroupDemand, choice: RequestedGroup, search: _Search
 ) -> tuple[FlavorTry | None, int, list[FlavorTry]]:
-    """The flavor taken (None: none serves), where the next scan starts after (-1: from the front), all attempts."""
+    """Return the chosen flavor (None: none serves), the index after which the next scan starts (-1: the first), and all
+    tries.
+    """
     tried: list[FlavorTry] = []
     best: FlavorTry | None = None
     spec, names = search.spec, choice.group.flavors
@@ -271,7 +273,7 @@ def _best_flavor(
     if search.pinned is None and search.head.last_tried and spec.fungible:
         start = _remembered(demand, choice, search.head.last_tried) + 1
         if start > last:
-            start = 0  # flavors were taken out of the queue since
+            start = 0  # flavors were removed from the queue since then
     reached = start
     for reached in range(start, last + 1):
         if search.pinned is not None and not _is_pinned(demand, choice, names[reached], search.pinned):
@@ -311,7 +313,7 @@ def _try_flavor(demand: GroupDemand, option: Option, search: _Search) -> FlavorT
 
 
 def _try_quota(attempt: FlavorTry, column: FlavorResource, amount: int, pod_set: str, search: _Search) -> None:
-    """Judge one column, counting what earlier groups of the same workload took from it."""
+    """Add the result for one column, on top of the usage of earlier groups of the same workload."""
     node, spec, taken = search.node, search.spec, search.usage.get(column, 0)
     value = quota.plus(taken, amount) if taken else amount
     free, most = quota.available(node, column), quota.potential_available(node, column)
@@ -347,7 +349,9 @@ def _too_little(
     node: QuotaNode | None = None,
     never: bool = False,
 ) -> Blocker:
-    """`node` is the queue's node, for blockers that report the queue's usage; None: they do not."""
+    """Return the blocker for too little quota. `node` is the queue's node, for blockers that report the queue's usage;
+    None: they do not.
+    """
     return Blocker(
         kind=_EXCEEDS_MAX_QUOTA if never else _QUOTA,
         pod_set=pod_set,
@@ -363,7 +367,7 @@ def _too_little(
 
 
 def _is_preferred(mode: Mode, level: int, other: Mode, other_level: int, spec: QueueSpec) -> bool:
-    """Whether the first is strictly better than the other."""
+    """Whether the first mode and level are strictly better than the other."""
     if mode is NO_FIT:
         return False
     if other is NO_FIT:

@@ -1,4 +1,4 @@
-"""Admitted workloads that lost hosts: other hosts for the pods that stood there, and nothing else.
+"""Replacement of failed hosts for admitted workloads: other hosts only for the pods that ran on failed hosts.
 
 Source: the compatible system's second pass (topology-aware scheduling, failed nodes).
 """
@@ -20,17 +20,17 @@ from kqueue.core.workload import Damaged, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class HostsReplaced:
-    """New assignments for the pod sets of a damaged workload that lost hosts; the others keep theirs."""
+    """New assignments for the pod sets of a damaged workload that lost hosts; other pod sets keep their assignments."""
 
     damaged: Damaged
     assignments: Mapping[str, TopologyAssignment]
     stays: str = ""
-    """Why pods stay on hosts on which they failed repeatedly; empty when they do not."""
+    """The reason why pods stay on hosts on which they failed repeatedly; empty: they do not."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostsNotReplaced:
-    """Why the pods of failed hosts find no place."""
+    """The reasons why the pods of failed hosts have no places."""
 
     damaged: Damaged
     blockers: tuple[Blocker, ...]

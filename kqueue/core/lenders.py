@@ -17,7 +17,7 @@ from kqueue.core.share_order import NextHead
 from kqueue.core.workload import Head, Preempts, Snapshot
 
 _MOST = 4
-"""Workloads behind a head that are looked at: the cycle after the next looks again."""
+"""The number of workloads behind a head that are examined: a later cycle examines the next ones."""
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Lenders:
     """The requests of the workloads behind the head within nominal quota, by ClusterQueue; filled at the first use."""
 
     def admitted(self, head: Head, usage: Usage) -> None:
-        """The head of a ClusterQueue was admitted, and borrows nothing."""
+        """Record that the head of a ClusterQueue was admitted without borrowing."""
         if self.snapshot.queues[head.queue].reclaims is Preempts.ANY:
             self._admitted[head.queue] = head.key, usage
 

@@ -11,7 +11,7 @@ from kqueue.core.quantity import format_quantity
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The most or the least of a resource, and the LimitRange that says so."""
+    """The maximum or minimum of a resource, and the name of the LimitRange that sets it."""
 
     amount: int
     said_by: str
@@ -19,12 +19,12 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerLimits:
-    """The limits of one LimitRange, or of all of a namespace, for one type: container or pod."""
+    """The limits of one LimitRange, or of all LimitRanges of a namespace, for one type: container or pod."""
 
     default: Amounts = field(default_factory=dict)
-    """Limits of those that name none."""
+    """The limits of containers that set none."""
     default_request: Amounts = field(default_factory=dict)
-    """Requests of those that name none."""
+    """The requests of containers that set none."""
     most: Mapping[str, Bound] = field(default_factory=dict)
     least: Mapping[str, Bound] = field(default_factory=dict)
 
@@ -59,7 +59,7 @@ def merged(limits: Iterable[ContainerLimits]) -> ContainerLimits:
 
 
 def with_defaults(pod: PodResources, limits: NamespaceLimits) -> PodResources:
-    """The pod with the defaults of its namespace where it says nothing, resource by resource."""
+    """Return the pod with the defaults of its namespace for each resource without a value."""
     if limits is NO_LIMITS:
         return pod
     return replace(
@@ -71,9 +71,9 @@ def with_defaults(pod: PodResources, limits: NamespaceLimits) -> PodResources:
 
 
 def _pod_level(pod: PodResources, level: ContainerRequests, limits: ContainerLimits) -> ContainerRequests:
-    """The pod-level amounts; its limit is its request for a resource that no container names by itself.
+    """Return the pod-level amounts; a resource that no container names has its limit as request.
 
-    Defaults of containers do not count: the API server fills in the pod's request before it sees them.
+    Defaults of containers do not count, because the API server sets the pod's request before it applies them.
     """
     filled = _filled(level, limits)
     named = {r for c in (*pod.containers, *pod.init_containers) for r in c.effective()}
@@ -90,7 +90,7 @@ def _filled(asked: ContainerRequests, limits: ContainerLimits) -> ContainerReque
 
 
 def violations(pod: PodResources, limits: NamespaceLimits) -> Iterator[str]:
-    """Yield one sentence for each request that the namespace forbids.  Pass a pod that has its defaults already.
+    """Yield one sentence for each request that the namespace forbids.  The pod must have its defaults already.
 
     A resource without a limit, or without a request, is not compared.
     """
@@ -107,7 +107,7 @@ def violations(pod: PodResources, limits: NamespaceLimits) -> Iterator[str]:
 
 
 def _range(container: ContainerRequests) -> dict[str, tuple[int, int]]:
-    """Per resource, the least and the most that the container may use."""
+    """Return, per resource, the least and the most that the container may use."""
     low, high = container.effective(), {**container.requests, **container.limits}
     return {resource: (min(low[resource], high[resource]), max(low[resource], high[resource])) for resource in low}
 

@@ -17,7 +17,7 @@ MayName = Callable[[str], bool]
 
 @value()
 class Mention:
-    """A workload by its key (namespace/name) and its ClusterQueue; empty where that is not known."""
+    """A workload by its key (namespace/name) and its ClusterQueue; empty: unknown."""
 
     key: str
     queue: str = ""
@@ -29,18 +29,20 @@ class Mention:
 
 
 def no_reader(_namespace: str) -> bool:
-    """No workload is named."""
+    """Return False: no workload may be named."""
     return False
 
 
 def readers_of(key: str) -> MayName:
-    """The readers of the workload with this key: they may know the names of its namespace."""
+    """Return the test for readers of the workload with this key, who may know the names of its namespace."""
     own = Mention(key).namespace
     return lambda namespace: namespace == own
 
 
 def mentioned(workloads: Iterable[Mention], may_name: MayName, *, most: int = 5) -> str:
-    """These workloads as part of a sentence, each once: names in order, `most` of them, and counts of all others."""
+    """Return these workloads as part of a sentence, each once: names in order, at most `most`, and counts of the
+    others.
+    """
     every = sorted(set(workloads), key=lambda one: (one.key, one.queue))
     named = [one.key for one in every if may_name(one.namespace)]
     hidden = Counter(one.queue for one in every if not may_name(one.namespace))

@@ -1,4 +1,4 @@
-"""Nominates one head on a snapshot: its flavors, its domains, and the workloads to preempt.
+"""Nominations of one head on a snapshot: its flavors, its domains, and the workloads to preempt.
 
     as things are      flavors by quota, then domains by topology: it fits, or it does not
     as they will be    otherwise, with what others wait for already fulfilled: it fits then, or more has to go, or less
@@ -42,7 +42,7 @@ from kqueue.isolation import isolated
 
 
 class NominationResult(StrEnum):
-    """The result for an entry."""
+    """The results for an entry."""
 
     FITS = "Fits"
     """The entry fits now."""
@@ -51,27 +51,27 @@ class NominationResult(StrEnum):
     PREEMPTS = "Preempts"
     """The entry fits after its own targets have left, too."""
     WAITS = "Waits"
-    """Other workloads hold the resources, and too few of them may be preempted for it."""
+    """Other workloads use the resources, and too few of them may be preempted for the entry."""
     NEVER = "Never"
-    """No flavor could serve it, or no domain even of an empty cluster."""
+    """No flavor can serve the entry, or not even an empty cluster has a domain for it."""
 
 
 FITS, FITS_LATER, PREEMPTS, WAITS, NEVER = NominationResult
-"""By name, as `flavors.FIT` and its like."""
+"""Constants for speed, as `flavors.FIT`."""
 _IN_VAIN = (WAITS, NEVER)
 _NOTHING: dict[Any, Any] = {}
 """A shared empty dictionary: do not change it."""
 
 
 Answers = dict[tuple[FlavorResource, int], tuple[Target, ...]]
-"""Targets of a workload that asks for so much of one column and nothing else."""
+"""By a column and an amount: the targets for a workload that requests only this amount."""
 
 
 @dataclass(slots=True)
 class NominatedHead:
     """A nominated head.
 
-    `placement` is per topology flavor; of one that waits: where it would go on an empty cluster.
+    `placement` is by topology flavor; for a waiting entry it is the placement on an empty cluster.
     """
 
     head: Head
@@ -83,7 +83,7 @@ class NominatedHead:
     place_requests: Mapping[str, Sequence[PodSetRequest]] = field(default_factory=dict)
     """The requests for domains, by topology flavor."""
     avoids: frozenset[str] = frozenset()
-    """Hosts to keep away from, while it fits without them."""
+    """Hosts that are avoided while the entry fits without them."""
 
     as_claimed: bool = False
     """Whether the entry takes exactly its claim."""
@@ -99,7 +99,7 @@ class NominatedHead:
 
     @property
     def usage(self) -> Usage:
-        """Quota per column, for all pods; not to be changed."""
+        """The quota usage per column, for all pods. Callers must not change it."""
         return self.assignment.usage
 
     @property
@@ -134,7 +134,7 @@ class _Found:
 
     @classmethod
     def of(cls, answers: Mapping[str, Placement | Misfit]) -> _Found:
-        """Sort answers into placements and misfits."""
+        """Return the answers, sorted into placements and misfits."""
         return cls(
             {flavor: answer for flavor, answer in answers.items() if isinstance(answer, Placement)},
             {flavor: answer for flavor, answer in answers.items() if isinstance(answer, Misfit)},
@@ -146,7 +146,7 @@ class _Answer:
     """The result for pod sets, valid while the capacities have these generations."""
 
     requests: Mapping[str, Sequence[PodSetRequest]]
-    """An answer is found by their identity, so they stay as long as it does."""
+    """The answer's key has the identities of the requests; this reference keeps these identities unique."""
     free: list[int]
     found: _Found
 
@@ -159,9 +159,9 @@ class Nominator:
     claims: Claims
     findings: Findings
     demands: Demands = field(default_factory=Demands)
-    """Demands by the form of workloads; may be kept from cycle to cycle."""
+    """Demands by the form of workloads; cycles may share them."""
     _answers: dict[tuple[object, ...], _Answer] = field(default_factory=dict, init=False, repr=False)
-    """Results of equal pod sets: many queues often have equal heads, and no charge is made during nomination."""
+    """Results for equal pod sets: many queues often have equal heads, and no charge is made during nomination."""
 
     def nominate(self, head: Head, profile: Profile, *, pinned: Pins | None = None) -> NominatedHead:
         """Return the best nomination of a head; `pinned` restricts it to the flavors of an earlier nomination.
@@ -191,7 +191,7 @@ class Nominator:
         return self._assigned(head, profile, flavors_to_keep(head))
 
     def place_together(self, chosen: Sequence[NominatedHead], failed: Callable[[str, Exception], None]) -> None:
-        """Second step, for entries whose profile names a planner: give each the hint that its planner has for it.
+        """Second step, for entries whose profile names a planner: set the planner's hint for each of them.
 
         `failed` is called with the name of a planner that raises; its entries are placed one by one.
         """
@@ -226,10 +226,10 @@ class Nominator:
             return not self.place(entry, measure=True)
 
     def place(self, entry: NominatedHead, *, empty: bool = False, measure: bool = False) -> Mapping[str, Misfit]:
-        """Find domains for every pod set that has a topology flavor; returns what does not fit, by flavor.
+        """Find domains for every pod set that has a topology flavor; return the misfits by flavor.
 
-        `entry.placement` holds the domains found.  Flavors with hosts as leaves share the usage of this workload.
-        Hosts on which it failed repeatedly are avoided, unless it does not fit then.
+        `entry.placement` holds the domains found.  Flavors with hosts as leaves share the usage of this workload. Hosts
+        on which the workload failed repeatedly are avoided, unless it does not fit without them.
         """
         if not entry.place_requests:
             entry.placement = {}
@@ -245,7 +245,7 @@ class Nominator:
         return found.misfits
 
     def _answer(self, entry: NominatedHead, *, measure: bool) -> _Found:
-        """Return the kept result for equal pod sets while their capacities are unchanged, else search."""
+        """Return the cached result for equal pod sets while their capacities are unchanged, else search."""
         requests = entry.place_requests
         if entry.avoids or entry.head.replaces is not None or entry.hint is not None:
             return _Found.of(self._ask(entry, empty=False, measure=measure))
@@ -280,7 +280,7 @@ class Nominator:
     # --- the whole workload --------------------------------------------------------------------------------------
 
     def _claimed(self, claim: Claim, head: Head, profile: Profile) -> NominatedHead | None:
-        """Return the entry with the flavors and domains of its claim; None where the claim no longer fits."""
+        """Return the entry with the flavors and domains of its claim; None: the claim no longer fits."""
         whole = self._assigned(head, profile, flavors_to_keep(head))
         if whole.assignment.mode is FIT and not self._misplaced(whole):
             whole.result = FITS
@@ -372,7 +372,7 @@ class Nominator:
         return entry
 
     def _misplaced(self, entry: NominatedHead) -> bool:
-        """Whether the entry has quota, but no domains: then workloads on the hosts may be preempted."""
+        """Whether the entry has quota but no domains, so that workloads on the hosts may be preempted."""
         if not entry.place_requests:
             return False
         misfits = self.place(entry, measure=True)
@@ -406,7 +406,7 @@ class Nominator:
     def _targets(self, entry: NominatedHead) -> tuple[Target, ...]:
         if not entry.place_requests and not self.claims and len(entry.usage) == 1:
             (question,) = entry.usage.items()
-            if question in entry.asked:  # all that it asks for, on the same snapshot
+            if question in entry.asked:  # this is the whole request, on the same snapshot
                 return entry.asked[question]
         preemptor = _preemptor(entry.head, entry.usage, entry.assignment.lacking)
         if not entry.place_requests:
@@ -436,9 +436,9 @@ class Nominator:
     def _oracle(self, head: Head, asked: Answers) -> flavors.Oracle:
         """Return a function that says whether preemption could free one column, with the borrowing level afterwards.
 
-        The function notes the targets in `asked`.
+        The function stores the targets in `asked`.
         """
-        preemptor: Preemptor | None = None  # most heads do not come to that
+        preemptor: Preemptor | None = None  # most heads never need it
 
         def ask(column: FlavorResource, amount: int, level: int) -> tuple[Mode, int]:
             nonlocal preemptor
@@ -469,7 +469,7 @@ class Nominator:
         slack = [p.request.count - p.min_count if p.min_count is not None else 0 for p in head.pod_sets]
         total = sum(s for s in slack if s > 0)
         found: NominatedHead | None = None
-        low, high = 1, total  # the answer, if any, is the smallest step that is enough
+        low, high = 1, total  # the result, if any, is the smallest step that suffices
         while low <= high:
             step = (low + high) // 2
             entry = self._whole(_reduced(head, slack, step, total), profile, pinned)
@@ -514,7 +514,7 @@ def _preemptor(head: Head, usage: Mapping[FlavorResource, int], needs: frozenset
 
 
 def topology_blocker(flavor: str, misfit: Misfit, *, unusable: tuple[str, ...] = (), never: bool = False) -> Blocker:
-    """A misfit as a reason to wait; with `never` it is the misfit of an empty cluster."""
+    """Return a misfit as a blocker; with `never` it is the misfit on an empty cluster."""
     return Blocker(
         kind=BlockerKind.TOPOLOGY,
         pod_set=misfit.pod_set,

@@ -3,7 +3,7 @@
     classical      less borrowing first, then higher priority, then older
     tournament     fair sharing: at every cohort the child with the lower share wins, from the queues up to the root
 
-Both hand out one entry at a time, so that the caller may charge it before the next one is chosen.
+Both yield one entry at a time, so that the caller may charge it before the next entry is chosen.
 
 Source: the compatible system's classical and fair-sharing iterators (KEP-1714).
 """
@@ -23,15 +23,15 @@ from kqueue.core.workload import Head
 
 
 class OrderedEntry(Protocol):
-    """A nominated workload, as far as its turn goes."""
+    """A nominated workload, with the facts that order it."""
 
     @property
     def head(self) -> Head:
-        """Priority, age, UID, and the ClusterQueue."""
+        """The head: priority, age, UID, and the ClusterQueue."""
 
     @property
     def usage(self) -> Mapping[FlavorResource, int]:
-        """The quota that it would be charged for: none where it holds a reservation already."""
+        """The quota that would be charged for the entry: none if it has a reservation already."""
 
     @property
     def level(self) -> int:
@@ -51,13 +51,13 @@ E = TypeVar("E", bound=OrderedEntry)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderRules:
-    """Which comparisons take part."""
+    """The comparisons that decide the order."""
 
     preemptors_first: bool = False
     non_borrowing_first: bool = True
     """In a tournament, an entry that does not borrow the requested resources comes before an entry that does."""
     priority: bool = True
-    """Higher priority first; without it age alone decides among otherwise equal ones."""
+    """Higher priority comes first; otherwise only age decides among equal entries."""
 
 
 DEFAULT_RULES = OrderRules()
@@ -65,7 +65,9 @@ _NOTHING_UNDER_WAY: Mapping[QuotaNode, Usage] = MappingProxyType({})
 
 
 def classical(entries: Iterable[E], rules: OrderRules = DEFAULT_RULES) -> Iterator[E]:
-    """Reservations first, then preemptors (by rule), less borrowing, higher priority (by rule), older, UID."""
+    """Yield entries in order: reservations, then preemptors (by rule), less borrowing, higher priority (by rule),
+    older, UID.
+    """
 
     preemptors_first, by_priority = rules.preemptors_first, rules.priority
 
@@ -120,7 +122,7 @@ def _waits(entry: OrderedEntry, rules: OrderRules) -> bool:
 
 
 class _Rankings(Generic[E]):
-    """A heap at every node, with the best entries of its children or of its queue.
+    """A heap at every node, with the first entries of its children or of its queue.
 
     The winner of a tree is the first entry of every heap on its path.  So its removal changes only the first place of
     each of these heaps.
@@ -135,7 +137,7 @@ class _Rankings(Generic[E]):
         """The winners of all trees."""
 
     def seat(self, entries: Iterable[E]) -> None:
-        """Begin with these entries."""
+        """Start with these entries."""
         for position, entry in enumerate(entries):
             queue = self._nodes[entry.head.queue]
             for node in queue.path_to_root():
@@ -163,7 +165,7 @@ class _Rankings(Generic[E]):
         return self.of_trees if node.parent is None else self._at[node.parent]
 
     def _candidate(self, node: QuotaNode, ranking: list[tuple[_Key, int, E]]) -> tuple[_Key, int, E]:
-        """Return the first entry of the node, in the form in which siblings' entries are compared."""
+        """Return the first entry of the node, with the key by which entries of siblings are compared."""
         (_, waits, _, _, _, seniority), position, entry = ranking[0]
         if node.parent is None:
             return self._alone(entry), position, entry

@@ -1,6 +1,6 @@
-"""Sums the changes of workloads that leave and enter, so that a snapshot applies them in one step.
+"""Sums of the changes of leaving and entering workloads, so that a snapshot applies them in one step.
 
-Many heads of a cycle are nominated under the same changes. Sums are kept per ClusterQueue, per node of the quota tree
+Many heads of a cycle are nominated under the same changes. Sums are stored per ClusterQueue, per node of the quota tree
 and per host. The result equals that of one change after the other, because the usage of a queue in its cohorts depends
 only on the queue's own usage, not on the order of the changes.
 """
@@ -22,9 +22,9 @@ from kqueue.core.workload import Snapshot
 
 
 class PendingChanges:
-    """Sums of changes to one snapshot, whose queues and trees stay as they are.
+    """Sums of changes to one snapshot, whose queues and trees do not change.
 
-    Every change can be added with the sign -1, which takes it back.
+    Every change can be added with the sign -1, which undoes it.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -34,12 +34,12 @@ class PendingChanges:
         self._hosts: dict[str, _Hosts] = {}
 
     def add_quota(self, queue: str, usage: Mapping[FlavorResource, int], sign: int) -> None:
-        """Add usage of a ClusterQueue; its cohort holds the part beyond local quota.  Unknown queues are skipped."""
+        """Add usage of a ClusterQueue; its cohort gets the part beyond local quota.  Unknown queues are skipped."""
         if queue in self._snapshot.nodes:
             _add(self._quota.setdefault(queue, {}), usage, sign)
 
     def add_node(self, node: QuotaNode, column: FlavorResource, amount: int) -> None:
-        """Add usage of one node of the tree alone."""
+        """Add usage to only one node of the tree."""
         _add(self._nodes.setdefault(node, {}), {column: amount}, 1)
 
     def add_domains(self, flavor: str, usage: Iterable[DomainUsage], sign: int) -> None:
@@ -89,8 +89,8 @@ class PendingChanges:
 
     @staticmethod
     def apply(many: Sequence[PendingChanges], simulation: Simulation) -> None:
-        """Make the changes of all of these in a simulation of their snapshot."""
-        for changes in many:  # first, because the usage of a cohort depends on the holdings of its queues
+        """Apply the changes of all these sums to a simulation of their snapshot."""
+        for changes in many:  # nodes come first, because the usage of a cohort depends on its queues
             changes.shift_nodes(simulation)
         for changes in many:
             changes.charge_queues(simulation)
@@ -107,7 +107,7 @@ class _Hosts:
         self._table: tuple[Ints, dict[str, Ints]] | None = None
 
     def add(self, values: Path, amounts: Mapping[str, int], factor: int) -> None:
-        """Add amounts, times `factor`, to a leaf; nothing where the tree has no such domain."""
+        """Add amounts, times `factor`, to a leaf; no effect if the tree has no such domain."""
         leaf = self._tree.leaf_of(values)
         if leaf is None:
             return
@@ -117,7 +117,7 @@ class _Hosts:
             free[resource] = free.get(resource, 0) + amount * factor
 
     def table(self) -> tuple[Ints, dict[str, Ints]]:
-        """Leaves, and what becomes free on each of them per resource; amounts are cut to 64 bits."""
+        """Return the leaves, and the amounts that become free on each of them per resource, cut to 64 bits."""
         if self._table is None:
             changed = {leaf: free for leaf, free in self._free.items() if any(free.values())}
             resources = sorted({resource for free in changed.values() for resource, amount in free.items() if amount})

@@ -1,9 +1,9 @@
-"""Planners: they place many workloads of one plan together, where a placer places one.
+"""Planners: a planner places many workloads of one plan together, whereas a placer places one workload.
 
 A plan nominates in three steps: it chooses flavors for each head, places the heads, and commits each of them.  For the
-heads that name a planner as their profile, it replaces the middle step and nothing else.  A planner answers with hints,
-which are checked like the answers of a placer.  A hint that is not a placement of its workload, or has no room, is
-dropped, and the workload is placed by itself.
+heads that name a planner as their profile, the planner replaces the second step only.  A planner returns hints, which
+are checked like the answers of a placer.  A hint that is not a placement of its workload, or has no room, is dropped,
+and the workload is placed by itself.
 
 A new planner is one file, and one line that registers it under the name of a profile.
 """
@@ -43,7 +43,7 @@ class Planner(Protocol):
     """Places workloads together."""
 
     def __call__(self, snapshot: Snapshot, wishes: Sequence[Wish]) -> Sequence[Hint | None]:
-        """Return one answer for each wish, in their order; None: the workload is placed by itself.
+        """Return one hint for each wish, in their order; None: the workload is placed by itself.
 
         A planner does not change the snapshot, and answers equal questions equally.
         """

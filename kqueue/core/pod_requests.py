@@ -13,7 +13,7 @@ Amounts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ContainerRequests:
-    """One container's amounts.  `sidecar`: an init container that keeps running (restartPolicy Always)."""
+    """The amounts of one container.  `sidecar`: an init container that keeps running (restartPolicy Always)."""
 
     requests: Amounts = field(default_factory=dict)
     limits: Amounts = field(default_factory=dict)
@@ -21,13 +21,13 @@ class ContainerRequests:
     name: str = ""
 
     def effective(self) -> dict[str, int]:
-        """Requests, and limits where a request is missing."""
+        """Return the requests, with the limit for each resource without a request."""
         return {**self.limits, **self.requests}
 
 
 @dataclass(frozen=True, slots=True)
 class PodResources:
-    """The requests of the parts of a pod.  `level`: the requests of the pod as a whole; None: it has none."""
+    """The requests of the parts of a pod.  `level`: the requests of the pod as a whole; None: the pod has none."""
 
     containers: tuple[ContainerRequests, ...] = ()
     init_containers: tuple[ContainerRequests, ...] = ()
@@ -46,11 +46,11 @@ def pod_requests(
     pod_level: ContainerRequests | None = None,
     overhead: Amounts | None = None,
 ) -> dict[str, int]:
-    """A pod's total requests, without `pods`.
+    """Return a pod's total requests, without `pods`.
 
-    The larger of what runs together (containers and sidecars) and the peak of the init phase, where each init container
-    runs beside the sidecars started before it.  Pod-level requests replace that sum for the resources they name, and
-    pod-level limits stand in where no container says anything.  Overhead comes on top.
+    The total is the larger of two sums: all containers and sidecars, and the peak of the init phase, in which each init
+    container runs beside the sidecars started before it.  Pod-level requests replace the total for the resources that
+    they name; pod-level limits apply to resources that no container names.  Overhead is added.
 
     Sums saturate at 64 bits.  Source: Kubernetes, pod resource accounting (KEP-753, KEP-2837).
     """

@@ -1,7 +1,7 @@
 """Resource quantities as integers: cpu in thousandths of a core, everything else in base units.
 
-Kubernetes writes amounts as text (`500m`, `2`, `1.5Gi`, `1e3`).  Inside kqueue an amount is an `int`, rounded away from
-zero to the next whole unit and held within 64 bits, so that no sum of them is ever a guess.
+Kubernetes writes amounts as text (`500m`, `2`, `1.5Gi`, `1e3`).  In kqueue an amount is an `int`, rounded away from
+zero to the next whole unit and limited to 64 bits, so that sums are exact.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _FARTHEST_EXPONENT = 2 * LONGEST_TEXT  # beyond it every text of allowed length 
 
 
 def parse_quantity(text: str | int, resource: str) -> int:
-    """The integer that a Kubernetes quantity stands for.
+    """Return the value of a Kubernetes quantity as an integer.
 
     Args:
-        text: quantity text, or the integer a JSON document holds in its place (2 is 2 cores, not 2 milli).
+        text: quantity text, or the integer that a JSON document has in its place (2 is 2 cores, not 2 milli).
         resource: its name decides the unit: `cpu` in milli, everything else in base units (bytes, devices, pods).
 
     Returns:
         The amount, rounded away from zero, cut to what fits into 64 bits.  Negative texts give negative amounts;
-        whether these make sense is the caller's rule.
+        whether these are allowed is the caller's rule.
 
     Raises:
         ValueError: the text is not a quantity.  The message quotes it and says what to write instead.
@@ -50,17 +50,17 @@ def parse_quantity(text: str | int, resource: str) -> int:
 
 
 def parse_billionths(text: str | int) -> int:
-    """A Kubernetes quantity in billionths, the finest that Kubernetes keeps; otherwise as `parse_quantity`."""
+    """Return a Kubernetes quantity in billionths, the finest unit of Kubernetes; otherwise as `parse_quantity`."""
     return _parse(text if type(text) is str else _digits_of(text), FINEST_PLACES)
 
 
 def read_quantity(text: str | int) -> Quantity:
-    """A Kubernetes quantity with its suffix, neither rounded nor cut; otherwise as `parse_quantity`."""
+    """Return a Kubernetes quantity with its suffix, neither rounded nor cut; otherwise as `parse_quantity`."""
     return _read(text if type(text) is str else _digits_of(text))
 
 
 def parse_exactly(text: str | int) -> Fraction:
-    """The value of a Kubernetes quantity, neither rounded nor cut; otherwise as `parse_quantity`."""
+    """Return the value of a Kubernetes quantity, neither rounded nor cut; otherwise as `parse_quantity`."""
     found = read_quantity(text)
     return Fraction(found.number) * Fraction(10) ** found.exponent
 
@@ -96,10 +96,10 @@ def _complaint(text: object) -> str:
 
 @lru_cache(maxsize=8192)
 def format_quantity(value: int, resource: str) -> str:
-    """The canonical Kubernetes text of an amount; `parse_quantity` reads it back unchanged.
+    """Return the canonical Kubernetes text of an amount; `parse_quantity` reads it back unchanged.
 
     Memory, ephemeral storage and huge pages are written with binary suffixes from 1024 bytes on, everything else with
-    decimal ones; the largest suffix that leaves a whole number wins (1500 milli cpu is `1500m`, 2000 is `2`).
+    decimal ones; the largest suffix with a whole number is used (1500 milli cpu is `1500m`, 2000 is `2`).
     """
     if resource == CPU:
         return with_suffix(value, 1000, _FROM_MILLI)
@@ -109,7 +109,9 @@ def format_quantity(value: int, resource: str) -> str:
 
 
 def format_decimal(amount: float) -> str:
-    """The Kubernetes text of an estimate in base units: whole from 1000 on, else to a millionth; at most 2^63 - 1."""
+    """Return the Kubernetes text of an estimate in base units: whole from 1000 on, else to a millionth; at most 2^63 -
+    1.
+    """
     if abs(amount) < 1000:
         return with_suffix(round(amount * 1_000_000), 1000, _FROM_MILLIONTHS)
     whole = round(amount) if math.isfinite(amount) else INT64_MAX
@@ -117,10 +119,10 @@ def format_decimal(amount: float) -> str:
 
 
 def clamp(value: int) -> int:
-    """`value` cut to what fits into 64 bits."""
+    """Return `value` cut to 64 bits."""
     return INT64_MIN if value < INT64_MIN else min(value, INT64_MAX)
 
 
 def saturating_add(a: int, b: int) -> int:
-    """a + b, cut to what fits into 64 bits instead of wrapping."""
+    """Return a + b, cut to 64 bits instead of wrapping."""
     return clamp(a + b)

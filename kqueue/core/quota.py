@@ -33,12 +33,12 @@ class FlavorResource(NamedTuple):
 
 
 Usage = dict[FlavorResource, int]
-"""Amounts per column."""
+"""Amounts by column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """The quota of a node in one column.  None as a limit: no limit."""
+    """The quota of a node in one column.  A limit of None: there is no limit."""
 
     nominal: int
     borrowing_limit: int | None = None
@@ -49,11 +49,11 @@ NO_QUOTA = Quota(0)
 
 
 _FAR = 1 << 61
-"""Between -_FAR and _FAR sums and differences of two amounts are plain: nothing is UNLIMITED, nothing saturates."""
+"""Between -_FAR and _FAR, sums and differences of two amounts need no check: no amount is UNLIMITED or saturates."""
 
 
 def plus(a: int, b: int) -> int:
-    """a + b, where UNLIMITED swallows and everything else saturates at 64 bits."""
+    """Return a + b; UNLIMITED plus any amount is UNLIMITED, other sums saturate at 64 bits."""
     if -_FAR < a < _FAR and -_FAR < b < _FAR:
         return a + b
     if UNLIMITED in (a, b):
@@ -62,7 +62,7 @@ def plus(a: int, b: int) -> int:
 
 
 def minus(a: int, b: int) -> int:
-    """a - b; UNLIMITED - n = UNLIMITED, n - UNLIMITED = NOTHING, UNLIMITED - UNLIMITED = 0."""
+    """Return a - b; UNLIMITED - n = UNLIMITED, n - UNLIMITED = NOTHING, UNLIMITED - UNLIMITED = 0."""
     if -_FAR < a < _FAR and -_FAR < b < _FAR:
         return a - b
     if a == UNLIMITED:
@@ -74,26 +74,26 @@ def minus(a: int, b: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cell:
-    """Values of one column at one node that depend on quotas alone.  All copies of a tree share them."""
+    """Values of one column at one node that depend only on quotas.  All copies of a tree share them."""
 
     up: Cell | None
-    """The same column at the parent; None at the root."""
+    """The cell of the same column at the parent; None at the root."""
     nominal: int
     subtree: int
     local: int
     ceiling: int | None
     """The most that may be used beyond the local quota; None: no borrowing limit."""
     potential: int
-    """The amount that the node could use while nothing else is used."""
+    """The amount that the node could use if no other node used any."""
     is_open: bool
-    """Neither here nor above, short of the root, does a limit hide or withhold anything."""
+    """Whether no lending or borrowing limit applies at this node or above it, below the root."""
 
 
 @dataclass(slots=True, eq=False)
 class QuotaNode:
     """A ClusterQueue or a Cohort (which may share a name).  Mutable; changed only by this module's functions.
 
-    A tree that was made or changed by hand, in shape, quotas or usage, needs `rebuild` before anything is asked.
+    A tree that was created or changed directly, in shape, quotas or usage, needs `rebuild` before it is used.
     """
 
     name: str
@@ -106,35 +106,35 @@ class QuotaNode:
     subtree: Usage = field(default_factory=dict)
     usage: Usage = field(default_factory=dict)
     height: int = 0
-    """Longest way down to a leaf: 0 for a ClusterQueue or an empty Cohort."""
+    """The longest path down to a leaf: 0 for a ClusterQueue or an empty Cohort."""
     cells: dict[FlavorResource, Cell] = field(default_factory=dict)
-    """Columns that were asked for since the last rebuild."""
+    """The columns that were used since the last rebuild."""
     lendable: dict[str, int] = field(default_factory=dict)
-    """The most that children could get of a resource in all flavors; empty until `fair_share.lendable` fills it."""
+    """The most that children could get of a resource in all flavors; filled by `fair_share.lendable`."""
     changes: list[int] = field(default_factory=lambda: [0])
     """The number of changes of usage: one number, shared by all nodes of the tree."""
 
     def quota(self, column: FlavorResource) -> Quota:
-        """The node's own quota; zero without limits where it mentions none."""
+        """Return the node's own quota; zero without limits if it lists no quota of the column."""
         return self.quotas.get(column, NO_QUOTA)
 
     @property
     def root(self) -> QuotaNode:
-        """The topmost ancestor; the node itself when it has no parent."""
+        """The topmost ancestor; the node itself if it has no parent."""
         node = self
         while node.parent is not None:
             node = node.parent
         return node
 
     def path_to_root(self) -> Iterator[QuotaNode]:
-        """The node, its parent, and so on."""
+        """Yield the node, its parent, and so on."""
         node: QuotaNode | None = self
         while node is not None:
             yield node
             node = node.parent
 
     def walk(self) -> Iterator[QuotaNode]:
-        """The node and everything below it, parents first."""
+        """Yield the node and all nodes below it, parents first."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -144,7 +144,8 @@ class QuotaNode:
 
 
 def rebuild(root: QuotaNode) -> None:
-    """Compute the derived values of every node from quotas, and every Cohort's `usage` from that of the ClusterQueues.
+    """Compute the derived values of every node from quotas, and every Cohort's `usage` from the usage of the
+    ClusterQueues.
 
     Copies of the tree keep the former values.
     """
@@ -177,7 +178,7 @@ def _local(node: QuotaNode, column: FlavorResource) -> int:
 
 
 def _cell(node: QuotaNode, column: FlavorResource) -> Cell:
-    """The node's cell of a column, which is worked out at the first question."""
+    """Return the node's cell of a column, which is computed at its first use."""
     known = node.cells.get(column)
     if known is not None:
         return known
@@ -201,12 +202,12 @@ def local_quota(node: QuotaNode, column: FlavorResource) -> int:
 
 
 def is_open(node: QuotaNode, column: FlavorResource) -> bool:
-    """Whether no limit between the node and its root applies, so that the node can use all that is free at the root."""
+    """Whether no limit between the node and its root applies, so that the node can use all free quota of the root."""
     return (node.cells.get(column) or _cell(node, column)).is_open
 
 
 def potential_available(node: QuotaNode, column: FlavorResource) -> int:
-    """Return the amount that the node could use while nothing else is used."""
+    """Return the amount that the node could use if no other node used any."""
     return _cell(node, column).potential
 
 
@@ -265,7 +266,7 @@ _ALONE = BorrowReach(0, may_reclaim=False)
 
 
 def lowest_subtree(node: QuotaNode, column: FlavorResource, amount: int) -> BorrowReach:
-    """The smallest part of the tree whose quota would hold `amount` more."""
+    """Return the smallest part of the tree whose quota has room for `amount` more."""
     cell, used = node.cells.get(column) or _cell(node, column), node.usage.get(column, 0)
     above = node.parent
     if above is None or plus(used, amount) <= cell.nominal:
@@ -283,9 +284,9 @@ def lowest_subtree(node: QuotaNode, column: FlavorResource, amount: int) -> Borr
 
 
 def add_usage(node: QuotaNode, column: FlavorResource, amount: int) -> None:
-    """Charge `amount` to the node; what its local quota cannot hold goes up the tree.
+    """Charge `amount` to the node; the part beyond its local quota is charged to its ancestors.
 
-    A negative amount, as a reservation above the quota can be, changes the node alone.
+    A negative amount, which a reservation above the quota can cause, changes only the node.
     """
     cell = node.cells.get(column) or _cell(node, column)
     node.changes[0] += 1
@@ -305,7 +306,7 @@ def add_usage(node: QuotaNode, column: FlavorResource, amount: int) -> None:
 
 
 def remove_usage(node: QuotaNode, column: FlavorResource, amount: int) -> None:
-    """Give `amount` back; what had gone up the tree is given back there first."""
+    """Release `amount`; the part that was charged to ancestors is released there first."""
     cell = node.cells.get(column) or _cell(node, column)
     node.changes[0] += 1
     while True:
@@ -323,7 +324,7 @@ def remove_usage(node: QuotaNode, column: FlavorResource, amount: int) -> None:
 
 
 def shift_usage(node: QuotaNode, column: FlavorResource, amount: int) -> None:
-    """Change the usage of the node alone by an amount, which may be negative; nodes above and below do not change.
+    """Change the usage of only this node by an amount, which may be negative; nodes above and below do not change.
 
     This reserves an amount at one level of the tree.  Undo it with the same amount and the other sign.
     """
@@ -332,7 +333,7 @@ def shift_usage(node: QuotaNode, column: FlavorResource, amount: int) -> None:
 
 
 def set_usage(node: QuotaNode, usage: Usage) -> None:
-    """Set the usage of this node alone."""
+    """Set the usage of only this node."""
     node.changes[0] += 1
     node.usage = usage
 
@@ -346,7 +347,7 @@ def rising(usage: Mapping[FlavorResource, int], node: QuotaNode, ancestor: Quota
         if amount < 0 or not (node.cells.get(column) or _cell(node, column)).is_open:
             break
     else:
-        return usage  # nothing on the way holds anything back
+        return usage  # no limit on the path applies
     while node is not ancestor and node.parent is not None:
         passed: Usage = {}
         for column, amount in usage.items():
@@ -359,7 +360,7 @@ def rising(usage: Mapping[FlavorResource, int], node: QuotaNode, ancestor: Quota
 
 
 def copy_tree(root: QuotaNode) -> dict[str, QuotaNode]:
-    """The ClusterQueues, by name, of a copy that is made once."""
+    """Return the ClusterQueues, by name, of a new copy of the tree."""
     return TreeCopy(root).queues
 
 
@@ -413,7 +414,7 @@ def _twin(node: QuotaNode, parent: QuotaNode | None, changes: list[int]) -> Quot
 
 
 def total(usages: Iterable[Mapping[FlavorResource, int]]) -> Usage:
-    """The sum per column."""
+    """Return the sum per column."""
     out: Usage = {}
     for usage in usages:
         for column, amount in usage.items():

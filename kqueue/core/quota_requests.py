@@ -27,7 +27,7 @@ class Transformation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counting:
-    """Rules for the quota that requests cost.  Without rules each request counts as it is."""
+    """Rules for the quota that requests cost.  Without rules, each request costs its own amount."""
 
     excluded_prefixes: tuple[str, ...] = ()
     transformations: Mapping[str, Transformation] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Counting:
     def counted(self, requests: Amounts) -> Amounts:
         """Return the quota that one pod with these requests costs; never below 0.
 
-        The output of a rule is no input of other rules.  Sums are exact, and rounded up at the end.
+        The output of a rule is not an input of other rules.  Sums are exact, and rounded up at the end.
         """
         if self.excluded_prefixes:
             requests = {r: amount for r, amount in requests.items() if not r.startswith(self.excluded_prefixes)}

@@ -1,4 +1,4 @@
-"""Which pod of a gang goes to which domain: by rank where every pod has one, else greedily in listing order.
+"""The assignment of a gang's pods to domains: by rank if every pod has one, else greedily in listing order.
 
 Source: KEP-2724 (topology-aware scheduling), rank-based ordering.
 """
@@ -53,29 +53,31 @@ class Release:
 
 
 class RankTrouble(StrEnum):
-    """Why the ranks of a pod set are of no use.  The value is its name in metrics."""
+    """Reasons why the ranks of a pod set cannot be used.  The value is the name in metrics."""
 
     NO_INDEX = "no_index"
-    """A pod has no index label, or it is no number."""
+    """A pod has no index label, or its value is not a number."""
     INDEX_TOO_HIGH = "index_too_high"
-    """An index is beyond the pod set, as in a Job that runs fewer pods at once than it wants completed."""
+    """An index is beyond the pod set, as in a Job whose parallelism is below its completions."""
     BAD_GROUP = "bad_group"
-    """A pod names no sub-group that exists, or an index beyond its sub-group."""
+    """A pod names a sub-group that does not exist, or an index beyond its sub-group."""
     RANK_OUT_OF_RANGE = "rank_out_of_range"
-    """Taking off the offset leaves a rank below 0 or beyond the pod set."""
+    """After the offset is subtracted, a rank is below 0 or beyond the pod set."""
     DUPLICATE_RANK = "duplicate_rank"
-    """Two living pods have one rank."""
+    """Two live pods have the same rank."""
     BEYOND_ASSIGNMENT = "beyond_assignment"
     """The assignment has fewer places than the pod set has ranks."""
     PLACED_ELSEWHERE = "placed_elsewhere"
-    """A pod was released to another domain than its rank's, as after a failed node was replaced."""
+    """A pod was released to another domain than the domain of its rank, for example after a failed node was
+    replaced.
+    """
     PLACE_GIVEN_BACK = "place_given_back"
-    """A rank's place was given back, because its pods had been elsewhere when others ended."""
+    """The place of a rank was given back, because its pods had run elsewhere when other pods ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class OrderLost:
-    """Ranks were not used; `message` names the pod that prevents it."""
+    """Ranks were not used; `message` names the pod that prevents their use."""
 
     trouble: RankTrouble
     message: str
@@ -158,7 +160,7 @@ def _within(left: TopologyAssignment, members: Sequence[Member], ranked: list[Re
 def _by_rank(
     assignment: TopologyAssignment, members: Sequence[Member], rules: RankRules, *, count: int
 ) -> list[Release] | OrderLost:
-    """Return the releases, or what is wrong with the ranks."""
+    """Return the releases, or the problem with the ranks."""
     table = [domain.values for domain in assignment.domains for _ in range(domain.count)]
     taken: dict[int, str] = {}
     held: set[int] = set()

@@ -1,4 +1,4 @@
-"""The sentences about topology requests that no capacity could satisfy: the fault, and what to write instead."""
+"""The sentences about topology requests that no capacity could satisfy: the fault, and the correction."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class RequestFault(NamedTuple):
     remedy: str = ""
 
     def __str__(self) -> str:
-        """Both as one sentence."""
+        """Return fault and remedy as one sentence."""
         return f"{self.problem}; {self.remedy}" if self.remedy else self.problem
 
 
 def request_fault(misfit: Misfit, levels: Sequence[str] = ()) -> RequestFault:
-    """The fault that a misfit names.  `levels`: the levels of the topology, for the remedy; empty: unknown."""
+    """Return the fault of a misfit.  `levels`: the levels of the topology, for the remedy; empty: unknown."""
     match misfit.code:
         case MisfitCode.LEVEL_NOT_SPECIFIED:
             return RequestFault(

@@ -1,9 +1,9 @@
-"""Memory of a workload's scan of flavors: where the next try goes on, and how long the memory is valid.
+"""Memory of a workload's scan of flavors: where the next try continues, and how long the memory is valid.
 
-A scan that stopped at a flavor, for a place or a victim that it then did not get there, goes on behind it.  That is
-worth while as long as nothing has been given back since: then the flavors in front may serve again.
+A scan that stopped at a flavor, for a place or a victim that it then did not get there, continues behind that flavor.
+This is useful as long as no quota has been released since: then the earlier flavors may serve again.
 
-Source: the compatible system's scan of flavors (KEP-582, and what its behaviour shows).
+Source: the compatible system's scan of flavors (KEP-582, and observed behaviour).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from kqueue.core.value import value
 from kqueue.core.workload import LastTried
 
 _NOT_LOOKED = frozenset({Outcome.HELD, Outcome.YIELDS, Outcome.REFUSED, Outcome.BROKEN})
-"""Outcomes that are not about flavors: the next try begins where this one did."""
+"""Outcomes that do not depend on flavors: the next try begins at the same flavor as this one."""
 _BEGINS_ANEW = frozenset({Outcome.DEFERRED, Outcome.GATED, Outcome.AFTER_LOWER_SHARE})
-"""Outcomes after which the flavors in front have changed by themselves."""
+"""Outcomes after which the state of earlier flavors has changed."""
 
 Place = frozenset[tuple[tuple[str, str], int]]
 """The end of a scan: pod set and resource, with the index of the flavor."""
@@ -25,7 +25,7 @@ Place = frozenset[tuple[tuple[str, str], int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRules:
-    """When the end of a scan is remembered.
+    """The cases in which the end of a scan is remembered.
 
     Args:
         keeps_progress: it is kept when the workload is updated without a change of its requests, when quota was
@@ -47,7 +47,7 @@ class Attempt:
     Args:
         uid: of the workload.
         queue: its ClusterQueue.
-        shape: equal while the workload asks for the same.
+        shape: equal while the workload has the same requests.
         version: equal while the workload has no change that matters for a try.
         generation: rises when a workload leaves its ClusterQueue, and when quota of its tree is changed.
         cycle: number of the cycle.
@@ -70,7 +70,7 @@ class ScanMemory:
     been: frozenset[Place] = frozenset()
 
     def is_outdated(self, now: Attempt, rules: ScanRules = DEFAULT_SCAN) -> bool:
-        """Whether a try that is made on `now` begins at the first flavor all the same."""
+        """Whether a try on the state `now` begins at the first flavor nevertheless."""
         then = self.attempt
         if (then.uid, then.queue) != (now.uid, now.queue):
             return True
@@ -87,7 +87,7 @@ class ScanMemory:
 def remembered(
     wait: Wait, attempt: Attempt, before: ScanMemory | None, rules: ScanRules = DEFAULT_SCAN
 ) -> ScanMemory | None:
-    """Return the memory after a try; None: nothing, so the next scan begins at the first flavor.
+    """Return the memory after a try; None: there is none, so the next scan begins at the first flavor.
 
     `before`: the memory that the try used; None: it used none.
     """
@@ -101,10 +101,10 @@ def remembered(
 
 
 def is_round(wait: Wait, before: ScanMemory | None) -> bool:
-    """Whether a scan has ended where one of those before it did: all that they come to has been looked at.
+    """Whether a scan ended where an earlier one of the series ended, so that all flavors on the way have been tried.
 
-    The flavors of one pod set come to an end by themselves.  Those of several move on together, and one that has come
-    to its last flavor begins again while another one has more; a failed one begins again, too.
+    The scan of one pod set ends by itself.  The scans of several pod sets advance together: a scan that has reached its
+    last flavor begins again while another one has more flavors; a failed scan begins again, too.
     """
     return before is not None and _place(wait.last_tried) in _been(before)
 

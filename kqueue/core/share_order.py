@@ -16,11 +16,13 @@ from kqueue.core.quota import FlavorResource, QuotaNode, Usage, minus, plus, ris
 from kqueue.core.workload import Claim, Head
 
 NextHead = Callable[[str, Collection[str]], Head | None]
-"""The workload of a ClusterQueue that is tried next when these (namespace/name) are left out; None: there is none."""
+"""Returns the workload of a ClusterQueue that is tried next if these (namespace/name) are left out; None: there is
+none.
+"""
 
 
 def no_next_head(_queue: str, _without: Collection[str]) -> None:
-    """Nothing is known of the workloads behind the heads."""
+    """Return None: the workloads behind the heads are not known."""
 
 
 @dataclass(slots=True)
@@ -35,7 +37,7 @@ class ShareOrder:
     """The requests of the workload behind a preemptor, by ClusterQueue and preemptor."""
 
     def fulfilled(self, claim: Claim) -> None:
-        """The preemptor was admitted in this cycle."""
+        """Record that the preemptor of the claim was admitted in this cycle."""
         self._claimed[claim.queue] = claim
 
     def concerns(self, claims: Iterable[Claim]) -> list[Claim]:
@@ -73,7 +75,9 @@ class ShareOrder:
 
 
 def _compared(own_side: Mapping[QuotaNode | None, QuotaNode], node: QuotaNode) -> tuple[QuotaNode, QuotaNode] | None:
-    """The children of the lowest cohort around both queues, own side first; None: they are in different trees."""
+    """Return the children of the lowest cohort around both queues, own side first; None: they are in different
+    trees.
+    """
     while node.parent is not None:
         if node.parent in own_side:
             return own_side[node.parent], node

@@ -1,8 +1,8 @@
-"""Workload slices: an elastic job that grows gets a new workload, which takes over what its older one holds.
+"""Workload slices: an elastic job that grows gets a new workload, which takes over the resources of the older one.
 
-Both exist for a while, and only one of them counts.  The planner measures the new slice as if the older one had left:
-it keeps the flavors and the domains of running pods, and only the additional pods need room.  A failed try changes
-nothing: the older slice goes on.
+Both exist for a while, and only one of them counts.  The planner plans the new slice as if the older one had ended: the
+new slice keeps the flavors and the domains of running pods, and only the additional pods need room.  A failed try
+changes nothing: the older slice keeps running.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ _AS_IT_IS = nullcontext(Removal())
 
 
 def without_older(head: Head, snapshot: Snapshot) -> AbstractContextManager[Removal]:
-    """Inside the block the snapshot lacks the slice that the workload replaces; afterwards, too, if the caller says so.
+    """Remove the slice that the workload replaces from the snapshot inside the block; afterwards, too, if the caller
+    says so.
 
-    Nothing happens for a workload that replaces none.
+    No effect for a workload that replaces no slice.
     """
     return _AS_IT_IS if head.replaces is None else _without(head.replaces, snapshot)
 
@@ -51,14 +52,14 @@ def _without(older: Replaced, snapshot: Snapshot) -> Iterator[Removal]:
 
 
 def flavors_to_keep(head: Head) -> dict[str, Mapping[str, str]] | None:
-    """Flavors per resource that each pod set must keep; None: any will do."""
+    """Return the flavors per resource that each pod set must keep; None: any flavor is allowed."""
     if head.replaces is None:
         return None
     return {held.name: held.flavors for held in head.replaces.admission.pod_sets}
 
 
 def places_to_keep(head: Head) -> dict[str, TopologyAssignment] | None:
-    """Return the present domains of each pod set; None where no slice is replaced.
+    """Return the present domains of each pod set; None: no slice is replaced.
 
     Pod sets with a required level are placed as a whole, because new pods must be in one domain with the others.
     """
@@ -76,13 +77,15 @@ def places_to_keep(head: Head) -> dict[str, TopologyAssignment] | None:
 
 
 def added_quota(head: Head, usage: Mapping[FlavorResource, int]) -> Usage:
-    """Return the usage beyond the holdings of the older slice; the whole usage where there is none."""
+    """Return the usage beyond the usage of the older slice; the whole usage if there is no older slice."""
     held = head.replaces.admission.usage() if head.replaces is not None else {}
     return {column: max(0, amount - held.get(column, 0)) for column, amount in usage.items()}
 
 
 def added_pods(head: Head, found: Placement) -> Sequence[DomainUsage]:
-    """The pods of a placement that the older slice has not in the same places: all where it replaces none."""
+    """Return the pods of a placement that the older slice does not have in the same places; all pods if it replaces
+    none.
+    """
     if head.replaces is None:
         return usage_of(found)
     there = {
@@ -109,7 +112,7 @@ def _hidden(older: Replaced, admitted: Mapping[str, Mapping[str, Admitted]]) -> 
 
 
 class _Changed(Mapping[str, Mapping[str, Admitted]]):
-    """A mapping with another value for one key, which does not ask the original for any other before it is asked."""
+    """A mapping with another value for one key; other values are read from the original only when they are needed."""
 
     def __init__(self, original: Mapping[str, Mapping[str, Admitted]], key: str, value: Mapping[str, Admitted]) -> None:
         self._original, self._key, self._value = original, key, value

@@ -1,4 +1,4 @@
-"""Dataclasses that are made by the dozen at every admission (`docs/decisions/0012`)."""
+"""Dataclasses of which every admission creates dozens (`docs/decisions/0012`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 def value(*, slots: bool = True, kw_only: bool = False) -> Callable[[type[T]], type[T]]:
     """Make a dataclass that is frozen for the type checker, but not at run time.
 
-    Setting a field of a frozen dataclass takes three times as long, which was a tenth of an admission.
+    Setting a field of a frozen dataclass takes three times as long, which was a tenth of the time of an admission.
     """
 
     def as_value(cls: type[T]) -> type[T]:

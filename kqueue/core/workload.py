@@ -1,4 +1,4 @@
-"""Workloads, queues and flavors as the planner sees them: frozen values, filled in by `kqueue/state`."""
+"""Workloads, queues and flavors in the form of planning: frozen values, created by `kqueue/state`."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from kqueue.core.value import value
 from kqueue.kube.taints import Taint, Toleration
 
 LastTried = Mapping[tuple[str, str], int]
-"""(pod set, resource) -> index of the flavor at which the last scan ended; -1: it saw all of them."""
+"""By (pod set, resource): the index of the flavor at which the last scan ended; -1: it tried all flavors."""
 _ALL_SEEN = frozenset({-1})
 
 
 def has_more_flavors(last_tried: LastTried) -> bool:
-    """Whether the next attempt would look at flavors that this one did not reach."""
+    """Whether the next attempt would try flavors that this one did not reach."""
     return not _ALL_SEEN.issuperset(last_tried.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flavor:
-    """A ResourceFlavor as far as choosing it goes."""
+    """A ResourceFlavor, with the facts that decide its choice."""
 
     name: str
     node_labels: Mapping[str, str] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Flavor:
 class ResourceGroup(NamedTuple):
     """Resources that get one flavor together, and the flavors in the order in which they are tried.
 
-    A tuple, because every try looks its demand up by the groups of its queue.
+    A tuple, because every try looks up its demand by the groups of its queue.
     """
 
     resources: tuple[str, ...]
@@ -59,7 +59,7 @@ class Preempts(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSpec:
-    """A ClusterQueue as far as planning goes."""
+    """A ClusterQueue in the form of planning."""
 
     name: str
     groups: tuple[ResourceGroup, ...]
@@ -70,11 +70,13 @@ class QueueSpec:
     prefers_preemption: bool = False
     """preference = PreemptionOverBorrowing"""
     fungible: bool = True
-    """The three above count.  Else the flavor with the best mode is taken, and each scan begins at the first one."""
+    """Whether the three fields above count.  If not, the flavor with the best mode is used, and each scan begins at the
+    first flavor.
+    """
     preempts_own: Preempts = Preempts.NEVER
     """The policy `withinClusterQueue`."""
     reclaims: Preempts = Preempts.NEVER
-    """The policy `reclaimWithinCohort`.  With ANY, quota that it may reclaim need not be reserved for it."""
+    """The policy `reclaimWithinCohort`.  With ANY, quota that the queue may reclaim need not be reserved for it."""
     borrow_preempts: bool = False
     """borrowWithinCohort.policy is not Never"""
     borrow_preempts_up_to: int | None = None
@@ -82,11 +84,11 @@ class QueueSpec:
     profile: Profile = DEFAULT_PROFILE
 
     ignores_undeclared: bool = False
-    """Resources that no group lists are not counted, instead of keeping a workload out."""
+    """Resources that no group lists are not counted; otherwise a workload that requests them waits."""
     minimum_runtime: int = 0
-    """Seconds for which an admitted workload is safe from preemption."""
+    """The seconds for which an admitted workload may not be preempted."""
     covered: frozenset[str] = field(init=False, repr=False, compare=False)
-    """Resources that some group lists."""
+    """Resources that any group lists."""
 
     def __post_init__(self) -> None:
         covered = frozenset(resource for group in self.groups for resource in group.resources)
@@ -116,7 +118,7 @@ class PodSet:
 
 @value(kw_only=True)
 class Head:
-    """One workload about to be tried.
+    """A workload that is tried.
 
     `algorithm` places its constrained requests; None: the algorithm of its queue.  `problem`: a mistake of its user;
     the workload is not tried while it has one.  `replaces`: the slice of its elastic job that it replaces, in the same
@@ -134,9 +136,9 @@ class Head:
     problem: str = ""
     replaces: Replaced | None = None
     avoided: frozenset[str] = frozenset()
-    """Hosts on which it failed repeatedly: it gets others, unless it fits nowhere else."""
+    """Hosts on which the workload failed repeatedly: they are avoided, unless it fits nowhere else."""
     closed_gates: tuple[str, ...] = ()
-    """Gates of its own that keep it from preempting."""
+    """The workload's gates that forbid it to preempt."""
 
 
 @value(kw_only=True)
@@ -157,14 +159,14 @@ class Admission:
     queue: str
     pod_sets: tuple[PodSetAssignment, ...]
     known_usage: InitVar[Usage | None] = None
-    """Usage of all pod sets, where it is known already; else it is added up."""
+    """The usage of all pod sets, if it is known already; None: it is summed."""
     _usage: Usage = field(init=False, repr=False, compare=False)
 
     def __post_init__(self, known_usage: Usage | None) -> None:
         object.__setattr__(self, "_usage", _summed(self.pod_sets) if known_usage is None else known_usage)
 
     def usage(self) -> Usage:
-        """Quota per column, over all pod sets; not to be changed."""
+        """Return the quota usage per column, over all pod sets. Callers must not change it."""
         return self._usage
 
 
@@ -188,12 +190,12 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Admitted:
-    """A workload with a reservation, as preemption sees it; it may be leaving already.
+    """A workload with a reservation, in the form of preemption; it may be leaving already.
 
-    `timestamp` orders it among equals when it waits, `reserved_at` is when it got its reservation (None: not written
-    yet, which counts as now), `admitted_at` since when it may run (None: it may not); `usage` is what it holds of
-    quota, `domains` what it takes of hosts, per topology flavor.  Pods that were assigned several are counted in one of
-    them: `further` says, by that one, what they take in the others.
+    `timestamp` orders it among equals when it waits, `reserved_at` is the time of its reservation (None: not written
+    yet, which counts as now), `admitted_at` the time since which it may run (None: it may not); `usage` is its quota
+    usage, `domains` its usage of hosts, by topology flavor.  Pods that were assigned several flavors are counted in one
+    of them: `further` has, by that flavor, their usage in the others.
     """
 
     key: str
@@ -212,11 +214,12 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Claim:
-    """Reservation for a preemptor: quota in its queue, hosts per topology flavor, and the workloads that leave for it.
+    """The reservation for a preemptor: quota in its queue, hosts by topology flavor, and the workloads that leave for
+    it.
 
-    `victims` (uid -> its ClusterQueue and key) may have left already: only those that still hold something count.
-    `pod_sets` are the flavors and counts that room is made for; `counts_on` are victims of earlier claims,
-    without whose leaving there will not be room.
+    `victims` (uid -> its ClusterQueue and key) may have left already: only victims that still have usage count.
+    `pod_sets` are the flavors and counts for which the resources are freed; `counts_on` are victims of earlier claims
+    that must leave, too, before there is room.
     """
 
     key: str
@@ -233,7 +236,7 @@ class Claim:
 class Damaged:
     """An admitted workload with pods on failed hosts: it keeps queue and flavors, and needs other hosts.
 
-    `pod_sets` are its requests, `failed` the names of the hosts, `avoided` those on which it failed repeatedly.
+    `pod_sets` are its requests, `failed` the names of the hosts, `avoided` the hosts on which it failed repeatedly.
     """
 
     key: str
@@ -260,9 +263,9 @@ class TopologyView:
 
 @dataclass(slots=True)
 class Snapshot:
-    """The state that one cycle decides on.  The cycle charges accepted entries, so later entries see the rest.
+    """The state on which one cycle decides.  The cycle charges accepted entries, so later entries see the rest.
 
-    `queues` and `nodes` hold only ClusterQueues that may admit; `inactive` says why others may not.
+    `queues` and `nodes` have only ClusterQueues that may admit; `inactive` has the reasons of the others.
     """
 
     queues: Mapping[str, QueueSpec]
@@ -271,6 +274,6 @@ class Snapshot:
     topologies: Mapping[str, TopologyView]
     inactive: Mapping[str, str] = field(default_factory=dict)
     admitted: Mapping[str, Mapping[str, Admitted]] = field(default_factory=dict)
-    """Workloads with reservations, by ClusterQueue and key, in all trees that `nodes` belong to."""
+    """Workloads with reservations, by ClusterQueue and key, in all trees of `nodes`."""
     claims: Sequence[Claim] = ()
     """Reservations for preemptors of earlier cycles."""

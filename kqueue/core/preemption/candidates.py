@@ -14,11 +14,11 @@ from kqueue.core.workload import Admitted, Preempts, Snapshot
 Order = tuple[bool, bool, int, timedelta, str]
 
 _NEVER, _ANY = Preempts.NEVER, Preempts.ANY
-"""By name, because looking a member up in its class takes 0.1 us, and every head that waits asks."""
+"""Constants, because an attribute lookup in an enum takes 0.1 us, and every waiting head makes it."""
 
 
 def within_quota(node: QuotaNode, columns: Iterable[FlavorResource]) -> bool:
-    """Whether the node, with all below it, uses no more than its subtree quota in each of these columns."""
+    """Whether the node and all nodes below it use no more than the node's subtree quota in each of these columns."""
     usage, subtree = node.usage, node.subtree
     return all(usage.get(column, 0) <= subtree.get(column, 0) for column in columns)
 
@@ -26,9 +26,9 @@ def within_quota(node: QuotaNode, columns: Iterable[FlavorResource]) -> bool:
 def over_quota(
     cohort: QuotaNode, columns: frozenset[FlavorResource], findings: Findings, *, queues: bool = False
 ) -> list[QuotaNode]:
-    """Children of a cohort that are not within their quota, in their order; with `queues` all ClusterQueues below it.
+    """Return the children of a cohort that are not within their quota, in order; with `queues` all ClusterQueues below.
 
-    Every head of every queue of a cohort asks this, mostly between the same changes.
+    The result is cached: every head of every queue of a cohort needs it, and usage rarely changes in between.
     """
     key = (cohort, queues, columns)
     known = findings.over_quota.get(key)
@@ -48,7 +48,9 @@ def _over_quota(nodes: Iterable[QuotaNode], columns: frozenset[FlavorResource]) 
 def candidates(
     snapshot: Snapshot, queue: str, policy: Preempts, preemptor: Preemptor, findings: Findings
 ) -> list[Admitted]:
-    """Workloads of one queue that were assigned a column in need and that the policy gives away; first to go first."""
+    """Return the workloads of one queue that use a needed column and may be preempted by the policy, in order of
+    preemption.
+    """
     if all_are_above(snapshot, queue, policy, preemptor, findings):
         return []
     admitted = snapshot.admitted[queue]
@@ -74,7 +76,7 @@ def _yields(workload: Admitted, policy: Preempts, preemptor: Preemptor) -> bool:
 
 
 def all_are_above(snapshot: Snapshot, queue: str, policy: Preempts, seeker: Seeker, findings: Findings) -> bool:
-    """Whether no workload of a queue may be preempted, without a check of each of them."""
+    """Whether no workload of a queue may be preempted, found without a check of each workload."""
     if policy is _NEVER:
         return True
     admitted = snapshot.admitted.get(queue)
@@ -91,7 +93,7 @@ def all_are_above(snapshot: Snapshot, queue: str, policy: Preempts, seeker: Seek
 def lesser(
     snapshot: Snapshot, queue: str, priority: int, columns: Collection[FlavorResource], findings: Findings
 ) -> list[Admitted]:
-    """Workloads of one queue that hold any of these columns and have a lower priority than this."""
+    """Return the workloads of one queue that use any of these columns and have a lower priority than this."""
     admitted = snapshot.admitted.get(queue)
     if not admitted or _lowest(admitted, queue, findings).priority >= priority:
         return []
@@ -99,7 +101,7 @@ def lesser(
 
 
 def _lowest(admitted: Mapping[str, Admitted], queue: str, findings: Findings) -> Lowest:
-    """The lowest priority in a queue that holds something, for all heads of a cycle that ask."""
+    """Return the lowest priority in a queue that has workloads, cached for all heads of a cycle."""
     known = findings.lowest.get(queue)
     if known is not None and known.of is admitted:
         return known
@@ -116,9 +118,10 @@ def _lowest(admitted: Mapping[str, Admitted], queue: str, findings: Findings) ->
 
 
 def order(preemptor: Preemptor, findings: Findings) -> Callable[[Admitted], Order]:
-    """The key that sorts candidates of different queues, first to go first.
+    """Return the key that sorts candidates of different queues in the order of preemption.
 
-    Already evicted, of other queues, of low priority, admitted last; the uid decides between equals.
+    Already evicted workloads come first, then workloads of other queues, of low priority, of late admission; the uid
+    decides between equals.
     """
 
     own, now = preemptor.queue, findings.rules.now

@@ -26,18 +26,22 @@ from kqueue.core.workload import Admitted, Preempts, QueueSpec, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """`ancestor` is the lowest cohort around its queue and the preemptor's; None: the queues are the same."""
+    """A candidate; `ancestor` is the lowest cohort around its queue and the preemptor's; None: the queues are
+    the same.
+    """
 
     admitted: Admitted
     reason: PreemptionReason
     ancestor: QuotaNode | None
     only_without_borrowing: bool = False
-    """It may be taken only by a workload that then stays within the nominal quota of its queue."""
+    """Whether only a preemptor that then stays within the nominal quota of its queue may preempt it."""
 
 
 @dataclass(slots=True)
 class _Found:
-    """All candidates, by what gives a right to them; each list in order in the end: evicted ones first."""
+    """All candidates, by the reason for which they may be preempted; each list is sorted at the end, evicted ones
+    first.
+    """
 
     hierarchical: list[_Candidate] = field(default_factory=list)
     priority: list[_Candidate] = field(default_factory=list)
@@ -47,7 +51,7 @@ class _Found:
         return bool(self.hierarchical or self.priority or self.own)
 
     def sequence(self) -> Iterator[_Candidate]:
-        """The order in which they go: mostly few of very many."""
+        """Yield the candidates in the order of preemption; usually only a few of very many are read."""
         for evicted in (True, False):
             for candidate in chain(self.hierarchical, self.priority):
                 if candidate.admitted.evicted is evicted:
@@ -62,7 +66,9 @@ class _Found:
 def classical_targets(
     snapshot: Snapshot, preemptor: Preemptor, findings: Findings, hosts: HostNeeds | None
 ) -> tuple[Target, ...]:
-    """Workloads that have to go so that the preemptor fits, in no meaningful order; () when that is not possible."""
+    """Return the workloads to preempt so that the preemptor fits, in no particular order; empty: that is not
+    possible.
+    """
     found = _collect(snapshot, preemptor, findings)
     if not found:
         return ()
@@ -103,7 +109,7 @@ def _collect(snapshot: Snapshot, preemptor: Preemptor, findings: Findings) -> _F
 
 
 def another_queue_borrows(node: QuotaNode, columns: frozenset[FlavorResource], findings: Findings) -> bool:
-    """Whether any cohort around a queue has a child beside the way to it that uses more than its quota."""
+    """Whether any cohort around a queue has another child that uses more than its quota."""
     while node.parent is not None:
         over = over_quota(node.parent, columns, findings)
         if over and over != [node]:
@@ -113,8 +119,9 @@ def another_queue_borrows(node: QuotaNode, columns: frozenset[FlavorResource], f
 
 
 def _ancestors(node: QuotaNode, preemptor: Preemptor) -> Iterator[tuple[QuotaNode, QuotaNode, bool]]:
-    """Every cohort around a queue from the nearest to the root, its child on the way, and whether that child has a
-    right to what it asks of this cohort: the request stays within the subtree quota of the child or of one below it.
+    """Yield every cohort around a queue from the nearest to the root, its child on the path, and whether that child has
+    a right to its request to this cohort: the request stays within the subtree quota of the child or of a node below
+    it.
     """
     remaining = dict(preemptor.usage)
     has_right = False
@@ -161,7 +168,7 @@ def _sorted(found: list[_Candidate], preemptor: Preemptor, findings: Findings) -
 
 
 def _attempts(snapshot: Snapshot, preemptor: Preemptor, found: _Found) -> tuple[bool, ...]:
-    """Whether the preemptor may borrow, for each attempt."""
+    """Return, for each attempt, whether the preemptor may borrow."""
     spec, node = snapshot.queues[preemptor.queue], snapshot.nodes[preemptor.queue]
     if not found.hierarchical and not found.priority:
         return (True,)
@@ -197,7 +204,7 @@ def _attempt(
 
 
 def _may_go(candidate: _Candidate, snapshot: Snapshot, columns: Iterable[FlavorResource], *, borrowing: bool) -> bool:
-    """Whether its queue, and every cohort around it that the preemptor is not in, still uses more than its quota."""
+    """Whether the candidate's queue, and every cohort around it that does not contain the preemptor, still borrows."""
     if candidate.ancestor is None:
         return True
     if borrowing and candidate.only_without_borrowing:

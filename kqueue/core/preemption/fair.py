@@ -1,7 +1,8 @@
-"""Targets by fair shares: the queue that borrows most for its weight loses first, while that makes shares fairer.
+"""Targets by fair shares: workloads of the queue with the highest share are preempted first, while shares become
+fairer.
 
 Queues are chosen from the root down, by the share of each branch; each removal changes the shares. Queues in different
-branches are compared by the shares of the branches, with the preemptor counted in its own.
+branches are compared by the shares of the branches, with the preemptor counted in its own branch.
 
 Source: the compatible system's fair sharing (KEP-1714).
 """
@@ -23,16 +24,16 @@ from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.workload import Admitted, Preempts, Snapshot
 
 _Waiting = dict[QuotaNode, deque[Admitted]]
-"""Candidates by queue, first to go first."""
+"""Candidates by queue, in the order of preemption."""
 _Entry = tuple[tuple[object, ...], int, QuotaNode]
 
 
 def fair_targets(
     snapshot: Snapshot, preemptor: Preemptor, findings: Findings, hosts: HostNeeds | None
 ) -> tuple[Target, ...]:
-    """Workloads that have to go so that the preemptor fits, in no meaningful order; () when that is not possible.
+    """Return the workloads to preempt so that the preemptor fits, in no particular order; empty: that is not possible.
 
-    `findings.rules.fair` names the strategies.
+    `findings.rules.fair` has the strategies.
     """
     strategies = findings.rules.fair
     assert strategies
@@ -67,7 +68,7 @@ def _other_borrowers(own: QuotaNode, columns: frozenset[FlavorResource], finding
 
 
 def any_other_queue_borrows(own: QuotaNode, columns: frozenset[FlavorResource], findings: Findings) -> bool:
-    """Whether any queue of the tree beside this one uses more than its quota."""
+    """Whether any other queue of the tree uses more than its quota."""
     over = over_quota(own.root, columns, findings, queues=True)
     return bool(over) and over != [own]
 
@@ -158,8 +159,8 @@ class _Search:
         return False
 
     def second_pass(self) -> bool:
-        """Take one candidate of each queue from those put aside if its branch has a higher share than the preemptor's
-        will be.
+        """Take one candidate of each queue from the candidates put aside, if its branch has a higher share than the
+        preemptor's branch will have.
         """
         choice = _Choice(self._aside, self._own, self._key)
         while (queue := choice.next()) is not None:
@@ -198,7 +199,9 @@ class _Search:
         return share
 
     def _compared(self, queue: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
-        """The children of the lowest cohort around both queues: the preemptor's side, and the other one."""
+        """Return the children of the lowest cohort around both queues: on the preemptor's side, and on the
+        other side.
+        """
         node = queue
         while node.parent not in self._own_side:
             assert node.parent is not None
@@ -206,7 +209,7 @@ class _Search:
         return self._own_side[node.parent], node
 
     def _take(self, candidate: Admitted, reason: PreemptionReason) -> bool:
-        """Remove a candidate; whether the preemptor fits now."""
+        """Remove a candidate; return whether the preemptor fits now."""
         self._simulation.remove(candidate)
         self._targets.append(Target(candidate, reason))
         return self._fits()

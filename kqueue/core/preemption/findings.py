@@ -1,4 +1,4 @@
-"""Facts about queues that one plan finds out while it looks for workloads to preempt."""
+"""Facts about queues that one plan computes during its search for workloads to preempt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from kqueue.core.workload import Admitted, Preempts
 
 @value()
 class Lowest:
-    """The lowest priority among the workloads of a queue, and the newest timestamp among those that have it."""
+    """The lowest priority among the workloads of a queue, and the newest timestamp among the workloads with that
+    priority.
+    """
 
     of: Mapping[str, Admitted]
     priority: int
@@ -23,7 +25,7 @@ class Lowest:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Workloads of a queue that a preemptor may preempt, first to go first."""
+    """Workloads of a queue that a preemptor may preempt, in the order of preemption."""
 
     of: Mapping[str, Admitted]
     workloads: Sequence[Admitted]
@@ -34,9 +36,9 @@ class Findings:
     """The rules of one plan, and results computed under these rules; each plan has its own.
 
     Args:
-        rules: the rules; all findings hold under them only.
-        lowest: lowest priorities by ClusterQueue; each counts while the queue holds the same workloads, so it may be
-            handed from plan to plan.
+        rules: the rules; all findings are valid only under them.
+        lowest: lowest priorities by ClusterQueue; each is valid while the queue has the same workloads, so plans may
+            share it.
     """
 
     rules: Rules
@@ -44,7 +46,7 @@ class Findings:
     over_quota: dict[tuple[QuotaNode, bool, frozenset[FlavorResource]], tuple[int, list[QuotaNode]]] = field(
         default_factory=dict, init=False
     )
-    """Children of cohorts that use more than their quota, with the number of changes of their tree till then."""
+    """Children of cohorts that use more than their quota, with the number of changes of their tree at that time."""
     candidates: dict[tuple[str, Preempts], Candidates] = field(default_factory=dict, init=False)
     """The candidates for the last preemptor, by ClusterQueue and policy."""
     _asked_for: str = field(default="", init=False)
@@ -60,7 +62,9 @@ class Findings:
         return self.candidates
 
     def is_protected(self, workload: Admitted, preemptor: Preemptor) -> bool:
-        """Whether a workload may not be preempted for this one, now or ever; notes until when."""
+        """Whether a workload may not be preempted for this one, now or ever; records the end of the protection in
+        `retry_at`.
+        """
         if self.rules.is_spared(workload, preemptor):
             return True
         until = self.rules.protected_until(workload)

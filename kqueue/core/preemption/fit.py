@@ -31,7 +31,7 @@ class HostNeeds:
 
     `places` returns whether the pods find domains in the present snapshot. `matters` returns whether the hosts of a
     workload can change that. `lacks` returns a lower bound of the domains that must be released first. `disturbs`
-    returns whether a workload holds any of the domains that were found last.
+    returns whether a workload uses any of the domains that were found last.
     """
 
     places: Callable[[], bool]
@@ -51,22 +51,22 @@ class Fit:
         self._returns = simulation.returns
         self._hosts = hosts
         self._moves = -1
-        """The number of moves at the last answer about hosts."""
+        """The number of moves at the last result about hosts."""
         self._answer = False
         self._found_at = -1
-        """The number of moves when domains were found last."""
+        """The number of moves at the last successful search for domains."""
         self._ask_from = 0
         """The number of released domains from which on another search can succeed."""
 
     def __call__(self, *, borrowing: bool) -> bool:
-        """Whether quota and hosts are there; without `borrowing`, whether nominal quota is.
+        """Whether quota and hosts suffice; without `borrowing`, whether nominal quota and hosts do.
 
-        It is the same for all tests of a simulation.
+        `borrowing` must be the same for all tests of a simulation.
         """
         return self._quota_fits(borrowing=borrowing) and (self._hosts is None or self._hosts_fit(self._hosts))
 
     def is_of_no_use(self, admitted: Admitted, *, borrowing: bool) -> bool:
-        """Whether all that is missing, as was found out, are hosts, and the workload holds none that matter."""
+        """Whether only hosts are missing, as far as known, and the workload has no hosts that matter."""
         return (
             self._hosts is not None
             and self._moves == self._simulation.moves
@@ -76,7 +76,7 @@ class Fit:
         )
 
     def is_missed(self, admitted: Admitted) -> bool:
-        """Whether quota of the first column would be short if the workload came back; False if it cannot tell."""
+        """Whether quota of the first column would be short if the workload came back; False: no, or unknown."""
         for column, amount in self._wanted[:1]:
             other, held = self._simulation.snapshot.nodes[admitted.queue], admitted.usage.get(column, 0)
             if held > 0 and quota.is_open(self._node, column) and quota.is_open(other, column):
@@ -85,13 +85,13 @@ class Fit:
         return False
 
     def is_sure(self) -> bool:
-        """Whether domains are found in the present snapshot, after workloads came back since the last search."""
+        """Whether domains are found in the present snapshot, if workloads have come back since the last search."""
         if self._hosts is None or self._found_at == self._simulation.moves:
             return True
         return self._hosts.places()
 
     def distrust(self) -> None:
-        """Search domains again after each workload that comes back."""
+        """Make the test search for domains again after each workload that comes back."""
         if self._hosts is not None:
             self._hosts = replace(self._hosts, disturbs=everybody)
 
@@ -100,7 +100,7 @@ class Fit:
         if self._returns != self._simulation.returns:
             self._returns = self._simulation.returns
             short = self._short = list(self._wanted)
-        while short:  # a column that fits stays so while more workloads leave
+        while short:  # a column with enough quota keeps it while more workloads leave
             column, amount = short[-1]
             if not borrowing and quota.plus(node.usage.get(column, 0), amount) > node.quota(column).nominal:
                 return False
@@ -116,7 +116,7 @@ class Fit:
         return self._answer
 
     def _still_there(self, hosts: HostNeeds) -> bool:
-        """Whether the domains of the last search are free: no returned workload holds any."""
+        """Whether the domains of the last search are free: no returned workload uses any of them."""
         if self._found_at < 0 or any(hosts.disturbs(admitted) for admitted in self._simulation.back):
             return False
         self._simulation.back.clear()
@@ -149,7 +149,7 @@ def without_needless(
     """
     needed = list(targets)
     fill_back(needed, simulation, fits, is_missed)
-    if not fit.is_sure():  # the search does not find domains, although released ones suffice
+    if not fit.is_sure():  # the search finds no domains now, although the released ones suffice
         fit.distrust()
         gone = {target.admitted for target in needed}
         for target in targets:
@@ -163,9 +163,9 @@ def without_needless(
 def fill_back(
     targets: list[Target], simulation: Simulation, fits: Callable[[], bool], is_missed: Callable[[Admitted], bool]
 ) -> None:
-    """Strike out targets without which the preemptor fits as well, last ones first; the very last one stays.
+    """Remove targets without which the preemptor fits as well, from the last to the first; the very last one stays.
 
-    The last target takes the place of one that is struck out.
+    The last target takes the place of a removed one.
     """
     for i in range(len(targets) - 2, -1, -1):
         if is_missed(targets[i].admitted):

@@ -1,4 +1,4 @@
-"""Bounds before a search for domains: the workloads whose hosts help, and the least number of missing domains."""
+"""Bounds before a search for domains: the workloads whose hosts help, and a lower bound of the missing domains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class VictimReach:
         requests: Mapping[str, Sequence[PodSetRequest]],
         profile: Profile = DEFAULT_PROFILE,
     ) -> None:
-        """`requests` are the pod sets to be placed, by topology flavor."""
+        """Take the snapshot, the pod sets to be placed, by topology flavor, and the profile."""
         self._topologies = snapshot.topologies
         self._requests, self._profile = requests, profile
         self._passing: dict[str, NDArray[np.bool_]] | None = None
@@ -33,7 +33,9 @@ class VictimReach:
         self._found: dict[str, set[Path]] = {}
 
     def matters(self, workload: Admitted) -> bool:
-        """Whether it holds, in the topology flavor of any pod set, a leaf that passes the node rules of that."""
+        """Whether the workload uses, in the topology flavor of any pod set, a leaf that passes the node rules of the
+        pod set.
+        """
         answer = self._matters.get(workload)
         if answer is None:
             if self._passing is None:
@@ -43,7 +45,9 @@ class VictimReach:
         return answer
 
     def lacks(self) -> int:
-        """How many domains must be given back at least before all pods can find some; pods that stay do not count."""
+        """Return a lower bound of the domains to release before all pods can have domains; pods that keep places do not
+        count.
+        """
         lacking = 0
         for flavor, pod_sets in self._requests.items():
             capacity = self._topologies[flavor].capacity
@@ -52,11 +56,11 @@ class VictimReach:
         return lacking
 
     def note(self, found: Mapping[str, Placement]) -> None:
-        """These domains were found, by topology flavor."""
+        """Record the domains that were found, by topology flavor."""
         self._found = {flavor: {domain.values for domain in usage_of(found[flavor])} for flavor in found}
 
     def disturbs(self, workload: Admitted) -> bool:
-        """Whether it holds any of the domains noted last, in the flavor that they were found in."""
+        """Whether the workload uses any of the domains recorded last, in the flavor of these domains."""
         return any(
             domain.values in found
             for flavor, domains in own_domains(workload, self._topologies)
@@ -66,7 +70,9 @@ class VictimReach:
 
 
 def _lacking(capacity: Capacity, pod_set: PodSetRequest, profile: Profile) -> int:
-    """By how many leaves the best domain is too small at least, if each of them could take as many pods as any can."""
+    """Return a lower bound of the leaves that the best domain lacks, as if each leaf could take as many pods as any
+    leaf can.
+    """
     if pod_set.count <= 0:
         return 0
     resolved = resolve(pod_set, capacity.tree.levels, profile)

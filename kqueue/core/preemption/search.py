@@ -1,4 +1,4 @@
-"""The question itself: which workloads have to go so that this one fits."""
+"""The search for the workloads to preempt so that another workload fits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kqueue.core.quota import FlavorResource
 from kqueue.core.workload import Admitted, Preempts, Snapshot
 
 _NEVER = Preempts.NEVER
-"""By name, because looking a member up in its class takes 0.1 us, and every head that waits asks."""
+"""A constant, because an attribute lookup in an enum takes 0.1 us, and every waiting head makes it."""
 
 
 def none_may_be_preempted(
@@ -44,19 +44,19 @@ def find_targets(
     lacks: Callable[[], int] = nothing,
     disturbs: Callable[[Admitted], bool] = everybody,
 ) -> tuple[Target, ...]:
-    """Workloads that have to go so that the preemptor fits; () when no choice that the policies allow is enough.
+    """Return the workloads to preempt so that the preemptor fits; empty: no choice that the policies allow suffices.
 
-    None of them could stay without another one going, or the preemptor borrowing where it takes from others.
-    The snapshot is as before afterwards.
+    All are necessary: without any one of them, another one would have to go, or the preemptor would borrow while it
+    preempts in other queues. The snapshot is unchanged afterwards.
 
     Args:
-        snapshot: its queues must have the preemptor's.
-        preemptor: `preemptor.alone` asks about one column, as choosing a flavor does.
-        findings: the same for all questions of a plan.
-        places: whether the preemptor's pods find domains in the snapshot as it is when asked; None: none are asked for.
-        matters: whether what `places` says may depend on the hosts which a workload holds; see `VictimReach`.
-        lacks: how many domains must be given back at least before `places` can say yes.
-        disturbs: whether a workload holds any of the domains that `places` found last.
+        snapshot: its queues must include the preemptor's queue.
+        preemptor: for a question about one column, as in the choice of a flavor, the result of `Preemptor.alone`.
+        findings: the same object for all searches of a plan.
+        places: returns whether the preemptor's pods find domains in the present snapshot; None: they need no domains.
+        matters: returns whether the result of `places` may depend on the hosts of a workload; see `VictimReach`.
+        lacks: returns a lower bound of the domains that must be released before `places` can return True.
+        disturbs: returns whether a workload uses any of the domains that `places` found last.
     """
     hosts = HostNeeds(places, matters, lacks, disturbs) if places is not None else None
     search = classical_targets if findings.rules.fair is None else fair_targets

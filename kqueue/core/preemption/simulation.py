@@ -1,4 +1,4 @@
-"""A snapshot from which workloads can be taken away and put back, and which is as before at the end."""
+"""A snapshot from which workloads can be removed and put back, and which is unchanged at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kqueue.core.workload import Admitted, Snapshot
 
 
 class Simulation:
-    """Changes to a snapshot that are taken back when the block of `simulate`, which makes it, ends."""
+    """Changes to a snapshot that are rolled back at the end of the block of `simulate`, which creates the object."""
 
     def __init__(
         self,
@@ -28,13 +28,15 @@ class Simulation:
     ) -> None:
         self.snapshot = snapshot
         self.moves = 0
-        """Grows whenever what is free on hosts changes.  While it stays, the same question has the same answer."""
+        """Grows with every change of the free capacity of hosts.  While it is equal, results about hosts stay
+        the same.
+        """
         self.returns = 0
-        """Grows when a workload is put back.  While it stays, what has fitted fits still."""
+        """Grows when a workload is put back.  While it is equal, a workload that fitted still fits."""
         self.released = 0
-        """Domains that were given back so far."""
+        """The number of domains released so far."""
         self.back: set[Admitted] = set()
-        """Workloads that returned to their hosts since this set was emptied."""
+        """Workloads that returned to their hosts since this set was last emptied."""
         self._matters = matters
         self._with_domains = with_domains
         self._undo = undo
@@ -43,7 +45,7 @@ class Simulation:
         self._in_trial: set[str] = set()
 
     def remove(self, admitted: Admitted) -> None:
-        """Give back the quota and the hosts that the workload holds; hosts in its own flavors only."""
+        """Release the quota and the hosts of the workload; hosts in its own flavors only."""
         self.uncharge(admitted.queue, admitted.usage)
         if self._with_domains and self._matters(admitted):
             self.back.discard(admitted)
@@ -66,7 +68,7 @@ class Simulation:
     def dismiss(self, admitted: Admitted) -> None:
         """Remove an evicted workload, and free its hosts in all flavors with the same hosts.
 
-        Of a workload in a tree that the snapshot does not have, only the hosts are freed.
+        If the snapshot does not have the quota tree of the workload, only the hosts are freed.
         """
         if admitted.queue in self.snapshot.nodes:
             self.uncharge(admitted.queue, admitted.usage)
@@ -96,7 +98,7 @@ class Simulation:
                 self.moves += 1
 
     def uncharge(self, queue: str, usage: Mapping[FlavorResource, int]) -> None:
-        """Give back the quota that `charge` took."""
+        """Release the quota that `charge` charged."""
         node = self.snapshot.nodes[queue]
         if node not in self._kept:
             self._keep(node)
@@ -116,7 +118,7 @@ class Simulation:
         return [(column, usage[column]) for column in columns if column in usage]
 
     def shift(self, node: QuotaNode, column: FlavorResource, amount: int) -> None:
-        """Charge one node of the tree alone (negative: give back)."""
+        """Charge only one node of the tree; a negative amount releases."""
         self._keep(node)
         quota.shift_usage(node, column, amount)
 

@@ -19,20 +19,22 @@ class PreemptionReason(StrEnum):
     IN_CLUSTER_QUEUE = "InClusterQueue"
     """A workload of the same ClusterQueue has precedence."""
     IN_COHORT_RECLAMATION = "InCohortReclamation"
-    """Its queue borrowed what the preemptor's queue, or a cohort around that, has a right to."""
+    """The queue of the workload borrowed quota to which the preemptor's queue, or a cohort around that queue, has a
+    right.
+    """
     IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
-    """Its branch of the cohort has more than its fair share."""
+    """The workload's branch of the cohort has more than its fair share."""
     IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
-    """It borrows, and a workload of higher priority is to borrow in its place."""
+    """The workload borrows, and a workload of higher priority will borrow in its place."""
 
 
 class SharingStrategy(StrEnum):
-    """When fair sharing lets a branch of the tree take from another."""
+    """The conditions on which fair sharing lets a branch of the tree preempt in another branch."""
 
     LTE = "LessThanOrEqualToFinalShare"
-    """Afterwards the preemptor's branch has at most the share of the other one."""
+    """After the preemption, the preemptor's branch has at most the share of the other branch."""
     LTI = "LessThanInitialShare"
-    """Afterwards the preemptor's branch has a smaller share than the other one had before."""
+    """After the preemption, the preemptor's branch has a smaller share than the other branch had before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +46,19 @@ class Target:
 
 
 class Seeker(Protocol):
-    """A workload that room is sought for, as far as policies go."""
+    """A workload that needs resources, with the facts that policies use."""
 
     @property
     def queue(self) -> str:
-        """Its ClusterQueue."""
+        """The ClusterQueue of the workload."""
 
     @property
     def priority(self) -> int:
-        """The higher one may preempt the lower one."""
+        """The priority; a workload of higher priority may preempt one of lower priority."""
 
     @property
     def timestamp(self) -> datetime:
-        """Orders it among equals."""
+        """The time that orders workloads of equal priority."""
 
 
 @value(kw_only=True)
@@ -76,7 +78,7 @@ class Preemptor:
     needs: frozenset[FlavorResource]
 
     def alone(self, column: FlavorResource, amount: int) -> Preemptor:
-        """The same workload, were this column all it asks for: what choosing a flavor wants to know."""
+        """Return the workload as if this column were its only request, for the choice of a flavor."""
         return Preemptor(
             uid=self.uid,
             key=self.key,
@@ -94,7 +96,7 @@ class LocalQueueUsage:
 
     Args:
         cluster_queues: names of these ClusterQueues.
-        used: by namespace/name of a LocalQueue; one that is not listed has used nothing.
+        used: by namespace/name of a LocalQueue; a LocalQueue that is not listed has no usage.
     """
 
     cluster_queues: frozenset[str]
@@ -106,20 +108,21 @@ class LocalQueueUsage:
 
 
 _UNWRITTEN_FOR = timedelta(seconds=1)
-"""When the time of a reservation is not known yet, look again so much later."""
+"""The time until the next check when the time of a reservation is not known yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How targets are chosen, the same for all workloads of a plan.  Plain data: a plan changes nothing here.
+    """The rules for the choice of targets, the same for all workloads of a plan.  A plan does not change them.
 
     Args:
-        now: the time of the plan; stands for reservations that are not written yet.
+        now: the time of the plan; also the time of reservations that are not written yet.
         fair: strategies of fair sharing, one or two; None: by quota and priority alone.
-        within_nominal: with fair sharing, a queue that stays within its nominal quota takes it back whatever the share.
-        local_queue_usage: within a ClusterQueue, workloads of the LocalQueue that used most go first; None: usage does
-            not count anywhere.
-        minimum_runtime: by ClusterQueue, how long its workloads run at least before they may be preempted.
+        within_nominal: with fair sharing, a queue that stays within its nominal quota reclaims it whatever the shares
+            are.
+        local_queue_usage: within a ClusterQueue, workloads of the LocalQueue with the highest usage are preempted
+            first; None: usage does not count.
+        minimum_runtime: by ClusterQueue, the minimum time that its workloads run before they may be preempted.
         spared: by UID of a preemptor, UIDs of workloads that must not be preempted for it.
     """
 
@@ -131,11 +134,11 @@ class Rules:
     spared: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     def is_spared(self, workload: Admitted, preemptor: Preemptor) -> bool:
-        """Whether this workload must never be preempted for that one."""
+        """Whether the workload must never be preempted for this preemptor."""
         return bool(self.spared) and workload.uid in self.spared.get(preemptor.uid, ())
 
     def protected_until(self, workload: Admitted) -> datetime | None:
-        """Until when a workload must be left to run; None: it may be preempted."""
+        """Return the time until which a workload must not be preempted; None: it may be preempted."""
         minimum = self.minimum_runtime.get(workload.queue)
         if minimum is None:
             return None

@@ -1,4 +1,4 @@
-"""Why a workload waits, in full, and what would let it start.
+"""The complete reasons why a workload waits, and the changes with which it would start.
 
     world      the state of a question: a snapshot, all workloads with reservations, nodes that are left out
     holders    the workloads in a domain, or in a column of quota

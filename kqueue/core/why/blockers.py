@@ -1,7 +1,7 @@
-"""Finds all blockers of a workload with amounts, not only the first one at which a cycle stops.
+"""All blockers of a workload with amounts, not only the first blocker, at which a cycle stops.
 
-Each pod set is examined by itself in every flavor of its queue; in each flavor both quota and domains are examined;
-and domains at every level from the widest to the requested one.
+Each pod set is examined by itself in every flavor of its queue; in each flavor both quota and domains are examined; and
+domains at every level from the widest to the requested one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kqueue.core.why.trials import Trials
 from kqueue.core.workload import Head, TopologyView
 
 DOMAINS_SHOWN = 3
-"""Of each level, the best ones."""
+"""The number of best domains that are shown for each level."""
 
 
 @value(kw_only=True)
@@ -41,7 +41,7 @@ class ColumnLook:
         free: the amount that the queue could still take, borrowing included; never negative.
         most: the amount that the queue could use if no other workload existed.
         nominal, used: quota and usage of the queue itself.
-        held: the workloads that hold the rest, if the amount is short.
+        held: the workloads that use the rest, if the amount is short.
     """
 
     column: FlavorResource
@@ -55,12 +55,12 @@ class ColumnLook:
 
 @value(kw_only=True)
 class DomainLook:
-    """One of the domains that come closest.
+    """One of the domains that come closest to the request.
 
     Args:
         fit, total: units (pods or slices) that fit, and units requested.
         short: the scarcest resource; None if rules exclude the pods.
-        held: the workloads that hold that resource.
+        held: the workloads that use that resource.
     """
 
     path: Path
@@ -97,9 +97,9 @@ class FlavorLook:
 
     Args:
         pod_sets: their names.
-        problem: why their pods could not run on its nodes; then nothing else was looked at.
-        misfit: why they have no domains; None where they have, or need none.
-        never: not even an empty cluster has domains for them; then `misfit` is that of the empty cluster.
+        problem: why their pods could not run on its nodes; then the flavor was not examined further.
+        misfit: why they have no domains; None: they have domains, or need none.
+        never: not even an empty cluster has domains for them; then `misfit` is the misfit on an empty cluster.
         unusable: nodes of the flavor that are cordoned or not ready.
     """
 
@@ -154,7 +154,7 @@ class Look:
     occupancy: dict[str, Occupancy] = field(default_factory=dict)
 
     def blockers(self, queue: str) -> tuple[Blocker, ...]:
-        """Return the blockers that a cycle would report, then all others; each once."""
+        """Return the blockers that a cycle would report, then all others, each of them once."""
         told = self.decision.blockers if isinstance(self.decision, Wait) else ()
         found = [*told, *self.uncovered]
         found += [blocker for one in self.flavors for blocker in one.blockers(queue)]
@@ -264,7 +264,7 @@ def _column(case: _Case, column: FlavorResource, asked: int) -> ColumnLook:
 
 
 def _placed(demand: GroupDemand, option: Option) -> Sequence[PodSetRequest]:
-    """The pod sets that want a place in this flavor."""
+    """Return the requests of the pod sets that need domains in this flavor."""
     if option.topology is None:
         return ()
     wanting = (p for p in demand.pod_sets if p.asks_topology or p.request.topology.implied)
@@ -272,12 +272,12 @@ def _placed(demand: GroupDemand, option: Option) -> Sequence[PodSetRequest]:
 
 
 def workers_of(requests: Sequence[PodSetRequest]) -> PodSetRequest:
-    """Of pod sets that share a domain, the larger one."""
+    """Return the larger one of pod sets that share a domain."""
     return max(requests, key=lambda request: request.count + request.ended)
 
 
 def leader_of(requests: Sequence[PodSetRequest]) -> PodSetRequest | None:
-    """The other one; None where there is one only."""
+    """Return the smaller one of pod sets that share a domain; None: there is only one pod set."""
     workers = workers_of(requests)
     return next((request for request in requests if request is not workers), None)
 
@@ -333,7 +333,7 @@ def units(counts: Tally, resolved: Resolved, level: int) -> tuple[Ints, int, str
 
 
 def roomiest(room: Ints, most: int) -> list[int]:
-    """The domains with most room, the first of equals first."""
+    """Return the domains with most room, of equals the first one first; at most `most`."""
     if len(room) > 4 * most:
         least = np.partition(room, len(room) - most)[len(room) - most]
         above = np.flatnonzero(room > least)

@@ -1,4 +1,4 @@
-"""Changes that could let a workload start, and their cost for others."""
+"""Changes that could let a workload start, and their cost for other workloads."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from kqueue.core.value import value
 from kqueue.core.workload import Admitted
 
 _NAMED = 4
-"""So many nodes or workloads are named in a sentence."""
+"""The largest number of nodes or workloads named in a sentence."""
 
 
 @value(kw_only=True)
 class NodesReturn:
-    """Nodes that are there and left out take pods again: (name, `unschedulable` or `notReady`)."""
+    """Nodes that are left out now return: (name, `unschedulable` or `notReady`)."""
 
     nodes: tuple[tuple[str, str], ...]
 
 
 @value(kw_only=True)
 class OtherWish:
-    """Pod sets ask for another level: `required`, or only `preferred`."""
+    """Pod sets request another level: `required`, or only `preferred`."""
 
     pod_sets: tuple[str, ...]
     level: str
@@ -35,7 +35,7 @@ class OtherWish:
 
 @value(kw_only=True)
 class OtherQueue:
-    """The workload waits in another LocalQueue (a name) of its namespace, of this ClusterQueue."""
+    """The workload waits in another LocalQueue (a name) of its namespace, which uses this ClusterQueue."""
 
     local_queue: str
     queue: str
@@ -52,7 +52,7 @@ class FewerPods:
 
 @value(kw_only=True)
 class QuotaIncrease:
-    """One number of a ClusterQueue's quota is larger.
+    """An increase of one number in a ClusterQueue's quota.
 
     Args:
         field: `nominalQuota` or `borrowingLimit`.
@@ -67,7 +67,7 @@ class QuotaIncrease:
 
 @value(kw_only=True)
 class MoreQuota:
-    """Its ClusterQueue has more quota."""
+    """The workload's ClusterQueue has more quota."""
 
     queue: str
     increases: tuple[QuotaIncrease, ...]
@@ -75,7 +75,7 @@ class MoreQuota:
 
 @value(kw_only=True)
 class WorkloadsEnd:
-    """These workloads end, or leave; the largest first."""
+    """These workloads end, or finish leaving; the largest first."""
 
     workloads: tuple[Admitted, ...]
 
@@ -85,13 +85,13 @@ Change = NodesReturn | OtherWish | OtherQueue | FewerPods | WorkloadsEnd | MoreQ
 
 @value(kw_only=True)
 class WhatIf:
-    """A change with which the workload would start, as the planner says, and what it would get then.
+    """A change with which the planner would start the workload, and the resources that the workload would get.
 
     Args:
         queue: its ClusterQueue.
         flavors: by pod set.
-        before: workloads that wait, come first, and take what it needs, so that it starts only after them; empty where
-            none does, None where that was not planned.
+        before: waiting workloads that would start first and use the resources, so that it starts after them; empty:
+            there are none, None: not computed.
         quality: domains used against the fewest possible, of each search for domains.
     """
 
@@ -116,7 +116,7 @@ def _cost(change: Change) -> tuple[int, ...]:
         case WorkloadsEnd(workloads=workloads) if all(workload.evicted for workload in workloads):
             return 0, len(workloads)
         case OtherWish(required=required):
-            return 1, required  # to prefer the level leaves the choice with the planner
+            return 1, required  # the planner may still choose the preferred level
         case OtherQueue():
             return 2, 0
         case FewerPods(count=count, of=of):
@@ -128,13 +128,17 @@ def _cost(change: Change) -> tuple[int, ...]:
 
 
 def size(workload: Admitted) -> int:
-    """Return the size of a workload for comparisons: its pods with hosts, or without any its quota usage."""
+    """Return the size of a workload for comparisons: its number of pods on hosts, or its quota usage if it has no
+    hosts.
+    """
     pods = sum(usage.count for domains in workload.domains.values() for usage in domains)
     return pods or sum(workload.usage.values())
 
 
 def condition_for(change: Change, may_name: Callable[[Admitted], bool] = lambda workload: True) -> str:
-    """The change as the second half of "it would start if"; workloads that may not be named are of other namespaces."""
+    """Return the change as the second half of "it would start if"; workloads that may not be named are of other
+    namespaces.
+    """
     match change:
         case NodesReturn(nodes=nodes):
             return _nodes(nodes)
@@ -185,7 +189,7 @@ def _ends(workloads: Sequence[Admitted], may_name: Callable[[Admitted], bool]) -
 
 
 def _listed(names: Sequence[str], noun: str, verb: str, verb_of_one: str | None = None) -> str:
-    """`node a was uncordoned`, `2 nodes (a, b) were uncordoned`."""
+    """Return a part of a sentence: `node a was uncordoned`, `2 nodes (a, b) were uncordoned`."""
     if len(names) == 1:
         return f"{noun} {names[0]} {verb_of_one or verb}"
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

@@ -1,4 +1,4 @@
-"""Lines of candidates, and the sets that are found in them."""
+"""Orders in which workloads could end, and the smallest sets of them that suffice."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from kqueue.core.workload import Admitted
 T = TypeVar("T")
 
 _PRUNED = 32
-"""In sets up to this size each member is tried for whether it can be left out."""
+"""The largest set for which each member is tested for whether it can be left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndingOrder:
-    """Workloads in the order in which they would be ended until enough have.
+    """Workloads in the order in which they would be ended until the freed resources suffice.
 
-    `alone` are workloads of which one might be enough, the cheapest first. Fewer than `least` are not enough.
+    `alone` are workloads of which one might suffice, the cheapest first. Fewer than `least` workloads do not suffice.
     """
 
     workloads: list[Admitted]
@@ -43,9 +43,9 @@ class EndingOrder:
 def prefix(
     line: Sequence[T], fits: Callable[[Sequence[T]], bool], *, least: int = 1
 ) -> Generator[None, None, list[T] | None]:
-    """Return about the shortest prefix of `line` that is enough; None when all of `line` is not.
+    """Return about the shortest prefix of `line` that suffices; None: not even all of `line` does.
 
-    Fewer than `least` are not enough.
+    Fewer than `least` entries do not suffice.
     """
     if not line or least > len(line):
         return None
@@ -69,7 +69,7 @@ def prefix(
 
 
 def pruned(chosen: Sequence[T], fits: Callable[[Sequence[T]], bool]) -> Generator[None, None, list[T]]:
-    """The same without members that are not needed; large sets are left as they are."""
+    """Return the set without members that are not needed; large sets are not changed."""
     kept = list(chosen)
     if len(kept) > _PRUNED:
         return kept

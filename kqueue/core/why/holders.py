@@ -1,4 +1,4 @@
-"""Holders of the leaves of a flavor, and of a column of quota."""
+"""The workloads that use the leaves of a flavor, or a column of quota."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from kqueue.core.why.planned_state import PlannedState
 from kqueue.core.workload import Admitted, TopologyView
 
 SHOWN = 3
-"""So many holders are named; the others are counted."""
+"""The number of holders that are named; the others are counted."""
 _STEP = 200
-"""Workloads that are looked at in one piece."""
+"""The number of workloads examined in one step."""
 
 
 @value(kw_only=True)
 class Holder:
-    """A workload that holds some of a scarce resource. `pods` is 0 if the resource is quota."""
+    """A workload that uses some of a scarce resource. `pods` is 0 if the resource is quota."""
 
     workload: Admitted
     amount: int
@@ -36,9 +36,9 @@ class ResourceHolders:
 
     Args:
         resource: the resource.
-        first: the workloads that hold most of it, at most `SHOWN`.
-        others: the number of further workloads that hold some of it.
-        foreign: the amount of pods that are not placed by topology; None where it was not summed.
+        first: the workloads that use most of it, at most `SHOWN`.
+        others: the number of further workloads that use some of it.
+        foreign: the amount used by pods that are not placed by topology; None: it was not summed.
     """
 
     resource: str
@@ -48,7 +48,7 @@ class ResourceHolders:
 
     @classmethod
     def of(cls, resource: str, holders: Iterable[Holder], foreign: int | None = None) -> ResourceHolders:
-        """The largest first; equals by their key."""
+        """Return the summary of these holders, the largest first; equals are ordered by key."""
         known = list(holders)
         first = heapq.nsmallest(SHOWN, known, key=lambda h: (-h.amount, -h.pods, h.workload.key))
         return cls(resource=resource, first=tuple(first), others=len(known) - len(first), foreign=foreign)
@@ -78,7 +78,7 @@ class Occupancy:
                 yield
 
     def holders(self, leaves: slice, resource: str) -> list[Holder]:
-        """Return the holders of a resource on these leaves."""
+        """Return the workloads that use a resource on these leaves."""
         amounts: dict[Admitted, list[int]] = {}
         on = self._on
         for leaf in range(leaves.start, leaves.stop):
@@ -91,7 +91,7 @@ class Occupancy:
         return [Holder(workload=w, amount=amount, pods=pods) for w, (amount, pods) in amounts.items() if amount]
 
     def held(self, leaves: slice, resource: str) -> ResourceHolders:
-        """The same in short, and what strangers hold there."""
+        """Return the summary of the holders, with the usage of foreign pods."""
         idle = self._view.capacity.empty().row(resource)
         there = sum(node.allocatable.get(resource, 0) for leaf in self._view.tree.leaves[leaves] for node in leaf.nodes)
         left = int(np.maximum(idle[leaves], 0).sum(dtype=object)) if idle is not None else 0
@@ -99,7 +99,7 @@ class Occupancy:
 
 
 def column_holders(world: PlannedState, queue: str, column: FlavorResource) -> list[Holder]:
-    """Return the holders of a column's quota in the tree of a ClusterQueue."""
+    """Return the workloads that use a column's quota in the tree of a ClusterQueue."""
     node = world.snapshot.nodes[queue]
     return [
         Holder(workload=workload, amount=amount)

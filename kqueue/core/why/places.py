@@ -1,4 +1,4 @@
-"""Finds domains that would have room for a workload if other workloads ended, or nodes came back."""
+"""Domains that would have room for a workload if other workloads ended, or nodes came back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kqueue.core.why.blockers import FlavorLook, leader_of, roomiest, units, wor
 from kqueue.core.workload import Head, Snapshot, TopologyView
 
 PLACES = 6
-"""Domains that are looked at for sets of workloads or nodes."""
+"""The number of domains that are examined for sets of workloads or nodes."""
 
 
 def requests_in(head: Head, one: FlavorLook) -> list[PodSetRequest]:
@@ -43,7 +43,9 @@ def _level(resolved: Resolved) -> int:
 
 
 def roomy_domains(head: Head, snapshot: Snapshot, view: TopologyView, one: FlavorLook, *, most: int) -> list[slice]:
-    """Return the leaves of each domain that would suffice if others left; the domain that lacks least comes first."""
+    """Return the leaves of each domain that would suffice if its workloads ended; the domain that lacks least comes
+    first.
+    """
     now, idle = _room(head, snapshot, view, one), _room(head, snapshot, view, one, empty=True)
     if now is None or idle is None:
         return []
@@ -57,7 +59,7 @@ def roomy_domains(head: Head, snapshot: Snapshot, view: TopologyView, one: Flavo
 def spares_by_domain(
     head: Head, wider: Snapshot, spares: Mapping[str, list[Spare]], looks: Sequence[FlavorLook]
 ) -> Iterator[list[str]]:
-    """Nodes that would come back to the same domain, domains that lack least first."""
+    """Yield sets of nodes that would come back to the same domain; the domain that lacks least comes first."""
     for one in looks:
         if one.misfit is None or one.problem is not None:
             continue

@@ -1,4 +1,4 @@
-"""The state that explanations look at: a snapshot, all holders, and nodes that are left out."""
+"""The state from which explanations start: a snapshot, all workloads with usage, and nodes that are left out."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class PlannedState:
 
 
 def with_spares(view: TopologyView, spares: Sequence[Spare], *, free: bool = True) -> TopologyView:
-    """Return a flavor's domains with nodes that have come back; `free=False`: without free capacity on them yet.
+    """Return a flavor's domains with nodes that have come back; `free=False`: the nodes have no free capacity yet.
 
     A node of an existing leaf adds to the leaf's free capacity.
     """
@@ -127,5 +127,5 @@ def _without(admitted: _Admitted, ended: Iterable[Admitted]) -> _Admitted:
         if of_queue is None:
             of_queue = left[workload.queue] = dict(admitted.get(workload.queue) or {})
         of_queue.pop(workload.key, None)
-    layers = (left, admitted)  # only the first layer could be written to, and no code writes to it
+    layers = (left, admitted)  # only the first layer could be written, and no code writes to it
     return ChainMap(*cast("tuple[MutableMapping[str, Mapping[str, Admitted]], ...]", layers))

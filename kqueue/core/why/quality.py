@@ -1,4 +1,4 @@
-"""How good the places of pods are that run: domains used, against the fewest that could be."""
+"""The quality of the places of running pods: the number of used domains, against the smallest possible number."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def quality_now(
     places: Mapping[str, TopologyAssignment],
     profile: Profile,
 ) -> tuple[LevelQuality, ...]:
-    """Per level, widest first: domains that the pods use, and the fewest that would hold them if they were placed now.
+    """Return, per level, widest first: the number of domains that the pods use, and the smallest number if placed now.
 
     `pod_sets` share domains: one, or a leader and its workers, with their admitted counts; `places` are their
-    assignments by name. Empty if their places are not in the tree any more, or a requested level is not.
+    assignments by name. Empty if their places, or a requested level, are no longer in the tree.
     """
     workers = max(pod_sets, key=lambda request: request.count + request.ended)
     leader = next((request for request in pod_sets if request is not workers), None)

@@ -1,4 +1,4 @@
-"""Finds the changes that would let a workload start.
+"""The search for changes with which a workload would start.
 
 A cheap check of quota and domains removes candidates; the planner decides the others, and only a change with which it
 admits the workload is a result.  Each kind of change is a separate piece of work, the cheapest kinds first.  The work
@@ -40,20 +40,20 @@ from kqueue.core.why.trials import Trials
 from kqueue.core.workload import Admitted, Head, PodSet, Snapshot, TopologyView
 
 _SINGLES = 48
-"""Workloads, or nodes, of which it is asked whether one alone is enough."""
+"""The number of single workloads, or nodes, that are tested for whether one alone suffices."""
 _KEPT = 3
-"""Answers of one kind: more would not be read."""
+"""The number of results of one kind; readers would not read more."""
 _LARGEST_SET = 256
-"""Sets are not looked for beyond so many workloads or nodes."""
+"""The largest set of workloads or nodes that is searched for."""
 _QUEUES = 8
 _CHOICES = 8
-"""Of flavors, for which more quota is tried."""
+"""The number of choices of flavors for which more quota is tried."""
 _NOMINAL, _LIMIT = "nominalQuota", "borrowingLimit"
 
 
 @value(kw_only=True)
 class Alternative:
-    """The workload as it would be in another LocalQueue (a name) of its namespace."""
+    """The workload as a head in another LocalQueue (a name) of its namespace."""
 
     local_queue: str
     head: Head
@@ -61,7 +61,7 @@ class Alternative:
 
 @value(kw_only=True)
 class _Made:
-    """A change: the head after it, and the differences of the state."""
+    """A change as values: the head after it, and the differences of the state."""
 
     head: Head
     ended: tuple[Admitted, ...]
@@ -81,16 +81,17 @@ class ChangeSearch:
         alternatives: Sequence[Alternative] = (),
         rivals: Mapping[str, Sequence[Head]] | None = None,
     ) -> None:
-        """`found` is what `look` has found; `alternatives` and `rivals` are of queues that `trials` knows.
+        """Take the state of the search.
 
-        `rivals` are the workloads that are tried before the head, by the ClusterQueue in which it waits, in the order
-        of their tries; a ClusterQueue that is not there has too many.
+        `found` is the result of `look`; `alternatives` and `rivals` are in queues that `trials` knows. `rivals` are the
+        workloads that are tried before the head, by ClusterQueue, in the order of their tries; a ClusterQueue that is
+        missing has too many.
         """
         self._head, self._world, self._trials, self._look = head, world, trials, found
         self._alternatives, self._rivals = alternatives[:_QUEUES], rivals or {}
         self._found: list[WhatIf] = []
         self._made: list[_Made] = []
-        """How each of those found is made, in the same order."""
+        """The values of each change found, in the same order."""
         self._waiting: list[tuple[str, Callable[[], Iterator[None]]]] = [
             ("nodes that are left out", self._nodes),
             ("another topology request", self._wishes),
@@ -103,16 +104,16 @@ class ChangeSearch:
 
     @property
     def found(self) -> list[WhatIf]:
-        """The changes found so far, the cheapest first."""
+        """Return the changes found so far, the cheapest first."""
         return sorted(self._found, key=lambda what_if: what_if.cost)
 
     @property
     def unfinished(self) -> list[str]:
-        """Kinds of changes that were not looked at to the end."""
+        """Return the kinds of changes whose search is not complete."""
         return [kind for kind, _ in self._waiting]
 
     def steps(self) -> Iterator[None]:
-        """Search, in pieces of some milliseconds; not for one that starts anyway."""
+        """Search in steps of some milliseconds; no step for a workload that starts without a change."""
         if isinstance(self._look.decision, Admit):
             self._waiting.clear()
         while self._waiting:
@@ -129,7 +130,7 @@ class ChangeSearch:
         returned: Collection[Spare] = (),
         quotas: Mapping[FlavorResource, Quota] | None = None,
     ) -> bool:
-        """Whether the planner admits it after the change; then it is found."""
+        """Whether the planner admits the workload after the change; if so, add the change to the results."""
         asked = head or self._head
         changed = None if quotas is None else {asked.queue: quotas}
         entry = self._trials.starts(asked, ended=ended, returned=returned, quotas=changed)
@@ -141,7 +142,7 @@ class ChangeSearch:
         return entry is not None
 
     def _first_takers(self) -> Iterator[None]:
-        """Find out for each change that was found whether workloads that come first take what it gives."""
+        """Find for each result whether workloads that are tried first would use the resources that it frees."""
         for number, made in enumerate(self._made):
             rivals = self._rivals.get(made.head.queue)
             if rivals is None:
@@ -184,7 +185,7 @@ class ChangeSearch:
             yield from self._node_sets(wider, spares)
 
     def _useful_spares(self) -> dict[str, list[Spare]]:
-        """By node; of flavors in which pods would have no domain, or not enough quota is not the only thing."""
+        """Return the spares by node, for nodes of a flavor in which pods have no domain."""
         wanted = {one.flavor for one in self._look.flavors if one.misfit is not None}
         hosts: dict[str, list[Spare]] = {}
         for spare in self._world.spares:
@@ -207,7 +208,7 @@ class ChangeSearch:
                 trial.__exit__(None, None, None)
 
     def _node_sets(self, wider: Snapshot, spares: Mapping[str, list[Spare]]) -> Iterator[None]:
-        """Sets of one domain each, the smallest domain that is enough; else any of them."""
+        """Test sets of nodes of one domain each, the smallest sufficient one; if none suffices, sets of all nodes."""
         best: list[str] | None = None
 
         def fits(nodes: Sequence[str]) -> bool:
@@ -238,7 +239,7 @@ class ChangeSearch:
             for change in self._wishes_of(names):
                 head = _with_request(self._head, change)
                 if self._trials.might_fit(head) and self._verified(change, head) and change.required:
-                    break  # a still wider level gives up more for nothing
+                    break  # a still wider level would give up more without a gain
                 yield
             if len(self._found) > before and len(sets) > 1:
                 return
@@ -270,7 +271,9 @@ class ChangeSearch:
     # --- fewer pods --------------------------------------------------------------------------------------------------
 
     def _fewer(self) -> Iterator[None]:
-        """The largest count of one pod set alone with which it fits; whole slices where it asks for slices."""
+        """Find the largest count of a single pod set with which the workload fits; whole slices if it requests
+        slices.
+        """
         for pod_set in sorted(self._head.pod_sets, key=lambda p: -p.request.count):
             slices = pod_set.request.topology.slices
             unit = slices[0].size if slices else 1
@@ -294,7 +297,9 @@ class ChangeSearch:
     # --- the queue has more quota ------------------------------------------------------------------------------------
 
     def _more_quota(self) -> Iterator[None]:
-        """Where quota alone is short: a higher borrowing limit if that is enough, else more of its own."""
+        """Find more quota if only quota is short: a higher borrowing limit if that suffices, else more nominal
+        quota.
+        """
         for lacking in self._lacking():
             for limits in (True, False):
                 found = [self._increase(column, by, limit=limits) for column, by in sorted(lacking.items())]
@@ -308,7 +313,7 @@ class ChangeSearch:
                     return
 
     def _lacking(self) -> Iterator[dict[FlavorResource, int]]:
-        """For some choices of flavors that have domains, how much of which quota is missing; the least first."""
+        """Yield the missing quota per column, for some choices of flavors with domains; the smallest amount first."""
         node = self._trials.scratch.nodes.get(self._head.queue)
         if node is None or self._look.uncovered:
             return
@@ -319,7 +324,7 @@ class ChangeSearch:
                 choices.setdefault((one.pod_sets, resources), []).append(one)
         for some in choices.values():
             some.sort(key=_most_lacking)
-        for chosen in islice(product(*choices.values()), _CHOICES):  # there may be millions
+        for chosen in islice(product(*choices.values()), _CHOICES):  # there may be millions of choices
             asked: dict[FlavorResource, int] = {}
             for look in chosen:
                 for column in look.columns:
@@ -388,7 +393,9 @@ class ChangeSearch:
         return [line.without({self._head.key, older}) for line in (lines or [quota_line])]
 
     def _short_columns(self) -> list[tuple[FlavorResource, int]]:
-        """Columns with too little quota now that there could be, and how much is lacking at least."""
+        """Return the columns with too little free quota now but enough in total, and a lower bound of the missing
+        amount.
+        """
         short: dict[FlavorResource, int] = {}
         for one in self._look.flavors:
             for column in one.columns if one.problem is None else ():

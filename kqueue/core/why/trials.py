@@ -1,4 +1,4 @@
-"""The planner on a changed copy of a snapshot: would a workload start?"""
+"""The planner on a changed copy of a snapshot: tests whether a workload would start."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from kqueue.core.workload import Admission, Admitted, Head, Snapshot
 
 
 class Trials:
-    """Asks about heads of some ClusterQueues.
+    """Tests of heads of some ClusterQueues.
 
     `might_fit` checks quota and domains on a copy that is changed and rolled back: it is cheap and called often.
     `starts` and `decide` run the planner itself on a copy of their own, so their answers are those of a cycle.
     """
 
     def __init__(self, world: PlannedState, queues: Collection[str]) -> None:
-        """`queues` are the ClusterQueues of all heads of later questions."""
+        """Take the state, and the ClusterQueues of all heads that will be tested."""
         self._world, self._queues = world, frozenset(queues)
         self.scratch: Snapshot = world.copied(queues)
         """The snapshot of `might_fit`, with the claims of other preemptors charged."""
@@ -63,10 +63,10 @@ class Trials:
         returned: Collection[Spare] = (),
         quotas: Mapping[str, Mapping[FlavorResource, Quota]] | None = None,
     ) -> NominatedHead | None:
-        """The head as the planner would nominate it if these had ended, these nodes had come back, and these
+        """Return the nomination of the head if these workloads had ended, these nodes had come back, and these
         ClusterQueues had these quotas.
 
-        None when it would not start at once, or not as a whole.
+        None: it would not start at once, or not as a whole.
         """
         self.asked += 1
         copy = self._world.copied(self._queues, ended=ended, returned=returned, quotas=quotas)
@@ -86,8 +86,8 @@ class Trials:
         returned: Collection[Spare] = (),
         quotas: Mapping[str, Mapping[FlavorResource, Quota]] | None = None,
     ) -> Generator[None, None, tuple[Mention, ...]]:
-        """Return the rivals that would start first after the same changes and take what the head needs; empty if the
-        head starts all the same.
+        """Return the rivals that would start first after the same changes and use the resources that the head needs;
+        empty: the head starts nevertheless.
 
         Rivals are planned one by one in this order, each on the capacity left by those before: one step each.
         """
@@ -104,12 +104,12 @@ class Trials:
         """Return the decision of a cycle with this head on the capacity left by earlier ones, and charge it."""
         self.asked += 1
         (decision,) = cycle.plan(copy, [head], rules=self._world.rules, reserves=False, cache=self._cache)
-        copy.claims = ()  # they are charged from the first plan on
+        copy.claims = ()  # the first plan charges the claims
         return decision
 
     @contextmanager
     def without(self, ended: Collection[Admitted]) -> Iterator[None]:
-        """Inside the block these workloads have no usage in `scratch`."""
+        """Release the usage of these workloads from `scratch` inside the block."""
         with simulate(self.scratch) as simulation:
             for workload in ended:
                 simulation.dismiss(workload)
@@ -118,7 +118,7 @@ class Trials:
     def might_fit(self, head: Head, snapshot: Snapshot | None = None) -> bool:
         """Whether quota and domains for the whole workload are free, without preemption.
 
-        `snapshot`: in place of `scratch`, for one with other domains.
+        `snapshot`: a snapshot with other domains, used in place of `scratch`.
         """
         self.asked += 1
         now = snapshot if snapshot is not None else self.scratch

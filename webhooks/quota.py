@@ -17,6 +17,7 @@ from kqueue.jobs import syntax
 from kqueue.jobs.fields import mapping, objects, sequence, text
 from kqueue.jobs.meaning import same
 from kqueue.jobs.switches import JobFeatures
+from webhooks import node_classes
 
 MOST_FLAVORS = 256
 MOST_RESOURCES = 256
@@ -87,6 +88,7 @@ def flavor_problems(obj: Object) -> list[FieldError]:
             found.append(FieldError(path, f"has key and effect of {seen[key, effect]}; keep one of them", key))
         seen.setdefault((key, effect), path)
     found += toleration_problems(obj.get("spec"), "spec")
+    found += node_classes.flavor_problems(obj)
     return found
 
 

@@ -18,7 +18,7 @@ from kqueue.jobs.kind import GroupVersionKind, JobContext, ReviewedKind
 from kqueue.jobs.pod_of_parent import ReviewedPod
 from kqueue.jobs.switches import JobFeatures
 from kqueue.kinds import FRAMEWORKS, implies_pods
-from webhooks import quota, workloads
+from webhooks import node_classes, quota, workloads
 from webhooks.review import ALLOWED, Fault, Request, ReviewResult
 from webhooks.surroundings import JobContextFinder, LookupFailedError, Policy, ReviewLookups
 
@@ -171,7 +171,9 @@ def _validate_job(kind: ReviewedKind, observer: JobContextFinder) -> Handler:
             return _unknown(e)
         except InvalidObjectError as e:
             return ReviewResult(problems=e.errors)
-        problems = ratcheted(request, lambda obj, old: kind.problems(obj, old, around))
+        problems = ratcheted(
+            request, lambda obj, old: [*kind.problems(obj, old, around), *node_classes.request_problems(obj)]
+        )
         if around.not_admitted:
             problems.append(FieldError(kind.held_by, _STAYS_HELD.format(kind.gvk.kind)))
         warnings = [*kind.warnings(request.obj, around), *_strangers(request, around)]

@@ -241,6 +241,16 @@ EXTRA_ANNOTATION: Final = "kqueue.dev/extra"
 """On pods of gangs, written by kqueue: "true" where the pod is beyond the quorum and is queued alone."""
 MINIMUM_RUNTIME_ANNOTATION: Final = "kqueue.dev/minimum-runtime"
 """On ClusterQueues: for how long an admitted workload is safe from preemption, a duration such as 10m."""
+CARD_TYPE_ANNOTATION: Final = "kqueue.dev/card-type"
+"""On a ResourceFlavor: the card type of its nodes. On jobs, pod templates, pods and Workloads: the card types that the
+pods accept, joined by commas. It is also the key of the taint of scarce nodes."""
+CARD_TYPE_PREFERRED_ANNOTATION: Final = "kqueue.dev/card-type-preferred"
+"""On jobs, pod templates, pods and Workloads: card types to try first, in order of preference, joined by commas."""
+SCARCE_ANNOTATION: Final = "kqueue.dev/scarce"
+"""On a ResourceFlavor with a card type: `true` keeps the flavor for pods that name the card type."""
+PRIVATE_GROUP_LABEL: Final = "kqueue.dev/private-group"
+"""Label on jobs, pod templates, pods and Workloads: the private group of machines that the pods want. As an annotation
+on a ResourceFlavor: the private group that its nodes belong to. It is also the key of the taint of these nodes."""
 TRY_AGAIN_ANNOTATION: Final = "kqueue.dev/try-again"
 """On Workloads in quarantine: any value that it did not have before lets kqueue try them again."""
 

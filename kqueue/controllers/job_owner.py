@@ -16,7 +16,7 @@ from kqueue.controllers.job_workload import JobWorkload, was_started
 from kqueue.controllers.job_writes import JobWrites, job_key
 from kqueue.controllers.owner_lifecycle import OwnerStop, pending_checks, start_message
 from kqueue.controllers.workload_steps import WorkloadSteps, as_json
-from kqueue.jobs import rules
+from kqueue.jobs import node_classes, rules
 from kqueue.jobs.infos import infos_at_stop
 from kqueue.jobs.kind import Finished, JobKind, Refused
 
@@ -157,7 +157,7 @@ class JobOwner:
         _log.info("job started", job=job_key(self._job), workload=key, cluster_queue=queue)
 
     async def wait(self) -> None:
-        """Report pending checks when they change; without a reservation, hand on another placement profile."""
+        """Report pending checks when they change; without a reservation, hand on another profile or node class."""
         if model.condition_true(self.workload, names.CONDITION_QUOTA_RESERVED):
             message, uid = pending_checks(self.workload), self._job["metadata"]["uid"]
             if message and self._told.get(uid) != message:
@@ -165,6 +165,8 @@ class JobOwner:
                 self._writes.event(self._job, reason=names.EVENT_UPDATED_ADMISSION_CHECK, message=message)
         elif (profile := rules.placement_profile(self._job)) not in ("", model.profile_name(self.workload.metadata)):
             change = {"metadata": {"annotations": {names.PLACEMENT_PROFILE_ANNOTATION: profile}}}
+            await self._steps.amend(self.workload, change)
+        elif change := node_classes.handed_on(self._job, self.workload.metadata):
             await self._steps.amend(self.workload, change)
 
     async def guard(self) -> None:

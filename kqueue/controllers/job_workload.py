@@ -25,6 +25,7 @@ from kqueue.jobs.workload import (
     belongs,
     controller_reference,
     equivalent,
+    same_node_classes,
     same_topology,
     spec_for,
     workload_for,
@@ -126,7 +127,7 @@ class JobWorkload:
         matching = [w for w in owned if self.matches(job, pod_sets, w, suspended=suspended)]
         if matching:
             await self.delete(job, [w for w in owned if w is not matching[0]])
-            if suspended and _is_pending(matching[0]) and not same_topology(pod_sets, as_json(matching[0])):
+            if suspended and _is_pending(matching[0]) and not _same_request(pod_sets, as_json(matching[0])):
                 await self._rewrite(job, pod_sets, matching[0])
                 return None
             return matching[0]
@@ -324,6 +325,11 @@ def _was_sliced(now: Mapping[str, Any], before: Mapping[str, Any], workload: wir
     key = names.WORKLOAD_SLICE_NAME_ANNOTATION
     shared = workload.metadata.annotations.get(key)
     return shared is not None and annotations_of(now).get(key) == shared and key not in annotations_of(before)
+
+
+def _same_request(pod_sets: Sequence[JSON], workload: JSON) -> bool:
+    """Whether a Workload without a reservation requests the same domains and node classes as the job."""
+    return same_topology(pod_sets, workload) and same_node_classes(pod_sets, workload)
 
 
 def _podset_label(template: Mapping[str, Any]) -> bool:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kqueue.core.class_choice import ClassFault, class_blocker, class_fault, order_of
 from kqueue.core.explain import Blocker, BlockerKind
 from kqueue.core.quota import FlavorResource, Usage
 from kqueue.core.topology import missing_level
 from kqueue.core.topology.matching import matches_labels
 from kqueue.core.topology.request import PodSetRequest
-from kqueue.core.workload import Flavor, LastTried, PodSet, PodSetAssignment, QueueSpec, ResourceGroup, Snapshot
+from kqueue.core.workload import Flavor, Head, LastTried, PodSet, PodSetAssignment, QueueSpec, ResourceGroup, Snapshot
 from kqueue.kube.taints import untolerated_taint
 
 PODS = "pods"
@@ -70,7 +71,9 @@ class RequestedGroup:
     asked: Mapping[str, int]
     """The total quota request per resource, of all pod sets."""
     options: dict[int, Option] = field(default_factory=dict)
-    """The options that were tried, by the index of their flavor in the group."""
+    """Options that were considered, by the index of their flavor in the group."""
+    order: list[int] = field(default_factory=list)
+    """Indexes of the flavors in the order of tries, where pod sets name a node class."""
 
 
 class GroupDemand:
@@ -86,11 +89,40 @@ class GroupDemand:
         asked = [(group, {r: totals[r] for r in group.resources if r in totals}) for group in spec.groups]
         self.choices = tuple([RequestedGroup(group, amounts) for group, amounts in asked if amounts])
         self._grants: dict[tuple[Pick, ...], Grant] = {}
+        self._names_class = any(pod_set.node_class.names_any for pod_set in pod_sets)
+        self._classes: tuple[Flavor | None, ...] = ()
+        """The queue's flavors for which options and orders were made, where pod sets name a node class."""
 
     @property
     def name(self) -> str:
         """The name of the first pod set, which represents the group in messages."""
         return self.pod_sets[0].name
+
+    def class_fault(self, head: Head, spec: QueueSpec, snapshot: Snapshot) -> ClassFault | None:
+        """Return why the queue can never meet a request for a node class; None: it can, or there is none.
+
+        Orders and options follow the flavors of the snapshot from now on.
+        """
+        if not self._names_class:
+            return None
+        self._refresh(spec, snapshot)
+        for pod_set, wanted in zip(self.pod_sets, self._wanted, strict=True):
+            asked = [resource for resource, amount in wanted.items() if amount]
+            fault = class_fault(pod_set, asked, head.pod_sets, spec, snapshot.flavors)
+            if fault is not None:
+                return fault
+        return None
+
+    def _refresh(self, spec: QueueSpec, snapshot: Snapshot) -> None:
+        """Forget options and orders after a change of any flavor: classes of flavors depend on each other."""
+        classes = tuple([snapshot.flavors.get(name) for group in spec.groups for name in group.flavors])
+        if classes == self._classes:
+            return
+        self._classes = classes
+        self._grants.clear()
+        for choice in self.choices:
+            choice.options.clear()
+            choice.order[:] = order_of(self.pod_sets, choice.group, snapshot)
 
     def option(self, choice: RequestedGroup, index: int, snapshot: Snapshot) -> Option:
         """Return a flavor of one of the choices, as it is in the snapshot."""
@@ -110,7 +142,7 @@ class GroupDemand:
     def _problem(self, group: ResourceGroup, name: str, snapshot: Snapshot) -> Blocker | None:
         for pod_set in self.pod_sets:
             counts_only = pod_set.asks_topology and _counts_only(pod_set, group, self._covered)
-            problem = _eligibility(pod_set, name, snapshot, counts_only=counts_only)
+            problem = _eligibility(pod_set, name, group, snapshot, counts_only=counts_only)
             if problem is not None:
                 return problem
         return None
@@ -228,14 +260,19 @@ def _counts_only(pod_set: PodSet, resource_group: ResourceGroup, covered: frozen
     return own.isdisjoint(resource_group.resources) and not own.isdisjoint(covered)
 
 
-def _eligibility(pod_set: PodSet, name: str, snapshot: Snapshot, *, counts_only: bool) -> Blocker | None:
-    """Return why the pod set's pods cannot run on the flavor's nodes, apart from quota and capacity; None: they can.
+def _eligibility(
+    pod_set: PodSet, name: str, group: ResourceGroup, snapshot: Snapshot, *, counts_only: bool
+) -> Blocker | None:
+    """None when the pod set's pods could run on the flavor's nodes, quota and capacity aside.
 
     `counts_only`: a flavor without nodes is accepted, too.
     """
     flavor = snapshot.flavors.get(name)
     if flavor is None:
         return Blocker(kind=BlockerKind.FLAVOR_MISSING, pod_set=pod_set.name, flavor=name)
+    kept_out = class_blocker(pod_set, flavor, group, snapshot.flavors)
+    if kept_out is not None:
+        return kept_out
     if counts_only and flavor.topology is None:
         return _node_problem(pod_set, flavor)
     return _topology_problem(pod_set, flavor, snapshot) or _node_problem(pod_set, flavor)

@@ -46,6 +46,7 @@ class BlockerKind(StrEnum):
     FLAVOR_TAINT = "FlavorTaint"
     FLAVOR_LABELS = "FlavorLabels"
     FLAVOR_TOPOLOGY = "FlavorTopology"
+    FLAVOR_CLASS = "FlavorClass"
     RESOURCE_NOT_COVERED = "ResourceNotCovered"
     EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
     QUOTA = "Quota"
@@ -99,6 +100,7 @@ _ORDER = {
     BlockerKind.FLAVOR_TAINT: 4,
     BlockerKind.FLAVOR_LABELS: 4,
     BlockerKind.FLAVOR_TOPOLOGY: 4,
+    BlockerKind.FLAVOR_CLASS: 4,
     BlockerKind.FLAVOR_MISSING: 4,
     BlockerKind.NO_CANDIDATES: 5,
 }
@@ -375,6 +377,7 @@ _TEXTS: dict[BlockerKind, Callable[[Blocker], str]] = {
     BlockerKind.FLAVOR_TAINT: lambda b: f"taint {b.detail} of flavor {b.flavor} is not tolerated",
     BlockerKind.FLAVOR_LABELS: lambda b: f"node selector or affinity does not match the labels of flavor {b.flavor}",
     BlockerKind.FLAVOR_TOPOLOGY: lambda b: f"flavor {b.flavor} cannot serve the topology request: {b.detail}",
+    BlockerKind.FLAVOR_CLASS: lambda b: f"flavor {b.flavor} {b.detail}" if b.flavor else b.detail,
     BlockerKind.RESOURCE_NOT_COVERED: lambda b: (
         f"resource {b.resource} is not covered by ClusterQueue {b.queue}; add it to a resource group"
     ),

@@ -227,6 +227,10 @@ def _assign_group(demand: GroupDemand, search: _Search) -> WaitReason | None:
             for resource, asked in demand.uncovered.items()
         )
         return WaitReason.NO_MATCHING_FLAVOR
+    fault = demand.class_fault(search.head, search.spec, search.snapshot)
+    if fault is not None:
+        search.blockers += (fault.blocker,)
+        return fault.reason
     picks: tuple[Pick, ...] = ()
     wanting: list[tuple[FlavorTry, list[FlavorTry]]] = []
     for choice in demand.choices:
@@ -262,8 +266,9 @@ def _no_flavors(pod_set: str, asked: Mapping[str, int], search: _Search) -> Bloc
 def _best_flavor(
     demand: GroupDemand, choice: RequestedGroup, search: _Search
 ) -> tuple[FlavorTry | None, int, list[FlavorTry]]:
-    """Return the chosen flavor (None: none serves), the index after which the next scan starts (-1: the first), and all
-    tries.
+    """The flavor taken (None: none serves), where the next scan starts after (-1: from the front), all attempts.
+
+    Positions are those of the order of tries: the queue's, unless the pod sets prefer card types.
     """
     tried: list[FlavorTry] = []
     best: FlavorTry | None = None
@@ -276,9 +281,10 @@ def _best_flavor(
             start = 0  # flavors were removed from the queue since then
     reached = start
     for reached in range(start, last + 1):
-        if search.pinned is not None and not _is_pinned(demand, choice, names[reached], search.pinned):
+        index = choice.order[reached] if choice.order else reached
+        if search.pinned is not None and not _is_pinned(demand, choice, names[index], search.pinned):
             continue
-        attempt = _try_flavor(demand, demand.option(choice, reached, search.snapshot), search)
+        attempt = _try_flavor(demand, demand.option(choice, index, search.snapshot), search)
         tried.append(attempt)
         if attempt.mode is NO_FIT:
             continue

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
+from kqueue.core.node_classes import NO_CLASS_REQUEST, NO_NODE_CLASS, ClassRequest, NodeClass
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.capacity import Capacity
@@ -18,7 +19,7 @@ from kqueue.core.value import value
 from kqueue.kube.taints import Taint, Toleration
 
 LastTried = Mapping[tuple[str, str], int]
-"""By (pod set, resource): the index of the flavor at which the last scan ended; -1: it tried all flavors."""
+"""(pod set, resource) -> position in the order of tries at which the last scan ended; -1: it saw all flavors."""
 _ALL_SEEN = frozenset({-1})
 
 
@@ -36,6 +37,7 @@ class Flavor:
     taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     topology: str | None = None
+    node_class: NodeClass = NO_NODE_CLASS
 
 
 class ResourceGroup(NamedTuple):
@@ -102,13 +104,14 @@ class PodSet:
     `request` carries name, count, per-pod requests (cpu in milli), topology wish and node rules;
     `quota_requests` is what one pod costs in quota (differs where resources are transformed or excluded);
     `asks_topology`: the user requested a topology explicitly; `min_count`: the least number of pods for partial
-    admission (None: all or nothing).
+    admission (None: all or nothing); `node_class`: the card types and the private group that its user names.
     """
 
     request: PodSetRequest
     quota_requests: Mapping[str, int]
     asks_topology: bool = False
     min_count: int | None = None
+    node_class: ClassRequest = NO_CLASS_REQUEST
 
     @property
     def name(self) -> str:

@@ -14,6 +14,9 @@ _WITHOUT_EFFECT = (
     names.PREBUILT_WORKLOAD_NAME_ANNOTATION,
     names.MAX_EXEC_TIME_SECONDS_LABEL,
     names.ADMISSION_GATED_BY_ANNOTATION,
+    names.CARD_TYPE_ANNOTATION,
+    names.CARD_TYPE_PREFERRED_ANNOTATION,
+    names.PRIVATE_GROUP_LABEL,
 )
 """Annotations without effect on the Deployment itself; they take effect on its template."""
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kqueue.api import names
-from kqueue.jobs import syntax, topology_request
+from kqueue.jobs import node_classes, syntax, topology_request
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, strings, text, whole
 from kqueue.jobs.kind import PodSetInfo, Refused
 from kqueue.jobs.switches import JobFeatures
@@ -102,7 +102,7 @@ def _additions(
         yield PodSetInfo(
             name=name,
             node_selector=strings(spec, "nodeLabels"),
-            tolerations=tuple(objects(spec, "tolerations")),
+            tolerations=(*objects(spec, "tolerations"), *node_classes.tolerations(flavors[flavor])),
         )
     for check in objects(workload, "status", "admissionChecks"):
         for update in objects(check, "podSetUpdates"):

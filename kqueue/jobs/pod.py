@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from kqueue.api import names
 from kqueue.errors import FieldError, InvalidObjectError
-from kqueue.jobs import pod_rules, pod_view, topology_request
+from kqueue.jobs import node_classes, pod_rules, pod_view, topology_request
 from kqueue.jobs.fields import JSON, condition_status, mapping, objects, sequence, text
 from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext, PodSetInfo, Refused, StopStep
 from kqueue.jobs.patch import Patch, merge_patch
@@ -54,7 +54,7 @@ class PlainPod:
         return ""
 
     def pod_sets(self, job: JSON, switches: JobFeatures) -> tuple[JSON, ...]:
-        """One pod set, `main`, of one pod: its spec without labels and annotations."""
+        """One pod set, `main`, of one pod: its spec, and of labels and annotations those that name a node class."""
         mistakes = list(pod_rules.topology_problems(job, switches))
         if mistakes:
             what = f"Pod {text(job, 'metadata', 'namespace')}/{text(job, 'metadata', 'name')}"
@@ -100,7 +100,9 @@ class PlainPod:
 
 def pod_set(pod: JSON, *, name: str, count: int, switches: JobFeatures) -> JSON:
     """A pod set of pods like this one."""
-    template = without_duplicate_environment({"metadata": {}, "spec": dict(mapping(pod, "spec"))})
+    template = without_duplicate_environment(
+        {"metadata": node_classes.metadata(pod), "spec": dict(mapping(pod, "spec"))}
+    )
     found: JSON = {"name": name, "count": count, "template": template}
     request = topology_request.topology_request(pod, pod, index=INDEX, switches=switches)
     return found if request is None else {**found, "topologyRequest": request}

@@ -90,13 +90,15 @@ _SPREAD = _Type(
 _CLAIM = _plain("name", "resourceClaimName", "resourceClaimTemplateName", kept=("name",))
 
 
-def role_hash(spec: Mapping[str, Any]) -> str:
+def role_hash(spec: Mapping[str, Any], more: Mapping[str, Any] | None = None) -> str:
     """Eight hex digits that are equal for pods of one role.
 
     Image, command, environment, limits, labels and annotations do not matter; requests, ports, placement rules,
-    priority and claims do.  `spec` is the pod's, as the API server stores it.
+    priority and claims do.  `spec` is the pod's, as the API server stores it.  `more` is what else distinguishes the
+    role; without it the hash is that of the compatible system.
     """
-    return hashlib.sha256(shape_bytes(spec)).hexdigest()[:HASH_LENGTH]
+    hashed = shape_bytes(spec) + (json.dumps(more, sort_keys=True).encode() if more else b"")
+    return hashlib.sha256(hashed).hexdigest()[:HASH_LENGTH]
 
 
 def shape_bytes(spec: Mapping[str, Any]) -> bytes:

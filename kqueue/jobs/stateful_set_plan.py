@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import Any
 
 from kqueue.api import names
-from kqueue.jobs import pod_view, rules, syntax, topology_request
+from kqueue.jobs import node_classes, pod_view, rules, syntax, topology_request
 from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.fields import JSON, annotations_of, condition_status, int_of, labels_of, mapping, objects, text, whole
 from kqueue.jobs.gang.match import counts_of
@@ -85,7 +85,8 @@ def workload_of(
     stateful_set: JSON, priority: Priority, switches: JobFeatures, copied: CopiedKeys = COPIES_NONE
 ) -> JSON:
     """The Workload to create, complete."""
-    labels, uid = copied.labels_from(stateful_set), text(stateful_set, "metadata", "uid")
+    labels = {**copied.labels_from(stateful_set), **node_classes.class_labels(stateful_set)}
+    uid = text(stateful_set, "metadata", "uid")
     if uid and syntax.label_value(uid) is None:
         labels[names.JOB_UID_LABEL] = uid
     return {
@@ -144,6 +145,7 @@ def marks_of(stateful_set: JSON, switches: JobFeatures) -> dict[str, str]:
 def _copied(stateful_set: JSON) -> dict[str, str]:
     own = annotations_of(stateful_set)
     found = {key: value for key, value in own.items() if key.startswith(names.PROVISIONING_REQUEST_ANNOTATION_PREFIX)}
+    found |= node_classes.class_annotations(stateful_set)
     if rules.placement_profile(stateful_set):
         found[names.PLACEMENT_PROFILE_ANNOTATION] = rules.placement_profile(stateful_set)
     return found

@@ -11,7 +11,7 @@ import msgspec
 
 from kqueue.api import names
 from kqueue.api.wire import core as wire_core
-from kqueue.jobs import rules, syntax
+from kqueue.jobs import node_classes, rules, syntax
 from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.fields import (
     JSON,
@@ -116,7 +116,7 @@ def workload_for(
         "finalizers": [names.RESOURCE_IN_USE_FINALIZER],
         "ownerReferences": [controller_reference(kind.gvk, job)],
     }
-    _put(metadata, "labels", _labels(job, copied))
+    _put(metadata, "labels", {**_labels(job, copied), **node_classes.class_labels(job)})
     _put(metadata, "annotations", {**copied.annotations_from(job), **_annotations(kind, job, switches)})
     return {
         "apiVersion": names.API_VERSION,
@@ -165,6 +165,7 @@ def _labels(job: JSON, copied: CopiedKeys) -> dict[str, str]:
 def _annotations(kind: JobKind, job: JSON, switches: JobFeatures) -> dict[str, str]:
     own = annotations_of(job)
     copied = {key: value for key, value in own.items() if key.startswith(names.PROVISIONING_REQUEST_ANNOTATION_PREFIX)}
+    copied |= node_classes.class_annotations(job)
     if rules.placement_profile(job):
         copied[names.PLACEMENT_PROFILE_ANNOTATION] = rules.placement_profile(job)
     gated_by = own.get(names.ADMISSION_GATED_BY_ANNOTATION, "")
@@ -235,6 +236,16 @@ def same_topology(pod_sets: Sequence[JSON], workload: JSON) -> bool:
     theirs = objects(workload, "spec", "podSets")
     return [canonical(mapping(p, "topologyRequest")) for p in pod_sets] == [
         canonical(mapping(p, "topologyRequest")) for p in theirs
+    ]
+
+
+def same_node_classes(pod_sets: Sequence[JSON], workload: JSON) -> bool:
+    """Whether the templates of the Workload name the same node classes as those of the job's pod sets.
+
+    As with topology, a running job is not stopped for another request.
+    """
+    return [node_classes.keys(mapping(p, "template")) for p in pod_sets] == [
+        node_classes.keys(mapping(p, "template")) for p in objects(workload, "spec", "podSets")
     ]
 
 

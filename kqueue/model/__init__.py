@@ -5,6 +5,7 @@ from __future__ import annotations
 from kqueue.model.conditions import condition, condition_true, is_active, since
 from kqueue.model.holdings import admission, assignment, finished_places
 from kqueue.model.neighbours import NO_RULES, neighbours
+from kqueue.model.node_classes import class_request, class_taints, node_class
 from kqueue.model.nodes import node_facts, node_rules, taint, toleration
 from kqueue.model.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, priority, queue_time
 from kqueue.model.pod_sets import ended_pods, pod_set, template_path, topology_request
@@ -57,6 +58,8 @@ __all__ = [
     "asked_for",
     "assignment",
     "boost",
+    "class_request",
+    "class_taints",
     "closed_gates",
     "cohort_problem",
     "condition",
@@ -79,6 +82,7 @@ __all__ = [
     "local_queue_key",
     "minimum_runtime",
     "neighbours",
+    "node_class",
     "node_facts",
     "node_rules",
     "pending",

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kqueue.api.wire import kueue as wire
+from kqueue.core.node_classes import NO_CLASS_REQUEST, ClassRequest
 from kqueue.core.pod_requests import Amounts
 from kqueue.core.topology import PodSetRequest, SliceLayer, TopologyRequest
 from kqueue.core.workload import PodSet
 from kqueue.model.neighbours import NO_RULES, NeighbourRules, neighbours
+from kqueue.model.node_classes import class_request
 from kqueue.model.nodes import node_rules
 from kqueue.model.resources import template_requests
 
@@ -25,7 +27,14 @@ def pod_sets_of(obj: wire.Workload, *, implied: bool) -> tuple[PodSet, ...]:
     for i, p in enumerate(obj.spec.pod_sets):
         requests = template_requests(p.template.spec, template_path(i))
         found.append(
-            pod_set(p, requests, ended=ended.get(p.name, 0), implied=implied, rules=rules.get(p.name, NO_RULES))
+            pod_set(
+                p,
+                requests,
+                ended=ended.get(p.name, 0),
+                implied=implied,
+                rules=rules.get(p.name, NO_RULES),
+                node_class=class_request(p.template.metadata, obj.metadata),
+            )
         )
     return tuple(found)
 
@@ -44,12 +53,13 @@ def pod_set(
     implied: bool = False,
     partial: bool = False,
     rules: NeighbourRules = NO_RULES,
+    node_class: ClassRequest = NO_CLASS_REQUEST,
 ) -> PodSet:
     """Return a pod set in the form of planning.
 
     `requests` are the requests of one pod, `costs` its quota requests (None: the same); `ended` pods are not needed
     again; `implied`: it is placed without an explicit request, too; `partial`: partial admission is on; `rules`: see
-    `neighbours`.
+    `neighbours`; `node_class`: see `class_request`.
     """
     topology = topology_request(p.topology_request)
     asks = _asks(p.topology_request)
@@ -69,6 +79,7 @@ def pod_set(
         quota_requests=requests if costs is None else costs,
         asks_topology=asks,
         min_count=p.min_count if partial and p.min_count is not None and p.min_count < count else None,
+        node_class=node_class,
     )
 
 

@@ -14,6 +14,7 @@ from kqueue.core.quota import FlavorResource, Quota
 from kqueue.core.topology import DEFAULT_PROFILE, Profile
 from kqueue.core.workload import Flavor, Preempts, QueueSpec, ResourceGroup
 from kqueue.errors import InvalidObjectError
+from kqueue.model.node_classes import class_tolerations, node_class
 from kqueue.model.nodes import taint, toleration
 from kqueue.model.profiles import chosen_algorithm
 from kqueue.model.resources import amounts
@@ -22,12 +23,14 @@ from kqueue.model.resources import amounts
 def flavor(obj: wire.ResourceFlavor) -> Flavor:
     """A ResourceFlavor as a value."""
     spec = obj.spec
+    own = node_class(obj.metadata.annotations)
     return Flavor(
         name=obj.metadata.name,
         node_labels=dict(spec.node_labels),
         taints=tuple(taint(t) for t in spec.node_taints),
-        tolerations=tuple(toleration(t) for t in spec.tolerations),
+        tolerations=(*(toleration(t) for t in spec.tolerations), *class_tolerations(own)),
         topology=spec.topology_name or (inline_topology(obj.metadata.name) if spec.topology is not None else None),
+        node_class=own,
     )
 
 

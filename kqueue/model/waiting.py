@@ -15,6 +15,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.core.workload import Head, PodSet, Replaced
 from kqueue.model.conditions import condition
 from kqueue.model.neighbours import neighbours
+from kqueue.model.node_classes import class_problem, class_requests
 from kqueue.model.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, priority, queue_time
 from kqueue.model.pending import Pending, RequestSummary
 from kqueue.model.pod_sets import ended_pods, pod_sets_of
@@ -45,6 +46,7 @@ def pending(
             bool(closed_gates(obj)),
             boost(obj, order),
             profile,
+            class_requests(obj),
             added,
         ]
     )
@@ -71,6 +73,7 @@ def asked_for(obj: wire.Workload, *, reclaims: bool = True) -> RequestSummary:
     pods: list[Any] = [(p.name, p.count, p.min_count, p.topology_request, p.template.spec) for p in obj.spec.pod_sets]
     rules = neighbours(obj)  # the matches of the templates' selectors among these labels
     pods += [(name, sorted(rules[name].apart), rules[name].one_domain) for name in sorted(rules)]
+    pods += class_requests(obj)
     return _asked(obj.metadata.generation, ended_pods(obj) if reclaims else (), _digest(pods))
 
 
@@ -104,7 +107,7 @@ def head(
     `replaces`: the slice named by `replaced_key`, if it holds anything in the same queue.
     Raises InvalidObjectError when its requests cannot be read.
     """
-    algorithm, problem = chosen_algorithm(obj.metadata)
+    algorithm, unknown = chosen_algorithm(obj.metadata)
     return Head(
         key=key or workload_key(obj),
         uid=obj.metadata.uid,
@@ -114,6 +117,6 @@ def head(
         pod_sets=pod_sets_of(obj, implied=topology_only) if pod_sets is None else pod_sets,
         last_tried=last_tried,
         algorithm=algorithm,
-        problem="; ".join(filter(None, (problem, refused))) if refused else problem,
+        problem="; ".join(filter(None, (unknown, class_problem(obj), refused))),
         replaces=replaces,
     )

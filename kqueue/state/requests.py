@@ -285,6 +285,7 @@ class Requests:
                 implied=implied,
                 partial=self._partial,
                 rules=rules.get(p.name, model.NO_RULES),
+                node_class=model.class_request(p.template.metadata, obj.metadata),
             )
             for p in obj.spec.pod_sets
         )

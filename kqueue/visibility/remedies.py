@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.quantity import format_quantity
-from kqueue.core.why import MoreQuota, NodesReturn, OtherQueue, OtherWish, WorkloadsEnd
+from kqueue.core.why import MoreQuota, NodesReturn, OtherCardType, OtherQueue, OtherWish, WorkloadsEnd
 from kqueue.core.why.changes import Change, QuotaIncrease
 from kqueue.core.workload import Admitted
 
@@ -37,6 +37,8 @@ def commands(change: Change, *, workload: wire.Workload, queue: wire.ClusterQueu
             found = _label(workload, f"{names.QUEUE_NAME_LABEL}={local_queue}")
         case OtherWish() as wish:
             found = _annotate(workload, wish)
+        case OtherCardType() as other:
+            found = _name_type(workload, other)
         case _:
             found = []
     return found if len(found) <= _MOST else []
@@ -76,12 +78,25 @@ def _label(workload: wire.Workload, label: str) -> list[str]:
 
 
 def _annotate(workload: wire.Workload, wish: OtherWish) -> list[str]:
-    """Return the command that changes the topology request; only a suspended Job has it at one path that may change."""
-    owner = next((o for o in workload.metadata.owner_references if o.controller), None)
-    if owner is None or owner.kind != "Job" or owner.api_version != "batch/v1" or len(wish.pod_sets) != 1:
+    if len(wish.pod_sets) != 1:
         return []
     wished = names.REQUIRED_TOPOLOGY_ANNOTATION if wish.required else names.PREFERRED_TOPOLOGY_ANNOTATION
     annotations = {names.REQUIRED_TOPOLOGY_ANNOTATION: None, wished: wish.level}
+    return _patch_template(workload, annotations)
+
+
+def _name_type(workload: wire.Workload, other: OtherCardType) -> list[str]:
+    if len(other.pod_sets) != 1:
+        return []
+    annotations = {names.CARD_TYPE_ANNOTATION: other.card_type, names.CARD_TYPE_PREFERRED_ANNOTATION: None}
+    return _patch_template(workload, annotations)
+
+
+def _patch_template(workload: wire.Workload, annotations: Mapping[str, str | None]) -> list[str]:
+    """Only a Job has these annotations in one place that may be changed while it is suspended."""
+    owner = next((o for o in workload.metadata.owner_references if o.controller), None)
+    if owner is None or owner.kind != "Job" or owner.api_version != "batch/v1":
+        return []
     patch = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
     return [f"kubectl patch {_owner(workload)} --type=merge -p {_quoted(patch)}"]
 

@@ -5,6 +5,7 @@
     blockers   all blockers: each pod set, flavor, column and level, not only the first one that ends a cycle's try
     trials     the planner on a changed copy of the snapshot
     changes    possible changes, and their costs
+    card_types other card types that the workload could name
     places     the domains that would have room if workloads left or nodes returned
     sets       lines of candidates, and the sets that are found in them
     search     the changes that would start the workload: the planner verifies each
@@ -20,6 +21,7 @@ from kqueue.core.why.changes import (
     FewerPods,
     MoreQuota,
     NodesReturn,
+    OtherCardType,
     OtherQueue,
     OtherWish,
     WhatIf,
@@ -44,6 +46,7 @@ __all__ = [
     "Look",
     "MoreQuota",
     "NodesReturn",
+    "OtherCardType",
     "OtherQueue",
     "OtherWish",
     "PlannedState",

@@ -150,7 +150,7 @@ class Look:
     decision: Decision | None = None
     flavors: list[FlavorLook] = field(default_factory=list)
     uncovered: list[Blocker] = field(default_factory=list)
-    """Resources that no flavor of the queue lists."""
+    """Resources that no flavor of the queue lists, and node classes that none has."""
     occupancy: dict[str, Occupancy] = field(default_factory=dict)
 
     def blockers(self, queue: str) -> tuple[Blocker, ...]:
@@ -188,6 +188,9 @@ def look(head: Head, world: PlannedState, trials: Trials, found: Look) -> Iterat
             found.uncovered.append(
                 Blocker(kind=kind, pod_set=demand.name, queue=spec.name, resource=resource, asked=asked)
             )
+        fault = demand.class_fault(head, spec, world.snapshot)
+        if fault is not None:
+            found.uncovered.append(fault.blocker)
         for choice in demand.choices:
             for index in range(len(choice.group.flavors)):
                 yield from _look_at(_Case(head, world, trials, found, demand, choice, index))

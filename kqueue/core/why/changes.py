@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kqueue.core.mention import Mention
+from kqueue.core.node_classes import joined_types
 from kqueue.core.quantity import format_quantity
 from kqueue.core.quota import FlavorResource
 from kqueue.core.topology.result import LevelQuality
@@ -31,6 +32,15 @@ class OtherWish:
     level: str
     required: bool
     instead_of: str
+
+
+@value(kw_only=True)
+class OtherCardType:
+    """Pod sets name this card type: `instead_of` others that they require now; empty: they require none."""
+
+    pod_sets: tuple[str, ...]
+    card_type: str
+    instead_of: tuple[str, ...] = ()
 
 
 @value(kw_only=True)
@@ -80,7 +90,7 @@ class WorkloadsEnd:
     workloads: tuple[Admitted, ...]
 
 
-Change = NodesReturn | OtherWish | OtherQueue | FewerPods | WorkloadsEnd | MoreQuota
+Change = NodesReturn | OtherWish | OtherCardType | OtherQueue | FewerPods | WorkloadsEnd | MoreQuota
 
 
 @value(kw_only=True)
@@ -116,7 +126,9 @@ def _cost(change: Change) -> tuple[int, ...]:
         case WorkloadsEnd(workloads=workloads) if all(workload.evicted for workload in workloads):
             return 0, len(workloads)
         case OtherWish(required=required):
-            return 1, required  # the planner may still choose the preferred level
+            return 1, required  # to prefer the level leaves the choice with the planner
+        case OtherCardType():
+            return 1, 2
         case OtherQueue():
             return 2, 0
         case FewerPods(count=count, of=of):
@@ -143,10 +155,13 @@ def condition_for(change: Change, may_name: Callable[[Admitted], bool] = lambda 
         case NodesReturn(nodes=nodes):
             return _nodes(nodes)
         case OtherWish() as wish:
-            which = f"pod set{'s' if len(wish.pod_sets) > 1 else ''} {' and '.join(wish.pod_sets)}"
+            which = _pod_sets(wish.pod_sets)
             if wish.required:
                 return f"{which} required one domain of level {wish.level} instead of {wish.instead_of}"
             return f"{which} only preferred level {wish.level} instead of requiring it"
+        case OtherCardType():
+            instead = f" instead of {joined_types(change.instead_of)}" if change.instead_of else ""
+            return f"{_pod_sets(change.pod_sets)} named card type {change.card_type}{instead}"
         case OtherQueue():
             return f"it waited in LocalQueue {change.local_queue} (ClusterQueue {change.queue})"
         case FewerPods():
@@ -155,6 +170,10 @@ def condition_for(change: Change, may_name: Callable[[Admitted], bool] = lambda 
             return f"ClusterQueue {change.queue} had {' and '.join(map(_increase, change.increases))}"
         case WorkloadsEnd(workloads=workloads):
             return _ends(workloads, may_name)
+
+
+def _pod_sets(names: Sequence[str]) -> str:
+    return f"pod set{'s' if len(names) > 1 else ''} {' and '.join(names)}"
 
 
 def _increase(one: QuotaIncrease) -> str:
@@ -207,6 +226,13 @@ def facts(change: Change) -> dict[str, Any]:
                 "podSets": list(change.pod_sets),
                 "required" if change.required else "preferred": change.level,
                 "insteadOf": change.instead_of,
+            }
+        case OtherCardType():
+            return {
+                "kind": "OtherCardType",
+                "podSets": list(change.pod_sets),
+                "cardType": change.card_type,
+                "insteadOf": list(change.instead_of),
             }
         case OtherQueue():
             return {"kind": "OtherQueue", "localQueue": change.local_queue, "clusterQueue": change.queue}

@@ -20,6 +20,7 @@ from kqueue.core.topology.node import PODS
 from kqueue.core.topology.request import TopologyRequest
 from kqueue.core.value import value
 from kqueue.core.why.blockers import FlavorLook, Look, workers_of
+from kqueue.core.why.card_types import other_card_types
 from kqueue.core.why.changes import (
     Change,
     FewerPods,
@@ -95,6 +96,7 @@ class ChangeSearch:
         self._waiting: list[tuple[str, Callable[[], Iterator[None]]]] = [
             ("nodes that are left out", self._nodes),
             ("another topology request", self._wishes),
+            ("another card type", self._card_types),
             ("another queue", self._queues),
             ("fewer pods", self._fewer),
             ("more quota", self._more_quota),
@@ -258,6 +260,15 @@ class ChangeSearch:
         topologies = self._trials.scratch.topologies
         flavors = {one.flavor for one in self._look.flavors if one.problem is None}
         return [view.tree.levels for name, view in topologies.items() if name in flavors]
+
+    def _card_types(self) -> Iterator[None]:
+        found: set[tuple[str, ...]] = set()
+        for change, head in other_card_types(self._head, self._trials.scratch):
+            if change.pod_sets in found:
+                continue
+            if self._trials.might_fit(head) and self._verified(change, head):
+                found.add(change.pod_sets)
+            yield
 
     # --- another queue -----------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kqueue.api import names
+from kqueue.jobs import node_classes
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, text
 from kqueue.jobs.gang.registry import membership
 from kqueue.jobs.gang.value import GangMembership, gang_key
@@ -41,7 +42,7 @@ def group_name(pod: Mapping[str, Any], switches: JobFeatures) -> str:
 
 def role_of(pod: Mapping[str, Any], gang: GangMembership | None) -> str:
     """Return the role of a new pod: that of its dialect, else pods of one shape play one role."""
-    return gang.role if gang is not None and gang.role else role_hash(mapping(pod, "spec"))
+    return gang.role if gang is not None and gang.role else role_hash(mapping(pod, "spec"), more=node_classes.metadata(pod))
 
 
 def rank_of(pod: Mapping[str, Any], gang: GangMembership | None) -> str | None:

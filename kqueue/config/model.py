@@ -15,6 +15,7 @@ from kqueue.config.policy import (
     FairSharingSettings,
     Integrations,
     MultiKueue,
+    NodeClasses,
     ObjectRetentionPolicies,
     Resources,
     Tas,
@@ -76,8 +77,7 @@ class Configuration(Section):
     object_retention_policies: ObjectRetentionPolicies = ObjectRetentionPolicies()
     visibility_server: VisibilityServerSettings = VisibilityServerSettings()
     tas: Tas = Tas()
-    gangs: GangSettings = GangSettings()
-    node_classes: NodeClassSettings = NodeClassSettings()
+    node_classes: NodeClasses = NodeClasses()
     feature_gates: dict[str, bool] = Field(default_factory=dict)
     """Gates that the file or the flag names; `enabled` returns the resulting value."""
 

@@ -46,10 +46,17 @@ class TaintTolerance:
         found = [t for spec in workload.spec.pod_sets if spec.name == pod_set for t in spec.template.spec.tolerations]
         for name in sorted(flavors):
             flavor = self._flavors(name)
-            found += flavor.spec.tolerations if flavor is not None else ()
+            if flavor is not None:
+                found += [*flavor.spec.tolerations, *_of_class(flavor)]
         for check in workload.status.admission_checks:
             found += [t for update in check.pod_set_updates if update.name == pod_set for t in update.tolerations]
         return found
+
+
+def _of_class(flavor: wire.ResourceFlavor) -> list[wire_core.Toleration]:
+    """Return the tolerations that pods get for the taints of a scarce or private flavor."""
+    taints = model.class_taints(model.node_class(flavor.metadata.annotations))
+    return [wire_core.Toleration(key=t.key, operator="Equal", value=t.value, effect=t.effect) for t in taints]
 
 
 def _tolerance(taint: Taint, tolerations: Iterable[wire_core.Toleration]) -> Tolerance:

@@ -15,6 +15,7 @@ from kqueue.controllers import (
     gang,
     gate_sweeper,
     job,
+    node_classes,
     node_health,
     pod,
     queue_status,
@@ -37,6 +38,7 @@ SETUPS: Mapping[str, tuple[Setup, ...]] = {
         unmanaged.setup,
         configuration.setup,
         workload_priority.setup,
+        node_classes.setup,
     ),
     "topology": (topology_ungater.setup, gate_sweeper.setup, node_health.setup),
     "jobs": (

@@ -420,6 +420,15 @@ def test_every_owner_that_is_followed_may_be_read(process: str) -> None:
     assert "get" in role["train.example.com", "trains"]
 
 
+@pytest.mark.parametrize("manages", [False, True])
+def test_nodes_may_be_patched_only_where_taints_are_managed(manages: bool) -> None:
+    """`nodeClasses.manageTaints`, G2.18."""
+    made = objects({"configuration": {"nodeClasses": {"manageTaints": True}}} if manages else {})
+    rights = granted(one(made, "ClusterRole", "kqueue-controller"))["", "nodes"]
+
+    assert rights == ({"list", "watch", "get", "patch"} if manages else {"list", "watch"})
+
+
 def test_nobody_may_do_everything_or_read_secrets_of_others() -> None:
     """No star in any rule; Secrets in the own namespace only, and there by name."""
     made = objects(EVERYTHING)

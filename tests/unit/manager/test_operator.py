@@ -55,6 +55,7 @@ CORE = {
     "resource_flavor",
     "topology",
     "configuration",
+    "node_classes",
 }
 NEW_YEAR = "2026-01-01T00:00:00Z"
 ALL = {"configuration"}

@@ -19,6 +19,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.selectors import selector_matches
 from kqueue.clock import Clock
 from kqueue.core import quota
+from kqueue.core.node_classes import NodeClass
 from kqueue.core.topology import NodeFacts
 from kqueue.core.workload import Admission, Claim
 from kqueue.isolation import isolated_logged
@@ -293,7 +294,7 @@ class Intake:
         assert seen is not None
         name = seen.metadata.name
         self._cache.on_flavor(name, new)
-        if old is None or new is None or old.spec != new.spec:
+        if old is None or new is None or old.spec != new.spec or _class_of(old) != _class_of(new):
             self._publish(WakeUp(source=WakeUpSource.FLAVOR, flavors=frozenset({name})))
 
     def on_topology(self, old: wire.Topology | None, new: wire.Topology | None) -> None:
@@ -418,3 +419,7 @@ def _weighs_another(before: Holding | None, after: Holding | None) -> bool:
 
 def _places(admission: Admission) -> int:
     return sum(held.topology.count for held in admission.pod_sets if held.topology is not None)
+
+
+def _class_of(flavor: wire.ResourceFlavor) -> NodeClass:
+    return model.node_class(flavor.metadata.annotations)

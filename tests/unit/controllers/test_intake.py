@@ -258,6 +258,7 @@ def charged_and_released(yard: Yard) -> None:
         pytest.param(lambda y: y.drop(CLUSTER_QUEUES, "left"), 0.0, WakeUp(source=WakeUpSource.CLUSTER_QUEUE, trees_of=LEFT_TREE), id="a ClusterQueue is gone"),
         pytest.param(lambda y: y.cohort(None, {}), 0.0, WakeUp(source=WakeUpSource.COHORT, cohorts=frozenset({"all"})), id="a Cohort has come"),
         pytest.param(lambda y: y.drop(RESOURCE_FLAVORS, "plain"), 0.0, WakeUp(source=WakeUpSource.FLAVOR, flavors=PLAIN), id="a ResourceFlavor is gone"),
+        pytest.param(lambda y: y.put(RESOURCE_FLAVORS, {"metadata": {"name": "plain", "annotations": {"kqueue.dev/card-type": "x"}}}), 0.0, WakeUp(source=WakeUpSource.FLAVOR, flavors=PLAIN), id="a ResourceFlavor has another class"),
         pytest.param(lambda y: y.put(TOPOLOGIES, {"metadata": {"name": "dc"}, "spec": {"levels": [{"nodeLabel": "rack"}]}}), 0.0, WakeUp(source=WakeUpSource.TOPOLOGY, flavors=RACKS), id="a Topology has changed"),
         pytest.param(lambda y: y.check(), 0.0, WakeUp(source=WakeUpSource.CHECK, everywhere=True), id="an AdmissionCheck has come"),
         pytest.param(lambda y: y.namespace({}, {"a": "b"}), 0.0, WakeUp(source=WakeUpSource.NAMESPACE, everywhere=True), id="a Namespace has other labels"),

@@ -88,4 +88,5 @@ class NodeClassSettings(Section):
     """Nodes that are kept for pods that name their card type or private group."""
 
     manage_taints: bool = False
-    """Whether kqueue taints the nodes of such flavors; False: it reports nodes without the taint."""
+    """Whether kqueue writes the taints of scarce and private flavors on nodes; False: an event counts nodes without
+    them."""

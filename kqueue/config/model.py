@@ -15,7 +15,6 @@ from kqueue.config.policy import (
     FairSharingSettings,
     Integrations,
     MultiKueue,
-    NodeClasses,
     ObjectRetentionPolicies,
     Resources,
     Tas,
@@ -77,7 +76,8 @@ class Configuration(Section):
     object_retention_policies: ObjectRetentionPolicies = ObjectRetentionPolicies()
     visibility_server: VisibilityServerSettings = VisibilityServerSettings()
     tas: Tas = Tas()
-    node_classes: NodeClasses = NodeClasses()
+    gangs: GangSettings = GangSettings()
+    node_classes: NodeClassSettings = NodeClassSettings()
     feature_gates: dict[str, bool] = Field(default_factory=dict)
     """Gates that the file or the flag names; `enabled` returns the resulting value."""
 

@@ -434,13 +434,6 @@ class Tas(Section):
     names."""
 
 
-class NodeClasses(Section):
-    """Card types and private machine groups (kqueue's own section; Kueue has none)."""
-
-    manage_taints: bool = False
-    """Whether kqueue writes the taints of scarce and private flavors on nodes; else an event names nodes without them."""
-
-
 class ObjectRetentionPolicies(Section):
     """How long objects are kept."""
 

@@ -22,7 +22,6 @@ _PATHS = (
     "controller.cache_sync_timeout",
     "gangs",
     "multi_kueue",
-    "node_classes",
     "pprof_bind_address",
     "resources.device_class_mappings",
     "tls.curve_preferences",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from kqueue.api import names
 from kqueue.errors import FieldError
@@ -69,9 +68,3 @@ def positive(obj: JSON | None, *path: str) -> int | None:
     """Return the integer at `path` if it is 1 or more; None otherwise."""
     found = whole(obj, *path)
     return found if found is not None and found > 0 else None
-
-
-def priority_name_of(obj: Mapping[str, Any] | None) -> str:
-    """Return `spec.priorityClassName`; empty: it is not set."""
-    found = mapping(obj, "spec").get("priorityClassName")
-    return found if isinstance(found, str) else ""

@@ -42,7 +42,11 @@ def group_name(pod: Mapping[str, Any], switches: JobFeatures) -> str:
 
 def role_of(pod: Mapping[str, Any], gang: GangMembership | None) -> str:
     """Return the role of a new pod: that of its dialect, else pods of one shape play one role."""
-    return gang.role if gang is not None and gang.role else role_hash(mapping(pod, "spec"), more=node_classes.metadata(pod))
+    return (
+        gang.role
+        if gang is not None and gang.role
+        else role_hash(mapping(pod, "spec"), more=node_classes.metadata(pod))
+    )
 
 
 def rank_of(pod: Mapping[str, Any], gang: GangMembership | None) -> str | None:

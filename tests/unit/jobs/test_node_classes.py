@@ -6,10 +6,10 @@ import pytest
 
 from kqueue.api.wire.meta import ObjectMeta
 from kqueue.jobs import node_classes
+from kqueue.jobs.gang.pods import role_of
 from kqueue.jobs.infos import infos_at_start
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.kind import Refused
-from kqueue.jobs.kueue_groups import KueueGroups
 from kqueue.jobs.pod import PlainPod
 from kqueue.jobs.pod_shape import role_hash
 from kqueue.jobs.switches import JobFeatures
@@ -57,10 +57,9 @@ def test_pods_of_another_class_play_another_role() -> None:
     """Pods without a class keep the hash of the compatible system."""
     plain, carded = make_pod(), make_pod()
     carded["metadata"]["annotations"] = {CARD: "a100"}
-    groups = KueueGroups()
 
-    assert groups.role(plain) == role_hash(plain["spec"])
-    assert groups.role(carded) != groups.role(plain)
+    assert role_of(plain, None) == role_hash(plain["spec"])
+    assert role_of(carded, None) != role_of(plain, None)
 
 
 def test_another_class_of_the_template_makes_another_request() -> None:

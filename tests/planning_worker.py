@@ -21,7 +21,7 @@ Question = tuple[Snapshot, Sequence[Head], Rules]
 
 
 def decide(question: Question) -> list[tuple[object, ...]]:
-    """What a plan decides, in short."""
+    """Return the decisions of a plan in short form."""
     snapshot, heads, rules = question
     return [in_short(decision) for decision in plan(snapshot, heads, rules=rules)]
 
@@ -31,22 +31,22 @@ def _call_pickled(function: Callable[[Q], A], question: bytes) -> A:
 
 
 class Worker:
-    """A process of its own, started anew, so with hashes of its own."""
+    """A newly started process, which has another hash seed."""
 
     def __init__(self, pool: ProcessPoolExecutor) -> None:
         self._pool = pool
 
     def decide(self, question: Question) -> list[tuple[object, ...]]:
-        """What the other process decides."""
+        """Return the decisions of the other process."""
         return self.call(decide, question)
 
     def call(self, function: Callable[[Q], A], question: Q) -> A:
-        """What a function answers there."""
+        """Return the result of a function in the other process."""
         return self._pool.submit(_call_pickled, function, pickle.dumps(question)).result(timeout=120)
 
 
 @contextmanager
 def planning_worker() -> Iterator[Worker]:
-    """The process lives as long as the block."""
+    """Run the process for the time of the block."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         yield Worker(pool)

@@ -1,4 +1,4 @@
-"""What tests read from the product's state, and the product itself does not."""
+"""Readers of the product's state that only tests need."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from kqueue.state.ledger import NodeLedger
 
 
 def page_of(metrics: Metrics) -> bytes:
-    """The page of metrics as of now, made on the caller's thread and without the cache."""
+    """Return the present page of metrics, rendered on the caller's thread and without the cache."""
     metrics._sample()
     return b"".join(chunks(metrics._pages(), metrics._role))
 
 
 def failing(checks: Checks) -> dict[str, str]:
-    """The failing checks with their reasons; empty when ready."""
+    """Return the failing checks with their reasons; empty if ready."""
     return {name: reason for name, reason in checks.results().items() if reason is not None}
 
 
 def free_by_node(ledger: NodeLedger) -> dict[str, Amounts]:
-    """Of every usable node: allocatable, less foreign pods, less usage by topology that names its host.
+    """Return by usable node: allocatable, minus foreign pods, minus usage of topologies with host names.
 
-    Usage of topologies without host names belongs to no single node and is not in it.
+    Usage of topologies without host names belongs to no single node and is left out.
     """
     free: dict[str, Amounts] = {}
     for name, node in ledger._nodes.items():
@@ -41,5 +41,5 @@ def free_by_node(ledger: NodeLedger) -> dict[str, Amounts]:
 
 
 def requests_per_pod(obj: wire.Workload) -> dict[str, Amounts]:
-    """Per pod set, what one pod requests.  Raises InvalidObjectError."""
+    """Return the requests of one pod, per pod set.  Raises InvalidObjectError."""
     return {p.name: template_requests(p.template.spec, template_path(i)) for i, p in enumerate(obj.spec.pod_sets)}

@@ -1,4 +1,4 @@
-"""A kind that nobody else has, and who plays its controller: pods from templates, ended when it is to be suspended."""
+"""A custom job kind and the double of its controller, which creates pods and deletes them at suspension."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Doubles of controllers that the real control plane does not have: what every one of them needs."""
+"""The common base of doubles of controllers that the real control plane does not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Controllers that compete as processes, the load that they work on, and what must hold of it whatever happens to them."""
+"""Competing controller processes, their load, and the invariants of every failover."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plays the JobSet controller on the real control plane, by the sandbox's own logic; the sandbox needs no double."""
+"""A double of the JobSet controller for the real control plane, with the logic of the sandbox's controller."""
 
 from __future__ import annotations
 

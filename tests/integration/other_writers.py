@@ -1,4 +1,4 @@
-"""Other clients of the API that write to the same Workloads: their acts, and the ways in which they write them."""
+"""Other clients of the API that write to the same Workloads: their changes, and their ways of writing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waits for the state of a process that runs beside the test."""
+"""Waits for a state of another process."""
 
 from __future__ import annotations
 

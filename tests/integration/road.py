@@ -1,4 +1,4 @@
-"""What the tests of the whole road share: queues, jobs, and looks at where pods run."""
+"""Queues, jobs and readers of pods' nodes, for tests from submission to placement."""
 
 from __future__ import annotations
 

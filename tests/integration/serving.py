@@ -1,4 +1,4 @@
-"""What the tests of Deployments and StatefulSets share: a tenant that serves, and looks at its pods."""
+"""A tenant with Deployments and StatefulSets, and readers of its pods."""
 
 from __future__ import annotations
 

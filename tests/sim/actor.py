@@ -1,4 +1,4 @@
-"""Carries out a plan on a world, and looks after every step whether all still holds."""
+"""Carries out a plan on a world, and checks all invariants after every step."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tests.sim.tenancy import PEACEFUL
 from tests.sim.world import World, is_true
 
 REST_SECONDS = 150
-"""After so long without trouble nothing is on its way: more than the longest retry, watch pause and expectation."""
+"""Seconds without faults after which nothing is pending: more than the longest retry, watch pause and expectation."""
 QUIET_SECONDS = 2.5
-"""So long after the last thing that happened all that follows from it is written, where there is no trouble."""
+"""Seconds after the last event within which all its consequences are written, without faults."""
 _MOST_PAUSES = 20
 END_SECONDS = 2400
 """Longest time that all Jobs of a plan need once everything is repaired."""
 
 
 class BrokenWorldError(AssertionError):
-    """An invariant does not hold.  Says how to replay the world."""
+    """An invariant is broken.  The message says how to replay the world."""
 
 
 class Actor:
@@ -39,13 +39,13 @@ class Actor:
     always: ClassVar[tuple[Invariant, ...]] = invariants.ALWAYS
     at_rest: ClassVar[tuple[Invariant, ...]] = invariants.AT_REST
     named: ClassVar[str] = ""
-    """What the test is found by with `-k`; empty: by its tenants."""
+    """The name that `-k` finds the test by; empty: the name of its tenants."""
 
     def __init__(self, world: World, plan: Plan) -> None:
         self.world, self.plan = world, plan
 
     async def run(self) -> None:
-        """Do every step; then repair everything, and let it come to its end."""
+        """Do every step; then repair everything, and wait for the end of all Jobs."""
         for number, step in enumerate(self.plan.steps):
             self.world.log.append(f"{number:3} t={self.world.clock.monotonic():.1f} {step}")
             try:
@@ -64,7 +64,7 @@ class Actor:
         await self.world.pass_time(step.seconds)
 
     def check(self, which: tuple[Invariant, ...]) -> None:
-        """Raise BrokenWorldError when one of these does not hold."""
+        """Raise BrokenWorldError if one of these invariants is broken."""
         found = invariants.breaches(self.world, which)
         if found:
             raise BrokenWorldError(self._replay(found))
@@ -80,7 +80,7 @@ class Actor:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def rest(self) -> None:
-        """No trouble for a while: now everything that can happen has happened, and must fit together."""
+        """Wait without faults until nothing is pending, and check the invariants of rest."""
         await self._calm(REST_SECONDS)
         await self._pause()
         self.check(self.always + self.at_rest)
@@ -88,7 +88,7 @@ class Actor:
         self.world.controller.client.faults = self.world.faults
 
     async def _pause(self) -> None:
-        """Wait for a moment in which nothing has just happened: Jobs go on ending, and others start in their places."""
+        """Wait for a moment without recent events; Jobs end and others start all the time."""
         for _ in range(_MOST_PAUSES):
             left = self.world.history.stirred + QUIET_SECONDS - self.world.clock.monotonic()
             if left <= 0:
@@ -104,7 +104,7 @@ class Actor:
         await self.world.pass_time(seconds)
 
     async def end(self) -> None:
-        """Repair everything, and see every Job come to the end that its plan says."""
+        """Repair everything, and check that every Job reaches the end in its plan."""
         self.world.log.append(f"    t={self.world.clock.monotonic():.1f} everything is repaired")
         await self.repair()
         for _ in range(0, END_SECONDS, REST_SECONDS):
@@ -134,7 +134,7 @@ class Actor:
         return f" ({self.world.refused[name]})" if name in self.world.refused else ""
 
     def ends(self) -> dict[str, End]:
-        """What has become of each Job that was ever submitted."""
+        """Return the end of each Job that was ever submitted."""
         return {name: self._end(name) for name in self.plan.ends}
 
     def _end(self, name: str) -> End:
@@ -157,13 +157,13 @@ class Actor:
         await self._switch_on()
 
     async def _switch_on(self) -> None:
-        """What a user's hand on a Job has switched off is on again."""
+        """Activate Workloads that were deactivated by users' changes of Jobs."""
         for workload in self.world.objects(WORKLOADS):
             if not workload["spec"].get("active", True):
                 await self._patch(WORKLOADS, workload["metadata"]["name"], {"spec": {"active": True}})
 
     async def restore(self) -> None:
-        """Flavors, cohorts and queues are as they were meant to be; what is on its way out has to go first."""
+        """Restore flavors, cohorts and queues; wait first for the end of pending deletions."""
         self.world.disturb_all()
         for resource, obj in self.world.tenancy.objects:
             found = self.world.find(resource, obj["metadata"]["name"])
@@ -182,7 +182,7 @@ class Actor:
         """Nothing."""
 
     async def submit(self, name: str, *, slow: float = 0.0, **settings: Any) -> None:
-        """A user creates a Job; the webhook may refuse it.  `slow`: the controller's writes to it take so long."""
+        """A user creates a Job; the webhook may refuse it.  `slow`: seconds of each controller's write to it."""
         self.world.slow[name] = slow
         try:
             await self.world.submit(job(name, **settings))
@@ -195,12 +195,12 @@ class Actor:
             await self.world.api.delete(JOBS, name, namespace=NAMESPACE)
 
     async def suspend_job(self, name: str) -> None:
-        """A user suspends a Job, whatever it is doing."""
+        """A user suspends a Job, in any state."""
         self.world.disturbed.add(name)
         await self._patch(JOBS, name, {"spec": {"suspend": True}})
 
     async def start_job_by_hand(self, name: str) -> None:
-        """A user un-suspends a Job past the queue."""
+        """A user un-suspends a Job without admission."""
         self.world.disturbed.add(name)
         with contextlib.suppress(ForbiddenError):
             await self._patch(JOBS, name, {"spec": {"suspend": False}})
@@ -219,25 +219,25 @@ class Actor:
         await self._patch(CLUSTER_QUEUES, queue, {"spec": {"stopPolicy": policy}})
 
     async def resume(self) -> None:
-        """All ClusterQueues are open."""
+        """All ClusterQueues are resumed."""
         for queue in self.world.objects(CLUSTER_QUEUES):
             await self._patch(CLUSTER_QUEUES, queue["metadata"]["name"], {"spec": {"stopPolicy": "None"}})
 
     async def configure(self, plural: str, name: str, change: Object) -> None:
-        """A queue's or cohort's spec is another; the API server may refuse it."""
+        """The spec of a queue or cohort changes; the API server may refuse the change."""
         self.world.disturb_all()
         with contextlib.suppress(InvalidError, ForbiddenError):
             await self._patch(ours_of(plural), name, {"spec": change})
 
     async def delete(self, plural: str, name: str) -> None:
-        """A queue or cohort is deleted; it goes when nothing uses it any more."""
+        """A queue or cohort is deleted; the deletion ends when nothing uses it any more."""
         self.world.disturb_all()
         resource = ours_of(plural)
         with contextlib.suppress(NotFoundError):
             await self.world.api.delete(resource, name, namespace=NAMESPACE)
 
     async def delete_flavor(self, name: str) -> None:
-        """A flavor is deleted, and no ClusterQueue has it any more, whatever runs on it."""
+        """A flavor is deleted, and removed from all ClusterQueues, while workloads use it."""
         self.world.disturb_all()
         for queue in self.world.objects(CLUSTER_QUEUES):
             groups = [
@@ -250,7 +250,7 @@ class Actor:
             await self.world.api.delete(FLAVORS, name)
 
     async def set_quota(self, queue: str, gpus: int) -> None:
-        """A ClusterQueue's quota of GPUs is another."""
+        """A ClusterQueue's quota of GPUs changes."""
         found = self.world.find(CLUSTER_QUEUES, queue)
         assert found is not None
         groups = found["spec"]["resourceGroups"]
@@ -261,15 +261,15 @@ class Actor:
         await self._patch(CLUSTER_QUEUES, queue, {"spec": {"resourceGroups": [{**groups[0], "flavors": flavors}]}})
 
     async def cordon(self, name: str) -> None:
-        """A node takes no more pods."""
+        """A node is cordoned."""
         await self._patch(NODES, name, {"spec": {"unschedulable": True}})
 
     async def taint(self, name: str) -> None:
-        """A node throws its pods out."""
+        """A node gets a NoExecute taint, which evicts its pods."""
         await self._patch(NODES, name, {"spec": {"taints": [{"key": "broken", "effect": "NoExecute"}]}})
 
     async def move_node(self, name: str, like: str | None) -> None:
-        """A node's labels say that it stands beside another, or (None) that it is in nobody's pool."""
+        """A node gets the labels of another node, or (None) of no pool."""
         self.world.moved.add(name)
         labels: Object = {POOL_LABEL: "none"}
         if like is not None:
@@ -280,17 +280,17 @@ class Actor:
         await self._patch(NODES, node, {"metadata": {"labels": labels}})
 
     async def choose_profile(self, queue: str, profile: str) -> None:
-        """A ClusterQueue's pods are placed in another way from now on."""
+        """A ClusterQueue gets another placement profile."""
         annotations = {names.PLACEMENT_PROFILE_ANNOTATION: profile}
         await self._patch(CLUSTER_QUEUES, queue, {"metadata": {"annotations": annotations}})
 
     async def remove_node(self, name: str) -> None:
-        """A node is gone."""
+        """A node is deleted."""
         with contextlib.suppress(NotFoundError):
             await self.world.api.delete(NODES, name)
 
     async def repair_nodes(self) -> None:
-        """Every node is there and takes pods."""
+        """Every node exists and accepts pods."""
         for number, blueprint in enumerate(self.world.topology.blueprints()):
             node = self.world.find(NODES, blueprint.name)
             if node is None:
@@ -303,18 +303,18 @@ class Actor:
                 await self._label(blueprint.name, dict(blueprint.labels))
 
     async def add_foreign_pod(self, name: str, node: str | None, gpus: int) -> None:
-        """A stranger's pod, bound by hand (`node`) or by the scheduler."""
+        """Add a foreign pod, bound to `node` or by the scheduler."""
         made = template(gpus=gpus, run_seconds=None)
         spec = {**made["spec"], "restartPolicy": "Always", **({"nodeName": node} if node else {})}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
         await self.world.api.create(PODS, pod, namespace=NAMESPACE)
 
     async def add_foreign_job(self, name: str) -> None:
-        """A stranger's Job, without a queue."""
+        """Add a foreign Job, without a queue."""
         await self.world.submit(job(name, queue=None, pods=2, gpus=1, topology=None, run_seconds=5))
 
     async def add_daemon_set(self, name: str) -> None:
-        """Something small on every node."""
+        """Add a DaemonSet with small pods on every node."""
         labels = {"app": name}
         made = template(gpus=0, run_seconds=None)
         made["metadata"]["labels"] = labels
@@ -325,7 +325,7 @@ class Actor:
         await self.world.api.create(DAEMONSETS, obj, namespace=NAMESPACE)
 
     async def remove_strangers(self) -> None:
-        """All that is not ours goes."""
+        """Delete all foreign objects."""
         for resource in (DAEMONSETS, JOBS, PODS):
             for obj in self.world.objects(resource):
                 if obj["metadata"]["name"].startswith(FOREIGN):
@@ -333,7 +333,7 @@ class Actor:
                         await self.world.api.delete(resource, obj["metadata"]["name"], namespace=NAMESPACE)
 
     async def kill(self, at_write: int, *, after: bool, down: float) -> None:
-        """SIGKILL, now (0) or at one of the next writes; and after `down` seconds a new controller."""
+        """Kill the controller, now (0) or at one of its next writes; start a new one after `down` seconds."""
         if at_write:
             self.world.arm_kill(at_write, after=after)
             await self.world.pass_time(5)

@@ -1,7 +1,7 @@
-"""The product's own client on an API server without sockets, with trouble on the way that a seed decides.
+"""The product's own client on an API server without sockets, with faults that a seed decides.
 
 `SimulatedClient` is `kqueue.runtime.client.Client` down to the one method that sends: lanes, retries, time limits and
-errors are the real ones, and so is what a watch's bytes look like.  Below that a `Server` answers from a `ClusterApi`.
+errors are the real ones, and so are the bytes of a watch.  Below that a `Server` answers from a `ClusterApi`.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.route import ResourcePath
 
 PARTITION_SECONDS = 30.0
-"""How long a request on a cut line takes to fail."""
+"""Seconds until a request on a cut connection fails."""
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
-    """How often what goes wrong, each out of 1000 requests (watches: out of 1000 portions of events)."""
+    """Frequencies of faults, each per 1000 requests (for watches per 1000 portions of events)."""
 
     latency: int = 0
-    """Up to `latency_max` seconds on the way there, and as much on the way back; events of a watch come late too."""
+    """Requests and answers are delayed by up to `latency_max` seconds each; events of a watch are, too."""
     latency_max: float = 2.0
     conflict: int = 0
-    """A write is answered 409 though nobody else wrote."""
+    """A write is answered with 409 without another write."""
     server_error: int = 0
-    """500, and nothing was done."""
+    """A request is answered with 500 and has no effect."""
     lost_request: int = 0
     """The connection breaks before the server has seen the request."""
     lost_answer: int = 0
     """The write is done, and then the connection breaks."""
     watch_cut: int = 0
-    """A watch breaks; what it was about to bring is lost with it."""
+    """A watch breaks, and its next events are lost."""
     watch_gone: int = 0
     """A watch is refused with 410: list again."""
     duplicate: int = 0
-    """Events come twice."""
+    """Events are delivered twice."""
 
 
 NONE = Faults()
@@ -76,7 +76,7 @@ class KilledError(asyncio.CancelledError):
 
 @dataclass(slots=True)
 class Answer:
-    """What aiohttp's response is to the client: status, headers, body, or a stream as `content`."""
+    """The parts of aiohttp's response that the client uses: status, headers, body, or a stream as `content`."""
 
     status: int
     body: bytes = b""
@@ -91,7 +91,7 @@ class Answer:
         return None
 
     async def read(self) -> bytes:
-        """The whole body."""
+        """Return the whole body."""
         return self.body
 
     def close(self) -> None:
@@ -101,20 +101,20 @@ class Answer:
 
 
 class Line:
-    """The bytes of one watch, as they come in."""
+    """The received bytes of one watch."""
 
     def __init__(self, client: SimulatedClient, source: AsyncGenerator[bytes], chance: random.Random) -> None:
         self._client, self._source, self._chance = client, source, chance
         self._again = b""
         self._reader: asyncio.Task[Any] | None = None
-        """Who waits for the next portion."""
+        """The task that waits for the next portion."""
         self._closed = False
 
     def _was_closed(self) -> bool:
         return self._closed
 
     async def readany(self) -> bytes:
-        """What has come since, at least one event; empty at the end.  Raises what aiohttp does when a line breaks."""
+        """Return received bytes, at least one event; empty at the end.  A cut raises aiohttp's error."""
         if self._again:
             again, self._again = self._again, b""
             return again
@@ -132,11 +132,11 @@ class Line:
             self._reader = None
 
     def repeat(self, portion: bytes) -> None:
-        """Bring `portion` once more."""
+        """Deliver `portion` once more."""
         self._again = portion
 
     def close(self) -> None:
-        """Stop watching; whoever reads gets an error, as from aiohttp."""
+        """Stop watching; a waiting reader gets aiohttp's error."""
         if self._closed:
             return
         self._closed = True
@@ -153,7 +153,7 @@ class Server:
         self.api = api
 
     async def answer(self, call: Call) -> Answer:
-        """The answer to anything but a watch; failures are answers too."""
+        """Answer any request but a watch; failures are answers, too."""
         try:
             status, body = await self._answer(call)
             return Answer(status, body)
@@ -161,7 +161,7 @@ class Server:
             return failed(error)
 
     def watch(self, call: Call) -> AsyncGenerator[bytes]:
-        """The bytes of a watch.  Raises ApiError when it is refused."""
+        """Return the bytes of a watch.  Raises ApiError if the watch is refused."""
         found, kind = self._target(call)
         chosen = route.selection(found, kind, call.params)
         wanted = watching.request(kind, chosen, call.params, listing.encoded)
@@ -221,10 +221,10 @@ class Server:
 
 
 class SimulatedClient(Client):
-    """A client whose requests never leave the process, and that can be made to suffer, or to die.
+    """A client whose requests never leave the process, with faults and kills.
 
-    What becomes of a request is drawn from the seed, the request's path and how many went there before: requests that
-    change places in time do not change each other's luck.
+    The fault of a request is drawn from the seed, the request's path and the number of earlier requests to that path, so
+    that the order of requests to different paths does not change their faults.
     """
 
     def __init__(
@@ -236,40 +236,40 @@ class SimulatedClient(Client):
         faults: Faults = NONE,
         slow: Callable[[str], float] = lambda _path: 0.0,
     ) -> None:
-        """`slow` says how many seconds a write to a path takes on its way, faults aside."""
+        """`slow` returns the seconds that a write to a path takes, besides faults."""
         super().__init__("https://simulated", clock=clock, chance=random.Random(f"{seed}/retries"))
         self.faults = faults
         self._slow = slow
         self.partitioned = False
-        """Nothing gets through, and nobody says so: requests and watches run into their time limits."""
+        """Whether all requests and watches get no answer until their time limits."""
         self.killed = False
         self.writes: list[str] = []
         """Each write that has reached the server, as `PATCH /api/v1/...`."""
         self.troubles: list[tuple[float, str]] = []
-        """When and on which path a fault was put."""
+        """Time and path of each fault."""
         self.before_write: Callable[[str], None] = lambda _write: None
-        """Told of each write just before the server sees it; may call `kill`."""
+        """Called with each write just before the server sees it; may call `kill`."""
         self.after_write: Callable[[str], None] = lambda _write: None
-        """Told of each write once it is done, before the client hears of it; may call `kill`."""
+        """Called with each write after its effect and before the client's answer; may call `kill`."""
         self._server, self._seed, self._time = Server(api), seed, clock
         self._sent: dict[str, int] = {}
         self._under_way: set[asyncio.Task[Any]] = set()
         self._tidying: set[asyncio.Task[None]] = set()
 
     def kill(self) -> None:
-        """SIGKILL: from now on nothing is sent, and nothing that is under way is heard of."""
+        """Simulate SIGKILL: send nothing more, and drop the answers of running requests."""
         self.killed = True
         for task in self._under_way - {asyncio.current_task()}:
             task.cancel()
 
     def fenced(self, may_write: Callable[[], bool]) -> Self:
-        """Itself: whoever kills it, or cuts its line, means all that the process sends."""
+        """Return the client itself, so that a kill or cut concerns all requests of the process."""
         self._may_write = may_write
         return self
 
     @asynccontextmanager
     async def placed(self, lane: Lane) -> AsyncIterator[Self]:
-        """Itself: a copy would go on after a kill.  Its requests take their places one by one."""
+        """Yield the client itself, because a copy would go on after a kill.  Its requests take slots one by one."""
         yield self
 
     async def close(self) -> None:
@@ -279,7 +279,7 @@ class SimulatedClient(Client):
             await asyncio.wait(self._tidying)
 
     def tidy(self, source: AsyncGenerator[bytes]) -> None:
-        """End a watch that nobody reads any more."""
+        """End a watch without a reader."""
         task = asyncio.ensure_future(_end(source))
         self._tidying.add(task)
         task.add_done_callback(self._tidying.discard)
@@ -342,7 +342,7 @@ class SimulatedClient(Client):
             return failed(error)
 
     async def received(self, portion: bytes, line: Line, chance: random.Random) -> bytes:
-        """`portion` of a watch as it arrives here, if it does."""
+        """Return `portion` of a watch after faults."""
         if self.killed:
             raise KilledError
         if self.partitioned:
@@ -360,7 +360,7 @@ class SimulatedClient(Client):
             await self._time.sleep(chance.random() * self.faults.latency_max)
 
     def _strikes(self, chance: random.Random, per_thousand: int, path: str) -> bool:
-        """Draws in any case, so that what is switched off leaves the others' luck as it is."""
+        """Whether a fault occurs.  Draws in any case, so that a fault that is off does not change the others."""
         struck = chance.randrange(1000) < per_thousand
         if struck:
             self.troubles.append((self._time.monotonic(), path))
@@ -368,7 +368,7 @@ class SimulatedClient(Client):
 
 
 def failed(error: ApiError) -> Answer:
-    """An error of the server as it stands on the wire."""
+    """Return an error of the server as an answer."""
     return Answer(error.status, _encode(failure.status_object(error)))
 
 

@@ -1,12 +1,12 @@
-"""Who has a right to run now, in the cases in which nobody can say otherwise.
+"""Workloads that have a right to run now, in cases without doubt.
 
     it fits             the quota tree has room for it
-    it takes back       its ClusterQueue stays within its own nominal quota, and may reclaim from anybody
-    it comes first      it fits once those of lower priority of its own ClusterQueue are gone, which it may preempt
+    it reclaims         its ClusterQueue stays within its own nominal quota, and may reclaim from any other
+    it comes first      it fits without workloads of lower priority in its own ClusterQueue, which it may preempt
 
-Asked of Workloads of one pod set in queues without a topology; of strict ClusterQueues only of the first one, and not in
-a tree with strict neighbours, whose first ones keep room free.  Where anybody of a tree is on the way out, or room is
-kept for anybody, nothing is certain: what is freed may be spoken for.
+Covers Workloads of one pod set in queues without a topology; in strict ClusterQueues only the first one, and no tree
+with strict neighbours, whose first workloads reserve resources.  While a workload of a tree is being evicted, or
+resources are reserved for a preemptor, nothing is certain: freed resources may be reserved.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tests.sim.reading import holders, quota_usage, requests_of
 from tests.sim.world import World, is_true
 
 _PLACED = frozenset({"required", "preferred", "unconstrained", "podSetSliceRequiredTopology"})
-"""What a pod set says that is to be placed by topology; the labels that tell its pods apart are always there."""
+"""Keys of a topology request that places a pod set by topology; the keys of ranks are always present."""
 _SAFE_AT = 2
-"""Preemptions of a Workload for the same other one, after which it may be safe from that."""
+"""Preemptions of a Workload by the same preemptor, after which it may be protected from that preemptor."""
 
 
 def usage_of(workloads: Iterable[Object]) -> dict[str, Counter[Column]]:
-    """ClusterQueue to what its Workloads hold."""
+    """Return the usage of Workloads, by ClusterQueue."""
     usage: defaultdict[str, Counter[Column]] = defaultdict(Counter)
     for workload in workloads:
         usage[queue_of(workload)].update(quota_usage(workload))
@@ -37,19 +37,19 @@ def usage_of(workloads: Iterable[Object]) -> dict[str, Counter[Column]]:
 
 
 def queue_of(workload: Object) -> str:
-    """The ClusterQueue that an admitted Workload holds quota of."""
+    """Return the ClusterQueue of an admitted Workload."""
     admission = admission_of(workload)
     assert admission is not None
     return str(admission["clusterQueue"])
 
 
 def priority_of(workload: Object) -> int:
-    """The larger one goes first."""
+    """Return the priority; the largest goes first."""
     return int(workload["spec"].get("priority") or 0)
 
 
 def plain_request(workload: Object) -> int | None:
-    """What all its pods ask for in thousandths of a core; None when it depends on more than that."""
+    """Return the request of all pods in thousandths of a core; None if other resources or topology matter."""
     pod_set, *more = workload["spec"]["podSets"]
     if more or not _PLACED.isdisjoint(pod_set.get("topologyRequest") or {}):
         return None
@@ -58,12 +58,12 @@ def plain_request(workload: Object) -> int | None:
 
 
 def flavors_of(spec: Object) -> list[str]:
-    """The flavors of a ClusterQueue, in the order in which they are tried."""
+    """Return the flavors of a ClusterQueue, in the order of their tries."""
     return [flavor["name"] for group in spec.get("resourceGroups") or () for flavor in group["flavors"]]
 
 
 class Scene:
-    """The queues of a world, who waits at them and who holds what, as they are on the API server."""
+    """The queues of a world, waiting Workloads and usage, read from the API server."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -81,7 +81,7 @@ class Scene:
         }
         self.held = holders(world)
         self.lines: defaultdict[str, list[tuple[Life, Object]]] = defaultdict(list)
-        """Who waits for each ClusterQueue, the first one first."""
+        """Waiting Workloads of each ClusterQueue, in their order."""
         for workload in world.objects(WORKLOADS):
             life = world.history.lives[workload["metadata"]["uid"]]
             if life.stands.now() is Stand.WAITS and life.queue in self.doors:
@@ -89,10 +89,10 @@ class Scene:
         for line in self.lines.values():
             line.sort(key=lambda entry: entry[0].rank)
         self.moving = self._moving()
-        """ClusterQueues in whose tree anybody is on the way out, or says that it waits for others to leave."""
+        """ClusterQueues of trees with a Workload that is being evicted, or that waits for its victims."""
 
     def is_strict(self, queue: str) -> bool:
-        """Whether only the first one of its line may be admitted."""
+        """Whether only the first Workload of the ClusterQueue may be admitted."""
         return bool(self.queues.get(queue, {}).get("queueingStrategy") == "StrictFIFO")
 
     def is_placed(self, queue: str) -> bool:
@@ -110,7 +110,7 @@ class Scene:
         return {other for queue in leaving | claiming for other in self.tree.tree_of(queue)}
 
     def is_blocked(self) -> bool:
-        """Whether nobody is admitted anywhere until the pods of another one are ready."""
+        """Whether all admissions wait until the pods of another Workload are ready."""
         lives = self.world.history.lives
         return self.world.tenancy.pods_ready is not None and any(
             lives[w["metadata"]["uid"]].ready.now() is not True for w in self.held
@@ -122,7 +122,7 @@ def _is_open(queue: Object) -> bool:
 
 
 def entitled(scene: Scene) -> Iterator[tuple[Life, str]]:
-    """Who waits and should not, and why it should not."""
+    """Yield Workloads that wait although they have a right to run, with the reason."""
     if scene.is_blocked():
         return
     moving = scene.moving
@@ -164,24 +164,24 @@ def _right(scene: Scene, queue: str, workload: Object) -> str | None:
 
 
 class Patience:
-    """Sees to it that nobody has to wait for long for what it has a right to, in a world without faults.
+    """Checks that no Workload with a right to run waits for long, in a world without faults.
 
-    Told of each moment that is over: between two of them nothing changes, so a right that was there at each of them was
-    there all the time.
+    Called at the end of each moment: nothing changes between two moments, so a right that exists at each of them exists
+    all the time.
     """
 
     LONGEST = 2.5
-    """Seconds in which the controller has acted on whatever it knows."""
+    """Seconds within which the controller acts on all that it knows."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._since: dict[str, tuple[float, str]] = {}
-        """Who has a right to run, by uid, since when, and why."""
+        """By uid of a Workload with a right to run: the start of the right, and its reason."""
         self._told: set[str] = set()
         self._seen: Scene | None = None
 
     def settled(self, scene: Scene) -> None:
-        """A moment is over; the same scene as before: nothing has changed but the time."""
+        """Check the end of a moment; with the same scene as before, only time has passed."""
         now = self._world.clock.monotonic()
         for uid, (since, right) in self._since.items():
             if now - since > self.LONGEST and uid not in self._told:
@@ -192,5 +192,5 @@ class Patience:
             self._since = {life.uid: before.get(life.uid, (now, right)) for life, right in entitled(scene)}
 
     def forget(self) -> None:
-        """The controller begins anew."""
+        """Drop all rights, because a new controller starts."""
         self._since, self._seen = {}, None

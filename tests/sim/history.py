@@ -1,4 +1,4 @@
-"""What has happened in a world, taken down at the moment of each stored change."""
+"""The history of a world, recorded at each stored change."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.store import StoreChange
 
 _UNTOLD = frozenset({"events", "leases", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"})
-"""Kinds that carry the name or the certificate of the process that wrote them, which no two runs share."""
+"""Kinds that contain the name or the certificate of the writing process, which differ in every run."""
 
 _CONFIGURATION = frozenset({"clusterqueues", "cohorts", "localqueues", "resourceflavors", "topologies"})
 _PREEMPTOR = re.compile(r"\(UID ([^,)]+)")
-"""Where the message of a preemption says for whom."""
+"""Finds the preemptor in the message of a preemption."""
 
 Witness = Callable[[Object], Iterable[str]]
-"""Looks at a Workload at the moment of its admission; yields what is wrong."""
+"""Checks a Workload at the moment of its admission; yields breaches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +41,20 @@ class Admitted:
 
 
 class Stand(StrEnum):
-    """How a Workload stands, by what is written in it."""
+    """The state of a Workload, read from the object."""
 
     WAITS = "waits"
     BLOCKED = "blocked"
-    """Switched off, on hold, short of pods, or evicted by somebody who has to let it back."""
+    """Deactivated, on hold, short of pods, or evicted by a client that must release it."""
     HOLDS = "holds"
     LEAVES = "leaves"
-    """It is evicted and holds its quota until its pods are gone."""
+    """It is evicted and has quota until its pods have ended."""
     OVER = "over"
 
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """One Workload was told to leave for another one."""
+    """One preemption of a Workload for another one."""
 
     at: float
     uid: str
@@ -63,91 +63,91 @@ class Preempted:
 
 
 class Past:
-    """The values that one thing had, and from when on."""
+    """The values of a fact over time, each with its start."""
 
     def __init__(self) -> None:
         self._values: list[tuple[float, Any]] = []
 
     def add(self, at: float, value: Any) -> None:
-        """From `at` on it is `value`."""
+        """Record that the value is `value` from `at` on."""
         self._values.append((at, value))
 
     def since(self, moment: float) -> list[Any]:
-        """What it was at `moment`, and all it became after that."""
+        """Return the value at `moment` and all later values."""
         return self.between(moment, math.inf)
 
     def between(self, first: float, last: float) -> list[Any]:
-        """What it was at `first`, and all it became until `last`; nothing when it began later."""
+        """Return the value at `first` and all values until `last`; empty if the first value is later."""
         during = [value for at, value in self._values if first < at <= last]
         return [value for at, value in self._values if at <= first][-1:] + during
 
     def now(self) -> Any:
-        """What it is; None when it never was."""
+        """Return the present value; None without any value."""
         return self._values[-1][1] if self._values else None
 
     def changed_at(self) -> float:
-        """Since when it is what it is."""
+        """Return the start of the present value."""
         return self._values[-1][0]
 
     def before(self, moment: float) -> tuple[float, Any]:
-        """What it was just before `moment`, and since when; since the moment itself, and None, when it was not there."""
+        """Return start and value just before `moment`; (moment, None) if there was no value."""
         return next(((at, value) for at, value in reversed(self._values) if at < moment), (moment, None))
 
     def stayed(self, value: Any, first: float, last: float) -> bool:
-        """Whether it was `value` all the time."""
+        """Whether the value was `value` all the time."""
         return bool(self.between(first, first)) and all(each == value for each in self.between(first, last))
 
 
 @dataclass(slots=True)
 class Life:
-    """What became of one Workload."""
+    """The history of one Workload."""
 
     uid: str
     name: str
     queue: str
     """Its LocalQueue."""
     rank: tuple[int, str, str]
-    """The smaller one goes first: priority, age, uid."""
+    """Sort key by priority, age and uid; the smallest goes first."""
     shape: str
-    """Equal for Workloads that ask for the same."""
+    """Equal for Workloads with equal requests."""
     stands: Past = field(default_factory=Past)
     says: Past = field(default_factory=Past)
-    """The reason that it gives for waiting."""
+    """The reason for waiting in its status."""
     ready: Past = field(default_factory=Past)
-    """Whether its pods are, as it says."""
+    """Whether its pods are ready, by its condition."""
 
 
 class History:
-    """Listens to the API server.  Never writes, never raises: what is wrong goes into `violations`."""
+    """Listens to the API server.  Never writes and never raises: breaches are added to `violations`."""
 
     def __init__(self, api: ClusterApi, clock: Clock) -> None:
         self._clock = clock
         self.violations: list[str] = []
         self.admissions: list[Admitted] = []
         self.born: dict[str, float] = {}
-        """When each Workload was created, by uid."""
+        """Creation time of each Workload, by uid."""
         self.lives: dict[str, Life] = {}
         """Every Workload that ever was, by uid."""
         self.preemptions: list[Preempted] = []
         self.era = 0
-        """Grows with whatever may make a decision come out differently, admissions and evictions aside."""
+        """Grows with each change that may change decisions, except admissions and evictions."""
         self.stirred = 0.0
-        """When anything last happened to a Workload, a queue or a node."""
+        """Time of the last change of a Workload, a queue or a node."""
         self.specs: defaultdict[tuple[str, str], Past] = defaultdict(Past)
-        """(plural, name) to (spec, whether it is on its way out) of a queue, cohort or flavor; None: it is not there."""
+        """(plural, name) to (spec, is being deleted) of a queue, cohort or flavor; None: it does not exist."""
         self.nodes: defaultdict[str, Past] = defaultdict(Past)
-        """Each node as it was; None while it is not there."""
+        """The states of each node; None while it does not exist."""
         self.bound: dict[str, float] = {}
-        """When each pod was bound, by uid."""
+        """Time of binding of each pod, by uid."""
         self.changes = 0
         self.witnesses: list[Witness] = []
         self.preemption_witnesses: list[Callable[[Object, Preempted], Iterable[str]]] = []
-        """Look at a Workload that was just told to make room."""
+        """Checks of a Workload at the moment of its preemption."""
         self._digest = hashlib.sha256()
         api.listen(self._take)
 
     def fingerprint(self) -> str:
-        """Equal for two histories in which every object had the same bytes in the same order."""
+        """Return a hash that is equal for histories with the same bytes of all objects in the same order."""
         return self._digest.hexdigest()
 
     def _take(self, kind: ServedKind, change: StoreChange) -> None:
@@ -173,21 +173,21 @@ class History:
             self.bound.setdefault(new["metadata"]["uid"], now)
 
     def disturb(self, now: float) -> None:
-        """Something came from outside: a new era."""
+        """Begin a new era after a change from outside."""
         self.era += 1
         self.stirred = now
 
     def in_line_since(self, admitted: Admitted) -> float:
-        """From when on a Workload was the next one of its ClusterQueue, as far as is written: since it was admitted, or
-        since it began to wait for others to leave, if it did so until then.
+        """Return the time since which a Workload was the next one of its ClusterQueue, as far as its status shows.
 
-        Who does goes before those who come later, though they be older or of higher priority, also on other room.
+        That is the time of its admission, or the time since which it waited for its victims until then.  A preemptor
+        that waits for its victims precedes later Workloads, even older ones or ones of higher priority.
         """
         since, said = self.lives[admitted.uid].says.before(admitted.at)
         return since if said == names.REASON_WAITING_FOR_PREEMPTED_WORKLOADS else admitted.at
 
     def _live(self, old: Object | None, new: Object | None, now: float) -> None:
-        """Take down how the Workload stands now."""
+        """Record the present state of the Workload."""
         seen = new if new is not None else old
         assert seen is not None
         uid = seen["metadata"]["uid"]
@@ -235,21 +235,21 @@ class History:
 
 
 def _left_over(workload: Object | None) -> bool:
-    """Whether the eviction of a Workload was ended, and its admission was left in the status."""
+    """Whether the eviction of a Workload has ended, and its admission is still in the status."""
     kinds = (names.CONDITION_EVICTED, names.CONDITION_QUOTA_RESERVED)
     ended = [_condition(workload, kind).get("status") for kind in kinds] == ["True", "False"]
     return ended and "admission" in (workload or {})["status"]
 
 
 def admission_of(workload: Object | None) -> Mapping[str, Any] | None:
-    """`status.admission`; None when there is none."""
+    """Return `status.admission`, or None."""
     return ((workload or {}).get("status") or {}).get("admission")
 
 
 def is_repair(old: Object, new: Object) -> bool:
-    """Whether an admission differs only in where the pods of failed hosts went: all others stay where they were.
+    """Whether an admission differs only in the domains of pods of failed hosts; all other pods stay.
 
-    Places that were given back are no pod's.
+    Released domains have no pods.
     """
     failed = {node["name"] for node in old["status"].get("unhealthyNodes") or ()}
     before, after = admission_of(old) or {}, admission_of(new) or {}
@@ -296,7 +296,7 @@ def _shape(workload: Object) -> str:
 
 
 def _back(workload: Object | None) -> Any:
-    """What its finished pods have given back."""
+    """Return the domains and resources that its finished pods have released."""
     return ((workload or {}).get("status") or {}).get("reclaimablePods")
 
 

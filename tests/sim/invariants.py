@@ -1,11 +1,11 @@
-"""What must hold in every world, whatever happens in it.  Each function yields one sentence per breach.
+"""Invariants of every world.  Each function yields one sentence per breach.
 
 Everything is computed from API objects alone, with arithmetic of its own, so that the product's mistakes are not
-repeated here.  `ON_ADMISSION` is asked at the very write that admits a Workload, `ALWAYS` after every step, `AT_REST`
-when the controller lives, no fault is put any more, and time enough has passed for everything that can happen.
+repeated here.  `ON_ADMISSION` is checked at the write that admits a Workload, `ALWAYS` after every step, `AT_REST` when
+a controller runs, faults have ended, and enough time has passed for all consequences.
 
-What a decision did not know yet is excused narrowly: a quota, node or foreign pod that changed within the world's
-`horizon` counts as it was before.  What is promised of quota, order and preemption is in `queue_invariants`.
+A decision need not know the newest changes: a quota, node or foreign pod that changed within the world's `horizon` may
+count as before the change.  Invariants of quota, order and preemption are in `queue_invariants`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tests.sim.world import World, condition, is_true, subject_of
 
 
 def domains_of(workload: Object) -> Iterator[tuple[Object, tuple[str, ...], tuple[str, ...], int]]:
-    """(pod set, levels, values, pods) of every domain that the Workload has and has not given back."""
+    """Yield (pod set, levels, values, pods) of every domain of the Workload, without released ones."""
     back = {each["name"]: each["topologyAssignment"] for each in workload["status"].get("finishedPods") or ()}
     for spec, assigned in assigned_pod_sets(workload):
         if assigned.get("topologyAssignment") is not None:
@@ -58,23 +58,23 @@ def is_gang(pod: Object) -> bool:
 
 
 def is_over(pod: Object) -> bool:
-    """Whether the pod has ended or is on its way out."""
+    """Whether the pod has ended or is being deleted."""
     ended = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
     return ended or bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def is_gated(pod: Object) -> bool:
-    """Whether the gate of what is placed by topology is on the pod."""
+    """Whether the pod has the topology gate."""
     return has_gate(pod, names.TOPOLOGY_GATE)
 
 
 def has_gate(pod: Object, name: str) -> bool:
-    """Whether this gate is on the pod."""
+    """Whether the pod has this gate."""
     return any(gate["name"] == name for gate in pod["spec"].get("schedulingGates") or ())
 
 
 def is_held(pod: Object) -> bool:
-    """Whether the pod is queued itself, and a gate of ours holds it that it had before it was started."""
+    """Whether the pod is queued itself and has kqueue's gate from before its start."""
     meta = pod["metadata"]
     if names.MANAGED_LABEL not in (meta.get("labels") or {}):
         return False
@@ -83,7 +83,7 @@ def is_held(pod: Object) -> bool:
 
 
 def is_usable(node: Object) -> bool:
-    """Whether new pods may be put there."""
+    """Whether the node accepts new pods."""
     blocked = any(t["effect"] in ("NoSchedule", "NoExecute") for t in node["spec"].get("taints") or ())
     return is_true(node, kube_names.CONDITION_READY) and not node["spec"].get("unschedulable") and not blocked
 
@@ -118,8 +118,9 @@ def has_domains(world: World, workload: Object) -> Breaches:
 
 
 def keeps_slices_whole(world: World, workload: Object) -> Breaches:
-    """No slice is cut: each domain of a layer's level has a multiple of the layer's size.  Of what is left of a gang,
-    one slice may be incomplete.
+    """No slice spans domains: each domain of a layer's level has a multiple of the layer's size.
+
+    A partly finished gang may have one incomplete slice.
     """
     hosts = _known_labels(world)
     ended = {each["name"] for each in workload["status"].get("reclaimablePods") or ()}
@@ -140,8 +141,7 @@ def keeps_slices_whole(world: World, workload: Object) -> Breaches:
 
 
 def fits_its_nodes(world: World, workload: Object) -> Breaches:
-    """(2) On each host: what is assigned and what foreign pods use stay within what the node can hold; (27) no host is
-    closed to new pods.
+    """(2) On each host, assigned and foreign usage stay within allocatable; (27) no assigned host refuses new pods.
     """
     assigned: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for each in holders(world):
@@ -166,7 +166,7 @@ def fits_its_nodes(world: World, workload: Object) -> Breaches:
 
 
 def _known_labels(world: World) -> dict[str, dict[str, str]]:
-    """The labels of every node as it is, or as it was within the horizon."""
+    """Return the labels of every node, present ones or ones within the horizon."""
     return {
         node["metadata"]["name"]: node["metadata"]["labels"]
         for past in world.history.nodes.values()
@@ -181,22 +181,22 @@ ON_ADMISSION = (has_domains, keeps_slices_whole, fits_its_nodes, *queue_invarian
 
 
 def nothing_was_breached_on_the_way(world: World) -> Breaches:
-    """What was seen at the moment of a write, and whatever the product itself called a bug."""
+    """Breaches that were found at the moment of a write, and bugs that the product logged."""
     yield from world.history.violations
     yield from world.bugs
 
 
 def one_workload_per_job(world: World) -> Breaches:
-    """No Job, and nothing else that is queued, holds quota twice."""
+    """No Job, and no other queued object, has quota twice."""
     held = Counter(subject_of(w) for w in holders(world))
     yield from (f"{name} holds quota through {n} Workloads" for name, n in held.items() if n > 1)
 
 
 def released_pods_are_in_their_domains(world: World) -> Breaches:
     """(3) Every released pod of an admitted gang is pinned to a domain of the current assignment, no domain has more
-    pods than it was given, and no pod set with a required rack runs in two.
+    pods than assigned, and no pod set with a required rack runs in two racks.
 
-    What is left on a node that failed is on its way out: its gang has been given another place.
+    Pods on a failed node are being deleted: their gang has other hosts.
     """
     hosts = {n["metadata"]["name"]: n["metadata"]["labels"] for n in world.objects(NODES)}
     usable = {n["metadata"]["name"] for n in world.objects(NODES) if not n["spec"].get("taints")}
@@ -254,10 +254,10 @@ def strangers_are_left_alone(world: World) -> Breaches:
 
 
 def equals_are_admitted_in_order(world: World) -> Breaches:
-    """(6) Among Workloads of one queue with the same priority and shape, the older one (the smaller uid among those of
-    one second) is admitted first, if it was there in time, or at most `horizon` later: writes of one cycle race.
+    """(6) Among Workloads of one queue with the same priority and shape, the older one (the smaller uid within one
+    second) is admitted first, or at most `horizon` later, because writes of one cycle race.
 
-    In time is before the other one was admitted, or before others began to leave for it: from then on it goes first.
+    The older one must exist before the other one is admitted or begins to wait for its victims.
     """
     first: dict[str, float] = {}
     in_line: dict[str, float] = {}
@@ -285,9 +285,9 @@ def equals_are_admitted_in_order(world: World) -> Breaches:
 
 
 def audits_find_nothing(world: World) -> Breaches:
-    """An audit at any moment finds that the cache believes what its watches hold, and every sum what its parts make.
+    """An audit at any moment finds that the cache equals its watches, and every sum equals its parts.
 
-    Those that the controller makes itself are in `world.bugs` when they have to heal.
+    Corrections by the controller's own audits are in `world.bugs`.
     """
     if world.controller is None or not world.controller.operator.ready.is_set():
         return
@@ -312,9 +312,9 @@ ALWAYS: tuple[Invariant, ...] = (
 
 
 def no_gate_is_left_over(world: World) -> Breaches:
-    """(4) A gated pod has a living Workload, which is not admitted: a gang starts whole or not at all.
+    """(4) A gated pod has an unfinished Workload that is not admitted: a gang starts whole or not at all.
 
-    Not asked of pods that are queued themselves and were not started: they have no place in a gang yet.
+    Does not apply to pods that are queued themselves and were not started: they are not part of a gang yet.
     """
     workloads = {w["metadata"]["name"]: w for w in world.objects(WORKLOADS)}
     for pod in world.objects(PODS):
@@ -347,7 +347,7 @@ def jobs_run_exactly_when_admitted(world: World) -> Breaches:
 
 
 def cache_equals_the_api(world: World) -> Breaches:
-    """(9) A cache built from the API server's objects believes what the living one believes."""
+    """(9) A cache built from the API server's objects equals the controller's cache."""
     assert world.controller is not None
     live = world.controller.operator.cache
     fresh = rebuilt(world)
@@ -361,7 +361,7 @@ def cache_equals_the_api(world: World) -> Breaches:
 
 
 def rebuilt(world: World) -> Cache:
-    """A cache fed from what the living controller's watches hold now, which must be what the server has."""
+    """Return a cache built from the controller's present watches, which must equal the server's objects."""
     assert world.controller is not None
     watches, cache = world.controller.operator.watches, Cache()
     for topology in watches.topologies.store.values():
@@ -399,8 +399,9 @@ def watches_are_true(world: World) -> Breaches:
 
 
 def status_tells_the_usage(world: World) -> Breaches:
-    """(9) `status.flavorsReservation` is the sum over the Workloads that hold quota; `flavorsUsage` of those admitted;
-    both of what the ClusterQueue has quota of.
+    """(9) `status.flavorsReservation` is the sum over Workloads with quota, `flavorsUsage` over admitted ones.
+
+    Both have the resources of the ClusterQueue's quota.
     """
     for queue in world.objects(CLUSTER_QUEUES):
         name = queue["metadata"]["name"]
@@ -443,8 +444,9 @@ def waiting_workloads_say_why(world: World) -> Breaches:
 
 
 def queues_count_who_waits(world: World) -> Breaches:
-    """`status.pendingWorkloads` of a ClusterQueue is the number of Workloads that wait for it at an open LocalQueue; who
-    is on hold, or waits for pods that replace others, does not.
+    """`status.pendingWorkloads` of a ClusterQueue is the number of Workloads that wait for it in an open LocalQueue.
+
+    Workloads on hold, or waiting for replacement pods, do not count.
     """
     for queue in world.objects(CLUSTER_QUEUES):
         name = queue["metadata"]["name"]
@@ -481,12 +483,12 @@ AT_REST: tuple[Invariant, ...] = (
 
 
 def breaches(world: World, invariants: tuple[Invariant, ...]) -> list[str]:
-    """All that is wrong, each with the name of its invariant."""
+    """Return all breaches, each with the name of its invariant."""
     return [f"{invariant.__name__}: {told}" for invariant in invariants for told in invariant(world)]
 
 
 def watch(world: World) -> None:
-    """Look at every admission and preemption as it is written, and, without faults, at every moment once it is over."""
+    """Check every admission and preemption at its write, and, without faults, the end of every moment."""
     history = world.history
     history.witnesses += [partial(witness, world) for witness in ON_ADMISSION]
     history.preemption_witnesses += [partial(witness, world) for witness in preemption_invariants.ON_PREEMPTION]
@@ -511,7 +513,7 @@ def watch(world: World) -> None:
 
 
 def nothing_is_held(world: World) -> Breaches:
-    """At the end nobody holds quota, and no queue tells otherwise."""
+    """At the end no Workload has quota, and no queue reports any."""
     yield from (f"{w['metadata']['name']} still holds quota" for w in holders(world))
     for queue in world.objects(CLUSTER_QUEUES):
         for flavor in (queue.get("status") or {}).get("flavorsReservation") or ():

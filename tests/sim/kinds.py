@@ -1,4 +1,4 @@
-"""JobSets, pods, groups of pods, Deployments and StatefulSets as their users write them."""
+"""JobSets, pods, groups of pods, Deployments and StatefulSets in the form that users submit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def job_set(
     run_seconds: int = 5,
     fail: bool = False,
 ) -> Object:
-    """`parts` are (replicas, pods of each); `together`: they are placed as one."""
+    """Return a JobSet; `parts` are (replicas, pods of each), `together` places them as one group."""
     notes = _topology(topology) | ({names.PODSET_GROUP_NAME_ANNOTATION: "all"} if together else {})
     retries = 0 if fail else 100
     jobs = [
@@ -74,19 +74,19 @@ def pod(
 
 @dataclass(slots=True, kw_only=True)
 class Group:
-    """A group of pods as its user means it to be."""
+    """A group of pods as its user intends it."""
 
     roles: tuple[int, ...]
-    """The GPUs that each of its pods asks for."""
+    """The GPUs of each pod."""
     body: dict[str, Any]
     ranked: bool = False
     fast: bool = False
     complete: bool = True
-    """Whether its user gives it what it lacks."""
+    """Whether its user creates missing pods."""
     made: int = 0
 
     def member(self, name: str, number: int, **other: str) -> Object:
-        """The next pod that plays the part of the `number`-th; with annotations that differ."""
+        """Return the next pod in the role of the `number`-th, with other annotations."""
         self.made += 1
         obj = pod(f"{name}-{self.made}", gpus=self.roles[number], **self.body)
         obj["metadata"]["labels"]["part"] = str(number)
@@ -124,5 +124,5 @@ def serving(
 
 
 def group_of(pod: Object) -> str:
-    """The group that a pod is of; empty when it is of none."""
+    """Return the group of a pod; empty if it has none."""
     return str((pod["metadata"].get("annotations") or {}).get(names.POD_GROUP_NAME_ANNOTATION, ""))

@@ -1,7 +1,7 @@
 """Carries out a plan of all kinds.
 
-Pods have no controller that would make them anew, so their user does it: who gives back to each pod and group what it
-has lost, as the steps and the end of a plan ask for.
+Pods have no controller that would create them again, so the simulated user does: it recreates lost pods of each group
+when a step, or the end of a plan, demands it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FAIL_AT_ONCE = {
 
 @dataclass(slots=True)
 class _Means:
-    """What the users of a world mean to have."""
+    """The objects that the users of a world want."""
 
     pods: dict[str, Object] = field(default_factory=dict)
     groups: dict[str, Group] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class KindsActor(Actor):
         self.means = _Means()
 
     async def _do(self, step: Step) -> None:
-        """As in other worlds, with a look in between: pods take only seconds to end."""
+        """Do a step with an additional check in between, because pods end within seconds."""
         await super()._do(replace(step, seconds=0))
         left = step.seconds
         while left > 0:
@@ -64,7 +64,7 @@ class KindsActor(Actor):
         )
 
     def members(self, group: str) -> list[Object]:
-        """All pods of a group, in the order of their names."""
+        """Return all pods of a group, sorted by name."""
         return members_of(self.world, group)
 
     def _end(self, name: str) -> End:
@@ -82,7 +82,7 @@ class KindsActor(Actor):
         return End.FAILED if is_true(found, "Failed") else End.WAITING
 
     def _end_of_group(self, name: str) -> End:
-        """What its Workload says: pods that have succeeded may go with their node."""
+        """Return the end in the group's Workload, because succeeded pods may be deleted with their node."""
         if not self.members(name):
             return End.GONE
         wanted = len(self.means.groups[name].roles)
@@ -103,7 +103,7 @@ class KindsActor(Actor):
             raise BrokenWorldError(self._replay(found))
 
     async def restore(self) -> None:
-        """As before, and users give their pods back what these have lost."""
+        """Restore as in other worlds, and recreate lost pods."""
         await super().restore()
         await self.give_back_pods()
         for name in self.means.groups:
@@ -138,7 +138,7 @@ class KindsActor(Actor):
         missing: int = 0,
         odd: Object | None = None,
     ) -> None:
-        """A user creates the pods of a group; some are `missing`, or the last one is at `odd` with the others."""
+        """A user creates the pods of a group; some are `missing`, or (`odd`) the last one contradicts the others."""
         group = Group(roles=roles, ranked=ranked, fast=fast, body=body, complete=not missing and odd is None)
         self.means.groups[name] = group
         for number in range(len(roles) - missing):
@@ -149,7 +149,7 @@ class KindsActor(Actor):
             await self._create(PODS, name, obj)
 
     async def mend_group(self, name: str) -> None:
-        """Whoever is at odds with the others goes, and from now on the group gets what it lacks."""
+        """Delete pods that contradict the others, and create the group's missing pods from now on."""
         group = self.means.groups[name]
         meant = group.member(name, 0)["metadata"]
         total = names.POD_GROUP_TOTAL_COUNT_ANNOTATION
@@ -162,7 +162,7 @@ class KindsActor(Actor):
         await self._complete(name)
 
     async def give_back_pods(self) -> None:
-        """Pods that were evicted, lost or have failed are made anew."""
+        """Recreate pods that were evicted or lost, or have failed."""
         for name, obj in self.means.pods.items():
             found = self.world.find(PODS, name)
             if found is None:
@@ -192,14 +192,14 @@ class KindsActor(Actor):
         await self._create(resource, name, serving(kind, name, **settings))
 
     async def scale(self, name: str, replicas: int) -> None:
-        """A user changes how many replicas there are."""
+        """A user changes the number of replicas."""
         self.world.disturbed.add(name)
         self.world.disturb_all()
         with contextlib.suppress(ForbiddenError):
             await self._patch(self._resource_of(name), name, {"spec": {"replicas": replicas}})
 
     async def delete_job(self, name: str) -> None:
-        """A user deletes a Job, or whatever it is."""
+        """A user deletes an object of any kind."""
         self.means.pods.pop(name, None)
         if name in self.means.groups:
             self.means.groups[name].complete = False
@@ -215,11 +215,11 @@ class KindsActor(Actor):
             await self.world.api.delete(PODS, name, namespace=NAMESPACE)
 
     async def suspend_job(self, name: str) -> None:
-        """A user suspends what can be suspended."""
+        """A user suspends an object, if its kind can be suspended."""
         await self._suspend(name, suspend=True)
 
     async def start_job_by_hand(self, name: str) -> None:
-        """A user un-suspends it past the queue."""
+        """A user un-suspends an object without admission."""
         await self._suspend(name, suspend=False)
 
     async def _suspend(self, name: str, *, suspend: bool) -> None:
@@ -232,7 +232,7 @@ class KindsActor(Actor):
                 await self._patch(kind, name, {"spec": {"suspend": suspend}})
 
     async def delete_workload(self, name: str) -> None:
-        """A user deletes its Workload, or one of them."""
+        """A user deletes the object's Workload, or one of several."""
         self.world.disturbed.add(name)
         found = [w for w in self.world.objects(WORKLOADS) if name in (_first_owner(w), w["metadata"]["name"])]
         for workload in found[:1]:
@@ -248,13 +248,13 @@ class KindsActor(Actor):
         return there[number % len(there)] if there else None
 
     async def lose_member(self, name: str, number: int) -> None:
-        """Somebody deletes a pod of a group."""
+        """Another client deletes a pod of a group."""
         found = self._member(name, number)
         if found is not None:
             await self._delete_pod(found)
 
     async def lose_pod(self, name: str) -> None:
-        """Somebody deletes a pod that is queued alone; its user makes it anew."""
+        """Another client deletes a single pod; its user creates it again."""
         self.world.disturbed.add(name)
         await self._delete_pod(name)
 
@@ -265,13 +265,13 @@ class KindsActor(Actor):
             await self._patch(PODS, found, _FAIL_AT_ONCE)
 
     async def add_excess(self, name: str) -> None:
-        """A user makes one pod more than the group is to have."""
+        """A user creates one pod more than the group's size."""
         if self.members(name):
             self.world.disturbed.add(name)
             await self._create(PODS, name, self.means.groups[name].member(name, 0))
 
     async def take_gate(self, name: str) -> None:
-        """A user takes the gate of admission off a pod that waits."""
+        """A user removes the admission gate of a waiting pod."""
         self.world.disturbed.add(name)
         self.world.let_out.add(name)
         found = self.world.find(PODS, (self._member(name, 0) or "") if name in self.means.groups else name)
@@ -286,7 +286,7 @@ def members_of(world: World, group: str) -> list[Object]:
 
 
 def _is_lost(pod: Object) -> bool:
-    """It has failed, is going without having succeeded, or ended well only because it was told to end."""
+    """Whether a pod failed, is being deleted before its success, or succeeded only because of its deletion."""
     if not pod["metadata"].get("deletionTimestamp"):
         return bool(pod["status"].get("phase") == "Failed")
     return pod["status"].get("phase") != "Succeeded" or is_true(pod, names.CONDITION_POD_TERMINATION_TARGET)

@@ -1,4 +1,4 @@
-"""What must hold of JobSets, single pods, groups of pods and what serves, beside what holds in every world."""
+"""Invariants of JobSets, single pods, groups of pods, Deployments and StatefulSets, besides those of every world."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.sim.world import World, is_true, owner_of, subject_of
 
 _TOLD = (names.EVENT_ERR_WORKLOAD_COMPOSE, EVENT_HELD)
 _SOON_REMOVED = 45.0
-"""Seconds, more than a controller is ever down."""
+"""Seconds, more than the longest downtime of a controller."""
 _SOON = 400.0
-"""Seconds within which a pod is told that nothing will start it."""
+"""Seconds within which a pod gets the note that nothing will start it."""
 
 
 def is_ours(pod: Object) -> bool:
@@ -29,19 +29,19 @@ def is_ours(pod: Object) -> bool:
 
 
 class _Book:
-    """Which pods and which Workload belong together."""
+    """Pods and Workloads by their owner."""
 
     def __init__(self, world: World) -> None:
         self._job_owner = {job["metadata"]["name"]: owner_of(job) for job in world.objects(JOBS)}
         self.workloads: defaultdict[str, list[Object]] = defaultdict(list)
-        """By what they are for."""
+        """Workloads by their owner."""
         for workload in world.objects(WORKLOADS):
             names_ = {subject_of(workload), workload["metadata"]["name"]}
             for name in names_:
                 self.workloads[name].append(workload)
 
     def subject_of(self, pod: Object) -> str:
-        """What the pod runs for: its group, itself, its Job or the JobSet above that; empty: nothing of ours."""
+        """Return the owner that is queued: the pod's group, itself, its Job or JobSet; empty for foreign pods."""
         if is_ours(pod):
             return group_of(pod) or str(pod["metadata"]["name"])
         job = owner_of(pod)
@@ -53,8 +53,7 @@ def _phase(pod: Object) -> str:
 
 
 def whoever_runs_has_quota(world: World) -> Breaches:
-    """A pod that runs, also one that is asked to end, runs for a Workload that holds quota; but for what was started by
-    hand.
+    """A running or terminating pod belongs to a Workload with quota, except objects that users started.
     """
     book = _Book(world)
     for pod in world.objects(PODS):
@@ -77,7 +76,7 @@ def groups_are_held_whole(world: World) -> Breaches:
 
 
 def nobody_is_too_many(world: World) -> Breaches:
-    """Of more pods than its Workload says a group gets rid, as soon as that is known."""
+    """A group has no more pods than its Workload, once the controller knows of the surplus."""
     patience = world.horizon + _SOON_REMOVED
     members: defaultdict[str, list[Object]] = defaultdict(list)
     for pod in world.objects(PODS):
@@ -103,8 +102,9 @@ ALWAYS: tuple[Invariant, ...] = (*invariants.ALWAYS, *AT_ANY_MOMENT)
 
 
 def who_is_held_knows_why(world: World) -> Breaches:
-    """A pod behind our gate has a living Workload that is not admitted, or its group was told what it lacks; one that
-    nothing will start is told that within minutes.
+    """A gated pod has an unfinished Workload that is not admitted, or a note about what its group lacks.
+
+    A pod that nothing will start gets a note within minutes.
     """
     book = _Book(world)
     told = {e["regarding"]["name"] for e in world.objects(EVENTS) if e["reason"] in _TOLD}
@@ -128,7 +128,7 @@ def _is_leaving(workload: Object) -> bool:
 
 
 def groups_run_whole(world: World) -> Breaches:
-    """A group has no more pods than its Workload says; one that is admitted and lacks nobody has as many."""
+    """A group has no more pods than its Workload; an admitted group without missing pods has exactly as many."""
     members: defaultdict[str, list[Object]] = defaultdict(list)
     for pod in world.objects(PODS):
         if group_of(pod) and _phase(pod) != "Failed" and not pod["metadata"].get("deletionTimestamp"):
@@ -164,8 +164,8 @@ def job_sets_run_exactly_when_admitted(world: World) -> Breaches:
 
 
 def nobody_is_stuck(world: World) -> Breaches:
-    """What is to go has gone, but for pods whose group waits for others in their place (one of fast admission does not
-    say so); and a pod that has ended alone is not held by us.
+    """Deleted objects are removed, except pods whose group waits for their replacements (a group with fast admission
+    does not report that), and an ended single pod has no finalizer of ours.
     """
     fast = {group_of(pod) for pod in world.objects(PODS) if _is_fast(pod)}
     waiting = {
@@ -185,7 +185,7 @@ def nobody_is_stuck(world: World) -> Breaches:
 
 
 def workloads_have_owners(world: World) -> Breaches:
-    """Whatever is not over is for somebody who is there."""
+    """Every unfinished Workload has an existing owner."""
     there = {
         obj["metadata"]["uid"]
         for kind in (PODS, JOBS, JOB_SETS, DEPLOYMENTS, STATEFUL_SETS)
@@ -208,7 +208,7 @@ AT_REST: tuple[Invariant, ...] = (
 
 
 def left_of(world: World, gone: list[str]) -> Iterator[str]:
-    """What is left of what should be gone."""
+    """Yield remaining objects that should be deleted."""
     book = _Book(world)
     yield from (f"{name} is gone and has a Workload" for name in gone if book.workloads[name])
     for pod in world.objects(PODS):

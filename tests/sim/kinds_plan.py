@@ -1,4 +1,4 @@
-"""Plans for worlds of all kinds at once: Jobs, JobSets, single pods, groups of pods and what serves, beside each other."""
+"""Plans for worlds of all kinds: Jobs, JobSets, single pods, groups of pods, Deployments and StatefulSets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class KindsDraft(Draft):
     """A plan for a world of all kinds."""
 
     def _placed(self, gpus: int) -> tuple[tuple[str, str] | None, int]:
-        """A topology request, and how many pods of so many GPUs it has room for at the least."""
+        """Return a topology request, and the least number of pods with these GPUs that fit it."""
         rack, more = 32 // gpus, 40 // gpus
         preferred, anywhere = ("preferred", RACK_LABEL), ("unconstrained", "true")
         return self.chance.choice(((_RACK, rack), (_BLOCK, more), (preferred, more), (anywhere, more), (None, more)))
@@ -96,19 +96,19 @@ class KindsDraft(Draft):
         return self.chance.choice(found[-4:]) if found else None
 
     def on_a_server(self, action: str, **arguments: Any) -> None:
-        """Something is done to one of those that serve."""
+        """Add an action on a Deployment or StatefulSet."""
         name = self._one_of("server")
         if name is not None:
             self.add(action, name=name, **arguments)
 
     def on_a_whole_one(self, action: str, *kinds: str, **arguments: Any) -> None:
-        """Something is done to one that lacks nothing, so that its users give it back what that costs."""
+        """Add an action on a complete object, whose user recreates the lost pods."""
         name = self._one_of(*kinds, ends=(End.COMPLETE,))
         if name is not None:
             self.add(action, name=name, **arguments)
 
     def mend_group(self) -> None:
-        """What a group lacks comes, and what was wrong with it goes."""
+        """Add a repair of a group: missing pods are created, contradicting ones deleted."""
         name = self._one_of("group", ends=(End.WAITING,))
         if name is not None:
             self.plan.ends[name] = End.COMPLETE
@@ -147,12 +147,13 @@ _KINDS: Actions = (
 
 
 def draw_kinds(seed: int | str, *, steps: int = 60) -> Plan:
-    """The plan of a seed."""
+    """Return the plan of a seed."""
     return KindsDraft(f"{seed}/kinds").draw(steps, _KINDS)
 
 
 def kinds_tenancy(seed: int) -> Tenancy:
-    """Everybody at peace; in every second world some preempt within their queue, in every third pods take time to end."""
+    """Return tenants without rivalry; in every second world some preempt within their queue, in every third pods end
+    slowly."""
     objects = PEACEFUL.objects
     if seed % 2:
         rules = {"preemption": {"withinClusterQueue": "LowerPriority"}}

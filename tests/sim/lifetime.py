@@ -1,4 +1,4 @@
-"""A story of one owner of a Workload, told again and again, each time with a controller that dies at another write."""
+"""The life of one owner of a Workload, repeated with a controller that is killed at a different write each time."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from tests.sim.reading import Invariant
 from tests.sim.world import World, simulated
 
 LONGEST = 400
-"""Seconds within which what a story waits for must come, however the controller dies."""
+"""Limit of each wait, in seconds, wherever the controller is killed."""
 
 
 class Lifetime(ABC):
-    """One telling of the story; the controller dies before or `after` its `at`-th write, 0: never.
+    """One run of the life; the controller is killed before or `after` its `at`-th write, 0: never.
 
-    SIGKILL: what it had sent is done, nothing else is; another one starts within a second, and knows nothing of it.
+    SIGKILL: sent writes take effect, others do not; a new controller without memory starts within a second.
     """
 
     ALWAYS: ClassVar[tuple[Invariant, ...]]
-    """What holds at every second."""
+    """Invariants of every second."""
     AT_REST: ClassVar[tuple[Invariant, ...]]
-    """What holds when all is told."""
+    """Invariants of the end."""
 
     def __init__(self, world: World, at: int = 0, *, after: bool = False) -> None:
         self.world, self.at, self.after = world, at, after
         self.died = False
 
     async def tell(self) -> None:
-        """The whole story."""
+        """Run the whole life."""
         await self.prepare()
         await self.pass_time(2)
         if self.at:
@@ -42,21 +42,21 @@ class Lifetime(ABC):
         assert invariants.breaches(self.world, self.AT_REST) == []
 
     async def prepare(self) -> None:  # noqa: B027 - most have nothing to prepare
-        """What is there before the first write that counts."""
+        """Create the objects that exist before the first counted write."""
 
     @abstractmethod
     async def live(self) -> None:
-        """From the creation to the end."""
+        """Run from the creation to the end of the owner."""
 
     @abstractmethod
     def look(self) -> None:
-        """Fail where something does not hold that holds at any moment."""
+        """Fail if an invariant of every second is broken."""
 
     async def play(self) -> None:  # noqa: B027 - most need nobody beside kqueue
-        """What others do of themselves, asked every second."""
+        """Act as other controllers; called every second."""
 
     async def until(self, reached: Callable[[], bool]) -> None:
-        """Let time pass until it is so."""
+        """Let time pass until `reached()` is true."""
         for _ in range(LONGEST):
             if reached():
                 return
@@ -64,11 +64,11 @@ class Lifetime(ABC):
         raise AssertionError(f"not within {LONGEST} s: {self.told()}")
 
     def told(self) -> Any:
-        """What is worth knowing when the story does not go on."""
+        """Return facts for the message when a wait fails."""
         return [workload["status"].get("conditions") for workload in self.world.objects(WORKLOADS)]
 
     async def pass_time(self, seconds: int) -> None:
-        """Second by second, with a look at everything after each; a controller that has died is followed by another."""
+        """Let seconds pass, check invariants after each, and replace a killed controller."""
         for _ in range(seconds):
             await self.world.pass_time(1)
             if self.world.controller is None:
@@ -80,7 +80,7 @@ class Lifetime(ABC):
             await self.play()
 
     def running(self, belongs: Callable[[Object], bool] = lambda _pod: True) -> list[Object]:
-        """Pods that run, of those that belong to somebody."""
+        """Return the running pods that match."""
         return [pod for pod in self.world.objects(PODS) if runs(pod) and belongs(pod)]
 
 
@@ -93,7 +93,7 @@ T = TypeVar("T", bound=Lifetime)
 
 
 async def told(story: type[T], at: int = 0, *, after: bool = False, **settings: Any) -> T:
-    """The story as it was told in a world of its own, which stands still now; nothing was logged as a bug."""
+    """Run the life in a world of its own and return it; no bug was logged."""
     async with simulated(story.__name__, **settings) as world:
         invariants.watch(world)
         life = story(world, at, after=after)
@@ -103,7 +103,7 @@ async def told(story: type[T], at: int = 0, *, after: bool = False, **settings: 
 
 
 async def interrupted(story: type[T], first: int, stride: int, *, after: bool, **settings: Any) -> list[T]:
-    """The story with a kill at its `first` write, and at every so many later, until it has no more writes."""
+    """Run the life with a kill at write `first`, and at each `stride`-th later one, until there are no more writes."""
     tellings: list[T] = []
     for at in range(first, 1000, stride):
         life = await told(story, at, after=after, **settings)

@@ -15,7 +15,7 @@ from kqueue.sandbox.topology_spec import BLOCK_LABEL, POOL_LABEL, RACK_LABEL
 GPU = "nvidia.com/gpu"
 NAMESPACE = "default"
 FOREIGN = "foreign-"
-"""How the names begin of what is none of our business."""
+"""Prefix of the names of foreign objects."""
 VERSION = f"{names.GROUP}/{names.VERSION}"
 LEVELS = (BLOCK_LABEL, RACK_LABEL, kube_names.HOSTNAME_LABEL)
 
@@ -44,7 +44,7 @@ def cluster_queue(
     strict: bool = False,
     profile: str = "",
 ) -> Object:
-    """A ClusterQueue with nominal quota per flavor and resource; `profile`: how its pods are placed."""
+    """Return a ClusterQueue with nominal quota per flavor and resource; `profile` is its placement profile."""
     covered = sorted(next(iter(flavors.values())))
     quotas = [
         {"name": flavor, "resources": [{"name": r, "nominalQuota": str(amounts[r])} for r in covered]}
@@ -63,8 +63,8 @@ def cluster_queue(
 
 
 def queue_objects() -> list[tuple[GroupVersionResource, Object]]:
-    """Tenants `left` and `right` (strict), who lend to each other, `solo`, who chooses `even` or `few` domains, `twice`,
-    who has the same hosts through two flavors, and, without a topology, `plain`.
+    """Return the tenants: `left` and `right` (strict) lend to each other, `solo` has profiles `even` or `few`, `twice`
+    has the same hosts in two flavors, and `plain` has no topology.
     """
     levels = {"levels": [{"nodeLabel": level} for level in LEVELS]}
     racks = {"levels": [{"nodeLabel": level} for level in LEVELS[1:]]}
@@ -112,7 +112,7 @@ def template(
     fail: bool = False,
     annotations: Mapping[str, str] | None = None,
 ) -> Object:
-    """A pod template; `run_seconds` None: ten seconds, or, where pods restart always, until they are deleted."""
+    """Return a pod template; `run_seconds` None: ten seconds, or with restart policy Always until the deletion."""
     notes = dict(annotations or {})
     if run_seconds is not None:
         notes[sandbox_names.RUN_SECONDS_ANNOTATION] = str(run_seconds)
@@ -139,7 +139,7 @@ def job(
     layers: tuple[tuple[str, int], ...] = (),
     at_least: int = 0,
 ) -> Object:
-    """An indexed Job as its user writes it: not suspended.
+    """Return an Indexed Job as its user submits it: not suspended.
 
     `topology` is (required | preferred | unconstrained, value), `layers` are (level, pods) of slices, coarse to fine;
     `at_least` (0: all) pods are enough for it to start.

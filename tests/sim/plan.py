@@ -1,7 +1,7 @@
-"""What is going to be done to a world: drawn from a seed beforehand, so that it does not depend on how the world takes it.
+"""The plan of actions on a world: drawn from a seed beforehand, so that it does not depend on the world's reactions.
 
-A plan's Jobs have ends that no timing can change, whatever else the plan does, once all that it broke is repaired: good
-ones complete, failing ones fail, impossible ones wait, malformed ones are refused or wait, deleted ones are gone.
+Jobs of a plan have ends that do not depend on timing or on other actions, once all damage is repaired: good ones
+complete, failing ones fail, impossible ones wait, malformed ones are refused or wait, deleted ones do not exist.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.sim.objects import FOREIGN
 
 
 class End(StrEnum):
-    """What must have become of a Job in the end."""
+    """The expected end of a Job."""
 
     COMPLETE = "complete"
     FAILED = "failed"
@@ -27,7 +27,7 @@ class End(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One action of `tests.sim.actor.Actor` with its arguments, and how long the world is left alone afterwards."""
+    """One action of `tests.sim.actor.Actor` with its arguments, and the pause afterwards in seconds."""
 
     action: str
     arguments: dict[str, Any]
@@ -40,13 +40,13 @@ class Step:
 
 @dataclass(slots=True)
 class Plan:
-    """Steps, and the end that each submitted Job must come to."""
+    """Steps, and the expected end of each submitted Job."""
 
     steps: list[Step] = field(default_factory=list)
     ends: dict[str, End] = field(default_factory=dict)
 
     def without(self, *actions: str) -> Plan:
-        """The same plan with these actions replaced by doing nothing."""
+        """Return the same plan with these actions replaced by waits."""
         kept = [Step("wait", {}, s.seconds) if s.action in actions else s for s in self.steps]
         return Plan(kept, dict(self.ends))
 
@@ -64,7 +64,7 @@ class Draft:
         self.closed: set[str] = set()
 
     def draw(self, steps: int, actions: Actions) -> Plan:
-        """`steps` steps, of these kinds."""
+        """Draw `steps` steps of these actions."""
         makers, weights = zip(*actions, strict=True)
         while len(self.plan.steps) < steps:
             (maker,) = self.chance.choices(makers, weights)
@@ -72,16 +72,16 @@ class Draft:
         return self.plan
 
     def add(self, action: str, **arguments: Any) -> None:
-        """One more step."""
+        """Append a step."""
         seconds = self.chance.choice((0, 0, 0.3, 1, 2, 5, 5, 10, 20))
         self.plan.steps.append(Step(action, arguments, seconds))
 
     def name(self, kind: str) -> str:
-        """A name that no other Job of the plan has."""
+        """Return a name that no other Job of the plan has."""
         return f"{kind}-{len(self.plan.steps)}"
 
     def some_job(self) -> str | None:
-        """One of the last ones; None when there is none."""
+        """Return one of the last Jobs, or None."""
         names = [name for name, end in self.plan.ends.items() if end is not End.GONE]
         return self.chance.choice(names[-6:]) if names else None
 
@@ -158,20 +158,20 @@ class Draft:
         self.submit("malformed", End.WAITING, **{"queue": "solo", "pods": 2, **malformed})
 
     def submit(self, kind: str, end: End, **settings: Any) -> None:
-        """A Job, and the end that it must come to."""
+        """Append the submission of a Job with its expected end."""
         name = self.name(kind)
         self.plan.ends[name] = end
         self.add("submit", name=name, **settings)
 
     def delete_job(self) -> None:
-        """A Job goes."""
+        """Append the deletion of a Job."""
         name = self.some_job()
         if name is not None:
             self.plan.ends[name] = End.GONE
             self.add("delete_job", name=name)
 
     def on_a_job(self, action: str) -> None:
-        """Something is done to a Job."""
+        """Append an action on a Job."""
         name = self.some_job()
         if name is not None:
             self.add(action, name=name)
@@ -185,7 +185,7 @@ class Draft:
         self.add("set_quota", queue=self.chance.choice(GPU_QUEUES), gpus=self.chance.choice((0, 16, 32, 48, 64)))
 
     def node(self, action: str) -> None:
-        """Something is done to a node."""
+        """Append an action on a node."""
         self.add(action, name=self.chance.choice(_GPU_NODES))
 
     def move_node(self) -> None:
@@ -201,7 +201,7 @@ class Draft:
 
 
 Actions = tuple[tuple[Callable[[Any], None], int], ...]
-"""What may be done, and how often in proportion."""
+"""Possible actions with their weights."""
 
 COMMON: Actions = (
     (lambda d: d.delete_job(), 5),
@@ -223,7 +223,7 @@ COMMON: Actions = (
         6,
     ),
 )
-"""What may be done in every world."""
+"""Actions of every world."""
 
 _PEACEFUL: Actions = (
     (Draft.good_job, 30),
@@ -249,5 +249,5 @@ _PEACEFUL: Actions = (
 
 
 def draw(seed: int | str, *, steps: int = 60) -> Plan:
-    """The plan of a seed."""
+    """Return the plan of a seed."""
     return Draft(seed).draw(steps, _PEACEFUL)

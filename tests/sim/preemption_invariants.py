@@ -1,6 +1,6 @@
-"""What must hold of every preemption: whom it may hit, that nobody leaves for nothing, and who gets what is freed.
+"""Invariants of preemptions: allowed victims, no unnecessary victims, and freed resources for the preemptor.
 
-Everything is worked out from API objects alone.
+Everything is computed from API objects alone.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tests.sim.world import World
 
 _NONE: Object = {}
 _ONE_DECISION = 0.5
-"""Seconds in which all is written that one decision has come to."""
+"""Seconds within which all writes of one decision are done."""
 
 
 # --- at the moment of a preemption -----------------------------------------------------------------------------------
 
 
 def preempts_whom_it_may(world: World, victim: Object, preempted: Preempted) -> Breaches:
-    """The rules of the preemptor's ClusterQueue give the victim away, as they are or were within the horizon."""
+    """The rules of the preemptor's ClusterQueue, present ones or ones within the horizon, allow the victim."""
     preemptor = _workload(world, preempted.preemptor)
     life = world.history.lives.get(preempted.preemptor)
     if preemptor is None or life is None:
@@ -70,7 +70,7 @@ def _workload(world: World, uid: str) -> Object | None:
 
 @dataclass(slots=True)
 class _Choice:
-    """Whom one Workload preempts at one moment, and how things stood when it was decided."""
+    """The victims of one Workload at one moment, and the state at the decision."""
 
     scene: Scene
     is_certain: bool
@@ -78,10 +78,10 @@ class _Choice:
 
 
 class Sparing:
-    """Sees to it that in a world without faults nobody is preempted who could stay.
+    """Checks that in a world without faults no unnecessary victim is preempted.
 
-    Only where one Workload alone preempts in its tree at one moment, in one flavor and without domains, and nothing was
-    under way before: else nobody can tell what was counted on.
+    Only if one Workload alone preempts in its tree at a moment, in one flavor and without domains, and no eviction was
+    pending before: else the state of the decision is unknown.
     """
 
     def __init__(self, world: World) -> None:
@@ -90,7 +90,7 @@ class Sparing:
         self._choices: dict[str, _Choice] = {}
 
     def preempted(self, victim: Object, preempted: Preempted) -> Breaches:
-        """A Workload is told to leave; judged when the moment is over."""
+        """Record a preemption; it is judged at the end of the moment."""
         choice = self._choices.get(preempted.preemptor)
         if choice is None:
             scene, before = Scene(self._world), self._before
@@ -102,7 +102,7 @@ class Sparing:
         return iter(())
 
     def settled(self, scene: Scene) -> None:
-        """The moment is over, and this is what it has come to."""
+        """Judge the preemptions of the moment that has ended."""
         for uid, choice in self._choices.items():
             preemptor = next((e for line in choice.scene.lines.values() for e in line if e[0].uid == uid), None)
             if choice.is_certain and preemptor is not None and self._is_alone(uid, choice):
@@ -112,7 +112,7 @@ class Sparing:
         self._before = scene
 
     def forget(self) -> None:
-        """What was seen does not tell any more what is known."""
+        """Drop the recorded state, which a new controller does not know."""
         self._choices.clear()
         self._before = None
 
@@ -163,7 +163,7 @@ def _fits_without(
     instead_of: Object,
     other: Object | None = None,
 ) -> bool:
-    """Whether it fits, within its own nominal quota, if one of the victims stays and (or not) another one leaves."""
+    """Whether the preemptor fits, within its own nominal quota, if one victim stays and maybe another one leaves."""
     gone = {v["metadata"]["uid"] for v in victims} - {instead_of["metadata"]["uid"]}
     if other is not None:
         gone.add(other["metadata"]["uid"])
@@ -175,7 +175,7 @@ def _fits_without(
 def _out_of_turn(
     scene: Scene, queue: str, column: Column, wanted: int, victims: list[Object], victim: Object
 ) -> Breaches:
-    """Of the preemptor's own ClusterQueue the lowest priority leaves first."""
+    """Victims in the preemptor's own ClusterQueue have the lowest priorities."""
     if queue_of(victim) != queue:
         return
     leaving = {v["metadata"]["uid"] for v in victims}
@@ -190,7 +190,7 @@ def _out_of_turn(
 def _beyond_threshold(
     scene: Scene, preemptor: Object, queue: str, column: Column, wanted: int, victims: list[Object]
 ) -> Breaches:
-    """Who borrows preempts others only as far as `borrowWithinCohort` says.  Asked of the children of a root."""
+    """A borrowing preemptor preempts only as `borrowWithinCohort` allows.  Covers the children of a root."""
     path = scene.tree.path(queue)
     if scene.world.tenancy.fair_sharing is not None or path is None or len(path) != 2:
         return
@@ -220,10 +220,10 @@ class _Suspicion:
 
 
 class Keeping:
-    """Sees to it that in a world without faults nobody is admitted into what is being freed for another one.
+    """Checks that in a world without faults no other Workload gets the resources that are freed for a preemptor.
 
-    What a preemptor of one flavor could have once its own victims are gone, it can still have after somebody else was
-    admitted.  Judged a moment later, when it is still waiting for them.
+    A preemptor of one flavor that would fit without its victims still fits after another admission.  Judged a moment
+    later, if it still waits for its victims.
     """
 
     def __init__(self, world: World) -> None:
@@ -231,7 +231,7 @@ class Keeping:
         self._suspicions: list[_Suspicion] = []
 
     def admitted(self, workload: Object) -> Breaches:
-        """Somebody is admitted."""
+        """Record an admission."""
         world = self._world
         preemptors = {p.preemptor for p in world.history.preemptions} - {workload["metadata"]["uid"]}
         waiting = [life for uid, life in world.history.lives.items() if uid in preemptors and _waits(life)]
@@ -245,7 +245,7 @@ class Keeping:
         return iter(())
 
     def settled(self, _scene: Scene) -> None:
-        """Time may have passed."""
+        """Judge admissions after a moment."""
         world, still = self._world, []
         now = world.clock.monotonic()
         for each in self._suspicions:
@@ -256,7 +256,7 @@ class Keeping:
         self._suspicions = still
 
     def forget(self) -> None:
-        """Whoever kept that room is gone."""
+        """Drop the recorded claims, because the controller that reserved them has ended."""
         self._suspicions.clear()
 
 
@@ -268,7 +268,7 @@ def _waits(life: Life, first: float | None = None, last: float = 0.0) -> bool:
 
 
 def _robbed(scene: Scene, preemptor: Life, taker: Object) -> str | None:
-    """What is wrong when this one is admitted while that one waits for those whom it made leave."""
+    """Return the breach of an admission while a preemptor waits for its victims, or None."""
     world, queue = scene.world, scene.doors.get(preemptor.queue)
     now, since = world.clock.monotonic(), preemptor.says.changed_at() - _ONE_DECISION
     if queue is None or queue not in scene.open or queue_of(taker) not in scene.tree.tree_of(queue):

@@ -1,7 +1,7 @@
-"""What must hold of quota, order and preemption.  Each function yields one sentence per breach.
+"""Invariants of quota, order and preemption.  Each function yields one sentence per breach.
 
-Everything is worked out from API objects alone.  What is promised of an admission is judged once, when the world's
-horizon has passed since: then all that the controller had decided before it has been written, too.
+Everything is computed from API objects alone.  An admission is judged once, when the world's horizon has passed since:
+then all earlier decisions of the controller have been written, too.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tests.sim.reading import Breaches, holders, quota_usage
 from tests.sim.world import World, condition
 
 _TREES_MAX = 256
-"""Orders in which changes may have been heard of that are tried; beyond, nobody can say what was known."""
+"""Limit of tried orders of changes; beyond it the controller's knowledge is uncertain."""
 _SETTLED, _SETTLED_AFTER_FAULTS = 4.5, 20.0
-"""Seconds in which nothing has happened, so that nothing is on its way any more."""
+"""Seconds without events, after which nothing is pending."""
 _LEFT_AFTER = 60.0
-"""Seconds in which the slowest pods have ended."""
+"""Seconds within which the slowest pods end."""
 
 
 def _is(mine: Object, other: Object) -> bool:
@@ -37,10 +37,10 @@ def _is(mine: Object, other: Object) -> bool:
 
 
 def keeps_to_quota(world: World, workload: Object) -> Breaches:
-    """No admission takes a ClusterQueue, or a cohort above it, beyond what it has and may borrow.
+    """No admission exceeds the quota and borrowing limits of a ClusterQueue, or of a cohort above it.
 
-    Any state of the queues within the horizon counts as known; what an administrator has taken away meanwhile is owed,
-    but nobody adds to it.
+    Any state of the queues within the horizon counts as known.  After an administrator reduced quota, usage may exceed
+    it, but no admission may add to the excess.
     """
     queue = queue_of(workload)
     others = usage_of(w for w in holders(world) if not _is(w, workload))
@@ -55,7 +55,7 @@ def keeps_to_quota(world: World, workload: Object) -> Breaches:
 
 
 def enters_an_open_queue(world: World, workload: Object) -> Breaches:
-    """Nobody is admitted through a queue that is stopped, gone or on its way out."""
+    """No Workload is admitted through a queue that is stopped, deleted or being deleted."""
     queue = queue_of(workload)
     for plural, name in (
         (CLUSTER_QUEUES.plural, queue),
@@ -67,9 +67,9 @@ def enters_an_open_queue(world: World, workload: Object) -> Breaches:
 
 
 def waits_for_pods(world: World, workload: Object) -> Breaches:
-    """Where admission is blocked: nobody is admitted while the pods of another one have not been ready yet.
+    """With blocked admission, no Workload is admitted while the pods of another one have never been ready.
 
-    With faults that is judged only of those who have not been for as long as the controller may not know.
+    With faults, only Workloads whose pods have not been ready for longer than the horizon count.
     """
     if world.tenancy.pods_ready is None:
         return
@@ -88,7 +88,7 @@ def _is_open(told: tuple[Object, bool] | None) -> bool:
 
 
 def _trees(world: World) -> Iterator[QuotaTree]:
-    """The quota as the controller may have known it: each object as it is, or as it was within the horizon."""
+    """Yield the quota trees that the controller may have known: each object at present, or within the horizon."""
     kinds = (CLUSTER_QUEUES.plural, COHORTS.plural)
     known = {key: _distinct(past.since(world.stale)) for key, past in world.history.specs.items() if key[0] in kinds}
     if math.prod(len(each) for each in known.values()) > _TREES_MAX:
@@ -102,7 +102,7 @@ def _trees(world: World) -> Iterator[QuotaTree]:
 
 
 def _distinct(told: list[tuple[Object, bool] | None]) -> list[tuple[Object, bool] | None]:
-    """The newest first, and each once."""
+    """Return the values, the newest first, each once."""
     out: list[tuple[Object, bool] | None] = []
     for each in reversed(told):
         if each not in out:
@@ -119,9 +119,9 @@ ON_ADMISSION = (keeps_to_quota, enters_an_open_queue, waits_for_pods)
 def nobody_is_passed(world: World) -> Breaches:
     """While a Workload waits in a strict ClusterQueue, none behind it is admitted; in any queue, no equal one is.
 
-    It waits from well before the other admission until well after it, in a queue that was open and the same all the
-    time.  An equal one that was preempted may have to wait for those it left for, and one that came when others were
-    leaving for the one behind it waits for that.
+    Judged if it waits from well before the other admission until well after it, in a queue that was open and the same
+    all the time.  A preempted equal one may have to wait for its preemptor, and one that was created while a Workload
+    behind it waited for victims waits for that Workload.
     """
     history, margin = world.history, world.margin
     for admitted in _ripe(world, "nobody_is_passed"):
@@ -145,7 +145,7 @@ def nobody_is_passed(world: World) -> Breaches:
 
 
 def _strict(told: list[tuple[Object, bool] | None]) -> bool | None:
-    """Whether a ClusterQueue was strict all the time; None when it was another one, stopped or away at some time."""
+    """Whether a ClusterQueue was strict all the time; None if it was changed, stopped or deleted at some time."""
     if not told or any(not _is_open(each) for each in told):
         return None
     specs = [each[0] for each in told if each is not None]
@@ -155,7 +155,7 @@ def _strict(told: list[tuple[Object, bool] | None]) -> bool | None:
 
 
 def who_made_room_comes_later(world: World) -> Breaches:
-    """A Workload that was preempted for another one is not admitted again while the other one waits for its room."""
+    """A preempted Workload is not admitted again while its preemptor waits for its resources."""
     history, margin = world.history, world.margin
     for admitted in _ripe(world, "who_made_room_comes_later"):
         before = [p for p in history.preemptions if p.uid == admitted.uid and p.at < admitted.at]
@@ -172,9 +172,9 @@ def who_made_room_comes_later(world: World) -> Breaches:
 
 
 def nobody_goes_round_in_circles(world: World) -> Breaches:
-    """While nothing changes from outside, nobody is preempted twice for one that did not get in, nor three times at all.
+    """Without changes from outside, no Workload is preempted twice for a preemptor that is not admitted, nor three times.
 
-    Whatever changes, one controller preempts a Workload at most twice for another one that did not get in.
+    With any changes, one controller preempts a Workload at most twice for a preemptor that is not admitted.
     """
     admissions: defaultdict[str, list[float]] = defaultdict(list)
     for admitted in world.history.admissions:
@@ -193,7 +193,7 @@ def nobody_goes_round_in_circles(world: World) -> Breaches:
 
 
 _Round = tuple[str, str, int, int]
-"""Victim, preemptor, and what was the same."""
+"""Victim, preemptor, and the unchanged era."""
 
 
 def _name(world: World, uid: str) -> str:
@@ -202,7 +202,7 @@ def _name(world: World, uid: str) -> str:
 
 
 def _ripe(world: World, invariant: str) -> list[Admitted]:
-    """The admissions that this invariant has not judged and now can."""
+    """Return the admissions that this invariant has not judged and now can."""
     admissions = world.history.admissions
     begin = end = world.judged.get(invariant, 0)
     while end < len(admissions) and admissions[end].at + world.margin <= world.clock.monotonic():
@@ -212,7 +212,7 @@ def _ripe(world: World, invariant: str) -> list[Admitted]:
 
 
 def nobody_waits_for_nobody(world: World) -> Breaches:
-    """Without faults nobody has to wait until all is at rest for what will not come."""
+    """Without faults, no Workload waits for resources that will not become free until the world is at rest."""
     if world.faults == NONE:
         yield from nobody_waits_for_those_who_left(world)
 
@@ -224,7 +224,7 @@ ALWAYS = (nobody_is_passed, who_made_room_comes_later, nobody_goes_round_in_circ
 
 
 def who_was_evicted_came_back(world: World) -> Breaches:
-    """Whoever was told to leave has left, and waits again unless its queue is stopped or it is switched off."""
+    """An evicted Workload has no pods and waits again, unless its queue is stopped or it is deactivated."""
     now = world.clock.monotonic()
     for workload in world.objects(WORKLOADS):
         name, stand = workload["metadata"]["name"], world.history.lives[workload["metadata"]["uid"]].stands.now()
@@ -242,9 +242,9 @@ def who_was_evicted_came_back(world: World) -> Breaches:
 
 
 def nobody_waits_for_those_who_left(world: World) -> Breaches:
-    """Whoever waits for others to leave is in, or waits for something else, once they have left.
+    """A preemptor is admitted, or waits for another reason, once its victims have released their resources.
 
-    Not asked of those who stand behind others in a strict ClusterQueue: they are not tried.
+    Does not apply behind the head of a strict ClusterQueue, where Workloads are not tried.
     """
     if not _is_settled(world):
         return
@@ -257,13 +257,13 @@ def nobody_waits_for_those_who_left(world: World) -> Breaches:
 
 
 def nobody_starves(world: World) -> Breaches:
-    """Nobody waits who has a right to run, once nothing moves any more."""
+    """No Workload with a right to run waits, once nothing changes any more."""
     if _is_settled(world):
         yield from (told for _, told in entitled(Scene(world)))
 
 
 def _is_settled(world: World) -> bool:
-    """Whether nothing has happened for a while, and nobody is on the way out."""
+    """Whether nothing has happened for a while, and no Workload is being evicted."""
     quiet = _SETTLED if world.faults == NONE else _SETTLED_AFTER_FAULTS
     if world.clock.monotonic() - world.history.stirred < quiet:
         return False

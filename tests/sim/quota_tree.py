@@ -1,9 +1,9 @@
-"""Quota arithmetic of its own, from ClusterQueue and Cohort objects as they stand on the API server.
+"""A separate implementation of quota arithmetic, from ClusterQueue and Cohort objects of the API server.
 
-offered     what a node and all below it bring along: nominal quota, and of each child no more than it lends
-kept        what of that is for the node alone, because it does not lend it
-taken       what a node uses; a cohort: what its children use beyond what they keep
-limit       the most that a node may take: what it is offered and what it may borrow; a root may not borrow
+offered     quota of a node and all below it: nominal quota, and of each child no more than it lends
+kept        the part of it for the node alone, because it does not lend it
+taken       usage of a node; of a cohort: usage of its children beyond what they keep
+limit       the most that a node may take: the offered quota and the borrowing limit; a root may not borrow
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from kqueue.sandbox.api import Object
 Column = tuple[str, str]
 """(flavor, resource)."""
 Usage = Mapping[str, Mapping[Column, int]]
-"""ClusterQueue to what its Workloads hold."""
+"""Usage of Workloads by ClusterQueue."""
 _Node = tuple[str, str]
 """("queue" or "cohort", name)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a node says about one column."""
+    """Quota of a node for one column."""
 
     nominal: int = 0
     borrowing: int | None = None
@@ -32,7 +32,7 @@ class Grant:
 
 
 def grants_of(spec: Object) -> dict[Column, Grant]:
-    """All that a ClusterQueue's or Cohort's spec says about quota."""
+    """Return all quota in a ClusterQueue's or Cohort's spec."""
     return {
         (flavor["name"], quota["name"]): Grant(
             amount(quota["nominalQuota"], quota["name"]),
@@ -51,7 +51,7 @@ class QuotaTree:
     """All ClusterQueues and cohorts of one moment, from their specs by name."""
 
     def __init__(self, queues: Mapping[str, Object], cohorts: Mapping[str, Object]) -> None:
-        """A cohort that is only named by others is there, too, without quota."""
+        """A cohort that is only named by others exists without quota."""
         self._grants: dict[_Node, dict[Column, Grant]] = {}
         self._parent: dict[_Node, _Node | None] = {}
         self._children: dict[_Node, list[_Node]] = {}
@@ -64,7 +64,7 @@ class QuotaTree:
                 self._children.setdefault(parent, []).append(node)
 
     def path(self, queue: str) -> list[_Node] | None:
-        """From the ClusterQueue to its root; None in a tree that is none, because it goes round in a circle."""
+        """Return the path from the ClusterQueue to its root; None if the cohorts form a cycle."""
         path: list[_Node] = []
         node: _Node | None = ("queue", queue)
         while node is not None:
@@ -75,7 +75,7 @@ class QuotaTree:
         return path
 
     def tree_of(self, queue: str) -> set[str]:
-        """The ClusterQueues of the same root, itself among them; of a circle only itself."""
+        """Return the ClusterQueues of the same root, this one included; in a cycle only this one."""
         path = self.path(queue)
         return set(self._queues_below(path[-1])) if path is not None else {queue}
 
@@ -86,11 +86,11 @@ class QuotaTree:
             yield from self._queues_below(child)
 
     def nominal(self, queue: str, column: Column) -> int:
-        """The ClusterQueue's own."""
+        """Return the ClusterQueue's nominal quota."""
         return self._grant(("queue", queue), column).nominal
 
     def reach(self, queue: str, column: Column) -> int:
-        """The most that the ClusterQueue could ever use: when nobody else uses anything."""
+        """Return the most that the ClusterQueue could use without usage of others."""
         path = self.path(queue)
         if path is None:
             return 0
@@ -105,9 +105,9 @@ class QuotaTree:
         return most
 
     def overrun(self, queue: str, column: Column, amount: int, others: Usage) -> str | None:
-        """Which node would have too much when the ClusterQueue used `amount` more than all do now; None: it may.
+        """Return the node that `amount` more usage of the ClusterQueue would take beyond its limit, or None.
 
-        Nodes whose own use does not grow by it are not asked: who keeps quota for itself may use that in any case.
+        Nodes whose own usage would not grow are not checked: a node may use the quota that it keeps in any case.
         """
         path = self.path(queue)
         if path is None:

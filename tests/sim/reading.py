@@ -1,4 +1,4 @@
-"""What API objects say, read without any help of the product."""
+"""Readers of API objects that use no code of the product."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Invariant = Callable[[World], Breaches]
 
 
 def holds(workload: Object) -> bool:
-    """Whether it has quota: admitted and not finished.  One that is switched off has it until its pods are gone.
+    """Whether a Workload has quota: it is admitted and not finished.  A deactivated one has quota until its pods end.
 
-    One that another client has evicted and let go has none, although its admission is still to be cleared.
+    A Workload that another client evicted and released has none, although its admission is still to be cleared.
     """
     if admission_of(workload) is None or is_true(workload, names.CONDITION_FINISHED):
         return False
@@ -28,12 +28,12 @@ def holds(workload: Object) -> bool:
 
 
 def holders(world: World) -> list[Object]:
-    """All Workloads that have quota."""
+    """Return all Workloads with quota."""
     return [w for w in world.objects(WORKLOADS) if holds(w)]
 
 
 def assigned_pod_sets(workload: Object) -> Iterator[tuple[Object, dict[str, Any]]]:
-    """(pod set of the spec, its assignment)."""
+    """Yield (pod set of the spec, its assignment)."""
     specs = {p["name"]: p for p in workload["spec"]["podSets"]}
     admission = admission_of(workload)
     for assigned in admission["podSetAssignments"] if admission is not None else ():
@@ -41,13 +41,13 @@ def assigned_pod_sets(workload: Object) -> Iterator[tuple[Object, dict[str, Any]
 
 
 def requests_of(pod_spec: Object) -> dict[str, int]:
-    """What one pod asks for; the simulated pods have one container."""
+    """Return the requests of one pod; the simulated pods have one container."""
     asked = pod_spec["containers"][0].get("resources", {}).get("requests") or {}
     return {resource: amount(written, resource) for resource, written in asked.items()} | {"pods": 1}
 
 
 def quota_usage(workload: Object) -> Counter[tuple[str, str]]:
-    """(flavor, resource) to what the Workload holds of it, less what its finished pods have given back."""
+    """Return the Workload's usage by (flavor, resource), without the part that its finished pods released."""
     back = {r["name"]: r["count"] for r in (workload.get("status") or {}).get("reclaimablePods") or ()}
     total: Counter[tuple[str, str]] = Counter()
     for spec, assigned in assigned_pod_sets(workload):

@@ -1,4 +1,4 @@
-"""What rivals do to each other: Jobs of all priorities, and tenants whose rules change while things run."""
+"""Plans of rivals: Jobs of all priorities, and tenants whose rules change while Jobs run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_PODS = 6
 
 
 class _Rivalry(Draft):
-    """A plan for tenants in the making."""
+    """The draft of a plan for rivals."""
 
     def __init__(self, seed: int | str, tenancy: Tenancy) -> None:
         super().__init__(f"{seed}/rivalry")
@@ -28,20 +28,20 @@ class _Rivalry(Draft):
             )
             for queue in self.queues
         }
-        """The largest Job that a ClusterQueue can take in the end, in GPUs or cores."""
+        """The largest Job that fits each ClusterQueue at the end, in GPUs or cores."""
 
     def is_placed(self, queue: str) -> bool:
         """Whether its pods are placed by topology."""
         return not self.tenancy.placed.isdisjoint(self.tenancy.flavors_of(queue))
 
     def door(self, queue: str) -> str:
-        """One of its LocalQueues."""
+        """Return one of the ClusterQueue's LocalQueues."""
         return f"{queue}-{self.chance.choice('ab')}"
 
     # --- Jobs
 
     def rival(self, kind: str = "good", end: End = End.COMPLETE, **settings: Any) -> None:
-        """A Job that can run once everybody else is out of its way."""
+        """Submit a Job that fits when no other Job runs."""
         c = self.chance
         queue = c.choice(sorted(queue for queue, reach in self.reach.items() if reach))
         room = self.reach[queue]
@@ -64,18 +64,18 @@ class _Rivalry(Draft):
         self.submit(kind, end, **{**asked, **given, **settings})
 
     def crowd(self) -> None:
-        """Several equal Jobs at once."""
+        """Submit several equal Jobs together."""
         state = self.chance.getstate()
         for _ in range(self.chance.choice((2, 3))):
             self.chance.setstate(state)
             self.rival("equal", run_seconds=10)
 
     def endless(self) -> None:
-        """A Job that stays until it is deleted, or preempted."""
+        """Submit a Job that runs until it is deleted or preempted."""
         self.rival("endless", End.GONE, run_seconds=1_000_000)
 
     def too_large(self) -> None:
-        """A Job that no quota is enough for; where it would block those behind it, it is not submitted."""
+        """Submit a Job above all quota, unless it would block the Jobs behind it."""
         patient = sorted(q for q, spec in self.queues.items() if spec["queueingStrategy"] != "StrictFIFO")
         if patient:
             queue = self.chance.choice(patient)
@@ -94,7 +94,7 @@ class _Rivalry(Draft):
         self.add("configure", plural=resource.plural, name=name, change={"stopPolicy": policy})
 
     def change_queue(self) -> None:
-        """A ClusterQueue's quota, place or rules are others."""
+        """A ClusterQueue's quota, cohort or rules change."""
         c = self.chance
         name = c.choice(sorted(self.queues))
         placed = self.is_placed(name)
@@ -114,7 +114,7 @@ class _Rivalry(Draft):
         self.add("configure", plural=CLUSTER_QUEUES.plural, name=name, change=change)
 
     def change_cohort(self) -> None:
-        """A Cohort's quota or parent is another."""
+        """A Cohort's quota or parent changes."""
         name = self.chance.choice(sorted(self.tenancy.specs(COHORTS)))
         new = {"parentName": None, "resourceGroups": [], **cohort_spec(self.chance, name)}
         self.add("configure", plural=COHORTS.plural, name=name, change=new)
@@ -125,13 +125,13 @@ class _Rivalry(Draft):
         self.add("delete", plural=resource.plural, name=self.chance.choice(sorted(self.tenancy.specs(resource))))
 
     def delete_flavor(self) -> None:
-        """A flavor is deleted, after all queues gave it up."""
+        """A flavor is deleted, after all queues removed it."""
         flavors = {flavor for queue in self.queues for flavor in self.tenancy.flavors_of(queue)} - self.tenancy.placed
         if flavors:
             self.add("delete_flavor", name=self.chance.choice(sorted(flavors)))
 
     def stranger(self) -> None:
-        """A stranger's pod on some node."""
+        """Add a foreign pod on some node."""
         self.add("add_foreign_pod", name=f"{FOREIGN}{len(self.plan.steps)}", node=None, gpus=0)
 
 
@@ -154,5 +154,5 @@ _RIVALRY: Actions = (
 
 
 def draw_rivalry(seed: int | str, tenancy: Tenancy, *, steps: int = 60) -> Plan:
-    """The plan of a seed for these tenants."""
+    """Return the plan of a seed for these tenants."""
     return _Rivalry(seed, tenancy).draw(steps, _RIVALRY)

@@ -1,9 +1,8 @@
-"""Who shares a simulated cluster: flavors, cohorts, queues, and how the controller is configured.
+"""The tenants of a simulated cluster: flavors, cohorts, queues, and the controller's configuration.
 
-`PEACEFUL` is the same in every world: nobody preempts.  `rivals(seed)` draws tenants that do: a tree of cohorts with
+`PEACEFUL` is the same in every world, without preemption.  `rivals(seed)` draws tenants that do: a tree of cohorts with
 nominal quota, borrowing and lending limits in several flavors, ClusterQueues with rules of preemption, some strict, and
-several LocalQueues before each; in some worlds with fair sharing, with blocked admission, or with pods that take their
-time to end.
+several LocalQueues for each; some worlds have fair sharing, blocked admission, or pods that end slowly.
 """
 
 from __future__ import annotations
@@ -33,37 +32,37 @@ from tests.sim.quota_tree import QuotaTree
 
 
 def pool(name: str, counts: tuple[int, int, int], *, gpus: int = 0, cpus: int = 32, pods: int = 20) -> Pool:
-    """Nodes of one make."""
+    """Return a pool of equal nodes."""
     allocatable = {"cpu": str(cpus), "memory": "64Gi", GPU: str(gpus), "pods": str(pods)}
     return Pool(name=name, counts=counts, labels={}, taints=(), allocatable=allocatable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenancy:
-    """What a world is made of beside what is done to it."""
+    """The objects and settings of a world, besides the actions on it."""
 
     objects: tuple[tuple[GroupVersionResource, Object], ...]
-    """In the order in which they may be created."""
+    """Objects in a valid order of creation."""
     pools: tuple[Pool, ...]
     placed: frozenset[str]
     """Flavors whose pods are placed by topology."""
     fair_sharing: FairSharingSettings | None = None
     pods_ready: WaitForPodsReady | None = None
     start_seconds: float = 0.0
-    """How long a pod takes from its node to readiness."""
+    """Seconds from a pod's binding to its readiness."""
     stop_seconds: float = 0.0
-    """How long a pod takes to end that is told to."""
+    """Seconds from a pod's deletion to its end."""
 
     def specs(self, resource: GroupVersionResource) -> dict[str, Object]:
-        """The specs of one kind, by name."""
+        """Return the specs of one kind, by name."""
         return {obj["metadata"]["name"]: obj["spec"] for kind, obj in self.objects if kind == resource}
 
     def tree(self) -> QuotaTree:
-        """The quota as it is meant to be."""
+        """Return the original quota."""
         return QuotaTree(self.specs(CLUSTER_QUEUES), self.specs(COHORTS))
 
     def flavors_of(self, queue: str) -> list[str]:
-        """The flavors of a ClusterQueue, in the order in which they are tried."""
+        """Return the flavors of a ClusterQueue, in the order of their tries."""
         groups = self.specs(CLUSTER_QUEUES)[queue]["resourceGroups"]
         return [flavor["name"] for group in groups for flavor in group["flavors"]]
 
@@ -82,7 +81,7 @@ _STRATEGIES = ((_FINAL,), (_INITIAL,), (_FINAL, _INITIAL))
 
 
 def rivals(seed: int | str) -> Tenancy:
-    """The tenants of a seed.  Every second one shares fairly; every eighth waits for pods to be ready."""
+    """Return the tenants of a seed.  Every second seed has fair sharing; every eighth waits for ready pods."""
     chance = random.Random(f"{seed}/tenancy")
     number = chance.randrange(8) if isinstance(seed, str) else seed
     placed = chance.random() < 0.4
@@ -123,7 +122,7 @@ def rivals(seed: int | str) -> Tenancy:
 
 
 def queue_spec(chance: random.Random, *, placed: bool, least: int = 0) -> Object:
-    """A ClusterQueue's whole spec; `placed`: its pods are placed by topology; `least`: it has so much of its own."""
+    """Return a ClusterQueue's spec; `placed`: with topology; `least`: minimum of its nominal quota."""
     cohort = chance.choice(("north", "north", "north", "south", "south", "east", None))
     names, resources = (_PLACED, ("cpu", GPU)) if placed else (_PLAIN, ("cpu",))
     flavors = chance.sample(names, chance.choice((1, 1, 2)))
@@ -139,7 +138,7 @@ def queue_spec(chance: random.Random, *, placed: bool, least: int = 0) -> Object
 
 
 def cohort_spec(chance: random.Random, name: str) -> Object:
-    """A Cohort's whole spec, in a tree without circles: parents come earlier in the alphabet of `_COHORTS`."""
+    """Return a Cohort's spec without cycles: parents come earlier in the order of `_COHORTS`."""
     above = _COHORTS[: _COHORTS.index(name)]
     parent = chance.choice((*above, None)) if above else None
     spec: Object = {"parentName": parent} if parent is not None else {}
@@ -152,7 +151,7 @@ def cohort_spec(chance: random.Random, name: str) -> Object:
 def quotas(
     chance: random.Random, flavors: Iterable[str], resources: tuple[str, ...], *, limits: bool, least: int = 0
 ) -> list[Object]:
-    """One resource group; `limits`: it may have borrowing and lending limits."""
+    """Return one resource group; `limits`: it may have borrowing and lending limits."""
 
     def quota(resource: str) -> Object:
         amounts = {"cpu": (0, 3, 6, 6, 9), GPU: (0, 8, 16, 32)}[resource]
@@ -171,7 +170,7 @@ def quotas(
 
 
 def preemption(chance: random.Random) -> Object:
-    """Whom a ClusterQueue may displace."""
+    """Return a ClusterQueue's rules of preemption."""
     reclaim = chance.choice(("Never", "LowerPriority", "LowerPriority", "Any", "Any"))
     rules: Object = {
         "reclaimWithinCohort": reclaim,

@@ -1,4 +1,4 @@
-"""Leadership that is lost and won again in one process, at any turn of the event loop."""
+"""Leadership that one process loses and regains, at any turn of the event loop."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from kqueue.manager.operator import Operator
 from kqueue.runtime.deadline import within
 
 AWAY_SECONDS = (0.5, 1.5, 5.0)
-"""From the loss of the lease to the next term."""
+"""Seconds from the loss of the lease to the next term."""
 DRAIN_SECONDS = (0.0, 0.0, 1.0)
-"""How long writes under way may take when the lease is lost: none, as on a machine that is short of CPU, or the usual."""
+"""Seconds that running writes may take after the loss of the lease: 0, as on a machine without CPU time, or the usual."""
 
 
 class TermedOperator(Operator):
     """A controller process whose terms of leadership a test ends; it leads again after `away` seconds.
 
-    Ending a term cancels every task that works for the leader, wherever the task stands, one that has not taken its
-    first step included.
+    Ending a term cancels every task of the leader in any state, also tasks before their first step.
     """
 
     away = 0.0
@@ -31,13 +30,13 @@ class TermedOperator(Operator):
     _term: asyncio.Task[None] | None = None
 
     def may_write(self) -> bool:
-        """As of any operator, and never between two terms."""
+        """Whether writes are allowed: as in any operator, and never between two terms."""
         return not self.away and super().may_write()
 
     def depose(self, *, away: float, drain: float) -> bool:
-        """Lose the lease now; False where this process does not lead.
+        """Lose the lease now; return False if this process does not lead.
 
-        Where `drain` is 0, status writes are cancelled in the same moment, those that have not begun included.
+        If `drain` is 0, status writes are cancelled at the same moment, unstarted ones included.
         """
         if self._term is None or self._term.done() or self.away or not self.ready.is_set():
             return False
@@ -71,10 +70,10 @@ class TermedOperator(Operator):
 
 
 class Deposer:
-    """Ends terms of a world's controller after drawn numbers of turns of the event loop."""
+    """Ends terms of a world's controller after random numbers of turns of the event loop."""
 
     def __init__(self, world: Any, seed: int | str, *, every: int) -> None:
-        """`every`: turns between two losses, in the mean."""
+        """`every` is the mean number of turns between two losses."""
         self._world, self._every = world, every
         self._chance = random.Random(f"{seed}/terms")
         self._left = self._draw()

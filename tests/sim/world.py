@@ -1,4 +1,4 @@
-"""A whole world from a seed: cluster, webhooks and controller in one process, in a time that moves when told to."""
+"""A whole world from a seed: cluster, webhooks and controller in one process, on a fake clock."""
 
 from __future__ import annotations
 
@@ -41,31 +41,31 @@ from webhooks.configuration import WebhookEndpoint, WebhookScope, webhook_config
 from webhooks.routes import routes
 
 TURNS_MAX = 50_000
-"""Turns of the event loop within one moment: a world that needs more is spinning."""
+"""Limit of turns of the event loop within one moment; a world that needs more loops endlessly."""
 _URL = "https://webhooks.invalid"
 
 
 _TOLD_TURNS = 5_000
-"""The last of these, in which it is taken down who spins."""
+"""The last of these turns, in which activity is counted for the error message."""
 
 
 class RestlessError(AssertionError):
-    """The world does not come to rest although no time passes."""
+    """The world does not settle although no time passes."""
 
 
 class _Owners(ApiLookups):
-    """What the webhooks ask the API server: owners are followed, and hands on jobs are not held back.
+    """Look-ups of the webhooks: owners are followed, and users may start jobs themselves.
 
-    Users of these worlds start by hand what waits, as they may while the webhooks are away.
+    Users of these worlds start waiting jobs, as is possible while the webhooks are down.
     """
 
     async def is_admitted(self, uid: str, group: str, namespace: str) -> bool:
-        """True: whoever starts a job or a pod may."""
+        """Return True, so that any user may start a job or a pod."""
         return True
 
 
 class InProcessAdmission(AdmissionWebhooks):
-    """Asks the product's webhooks without a socket: the same bytes, handed over."""
+    """Calls the product's webhooks without a socket, with the same bytes."""
 
     def __init__(self, sandbox: Sandbox, configuration: Configuration, client: SimulatedClient) -> None:
         super().__init__(sandbox.api)
@@ -77,7 +77,7 @@ class InProcessAdmission(AdmissionWebhooks):
         )
 
     async def post(self, hook: Hook, review_object: Object) -> Object:
-        """One question and its answer."""
+        """Send one review and return the answer."""
         request = review.read(msgspec.json.encode(review_object))
         answer = await self._routes[hook.url.removeprefix(_URL)](request)
         response: Object = msgspec.json.decode(review.write(request, answer))["response"]
@@ -91,7 +91,7 @@ def _ca() -> bytes:
 
 @functools.cache
 def configuration(*, job_sets: bool = False, pods: bool = False, serving: bool = False) -> Configuration:
-    """Kueue's defaults, without leader election; with `job_sets`, `pods` and `serving` these are managed, too."""
+    """Return Kueue's defaults without leader election; `job_sets`, `pods` and `serving` enable more kinds."""
     found = load(None)
     election = found.leader_election.model_copy(update={"leader_elect": False})
     asked = (("jobset.x-k8s.io/jobset", job_sets), ("pod", pods), ("deployment", serving), ("statefulset", serving))
@@ -101,7 +101,7 @@ def configuration(*, job_sets: bool = False, pods: bool = False, serving: bool =
 
 
 TIMINGS = Timings(loop_probe_interval=60.0, metrics_cache=10.0, audit_interval=30.0)
-"""The product's own; only what costs wake-ups and decides nothing is rarer, and audits come while things happen."""
+"""The product's timings, with rarer wake-ups that decide nothing, and with frequent audits."""
 
 
 @dataclass(slots=True)
@@ -117,7 +117,7 @@ class Controller:
 class World:
     """The cluster, the clock, at most one living controller, and the log of what was done.
 
-    Everything that is drawn comes from `seed`: the same seed, the same world.
+    All random choices come from `seed`: the same seed gives the same world.
     """
 
     def __init__(
@@ -131,8 +131,8 @@ class World:
         serving: bool = False,
         operator: type[Operator] = Operator,
     ) -> None:
-        """`job_sets`: the cluster has JobSets, and a controller that runs them.  `pods` may be queued themselves, and
-        `serving` Deployments and StatefulSets.  `operator`: what a controller process is made of.
+        """`job_sets`: the cluster has JobSets and their controller.  `pods`: pods may be queued themselves.  `serving`:
+        Deployments and StatefulSets may be queued.  `operator`: the class of a controller process.
         """
         self._operator = operator
         self.seed, self.tenancy, self.faults = seed, tenancy, faults
@@ -153,40 +153,40 @@ class World:
         self.api.chance = random.Random(f"{seed}/server")
         self.history = History(self.api, self.clock)
         self.log: list[str] = []
-        """What was done to the world, one line each."""
+        """Actions on the world, one line each."""
         self.bugs: list[str] = []
-        """What the product itself has logged as a bug."""
+        """Bugs that the product itself logged."""
         self.refused: dict[str, str] = {}
-        """Jobs that were refused at their creation, and why."""
+        """Jobs that were refused at their creation, with the reason."""
         self.disturbed: set[str] = set()
-        """Jobs that somebody laid hands on, so that their place in line is no longer that of their age."""
+        """Jobs that users changed, so that their position no longer follows from their age."""
         self.let_out: set[str] = set()
-        """What somebody has started by hand."""
+        """Objects that users started without admission."""
         self.moved: set[str] = set()
-        """Nodes whose labels have been others at some time: gangs stay on them, wherever they are said to stand."""
+        """Nodes whose labels were changed at some time: gangs stay on them in any domain."""
         self.slow: dict[str, float] = {}
-        """Seconds that the controller's writes to a Job take on their way, as behind somebody's slow webhook."""
+        """Seconds of the controller's writes to a Job, as behind a slow webhook."""
         self.horizon = 1.0 if faults == NONE else 90.0
-        """Seconds within which the controller knows what has changed: events are immediate unless faults are put."""
+        """Seconds within which the controller knows of a change: events are immediate without faults."""
         self.clients: list[SimulatedClient] = []
         self.controller: Controller | None = None
         self.margin = self.horizon
-        """Seconds before and after a decision within which another one may have been the first of the two."""
+        """Seconds around a decision within which the order of another decision is uncertain."""
         self.starts: list[float] = []
-        """When each controller was started: it knows nothing of what the one before remembered."""
+        """Start of each controller, which has no memory of its predecessors."""
         self.on_settled: list[Callable[[], None]] = []
-        """Told whenever nothing is left to do before time passes."""
+        """Called whenever nothing is left to do before time passes."""
         self.on_turn: Callable[[], None] = lambda: None
-        """Told after every turn of the event loop in which something happens."""
+        """Called after every turn of the event loop with activity."""
         self.judged: dict[str, int] = {}
-        """How many admissions an invariant has judged that judges each of them once."""
+        """Number of judged admissions, by invariant that judges each admission once."""
         self._buried: list[Controller] = []
         self._started = 0
 
     # --- life ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """The cluster with its webhooks and queues; no controller yet."""
+        """Start the cluster with its webhooks and queues, without a controller."""
         await self.sandbox.start()
         self._asking = SimulatedClient(self.api, self.clock, seed=f"{self.seed}/webhooks")
         self.api.admission = InProcessAdmission(self.sandbox, self.configured, self._asking)
@@ -211,7 +211,7 @@ class World:
         gc.unfreeze()  # each controller has frozen what it found, which is right for a process that has only one
 
     def start_controller(self) -> Controller:
-        """A new controller process.  It knows nothing of those before it."""
+        """Start a new controller process without memory of former ones."""
         assert self.controller is None, "one controller at a time"
         self._started += 1
         self.starts.append(self.clock.monotonic())
@@ -242,7 +242,7 @@ class World:
         return self.configured.model_copy(update=update)
 
     def kill_controller(self) -> None:
-        """SIGKILL.  What it had sent is done; nothing else is."""
+        """Simulate SIGKILL: sent writes take effect, others do not."""
         if self.controller is None:
             return
         self.controller.client.kill()
@@ -251,7 +251,7 @@ class World:
         self.controller = None
 
     def arm_kill(self, number: int, *, after: bool) -> None:
-        """The controller will die just before or `after` its `number`-th write from now on."""
+        """Kill the controller just before or `after` its `number`-th write from now on."""
         assert self.controller is not None
         client, left = self.controller.client, [number]
 
@@ -266,13 +266,13 @@ class World:
             client.before_write = strike
 
     def disturb_all(self) -> None:
-        """Nobody's place in line is that of its age any more."""
+        """Mark all Jobs as changed by users: no position follows from age any more."""
         self.disturbed.update(subject_of(w) for w in self.objects(WORKLOADS))
 
     # --- time ------------------------------------------------------------------------------------------------------
 
     async def settle(self) -> None:
-        """Let everything happen that needs no time to pass."""
+        """Run until nothing more happens without time passing."""
         loop: Any = asyncio.get_running_loop()
         for turn in range(TURNS_MAX):
             await asyncio.sleep(0)
@@ -288,7 +288,7 @@ class World:
         raise RestlessError(f"seed {self.seed}: the world does not come to rest: {told}")
 
     def _begin_to_tell(self) -> Callable[[], Counter[str]]:
-        """Counts who is busy from now on: reconciled keys, writes, cycles."""
+        """Count activity from now on: reconciled keys, writes, cycles."""
         controller = self.controller
         if controller is None:
             return Counter
@@ -305,7 +305,7 @@ class World:
         return told
 
     async def pass_time(self, seconds: float) -> None:
-        """Everything that happens within `seconds` has happened."""
+        """Let `seconds` pass, with all that happens in them."""
         end = self.clock.monotonic() + seconds
         await self.settle()
         while (left := end - self.clock.monotonic()) > 0:
@@ -325,20 +325,20 @@ class World:
         return self.api.list(resource)
 
     def every(self, group: str, version: str, plural: str) -> list[Object]:
-        """All objects of a kind, empty when it is not served."""
+        """Return all objects of a kind; empty if it is not served."""
         return self.api.every(GroupVersionResource(group, version, plural))
 
     @property
     def stale(self) -> float:
-        """The moment from which on the controller may not know what changed."""
+        """Return the time from which on the controller may not know of changes."""
         return self.clock.monotonic() - self.horizon
 
     def find(self, resource: GroupVersionResource, name: str) -> Object | None:
-        """An object of the one namespace, or of none; None when it is not there."""
+        """Return an object of the namespace, or a cluster-wide one; None if it does not exist."""
         return self.api.find(resource, name, NAMESPACE) or self.api.find(resource, name)
 
     def workload_of(self, job: str) -> Object | None:
-        """The Workload of a Job; None when there is none."""
+        """Return the Workload of a Job, or None."""
         found = [w for w in self.objects(WORKLOADS) if owner_of(w) == job]
         assert len(found) <= 1, f"job {job} has {len(found)} Workloads"
         return found[0] if found else None
@@ -355,17 +355,17 @@ class World:
 
 
 def owner_of(obj: Object) -> str:
-    """Name of the controlling owner; empty when there is none."""
+    """Return the name of the controlling owner; empty if there is none."""
     return next((o["name"] for o in obj["metadata"].get("ownerReferences") or () if o.get("controller")), "")
 
 
 def subject_of(workload: Object) -> str:
-    """Whose Workload it is: the name of what controls it, or of the group of pods, which is its own."""
+    """Return the name of the Workload's controller, or of its group of pods, which is the Workload's own."""
     return owner_of(workload) or str(workload["metadata"]["name"])
 
 
 def condition(obj: Object | None, kind: str) -> Object | None:
-    """A condition; None when it, or the object, is not there."""
+    """Return a condition; None if the condition or the object does not exist."""
     return next((c for c in ((obj or {}).get("status") or {}).get("conditions") or () if c["type"] == kind), None)
 
 
@@ -377,7 +377,7 @@ def is_true(obj: Object | None, kind: str) -> bool:
 
 @asynccontextmanager
 async def simulated(seed: int | str = 0, **settings: Any) -> AsyncIterator[World]:
-    """A world with a controller; ended with the block."""
+    """Run a world with a controller for the time of the block."""
     world = World(seed, **settings)
     configured = structlog.get_config()
     structlog.configure(processors=[functools.partial(_note_bugs, world)], cache_logger_on_first_use=False)
@@ -392,7 +392,7 @@ async def simulated(seed: int | str = 0, **settings: Any) -> AsyncIterator[World
 
 
 def _note_bugs(world: World, _logger: object, _method: str, event: structlog.typing.EventDict) -> str:
-    """Logs of a simulation go nowhere, but a traceback in them is a bug that somebody has caught, and so is a drift."""
+    """Drop log lines of a simulation, but record tracebacks and drift as bugs."""
     if event["event"] == "the cache drifted":
         told = f"{event['cause']} {event['key']}: believed {event['believed']}, is {event['actual']}"
         world.bugs.append(f"t={world.clock.monotonic():.1f}: the cache drifted: {told}")
@@ -404,7 +404,7 @@ def _note_bugs(world: World, _logger: object, _method: str, event: structlog.typ
 
 
 def _seed_chances(operator: Operator, seed: str) -> None:
-    """Jitter of watches and retries from the seed."""
+    """Seed the jitter of watches and retries."""
     for watch in operator.watches.all():
         watch._chance = watch._backoff._chance = watch._absence._chance = random.Random(f"{seed}/{watch.resource}")
     for controller in operator.manager.controllers:

@@ -1,4 +1,4 @@
-"""Requests to an API server as its kubeconfig says; deliberately not kqueue's own client, which is under test."""
+"""Requests to the API server of a kubeconfig; deliberately without kqueue's own client, which is under test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the binaries are, or why there are none."""
+"""Finds the binaries of the control plane, or the reason that they are missing."""
 
 from __future__ import annotations
 

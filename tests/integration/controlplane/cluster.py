@@ -1,4 +1,4 @@
-"""What a test sees of a cluster, real or simulated: its kubeconfig, requests, kubectl, nodes, and a way to clean up."""
+"""The tests' interface to a cluster, real or simulated: kubeconfig, requests, kubectl, nodes, clean-up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each part is told on its command line.  Pure: paths and ports in, arguments out."""
+"""The command line of each part of the control plane.  Pure: paths and ports in, arguments out."""
 
 from __future__ import annotations
 

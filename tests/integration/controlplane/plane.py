@@ -1,4 +1,4 @@
-"""Start and stop a real control plane on loopback: etcd, the API server and, on demand, what makes a cluster move."""
+"""Start and stop a real control plane on loopback: etcd, the API server and, on demand, controllers and nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Child processes that never outlive us, and whose last words are kept."""
+"""Child processes that end with the test process, and whose last output is kept."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Pods of one namespace as processes: with their arguments, their ConfigMaps, and tokens of their ServiceAccounts.
 
-What differs from a node: all share one host, so addresses in the configuration file become free ports on loopback, and
-the way to the API server is a kubeconfig with the token instead of the files that a kubelet mounts.
+Differences to a node: all pods share one host, so addresses in the configuration file become free ports on loopback,
+and pods reach the API server by a kubeconfig with the token instead of the files that a kubelet mounts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What our processes asked the API server for, against what the chart lets them do."""
+"""Compares the requests of kqueue's processes with the rights that the chart grants."""
 
 from __future__ import annotations
 

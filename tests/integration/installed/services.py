@@ -1,7 +1,7 @@
 """Services of pods that are processes on this host: the API server reaches them through a proxy of its own.
 
-The API server sends what is meant for the cluster's network, such as admission reviews, to an HTTP CONNECT proxy on a
-unix socket.  The proxy looks the Service up by its address, and chooses one of the ready pods that it selects.
+The API server sends traffic for the cluster's network, such as admission reviews, to an HTTP CONNECT proxy on a unix
+socket.  The proxy looks the Service up by its address, and chooses one of the ready pods that it selects.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What commands are tried on."""
+"""Fixtures for tests of commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worlds that are closed when their test is over."""
+"""Fixtures with worlds that are closed after the test."""
 
 from __future__ import annotations
 

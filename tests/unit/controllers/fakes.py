@@ -1,8 +1,8 @@
-"""An API server in a dictionary: it records what is asked of it, and fails when told to.
+"""An API server in a dictionary: it records requests, and fails on demand.
 
-It keeps the promises that controllers lean on: resource versions as preconditions, the status as a part of its own,
-finalizers that hold deletion back.  What a watch would bring comes only with `sync`, so a test decides how old the
-controllers' picture of the world is.
+It has the properties that controllers depend on: resource versions as preconditions, the status subresource, and
+finalizers that delay deletion.  Watch events are delivered only by `sync`, so a test decides how old the controllers'
+state is.
 """
 
 from __future__ import annotations

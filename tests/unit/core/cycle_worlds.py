@@ -1,7 +1,7 @@
-"""Random worlds of queues, cohorts, hosts and workloads, and what happens in them from cycle to cycle.
+"""Random worlds of queues, cohorts, hosts and workloads, and a model of their changes from cycle to cycle.
 
-The model does what the shell around the planner does, and nothing else: it keeps claims, requeues, and lets victims
-leave some time after they were told to.
+The model does exactly the work of the shell around the planner: it keeps claims, requeues, and ends victims some time
+after their preemption.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Quota trees with running workloads, and what a test wants to know about them."""
+"""Quota trees with running workloads, and readers of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Preemption written down plainly: all amounts are summed anew for every question, no trick and no memory.
+"""A second implementation of preemption: all amounts are summed again for every question, without caches.
 
-It follows the documented rules word by word and shares with the engine only the values that go in.
+It follows the documented rules word by word, and shares only the input values with the engine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Worlds to ask about: what runs was admitted by the planner, on racks of four hosts with eight GPUs each."""
+"""Worlds for explanations: the planner admitted the running workloads, on racks of four hosts with eight GPUs each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What parts of a process are tried on."""
+"""Fixtures for tests of a process's parts."""
 
 from __future__ import annotations
 

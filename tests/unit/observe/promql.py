@@ -1,4 +1,4 @@
-"""Which metrics a PromQL expression asks for, and by which labels: a tokenizer, not a parser."""
+"""Finds the metrics and labels in a PromQL expression: a tokenizer, not a parser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small API server that misbehaves on request.
+"""A small API server with faults on request.
 
 It serves one namespaced kind ("things") and leases: list with pages, watch with resume, bookmarks and streamed initial
 state, optimistic locking.  Faults wait in a queue; each request of their sort takes one.

@@ -1,4 +1,4 @@
-"""A small simulated cluster on a clock that moves only when told to."""
+"""A small simulated cluster on a fake clock."""
 
 from __future__ import annotations
 

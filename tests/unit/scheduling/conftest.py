@@ -1,4 +1,4 @@
-"""Scheduling loops for the tests of what they do."""
+"""Fixtures with scheduling loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A world with a scheduling loop, and what that reported."""
+"""A world with a scheduling loop, and the loop's reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects and worlds that several tests of the loop need."""
+"""Objects and worlds for several tests of the loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of a Workload's life share: Workloads by their conditions, and times around noon."""
+"""Workloads by their conditions, and times around noon, for tests of a Workload's life."""
 
 from __future__ import annotations
 

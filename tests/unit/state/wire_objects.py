@@ -1,4 +1,4 @@
-"""Wire objects for tests of what is made of them."""
+"""Wire objects for tests of their conversion."""
 
 from __future__ import annotations
 

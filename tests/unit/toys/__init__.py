@@ -1,1 +1,1 @@
-"""Toys: the smallest parts of each kind that others may add, one file each."""
+"""Toys: the smallest example of each extension, one file each."""

@@ -1,4 +1,4 @@
-"""A placer in one file: it looks at domains from the last one on, where kqueue's own begin with the first."""
+"""A placer in one file: it tries domains from the last one on, while kqueue's own begin with the first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A planner in one file: it places the largest workloads of a plan first, where kqueue's order decides otherwise."""
+"""A planner in one file: it places the largest workloads of a plan first, instead of kqueue's order."""
 
 from __future__ import annotations
 

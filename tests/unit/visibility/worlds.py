@@ -1,4 +1,4 @@
-"""What the tests of summaries share: a cache with racks of nodes, workloads on them, and questions."""
+"""A cache with racks of nodes, workloads on them, and questions, for tests of summaries."""
 
 from __future__ import annotations
 

@@ -223,8 +223,8 @@ class Server:
 class SimulatedClient(Client):
     """A client whose requests never leave the process, with faults and kills.
 
-    The fault of a request is drawn from the seed, the request's path and the number of earlier requests to that path, so
-    that the order of requests to different paths does not change their faults.
+    The fault of a request is drawn from the seed, the request's path and the number of earlier requests to that path,
+    so that the order of requests to different paths does not change their faults.
     """
 
     def __init__(

@@ -141,8 +141,7 @@ def keeps_slices_whole(world: World, workload: Object) -> Breaches:
 
 
 def fits_its_nodes(world: World, workload: Object) -> Breaches:
-    """(2) On each host, assigned and foreign usage stay within allocatable; (27) no assigned host refuses new pods.
-    """
+    """(2) On each host, assigned and foreign usage stay within allocatable; (27) no assigned host refuses new pods."""
     assigned: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for each in holders(world):
         for spec, _levels, values, count in domains_of(each):

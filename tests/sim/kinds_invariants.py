@@ -53,8 +53,7 @@ def _phase(pod: Object) -> str:
 
 
 def whoever_runs_has_quota(world: World) -> Breaches:
-    """A running or terminating pod belongs to a Workload with quota, except objects that users started.
-    """
+    """A running or terminating pod belongs to a Workload with quota, except objects that users started."""
     book = _Book(world)
     for pod in world.objects(PODS):
         name, subject = pod["metadata"]["name"], book.subject_of(pod)

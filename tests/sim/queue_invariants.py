@@ -172,7 +172,7 @@ def who_made_room_comes_later(world: World) -> Breaches:
 
 
 def nobody_goes_round_in_circles(world: World) -> Breaches:
-    """Without changes from outside, no Workload is preempted twice for a preemptor that is not admitted, nor three times.
+    """Without outside changes, no Workload is preempted twice for a preemptor that is not admitted, nor three times.
 
     With any changes, one controller preempts a Workload at most twice for a preemptor that is not admitted.
     """

@@ -13,7 +13,7 @@ from kqueue.runtime.deadline import within
 AWAY_SECONDS = (0.5, 1.5, 5.0)
 """Seconds from the loss of the lease to the next term."""
 DRAIN_SECONDS = (0.0, 0.0, 1.0)
-"""Seconds that running writes may take after the loss of the lease: 0, as on a machine without CPU time, or the usual."""
+"""Seconds that running writes may take after the loss of the lease: 0, as without any CPU time, or the usual."""
 
 
 class TermedOperator(Operator):

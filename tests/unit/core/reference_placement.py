@@ -1,7 +1,7 @@
 """A second implementation of placement: plain Python with objects and dictionaries, slow, step by step as in the rules.
 
-It shares no code with the engine, so that a mistake would have to be made twice to pass.  Of host replacement, it covers
-the repair of one pod set that lost one host.
+It shares no code with the engine, so that a mistake would have to be made twice to pass.  Of host replacement, it
+covers the repair of one pod set that lost one host.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ JOBS ?= $(shell $(PYTHON) -c "import os; print(len(os.sched_getaffinity(0)) + 1 
 .DEFAULT_GOAL := help
 .PHONY: help venv lock demo test test-fast test-deep check format crds integrations mechanisms reference pictures controlplane bench chaos mutants
 
-help: ## what can be made
+help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-venv: ## a local .venv as uv.lock pins it
+venv: ## install a local .venv from uv.lock
 	@$(PYTHON) tools/environment.py
 
 lock: ## bring uv.lock up to date with pyproject.toml
@@ -19,7 +19,7 @@ lock: ## bring uv.lock up to date with pyproject.toml
 demo: venv ## a simulated cluster with kqueue on it, and a story of jobs
 	@$(BIN)/kqueue demo $(ARGS)
 
-test: venv ## all tests: unit, simulation, integration (sandbox, and the real control plane where it can be had)
+test: venv ## all tests: unit, simulation, integration (sandbox, and the real control plane if it can be built)
 	@$(BIN)/python tools/controlplane.py --if-possible
 	@$(PYTEST) -n $(JOBS) $(ARGS)
 
@@ -39,7 +39,7 @@ check: venv ## ruff, ruff format, mypy --strict (tests, too), import-linter, dea
 	@$(BIN)/python tools/dead_code.py
 	@$(BIN)/deptry --no-ansi kqueue webhooks
 
-format: venv ## write what ruff would
+format: venv ## apply ruff's fixes and format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
@@ -56,10 +56,10 @@ reference: venv ## docs/reference from CRDs, names, configuration and commands; 
 	@$(BIN)/python tools/reference.py
 	@PYTHONPATH=. $(BIN)/python tools/chart_kinds.py
 
-pictures: venv ## docs/pictures from what the commands print on the demo's cluster
+pictures: venv ## docs/pictures from the output of commands on the demo's cluster
 	@$(BIN)/python tools/pictures.py
 
-controlplane: venv ## build kube-apiserver, etcd, kwok and friends into the user's cache
+controlplane: venv ## build kube-apiserver, etcd, kwok and others into the user's cache
 	@$(BIN)/python tools/controlplane.py
 
 bench: venv ## figures with their conditions and goals; ROWS= chooses, JSON=1 for programs
@@ -69,5 +69,5 @@ chaos: venv ## tens of minutes: 200 losses of the leader on a real control plane
 	@$(BIN)/python tools/controlplane.py
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
-mutants: venv ## minutes: small faults in the rooms that decide, one at a time, which unit tests must notice; ARGS="--seed 7 --count 40 --rooms core,state"
+mutants: venv ## minutes: small faults in the rooms that decide, one at a time; unit tests must notice each; ARGS="--seed 7 --count 40 --rooms core,state"
 	@nice $(BIN)/python -m tests.mutants $(ARGS)

@@ -149,12 +149,12 @@ def missing(folder: Path) -> list[Command]:
 def go_version(go: str | Path) -> tuple[int, int] | None:
     """Return major and minor version of a Go toolchain; None if it does not run."""
     try:
-        told = subprocess.run(
+        done = subprocess.run(
             [go, "env", "GOVERSION"], capture_output=True, text=True, check=False, env=go_environment()
         )
     except OSError:
         return None
-    found = re.match(r"go(\d+)\.(\d+)", told.stdout)
+    found = re.match(r"go(\d+)\.(\d+)", done.stdout)
     return (int(found[1]), int(found[2])) if found else None
 
 
@@ -303,8 +303,8 @@ def build(command: Command, folder: Path, *, go: str, environment: Mapping[str, 
                 compiler.wait()
         if status:
             words.seek(0)
-            told = [line for line in words.read().splitlines() if not line.startswith("go: downloading")]
-            raise BuildError(f"{command.name} does not build: {' | '.join(told[-3:]) or f'status {status}'}")
+            output = [line for line in words.read().splitlines() if not line.startswith("go: downloading")]
+            raise BuildError(f"{command.name} does not build: {' | '.join(output[-3:]) or f'status {status}'}")
     partial.rename(folder / command.name)
     size = (folder / command.name).stat().st_size // 1_000_000
     say(f"{label} done, {time.monotonic() - began:.0f} s, {size} MB")

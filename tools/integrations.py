@@ -45,10 +45,10 @@ WITHOUT: Mapping[str, tuple[str, ...]] = {
     "maximum execution time": ("Deployment", "StatefulSet"),
     "scale": ("Pod", "Pod group", "Job", "declared kind"),
 }
-"""Feature to the kinds that cannot have it, by their nature or because Kueue does not have it either."""
+"""Kinds without a feature, because it does not apply to them or Kueue does not have it either."""
 
 PLAYED = ("JobSet", "declared kind")
-"""Kinds whose controller is played by a double on the real control plane: it is no part of Kubernetes."""
+"""Kinds whose controller is no part of Kubernetes: on the real control plane a double simulates it."""
 _PLAYED_WORDS = "real API server with a double"
 
 

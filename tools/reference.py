@@ -64,7 +64,7 @@ def api() -> str:
         for part in ("spec", "status"):
             fields = schema["properties"].get(part)
             if fields is not None:
-                rows = [(f"`{path}`", kind, rule, told) for path, kind, rule, told in _fields(fields, part)]
+                rows = [(f"`{path}`", kind, rule, meaning) for path, kind, rule, meaning in _fields(fields, part)]
                 lines += _table(("Field", "Type", "Rules", "Meaning"), rows)
     return "\n".join(lines)
 
@@ -110,15 +110,15 @@ _BOUNDS = {
 
 
 def _rules(field: Schema, *, needed: bool) -> str:
-    told = ["required"] if needed else []
+    rules = ["required"] if needed else []
     if "default" in field:
-        told.append(f"default `{_literal(field['default'])}`")
+        rules.append(f"default `{_literal(field['default'])}`")
     items = field.get("items", {})
     if "enum" in field or "enum" in items:
-        told.append("one of " + ", ".join(f"`{choice}`" for choice in field.get("enum", items.get("enum"))))
-    told += [f"{word} {field[key]}" for key, word in _BOUNDS.items() if key in field]
-    told += [rule.get("message", rule["rule"]) for rule in field.get("x-kubernetes-validations", ())]
-    return "; ".join(told)
+        rules.append("one of " + ", ".join(f"`{choice}`" for choice in field.get("enum", items.get("enum"))))
+    rules += [f"{word} {field[key]}" for key, word in _BOUNDS.items() if key in field]
+    rules += [rule.get("message", rule["rule"]) for rule in field.get("x-kubernetes-validations", ())]
+    return "; ".join(rules)
 
 
 def _literal(value: object) -> str:
@@ -149,12 +149,12 @@ def _names_of(source: str) -> list[str]:
     title = ""
     titles = {n: line.strip("# -") for n, line in enumerate(source.splitlines(), 1) if line.startswith("# ----")}
     body = ast.parse(source).body
-    for node, told in zip(body, [*body[1:], None], strict=True):
+    for node, following in zip(body, [*body[1:], None], strict=True):
         before = [text for number, text in titles.items() if number < node.lineno]
         if before and before[-1] != title:
             lines += _section(title, section)
             title, section = before[-1], []
-        value, meaning = getattr(node, "value", None), _docstring(told)
+        value, meaning = getattr(node, "value", None), _docstring(following)
         if (
             isinstance(node, ast.AnnAssign)
             and isinstance(value, ast.Constant)
@@ -184,9 +184,9 @@ def configuration() -> str:
             f"`{path}`",
             kind,
             default,
-            told + (" No effect here." if path in idle or path.startswith(tuple(f"{i}." for i in idle)) else ""),
+            meaning + (" No effect here." if path in idle or path.startswith(tuple(f"{i}." for i in idle)) else ""),
         )
-        for path, kind, default, told in _settings(Configuration, "")
+        for path, kind, default, meaning in _settings(Configuration, "")
     ]
     gates = [
         (
@@ -205,7 +205,7 @@ def configuration() -> str:
             "",
             "Kind `Configuration` of `config.kueue.x-k8s.io/v1beta2`, given by `--config`. All fields may be left out. "
             "`kqueue config check FILE` finds mistakes in one, all at once; `kqueue config show` prints what a "
-            "controller would run with. Fields that are read and have no effect here are told at the start, and by "
+            "controller would run with. Fields that are read and have no effect here are reported at the start, and by "
             "`config check`.",
             "",
             "## Fields",
@@ -224,7 +224,7 @@ def _settings(model: Any, path: str) -> Iterator[tuple[str, str, str, str]]:
     from pydantic_core import PydanticUndefined
 
     schema = model.model_json_schema(by_alias=True)
-    told = _field_docstrings(model)
+    docstrings = _field_docstrings(model)
     for name, field in model.model_fields.items():
         alias = field.alias or name
         below = f"{path}.{alias}" if path else alias
@@ -235,7 +235,7 @@ def _settings(model: Any, path: str) -> Iterator[tuple[str, str, str, str]]:
         kind = (
             ("list of sections" if many else "section") if inner is not None else _config_type(field.annotation, plain)
         )
-        meaning = told.get(name, "") or (inspect.getdoc(inner) if inner is not None else "") or ""
+        meaning = docstrings.get(name, "") or (inspect.getdoc(inner) if inner is not None else "") or ""
         yield below, kind, shown, re.sub(r"\bNone\b", "absent", meaning)
         if inner is not None:
             yield from _settings(inner, f"{below}[]" if many else below)
@@ -294,8 +294,8 @@ def _field_docstrings(model: Any) -> dict[str, str]:
             continue
         body = ast.parse(inspect.cleandoc("\n" + inspect.getsource(base)).lstrip()).body[0]
         assert isinstance(body, ast.ClassDef)
-        for node, told in zip(body.body, body.body[1:], strict=False):
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and (text := _docstring(told)):
+        for node, after in zip(body.body, body.body[1:], strict=False):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and (text := _docstring(after)):
                 found[node.target.id] = text
     return found
 

@@ -105,7 +105,7 @@ def _group_problems(spec: Object, *, parent: str) -> Iterator[FieldError]:
 
     def once(what: str, name: str, path: str) -> Iterator[FieldError]:
         if (what, name) in places:
-            yield FieldError(path, f"{what} stands at {places[what, name]} already; keep one of them", name)
+            yield FieldError(path, f"{what} is listed at {places[what, name]} already; keep one of them", name)
         places.setdefault((what, name), path)
 
     for g, group in enumerate(objects(spec, "resourceGroups")):
@@ -138,7 +138,7 @@ def _quota_problems(quota: Object, path: str, *, parent: str, has_parent: bool) 
         if amounts[field] < 0:
             yield FieldError(f"{path}.{field}", "must not be negative; write 0 or more", written)
         if field != "nominalQuota" and not has_parent:
-            problem = f"needs spec.{parent}: without it there is nobody to lend to or borrow from"
+            problem = f"needs spec.{parent}: without it there is no queue to lend to or borrow from"
             yield FieldError(f"{path}.{field}", problem, written)
     lending, nominal = amounts.get("lendingLimit"), amounts.get("nominalQuota")
     if parent == "cohortName" and lending is not None and nominal is not None and lending > nominal:

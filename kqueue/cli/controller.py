@@ -106,7 +106,7 @@ def controller(
 
     chosen = _parts(parts)
     configure_logs(log_format.value, log_level)
-    outside = "KUBERNETES_SERVICE_HOST" not in os.environ  # a process on somebody's desk: no Service, no peers
+    outside = "KUBERNETES_SERVICE_HOST" not in os.environ  # a process on a developer's machine: no Service, no peers
     alone = outside and config is None  # then no other machine connects either
     if leader_elect is None and alone:
         leader_elect = False

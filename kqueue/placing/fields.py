@@ -92,7 +92,7 @@ class Problems:
         if isinstance(value, Repeating):
             for key in value.repeated:
                 if not key.startswith("x-"):
-                    self.add(pointer(path, key), "this key stands here more than once: keep one of them")
+                    self.add(pointer(path, key), "this key occurs more than once: keep one of them")
 
 
 class Fields:

@@ -184,7 +184,7 @@ def _topology_request(problems: Problems, pod_set: Fields) -> tuple[TopologyRequ
     unconstrained = fields.flag("unconstrained") if fields.has("unconstrained") else None
     strongest, *others = [key for key in _MODES if fields.has(key) and fields.value(key) is not False] or [""]
     for key in others:
-        problems.remark(fields.path(key), f"{strongest} stands beside it and decides the level; keep one of them")
+        problems.remark(fields.path(key), f"{strongest} is set, too, and decides the level; keep one of them")
     slices, layers = _slices(problems, fields)
     for key in _INDEX_TEXTS:
         fields.optional_text(key)
@@ -221,7 +221,7 @@ def _slices(problems: Problems, fields: Fields) -> tuple[tuple[SliceLayer, ...],
     pair = "podSetSliceRequiredTopology", "podSetSliceSize"
     if layers:
         for without_effect in filter(fields.has, pair):
-            problems.remark(fields.path(without_effect), f"{key} stands beside it and is what counts; keep one of them")
+            problems.remark(fields.path(without_effect), f"{key} is set, too, and is used; keep one of them")
     elif level is not None:
         layers.append(SliceLayer(level, size))
         places.append((fields.path(pair[0]), fields.path(pair[1])))

@@ -40,11 +40,11 @@ class Answer:
 
     def remark_lines(self) -> Iterator[str]:
         """Yield the remarks for a terminal: a bounded number of lines of bounded length."""
-        told = _fair_share(self.remarks)
-        for remark in told:
+        shown = _fair_share(self.remarks)
+        for remark in shown:
             yield _line(f"remark: {remark.path}: {remark.text}")
-        if len(told) < len(self.remarks):
-            yield f"remark: and {len(self.remarks) - len(told)} more; the answer of --strict lists all of them"
+        if len(shown) < len(self.remarks):
+            yield f"remark: and {len(self.remarks) - len(shown)} more; the answer of --strict lists all of them"
 
 
 def run(data: bytes, *, explain: bool = False, strict: bool = False) -> Answer:

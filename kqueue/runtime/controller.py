@@ -135,7 +135,7 @@ class Controller:
     def _rank(self, key: str) -> KeyRank:
         """Return the rank of a key; when `rank_of` raises, the default rank, so that the key is not lost."""
         if self._rank_of is not None:
-            with isolated_logged(_log, "the rank of a key could not be told on a bug", controller=self.name, key=key):
+            with isolated_logged(_log, "the rank of a key failed on a bug", controller=self.name, key=key):
                 return self._rank_of(key)
         return KeyRank.START
 

@@ -39,7 +39,7 @@ def new_create_causes(event: Object) -> list[Cause]:
     if event.get("type") not in _TYPES:
         found.append(failure.invalid("type", "", "has invalid value"))
     return found + [
-        failure.invalid(told, "", "needs to be unset") for field, told in _DEPRECATED.items() if event.get(field)
+        failure.invalid(name, "", "needs to be unset") for field, name in _DEPRECATED.items() if event.get(field)
     ]
 
 

@@ -105,7 +105,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 def _as_bytes(value: int | bytes) -> bytes:
     if isinstance(value, int):
-        raise _BrokenError("a number stands where bytes should")
+        raise _BrokenError("it has a number in place of bytes")
     return value
 
 
@@ -151,7 +151,7 @@ def _value(shape: FieldShape, value: int | bytes, depth: int) -> Any:
             return bool(value)
         case "integer":
             if isinstance(value, bytes):
-                raise _BrokenError("bytes stand where a number should")
+                raise _BrokenError("it has bytes in place of a number")
             return value - (1 << 64) if value >= 1 << 63 else value
         case "number":
             return struct.unpack("<d", struct.pack("<q", value))[0]
@@ -180,7 +180,7 @@ def _special(kind: str, data: bytes) -> Any:
 def _time(fields: dict[int, int | bytes], kind: str) -> str | None:
     seconds, nanos = fields.get(1, 0), fields.get(2, 0)
     if isinstance(seconds, bytes) or isinstance(nanos, bytes):
-        raise _BrokenError("bytes stand where a time should")
+        raise _BrokenError("it has bytes in place of a time")
     if seconds >= 1 << 63:
         return None  # Go's zero time
     moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanos // 1000, tzinfo=None)

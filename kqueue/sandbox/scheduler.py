@@ -37,7 +37,7 @@ class _Waiting:
     """A pod without a node, and the causes in its last condition that no node fits; None: no condition yet."""
 
     fit: PodFit
-    told: tuple[str, ...] | None = None
+    reported_causes: tuple[str, ...] | None = None
 
 
 class Scheduler:
@@ -165,8 +165,8 @@ class Scheduler:
                 continue
             failed[look] = found
             kinds = tuple(cause for cause, _ in found.causes)
-            if waiting.told != kinds:  # a change of the numbers alone is not written
-                waiting.told = kinds
+            if waiting.reported_causes != kinds:  # a change of the numbers alone is not written
+                waiting.reported_causes = kinds
                 await self._spawn(group, fit.pod, partial(self._say_unschedulable, fit.pod, found))
 
     def _rank(self, key: str) -> tuple[int, str]:

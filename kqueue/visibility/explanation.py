@@ -282,7 +282,7 @@ class WorkloadExplainer:
         told = workload_state.told(obj, self._clock.now())
         if told is not None and told["reason"] != names.REASON_PENDING_EVALUATION:
             return (
-                "it was not tried since this controller began to lead; what was said of it before stands in its status"
+                "it was not tried since this controller began to lead; its status has the earlier reason"
             )
         return "it has not been tried since it was created, or since this controller began to lead"
 

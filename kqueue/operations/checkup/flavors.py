@@ -49,9 +49,9 @@ def _missing(keys: Iterable[str], nodes: Sequence[Labels]) -> str:
     """Return each level that nodes lack, the label with the most similar key, and a command that shows them."""
     known = sorted({key for labels in nodes for key in labels})
     lacking = [(key, sum(key not in labels for labels in nodes)) for key in keys]
-    told = [f"{key} is missing on {count}{_guess(key, known)}" for key, count in lacking if count]
+    text = [f"{key} is missing on {count}{_guess(key, known)}" for key, count in lacking if count]
     shown = ",".join(key for key, count in lacking if count)
-    return f"{'; '.join(told)}: kubectl get nodes -L {shown}"
+    return f"{'; '.join(text)}: kubectl get nodes -L {shown}"
 
 
 def _guess(key: str, known: Sequence[str]) -> str:

@@ -112,11 +112,11 @@ class Installation:
                 return failed("a caBundle is no certificate", "delete the configuration; the webhooks write it anew")
             ends.append(end)
         left = min(ends) - self._clock.now()
-        told = f"{len(set(bundles.values()))} authority, valid until {min(ends):%Y-%m-%d}"
+        text = f"{len(set(bundles.values()))} authority, valid until {min(ends):%Y-%m-%d}"
         remedy = "restart the webhooks, or look at cert-manager: authorities are renewed long before they end"
         if left < timedelta(0):
             return failed(f"the authority of the webhooks has expired ({min(ends):%Y-%m-%d})", remedy)
-        return warning(told, remedy) if left < _SOON else ok(told)
+        return warning(text, remedy) if left < _SOON else ok(text)
 
     async def reviews(self) -> CheckVerdict:
         """Whether a queued Job is suspended, and a Job with contradictory requests is refused; neither is stored."""

@@ -63,19 +63,19 @@ class Tenants:
                 broken.append(f"LocalQueue {where}: its ClusterQueue {target} does not exist")
             elif obj["spec"].get("stopPolicy", "None") != "None":
                 paused.append(f"LocalQueue {where}: its stopPolicy is {obj['spec']['stopPolicy']}")
-        told = f"{many(len(cluster_queues), 'ClusterQueue')}, {many(len(local_queues), 'LocalQueue')}"
+        text = f"{many(len(cluster_queues), 'ClusterQueue')}, {many(len(local_queues), 'LocalQueue')}"
         if broken:
-            return failed(f"{told}; {len(broken)} admit nothing", "correct the causes below", *_few(broken + paused))
+            return failed(f"{text}; {len(broken)} admit nothing", "correct the causes below", *_few(broken + paused))
         if all(why for why, _ in idle.values()):
             remedy = f"kqueue resume clusterqueue {' '.join(sorted(idle))}"
-            return failed(f"{told}; all ClusterQueues are stopped, so nothing is admitted", remedy, *_few(paused))
+            return failed(f"{text}; all ClusterQueues are stopped, so nothing is admitted", remedy, *_few(paused))
         if paused:
             return warning(
-                f"{told}; {len(paused)} are stopped",
+                f"{text}; {len(paused)} are stopped",
                 "kqueue resume clusterqueue NAME, when they should admit again",
                 *_few(paused),
             )
-        return ok(f"{told}, all active")
+        return ok(f"{text}, all active")
 
     async def flavors(self) -> CheckVerdict:
         """Whether each flavor has nodes that can run pods."""
@@ -89,9 +89,9 @@ class Tenants:
         stuck = [*being_deleted(topologies, flavors)]
         lines = _few([*stuck, *found.empty.values()])
         if stuck or any(name in used for name in found.empty):
-            told = [f"{len(found.empty)} of {len(flavors)} flavors have no usable node"] if found.empty else []
-            told += [f"{many(len(stuck), 'Topology')} cannot be deleted"] if stuck else []
-            return failed("; ".join(told), "label nodes, uncordon them, or correct the objects below", *lines)
+            text = [f"{len(found.empty)} of {len(flavors)} flavors have no usable node"] if found.empty else []
+            text += [f"{many(len(stuck), 'Topology')} cannot be deleted"] if stuck else []
+            return failed("; ".join(text), "label nodes, uncordon them, or correct the objects below", *lines)
         if found.empty:
             return warning(
                 f"{len(found.empty)} flavors that no queue uses have no node", "delete them, or label nodes", *lines
@@ -176,11 +176,11 @@ class _Known:
         """Whether a Workload of the pod is unfinished: by its annotation, its group, itself or its owner."""
         metadata = pod["metadata"]
         notes, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
-        told = (
+        text = (
             notes.get(names.WORKLOAD_ANNOTATION),
             notes.get(names.POD_GROUP_NAME_LABEL) or labels.get(names.POD_GROUP_NAME_LABEL),
         )
-        if any(name and (metadata["namespace"], name) in self._names for name in told):
+        if any(name and (metadata["namespace"], name) in self._names for name in text):
             return True
         owners = {metadata["uid"], *(owner["uid"] for owner in metadata.get("ownerReferences") or ())}
         return bool(owners & self._owners)

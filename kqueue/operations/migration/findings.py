@@ -79,8 +79,8 @@ class Report:
     def summary(self) -> str:
         """Return the counts in one line."""
         counts = Counter(finding.level for finding in self.findings)
-        told = f"{counts[Level.CONVERTS]} convert, {counts[Level.NOTE]} are left behind, {counts[Level.WORK]} need work"
-        return f"{len(self.findings)} findings: {told}"
+        text = f"{counts[Level.CONVERTS]} convert, {counts[Level.NOTE]} are left behind, {counts[Level.WORK]} need work"
+        return f"{len(self.findings)} findings: {text}"
 
 
 def some(names: Iterable[str], shown: int = 3) -> str:

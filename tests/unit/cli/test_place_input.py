@@ -259,7 +259,7 @@ def test_a_key_that_stands_twice_is_told() -> None:
         .replace('"count"', '"count": 2, "count"')
     )
     assert problems(run(text.encode())) == dict.fromkeys(
-        ["/nodes/0/allocatable/cpu", "/podSets/0/count"], "this key stands here more than once: keep one of them"
+        ["/nodes/0/allocatable/cpu", "/podSets/0/count"], "this key occurs more than once: keep one of them"
     )
 
 

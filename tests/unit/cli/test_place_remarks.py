@@ -95,9 +95,9 @@ POD_SETS = [
     _row(make_document(pods=pods_with(3, podSetSliceRequiredTopology="rack", podSetSliceSize=2)), f"{REQUEST}/podSetSliceSize", "2 does not divide count 3: 1 pod is not placed; make the count a multiple of the slice size", because="a pod that fills no slice"),
     _row(make_document(pods=[make_pods(8, slices=[("rack", 3)])]), f"{REQUEST}/{LIST}/0/size", "3 does not divide count 8: 2 pods are not placed; make the count a multiple of the slice size", because="two pods that fill no slice"),
     _row(make_document(pods=pods_with(required="rack", podSetSliceSize=2)), f"{REQUEST}/podSetSliceSize", "without podSetSliceRequiredTopology there are no slices; name their level, or drop the size", because="a slice size without a level"),
-    _row(make_document(pods=pods_with(podSetSliceSize=2, **{LIST: layers(("rack", 4))})), f"{REQUEST}/podSetSliceSize", f"{LIST} stands beside it and is what counts; keep one of them", because="both ways to ask for slices"),
-    _row(make_document(pods=pods_with(required="block", preferred="rack")), f"{REQUEST}/preferred", "required stands beside it and decides the level; keep one of them", because="required and preferred"),
-    _row(make_document(pods=pods_with(preferred="rack", unconstrained=True)), f"{REQUEST}/unconstrained", "preferred stands beside it and decides the level", because="preferred and unconstrained"),
+    _row(make_document(pods=pods_with(podSetSliceSize=2, **{LIST: layers(("rack", 4))})), f"{REQUEST}/podSetSliceSize", f"{LIST} is set, too, and is used; keep one of them", because="both ways to ask for slices"),
+    _row(make_document(pods=pods_with(required="block", preferred="rack")), f"{REQUEST}/preferred", "required is set, too, and decides the level; keep one of them", because="required and preferred"),
+    _row(make_document(pods=pods_with(preferred="rack", unconstrained=True)), f"{REQUEST}/unconstrained", "preferred is set, too, and decides the level", because="preferred and unconstrained"),
 ]  # fmt: skip
 
 CLUSTER = [

@@ -142,7 +142,7 @@ def in_two_groups() -> Object:
         ),
         pytest.param(
             queue(CPU | {"borrowingLimit": "5"}),
-            f"{AT}[0].borrowingLimit: needs spec.cohortName: without it there is nobody to lend to or borrow from",
+            f"{AT}[0].borrowingLimit: needs spec.cohortName: without it there is no queue to lend to or borrow from",
             id="a-borrowing-limit-without-a-cohort",
         ),
         pytest.param(
@@ -152,13 +152,13 @@ def in_two_groups() -> Object:
         ),
         pytest.param(
             in_two_groups(),
-            "spec.resourceGroups[1].flavors[0].name: flavor stands at spec.resourceGroups[0].flavors[0].name already; "
+            "spec.resourceGroups[1].flavors[0].name: flavor is listed at spec.resourceGroups[0].flavors[0].name already; "
             "keep one of them (found 'default')",
             id="a-flavor-in-two-groups",
         ),
         pytest.param(
             queue(CPU, MEMORY, covered=["cpu", "cpu"]),
-            "spec.resourceGroups[0].coveredResources[1]: resource stands at spec.resourceGroups[0].coveredResources[0] "
+            "spec.resourceGroups[0].coveredResources[1]: resource is listed at spec.resourceGroups[0].coveredResources[0] "
             "already; keep one of them (found 'cpu')",
             id="a-resource-twice",
         ),

@@ -25,7 +25,7 @@ _OWNERS = "metadata.ownerReferences"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerKind:
-    """A kind of object through which the walk goes on."""
+    """A kind of object through which the walk continues."""
 
     gvk: GroupVersionKind
     resource: str
@@ -43,9 +43,9 @@ class Ancestor:
     name: str
     uid: str
     queue_name: str
-    """Empty where it is managed without one."""
+    """Empty: the object is managed without a queue name."""
     elastic: bool
-    """It carries the annotation for workload slices."""
+    """Whether the object has the annotation for workload slices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Lineage:
     owners: tuple[GroupKind, ...] = ()
     """Kinds of the owners that exist, the object's controller first."""
     forged: str = ""
-    """Kind and name of an owner at which the walk ended, because its controller makes no such object; empty: none."""
+    """Kind and name of an owner at which the walk ended, because its controller creates no such object; empty: none."""
 
 
 class AncestryError(InvalidObjectError):
@@ -69,7 +69,7 @@ class AncestryError(InvalidObjectError):
 
 
 class MissingOwnerError(AncestryError):
-    """An owner does not exist: it is being deleted with all that it owns, or the reference is wrong."""
+    """An owner does not exist: it is being deleted with all its dependents, or the reference is wrong."""
 
 
 Fetch: TypeAlias = Callable[[OwnerKind, str, str], Awaitable[JSON | None]]
@@ -82,13 +82,13 @@ Made: TypeAlias = Callable[[GroupKind, JSON, JSON], bool]
 def owner_kinds(
     frameworks: Collection[str], external: Iterable[str] = (), more: Iterable[OwnerKind] = ()
 ) -> dict[GroupKind, OwnerKind]:
-    """Every kind through which the walk goes.
+    """Return every kind through which the walk continues.
 
     Args:
         frameworks: the enabled frameworks (`integrations.frameworks`).
         external: `Kind.version.group` of kinds that another controller queues (`integrations.externalFrameworks`).
-            Their plural is taken to be the kind in lower case with an `s`.
-        more: further kinds, such as those that users declare.
+            Their plural is assumed to be the kind in lower case with an `s`.
+        more: further kinds, such as kinds that users declare.
     """
     known = {
         key: OwnerKind(
@@ -108,7 +108,7 @@ def owner_kinds(
 
 
 def has_known_owner(obj: JSON, known: Mapping[GroupKind, OwnerKind]) -> bool:
-    """Whether `obj` has a controller to look up; most objects have none."""
+    """Whether `obj` has a controller of a known kind; most objects do not."""
     return _known_owner(obj, known) is not None
 
 
@@ -139,16 +139,16 @@ async def lineage_of(
 ) -> Lineage:
     """Return the owners above an object, and the topmost of them that is queued.
 
-    The walk ends at the first owner of an unknown kind, with another UID, or that never creates such an object, because
+    The walk ends at the first owner that has an unknown kind, has another UID, or never creates such an object, because
     a user may have written the reference.
 
     Args:
         obj: the object, with metadata.
-        child: its kind; lists of the API server leave it out.
+        child: the kind of `obj`, which lists of the API server omit.
         known: see `owner_kinds`.
         manages_all: owners are managed even if they name no queue (`manageJobsWithoutQueueName`).
         fetch: looks owners up.
-        made: whether a kind of owner, as it is, makes an object as it is.
+        made: returns whether an owner of a kind may have created an object.
 
     Raises:
         MissingOwnerError: an owner of a known kind does not exist.
@@ -219,25 +219,27 @@ def _queued(kind: OwnerKind, owner: JSON, *, manages_all: bool) -> Ancestor | No
 
 
 def _has_no_controller(kind: OwnerKind) -> bool:
-    """Whether objects of a kind have no controller: processes in them create what they own, which is queued itself."""
+    """Whether a kind has no controller: its processes create the dependents, which are queued themselves."""
     row = OWNERS.get((kind.gvk.group, kind.gvk.kind))
     return row is not None and not row.controlled
 
 
 def parent_of(framework: str) -> GroupKind | None:
-    """The kind that is queued through its pods, by the name in `pod-suspending-parent`; None: there is no such kind."""
+    """Return the kind that is queued through its pods, by the name in `pod-suspending-parent`; None: there is no such
+    kind.
+    """
     row = FRAMEWORKS.get(framework)
     return row.group_kind if row is not None and row.through_pods else None
 
 
 def makes(owner: GroupKind, child: GroupKind) -> bool:
-    """Whether the controller of an owner's kind may make objects of a child's kind; True where nothing is known."""
+    """Whether the controller of an owner's kind may create objects of a child's kind; True if nothing is known."""
     row = OWNERS.get(owner)
     return row is None or row.makes is None or child in row.makes
 
 
 def controller_kind(obj: JSON) -> GroupKind | None:
-    """(group, kind) of the object's controller; None without one."""
+    """Return (group, kind) of the object's controller; None: it has no controller."""
     for reference in objects(mapping(obj, "metadata"), "ownerReferences"):
         if reference.get("controller") is True:
             return text(reference, "apiVersion").rpartition("/")[0], text(reference, "kind")
@@ -245,13 +247,13 @@ def controller_kind(obj: JSON) -> GroupKind | None:
 
 
 def controller_uid(obj: JSON) -> str:
-    """UID of the object's controller; empty without one."""
+    """Return the UID of the object's controller; empty: it has no controller."""
     references = objects(mapping(obj, "metadata"), "ownerReferences")
     return next((text(r, "uid") for r in references if r.get("controller") is True), "")
 
 
 def _known_owner(obj: JSON, known: Mapping[GroupKind, OwnerKind]) -> tuple[OwnerKind, str, str] | None:
-    """Kind, name and UID of the object's controller; None where it has none of a known kind."""
+    """Return kind, name and UID of the object's controller; None: it has no controller of a known kind."""
     for reference in objects(mapping(obj, "metadata"), "ownerReferences"):
         if reference.get("controller") is True:
             kind = known.get((text(reference, "apiVersion").rpartition("/")[0], text(reference, "kind")))

@@ -24,7 +24,7 @@ _reviewed: dict[str, ReviewedKind] = {}
 BY_FRAMEWORK: Mapping[str, JobKind] = MappingProxyType(_jobs)
 """Kinds that the job reconciler starts and stops, by the name that `integrations.frameworks` uses."""
 BY_GROUP_KIND: Mapping[GroupKind, JobKind] = MappingProxyType(_jobs_by_kind)
-"""The same by API group and kind; the version does not matter."""
+"""The same adapters by API group and kind; the version does not matter."""
 REVIEWED: Mapping[str, ReviewedKind] = MappingProxyType(_reviewed)
 """Every kind that has webhooks, by the name that `integrations.frameworks` uses."""
 
@@ -32,7 +32,7 @@ REVIEWED: Mapping[str, ReviewedKind] = MappingProxyType(_reviewed)
 def register(row: Kind, adapter: JobKind) -> None:
     """Add a kind whose objects are started and stopped, at the start of a process.
 
-    Raises ValueError when its name or its kind is there already, or the adapter is of another kind.
+    Raises ValueError when its name or its kind exists already, or the adapter is for another kind.
     """
     if (adapter.framework, adapter.gvk.group, adapter.gvk.kind) != (row.framework, row.group, row.kind):
         raise ValueError(f"the adapter of {adapter.gvk.kind} ({adapter.framework}) does not belong to {row.text}")
@@ -41,14 +41,16 @@ def register(row: Kind, adapter: JobKind) -> None:
 
 
 def webhook_path(kind: ReviewedKind) -> str:
-    """Path of a kind's webhooks, after `/mutate-` and `/validate-`; also of one that a user has declared."""
+    """Return the path of a kind's webhooks, after `/mutate-` and `/validate-`; also for a kind that a user has
+    declared.
+    """
     row = FRAMEWORKS.get(kind.framework)
     gvk = kind.gvk
     return row.webhook_path if row is not None else kinds.webhook_path(gvk.group, gvk.version, gvk.kind)
 
 
 def child_labels() -> dict[str, str]:
-    """Frameworks whose objects are run as batch Jobs, and the label by which these Jobs are found."""
+    """Return the frameworks whose objects run as batch Jobs, with the label by which these Jobs are found."""
     return {name: row.child_label for name, row in FRAMEWORKS.items() if row.child_label}
 
 

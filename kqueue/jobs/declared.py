@@ -26,14 +26,14 @@ class _Part:
 
     declared: DeclaredPodSet
     key: str
-    """Index or key of the entry; empty where there is only one."""
+    """Index or key of the entry; empty: there is only one."""
     name: str
     template: Mapping[str, Any]
     replicas: object
 
     @property
     def path(self) -> str:
-        """Path of the template."""
+        """The path of the template."""
         steps = self.declared.template
         if steps.outer is None:
             return str(steps)
@@ -41,7 +41,7 @@ class _Part:
 
     @property
     def count(self) -> int:
-        """Number of pods, 1 where the object does not say."""
+        """The number of pods; 1 if the object does not have the number."""
         return self.replicas if isinstance(self.replicas, int) and not isinstance(self.replicas, bool) else 1
 
 
@@ -58,39 +58,39 @@ class Declared:
         self.own_controller = ""
 
     def is_suspended(self, job: JSON) -> bool:
-        """The declared flag is true."""
+        """Whether the declared flag is true."""
         return self._declared.suspend.at(job) is True
 
     @property
     def held_by(self) -> str:
-        """The declared flag."""
+        """The path of the declared flag."""
         return ".".join(self._declared.suspend.inner)
 
     def holds_back(self, job: JSON) -> bool:
-        """The declared flag is true."""
+        """Whether the declared flag is true."""
         return self.is_suspended(job)
 
     def suspend(self, job: JSON) -> Patch:
-        """The declared flag alone."""
+        """Return a patch of only the declared flag."""
         return {} if self.is_suspended(job) else self._suspending(suspend=True)
 
     def _suspending(self, *, suspend: bool) -> Patch:
         return dict(put({}, self._declared.suspend.inner, suspend))
 
     def active(self, job: JSON) -> bool:
-        """The declared number is not 0; False where none is declared."""
+        """Whether the declared number is not 0; False if no number is declared."""
         return self._declared.active is not None and _sum(job, self._declared.active) > 0
 
     def pod_selector(self, job: JSON) -> Mapping[str, str]:
-        """The declared labels."""
+        """Return the declared labels."""
         return {label: _text(path.at(job)) for label, path in self._declared.pod_labels.items()}
 
     def managed_by(self, job: JSON) -> str:
-        """Return the kind's own controller: no other one can be named."""
+        """Return the kind's own controller: no other controller can be named."""
         return self.own_controller
 
     def pod_sets(self, job: JSON, switches: JobFeatures) -> tuple[JSON, ...]:
-        """One pod set per declared template, or per entry of the list or map that holds them."""
+        """Return one pod set per declared template, or per entry of the list or map with the templates."""
         parts = list(self._parts(job))
         mistakes = [*_shape_problems(parts), *topology_request.job_problems(job, switches)]
         for part in parts:
@@ -101,7 +101,7 @@ class Declared:
         return tuple(_pod_set(part, job, switches) for part in parts)
 
     def start(self, job: JSON, infos: Sequence[PodSetInfo]) -> Patch | Refused:
-        """Un-suspend, with each info merged into its template."""
+        """Return the patch that unsuspends the object, with each info merged into its template."""
         parts = list(self._parts(job))
         templates = several.started(self.gvk.kind, _placed(parts), infos)
         if isinstance(templates, Refused):
@@ -109,7 +109,9 @@ class Declared:
         return merge_patch(job, self._with(job, parts, templates, suspend=False))
 
     def stop(self, job: JSON, infos: Sequence[PodSetInfo]) -> tuple[StopStep, ...]:
-        """Suspend and restore in one step; templates stay where `infos` are not as many as the pod sets."""
+        """Return one step that suspends and restores; templates stay unchanged if there are not as many `infos` as pod
+        sets.
+        """
         parts = list(self._parts(job))
         templates = several.stopped(_placed(parts), infos)
         patch = merge_patch(job, self._with(job, parts, templates, suspend=True))
@@ -126,7 +128,7 @@ class Declared:
         return None
 
     def pods_ready(self, job: JSON) -> bool:
-        """As declared."""
+        """Whether the declared numbers show that all pods are ready."""
         ready = self._declared.ready
         if ready.sign is not None:
             return _holds(ready.sign, job)
@@ -169,7 +171,7 @@ class Declared:
         return [*found, *pod_set_groups.problems(members, new, around.switches)]
 
     def warnings(self, new: JSON, around: JobContext) -> list[str]:
-        """Topology annotations without effect."""
+        """Return warnings about topology annotations without effect."""
         if not around.switches.topology:
             return []
         found = [w for p in self._parts(new) for w in topology_request.warnings(p.template, new, path=p.path)]
@@ -205,7 +207,7 @@ def _placed(parts: Sequence[_Part]) -> list[several.Placed]:
 
 
 def _replaced(entries: Any, key: str, inner: tuple[str, ...], template: JSON) -> Any:
-    """The list or map with one template exchanged."""
+    """Return the list or map with one template replaced."""
     if isinstance(entries, Mapping):
         return {**entries, key: put(entries[key], inner, template)}
     number = int(key)
@@ -254,7 +256,7 @@ def _sum(job: JSON, path: ObjectPath) -> int:
 
 
 def _text(value: object) -> str:
-    """As it is written in the file."""
+    """Return the value as text in the form of the file."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, str | int | float) else ""

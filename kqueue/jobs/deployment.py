@@ -22,7 +22,7 @@ _WITHOUT_EFFECT = (
 
 
 class Deployment:
-    """The webhooks' adapter of Deployments; there is no reconciler, because pods are started one by one."""
+    """The webhooks' adapter of Deployments; it has no reconciler, because pods are started one by one."""
 
     framework = FRAMEWORK
     gvk = GroupVersionKind("apps", "v1", "Deployment")
@@ -31,13 +31,13 @@ class Deployment:
     held_by = ""
 
     def holds_back(self, job: JSON) -> bool:
-        """Return False: the gates of its pods hold them, no field does."""
+        """Return False: the gates of its pods prevent a start, no field of the Deployment does."""
         return False
 
     def defaults(self, job: JSON, around: JobContext) -> Patch:
         """Return the patch that marks the template's pods to be gated, with queue and priority class of the Deployment.
 
-        No patch removes these marks again.
+        No later patch removes these marks.
         """
         new = serving.labelled(job, around)
         if not serving.is_managed(new, around):
@@ -53,7 +53,7 @@ class Deployment:
         return merge_patch(job, serving.with_template(new, labels=labels, annotations=annotations))
 
     def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
-        """Shared rules; queue and priority class follow the pods that are ready; topology of one pod."""
+        """Check the shared rules; queue and priority class against ready pods; the topology of one pod."""
         if mapping(new, "metadata").get("deletionTimestamp"):
             return []
         found = list(serving.problems(new, old, around))

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 JSON: TypeAlias = dict[str, Any]
-"""One Kubernetes object, or a part of it, as plain JSON.  Never changed in place by this room."""
+"""One Kubernetes object, or a part of it, as plain JSON.  This package never changes it in place."""
 
 
 def mapping(value: object, *path: str) -> Mapping[str, Any]:
-    """The object found by walking `path`; empty when a step is missing, null or no object."""
+    """Return the object at `path`; empty if a step is missing, null or no object."""
     for step in path:
         value = value.get(step) if type(value) is dict or isinstance(value, Mapping) else None
     # Almost always a dictionary or nothing: to ask for the abstract type takes ten times as long.
@@ -22,26 +22,26 @@ def mapping(value: object, *path: str) -> Mapping[str, Any]:
 
 
 def sequence(value: object, *path: str) -> list[Any]:
-    """The list found by walking `path`; empty when a step is missing, null or no list (or tuple of a struct)."""
+    """Return the list at `path`; empty if a step is missing, null or no list (or tuple of a struct)."""
     if path:
         value = mapping(value, *path[:-1]).get(path[-1])
     return list(value) if isinstance(value, (list, tuple)) else []
 
 
 def objects(value: object, *path: str) -> list[Mapping[str, Any]]:
-    """The objects in the list found by walking `path`; entries of another type are left out."""
+    """Return the objects in the list at `path`; entries of another type are left out."""
     return [item for item in sequence(value, *path) if type(item) is dict or isinstance(item, Mapping)]
 
 
 def text(value: object, *path: str) -> str:
-    """The string found by walking `path`; empty when it is missing, null or no string."""
+    """Return the string at `path`; empty if it is missing, null or no string."""
     if path:
         value = mapping(value, *path[:-1]).get(path[-1])
     return value if isinstance(value, str) else ""
 
 
 def whole(value: object, *path: str) -> int | None:
-    """The integer found by walking `path`; None when it is missing, null or no integer."""
+    """Return the integer at `path`; None if it is missing, null or no integer."""
     if path:
         value = mapping(value, *path[:-1]).get(path[-1])
     return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -53,17 +53,17 @@ def flag(value: object, *path: str) -> bool:
 
 
 def strings(value: object, *path: str) -> dict[str, str]:
-    """The string-to-string entries of the object at `path` (labels, annotations, a node selector)."""
+    """Return the string-to-string entries of the object at `path` (labels, annotations, a node selector)."""
     return {k: v for k, v in mapping(value, *path).items() if isinstance(k, str) and isinstance(v, str)}
 
 
 def labels_of(meta_owner: object) -> dict[str, str]:
-    """Labels of an object or a template."""
+    """Return the labels of an object or a template."""
     return strings(meta_owner, "metadata", "labels")
 
 
 def annotations_of(meta_owner: object) -> dict[str, str]:
-    """Annotations of an object or a template."""
+    """Return the annotations of an object or a template."""
     return strings(meta_owner, "metadata", "annotations")
 
 

@@ -17,7 +17,7 @@ from kqueue.jobs.template import info_of, merged_infos
 
 
 def flavors_of(workload: JSON) -> frozenset[str]:
-    """Names of all flavors that the admission uses; `infos_at_start` needs their objects."""
+    """Return the names of all flavors in the admission; `infos_at_start` needs their objects."""
     return frozenset(
         flavor
         for assignment in objects(workload, "status", "admission", "podSetAssignments")
@@ -117,8 +117,9 @@ def _additions(
 
 
 def _gates(workload: JSON, assignment: Mapping[str, Any], switches: JobFeatures) -> tuple[str, ...]:
-    """Return the gates of new pods.  The webhook gates elastic jobs, too; this gate keeps a job from growing that the
-    webhook did not review.
+    """Return the gates of new pods.
+
+    The webhook gates elastic jobs, too; this gate prevents that a job without a review by the webhook grows.
     """
     elastic = switches.elastic_jobs and annotations_of(workload).get(names.ELASTIC_JOB_ANNOTATION) == "true"
     return (
@@ -158,7 +159,9 @@ def _annotations(
 
 
 def _names_level(pod_set: Mapping[str, Any]) -> bool:
-    """Whether the template asks for a level, though its pod set has no such request: a Workload made by hand."""
+    """Whether the template requests a level although its pod set has no such request: a user created the Workload by
+    hand.
+    """
     own = annotations_of(mapping(pod_set, "template"))
     return topology_request.REQUIRED in own or topology_request.PREFERRED in own
 

@@ -34,7 +34,7 @@ _CONTROLLER_LABELS = (
     kube_names.JOB_NAME_LABEL,
     kube_names.CONTROLLER_UID_LABEL,
 )
-"""Written into the template by the API server; they stay when a template is restored."""
+"""Labels that the API server writes into the template; they stay when a template is restored."""
 _DROPPED_LABELS = frozenset(_CONTROLLER_LABELS) - {kube_names.JOB_NAME_LABEL}
 _INTERVAL = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?", re.ASCII)
 _MIN = names.JOB_MIN_PARALLELISM_ANNOTATION
@@ -61,7 +61,7 @@ class BatchJob:
         return flag(job, "spec", "suspend")
 
     def suspend(self, job: JSON) -> Patch:
-        """`spec.suspend` alone, without the stopping annotation."""
+        """Return a patch of only `spec.suspend`, without the stopping annotation."""
         return {} if flag(job, "spec", "suspend") else {"spec": {"suspend": True}}
 
     def active(self, job: JSON) -> bool:
@@ -71,15 +71,15 @@ class BatchJob:
         return bool(whole(job, "status", "active") or whole(job, "status", "terminating"))
 
     def pod_selector(self, job: JSON) -> Mapping[str, str]:
-        """The job-name label."""
+        """Return the job-name label."""
         return {kube_names.JOB_NAME_LABEL: text(job, "metadata", "name")}
 
     def managed_by(self, job: JSON) -> str:
-        """`spec.managedBy`, or Kubernetes' own controller."""
+        """Return `spec.managedBy`, or Kubernetes' own controller."""
         return text(job, "spec", "managedBy") or self.own_controller
 
     def pod_sets(self, job: JSON, switches: JobFeatures) -> tuple[JSON, ...]:
-        """One pod set, `main`: min(parallelism, completions) pods."""
+        """Return one pod set, `main`, with min(parallelism, completions) pods."""
         template = mapping(job, "spec", "template")
         mistakes = [
             *topology_request.job_problems(job, switches),
@@ -103,7 +103,8 @@ class BatchJob:
         return (pod_set,)
 
     def start(self, job: JSON, infos: Sequence[PodSetInfo]) -> Patch | Refused:
-        """Un-suspend, merge the info into the template, and with partial admission set the admitted count.
+        """Return a patch that unsuspends, merges the info into the template, and with partial admission sets the
+        admitted count.
 
         A job that ran before, and whose remaining pods were all admitted, keeps its own numbers.
         """
@@ -121,10 +122,10 @@ class BatchJob:
         return patch
 
     def stop(self, job: JSON, infos: Sequence[PodSetInfo]) -> tuple[StopStep, ...]:
-        """Suspend and mark; take back the start time; restore the template and unmark.
+        """Return the steps: suspend and mark; remove the start time; restore the template and remove the mark.
 
-        Kubernetes lets a template change only while the Job is suspended and has no start time, hence the order.
-        The mark lets an interrupted stop continue at the same step.
+        Kubernetes lets a template change only while the Job is suspended and has no start time, hence the order. With
+        the mark, an interrupted stop continues at the same step.
         """
         steps: list[StopStep] = []
         running = not flag(job, "spec", "suspend")
@@ -144,20 +145,20 @@ class BatchJob:
         return tuple(steps)
 
     def finished(self, job: JSON) -> Finished | None:
-        """Condition Complete or Failed is true."""
+        """Return the result if condition Complete or Failed is true; else None."""
         for condition in objects(job, "status", "conditions"):
             if condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True":
                 return Finished(text(condition, "message"), success=condition["type"] == "Complete")
         return None
 
     def pods_ready(self, job: JSON) -> bool:
-        """Ready and succeeded pods, counted or not yet, reach the job's count."""
+        """Whether the ready and succeeded pods, also pods not yet counted as succeeded, reach the job's count."""
         status = mapping(job, "status")
         uncounted = len(sequence(status, "uncountedTerminatedPods", "succeeded"))
         return (whole(status, "succeeded") or 0) + (whole(status, "ready") or 0) + uncounted >= _count(job)
 
     def reclaimable(self, job: JSON) -> Mapping[str, int]:
-        """Pods that will not be created any more, because fewer completions remain than pods may run."""
+        """Return the pods that will never be created, because fewer completions remain than pods may run."""
         parallelism = _parallelism(job)
         completions = whole(job, "spec", "completions")
         completions = parallelism if completions is None else completions
@@ -168,9 +169,10 @@ class BatchJob:
         return {names.DEFAULT_PODSET: parallelism - remaining}
 
     def defaults(self, job: JSON, around: JobContext) -> Patch:
-        """Queue and class named `default`, suspension of managed jobs, the gate of elastic ones.
+        """Return the patch for queue and class named `default`, the suspension of managed jobs, and the gate of elastic
+        jobs.
 
-        Topology gate, labels and annotations are not written here: `start` adds them, and `stop` takes them away.
+        It has no topology gate, labels and annotations: `start` adds them, and `stop` removes them.
         """
         if mapping(job, "metadata").get("deletionTimestamp"):
             return {}
@@ -183,7 +185,7 @@ class BatchJob:
         return merge_patch(job, new)
 
     def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
-        """Shared rules, partial admission and topology.
+        """Check the shared rules, partial admission and topology.
 
         An object that is being deleted has no mistakes, so that its finalizers can always be removed.
         """
@@ -197,7 +199,7 @@ class BatchJob:
         ]
 
     def warnings(self, new: JSON, around: JobContext) -> list[str]:
-        """Topology annotations without effect."""
+        """Return warnings about topology annotations without effect."""
         if not around.switches.topology:
             return []
         return list(topology_request.warnings(mapping(new, "spec", "template"), new, path=_TEMPLATE))
@@ -241,7 +243,7 @@ def _starts_all_that_is_left(job: Mapping[str, Any], info: PodSetInfo) -> bool:
 
 
 def _sizes(job: Mapping[str, Any], count: int | None) -> JSON:
-    """Parallelism and completions for `count` pods; empty where the job's own numbers hold."""
+    """Return parallelism and completions for `count` pods; empty if the job's own numbers apply."""
     if _minimum(job) is None or count is None or count == _count(job):
         return {}
     sizes: JSON = {"parallelism": count}
@@ -251,9 +253,7 @@ def _sizes(job: Mapping[str, Any], count: int | None) -> JSON:
 
 
 def _written_parallelism(job: Mapping[str, Any]) -> int | None:
-    """Return the user's numbers if fewer pods were started and the full count does not determine them; None: the count
-    does.
-    """
+    """Return the user's parallelism if fewer pods were started and the full count does not determine it; else None."""
     return int_of(annotations_of(job).get(names.JOB_PARALLELISM_ANNOTATION, ""))
 
 
@@ -268,7 +268,7 @@ def _restored(job: JSON, infos: Sequence[PodSetInfo]) -> JSON:
 
 
 def _terminal(job: Mapping[str, Any], completions: int) -> int:
-    """Completions that need no pod any more."""
+    """Return the number of completions that need no pod any more."""
     status = mapping(job, "status")
     if text(job, "spec", "completionMode") != "Indexed":
         return whole(status, "succeeded") or 0
@@ -282,7 +282,7 @@ def _terminal(job: Mapping[str, Any], completions: int) -> int:
 
 
 def _spans(written: str) -> Iterator[tuple[int, int]]:
-    """Closed intervals in a text like `0-2,5`; malformed and descending ones are left out."""
+    """Yield closed intervals of a text like `0-2,5`; malformed and descending intervals are left out."""
     for part in written.split(","):
         match = _INTERVAL.fullmatch(part)
         if match is not None:
@@ -321,7 +321,7 @@ def _sync_problems(job: JSON, written: str) -> Iterator[FieldError]:
 
 
 def _topology_problems(new: JSON, old: JSON | None, switches: JobFeatures, *, suspended: bool) -> Iterator[FieldError]:
-    """Syntax always; sizes against the pod count only when a user changes one of them.
+    """Check the syntax always; check sizes against the pod count only when a user changes one of them.
 
     A start with fewer pods, and every write to a job that runs with fewer pods, must pass.
     """

@@ -42,33 +42,35 @@ class JobSet:
     own_controller = kube_names.JOBSET_CONTROLLER
 
     def is_suspended(self, job: JSON) -> bool:
-        """`spec.suspend` is true."""
+        """Whether `spec.suspend` is true."""
         return flag(job, "spec", "suspend")
 
     def holds_back(self, job: JSON) -> bool:
-        """`spec.suspend` is true."""
+        """Whether `spec.suspend` is true."""
         return flag(job, "spec", "suspend")
 
     def suspend(self, job: JSON) -> Patch:
-        """`spec.suspend` alone."""
+        """Return a patch of only `spec.suspend`."""
         return {} if self.is_suspended(job) else {"spec": {"suspend": True}}
 
     def active(self, job: JSON) -> bool:
-        """A child Job has active pods, or the JobSet controller has not noticed yet that it is to stop."""
+        """Whether a child Job has active pods, or the JobSet controller has not seen yet that the JobSet is
+        suspended.
+        """
         if self.is_suspended(job) and condition_status(job, "Suspended") == "False":
-            return True  # its counts may be older than pods that it still makes
+            return True  # its counts may be older than pods that the controller still creates
         return any(whole(status, "active") for status in _statuses(job))
 
     def pod_selector(self, job: JSON) -> Mapping[str, str]:
-        """The JobSet's name, which the JobSet controller puts on all pods."""
+        """Return the label with the JobSet's name, which the JobSet controller puts on all pods."""
         return {kube_names.JOBSET_NAME_LABEL: text(job, "metadata", "name")}
 
     def managed_by(self, job: JSON) -> str:
-        """`spec.managedBy`, or the JobSet project's own controller."""
+        """Return `spec.managedBy`, or the JobSet project's own controller."""
         return text(job, "spec", "managedBy") or self.own_controller
 
     def pod_sets(self, job: JSON, switches: JobFeatures) -> tuple[JSON, ...]:
-        """One pod set per replicated job, in their order."""
+        """Return one pod set per replicated job, in their order."""
         mistakes = [
             *_shape_problems(job),
             *topology_request.job_problems(job, switches),
@@ -87,7 +89,7 @@ class JobSet:
         return tuple(_pod_set(replicated, job, switches) for _, replicated in _replicated(job))
 
     def start(self, job: JSON, infos: Sequence[PodSetInfo]) -> Patch | Refused:
-        """Un-suspend, with each info merged into the template of its replicated job."""
+        """Return the patch that unsuspends, with each info merged into the template of its replicated job."""
         templates = several.started("JobSet", _templates(job), infos)
         if isinstance(templates, Refused):
             return templates
@@ -97,32 +99,32 @@ class JobSet:
         return merge_patch(job, _with_templates(job, templates, suspend=False))
 
     def stop(self, job: JSON, infos: Sequence[PodSetInfo]) -> tuple[StopStep, ...]:
-        """Suspend and restore in one step: a JobSet's templates may change with the suspension.
+        """Return one step that suspends and restores: a JobSet's templates may change with the suspension.
 
-        Templates stay as they are where `infos` are not as many as the replicated jobs.
+        Templates stay unchanged if there are not as many `infos` as replicated jobs.
         """
         templates = several.stopped(_templates(job), infos)
         patch = merge_patch(job, _with_templates(job, templates, suspend=True))
         return (StopStep(patch=patch, suspends=not self.is_suspended(job)),) if patch else ()
 
     def finished(self, job: JSON) -> Finished | None:
-        """Condition Completed or Failed is true."""
+        """Return the result if condition Completed or Failed is true; else None."""
         for condition in objects(job, "status", "conditions"):
             if condition.get("type") in ("Completed", "Failed") and condition.get("status") == "True":
                 return Finished(text(condition, "message"), success=condition["type"] == "Completed")
         return None
 
     def pods_ready(self, job: JSON) -> bool:
-        """Ready and succeeded child Jobs are as many as there should be."""
+        """Whether the ready and succeeded child Jobs are all that the JobSet requests."""
         wanted = sum(_replicas(replicated) for _, replicated in _replicated(job))
         return wanted <= sum(
             (whole(status, "ready") or 0) + (whole(status, "succeeded") or 0) for status in _statuses(job)
         )
 
     def reclaimable(self, job: JSON) -> Mapping[str, int]:
-        """Pods of child Jobs that have succeeded; none while a failure could make the whole JobSet run again.
+        """Return the pods of succeeded child Jobs; none while a failure could restart the whole JobSet.
 
-        A restart makes all child Jobs anew, also child Jobs that had succeeded, which then need their quota and places.
+        A restart creates all child Jobs again, also succeeded ones, which then need their quota and places.
         """
         if _may_restart(job):
             return {}
@@ -135,13 +137,14 @@ class JobSet:
         return {name: pods for name, pods in found.items() if pods}
 
     def defaults(self, job: JSON, around: JobContext) -> Patch:
-        """Queue and class named `default`, suspension of managed JobSets."""
+        """Return the patch for queue and class named `default`, and the suspension of managed JobSets."""
         if mapping(job, "metadata").get("deletionTimestamp"):
             return {}
         return merge_patch(job, rules.defaulted(job, around))
 
     def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
-        """Shared rules, topology per replicated job and per group, and whether a Workload can be made at all.
+        """Check the shared rules, topology per replicated job and per group, and whether a Workload can be created at
+        all.
 
         An object that is being deleted has no problems, so that its finalizers can be removed.
         """
@@ -158,7 +161,7 @@ class JobSet:
         ]
 
     def warnings(self, new: JSON, around: JobContext) -> list[str]:
-        """Annotations without effect, or not the one they seem to have."""
+        """Return warnings about annotations that have no effect, or another effect than expected."""
         found: list[str] = []
         if names.JOB_MIN_PARALLELISM_ANNOTATION in annotations_of(new):
             path = syntax.entry_path("metadata.annotations", names.JOB_MIN_PARALLELISM_ANNOTATION)
@@ -179,7 +182,9 @@ class JobSet:
         )
 
     def _topology_problems(self, new: JSON, old: JSON | None, switches: JobFeatures) -> Iterator[FieldError]:
-        """Syntax always; sizes against pod counts only when a user changes one of them on a JobSet that is stopped."""
+        """Check the syntax always; check sizes against pod counts only when a user changes one of them on a stopped
+        JobSet.
+        """
         stays_suspended = old is None or (self.is_suspended(old) and self.is_suspended(new))
         before = {text(replicated, "name"): replicated for _, replicated in _replicated(old or {})}
         yield from topology_request.job_problems(new, switches)
@@ -199,7 +204,7 @@ class JobSet:
 
 
 def _replicated(job: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(path of the pod template, replicated job), in order."""
+    """Yield (path of the pod template, replicated job), in order."""
     for number, replicated in enumerate(objects(job, "spec", "replicatedJobs")):
         yield f"spec.replicatedJobs[{number}].template.spec.template", replicated
 
@@ -226,7 +231,7 @@ def _replicas(replicated: Mapping[str, Any]) -> int:
 
 
 def _pods_of_each(replicated: Mapping[str, Any]) -> int:
-    """Pods that one child Job runs at the same time."""
+    """Return the number of pods that one child Job runs at the same time."""
     spec = mapping(replicated, "template", "spec")
     parallelism, completions = whole(spec, "parallelism"), whole(spec, "completions")
     parallelism = 1 if parallelism is None else parallelism
@@ -285,7 +290,9 @@ def _request_changed(replicated: Mapping[str, Any], before: Mapping[str, Any] | 
 
 
 def _shape_problems(job: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Replicated jobs that cannot become pod sets: too many, none, without a usable name, with impossible numbers."""
+    """Check for replicated jobs that cannot become pod sets: too many, none, without a valid name, with impossible
+    numbers.
+    """
     replicated = objects(job, "spec", "replicatedJobs")
     if not 0 < len(replicated) <= names.MAX_PODSETS:
         problem = f"a queued JobSet has 1 to {names.MAX_PODSETS} replicated jobs, this one has {len(replicated)}"
@@ -311,7 +318,7 @@ def _size_problems(replicated: Mapping[str, Any], path: str) -> Iterator[FieldEr
 
 
 def _exclusive_paths(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(path of the annotation, path of the pod template that it concerns; empty where it concerns all)."""
+    """Yield (path of the annotation, path of the pod template that it concerns; empty: it concerns all)."""
     if _EXCLUSIVE in annotations_of(job):
         yield syntax.entry_path("metadata.annotations", _EXCLUSIVE), ""
     for number, (path, replicated) in enumerate(_replicated(job)):
@@ -322,10 +329,10 @@ def _exclusive_paths(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _exclusive_problems(job: Mapping[str, Any], switches: JobFeatures) -> list[FieldError]:
-    """Exclusive placement beside a topology request of ours.
+    """Return the mistakes of exclusive placement together with a topology request of kqueue.
 
-    The JobSet controller assigns existing pods to domains, and kqueue chooses domains before the pods exist.  A gang
-    that both place would stay half-started.
+    The JobSet controller assigns existing pods to domains, and kqueue chooses domains before the pods exist.  If both
+    placed a gang, it would stay half-started.
     """
     if not switches.topology:
         return []

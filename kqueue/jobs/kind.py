@@ -47,7 +47,7 @@ class Conflict:
     """Different values of two sources for one key; only a user can resolve it."""
 
     where: str
-    """What the key belongs to: `label`, `annotation` or `nodeSelector entry`."""
+    """The map that has the key: `label`, `annotation` or `nodeSelector entry`."""
     key: str
     has: str
     wanted: str
@@ -83,7 +83,7 @@ class StopStep:
     subresource: str = ""
     """`status` for a patch of the status; empty: the object itself."""
     suspends: bool = False
-    """True for the step that takes the job from running to suspended; the caller then emits Stopped."""
+    """Whether the step takes the job from running to suspended; the caller then emits Stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,19 +92,19 @@ class JobContext:
 
     switches: JobFeatures = field(default_factory=JobFeatures)
     default_queue: bool = False
-    """A LocalQueue named `default` exists in the job's namespace."""
+    """Whether a LocalQueue named `default` exists in the job's namespace."""
     default_priority_class: bool = False
-    """A WorkloadPriorityClass named `default` exists."""
+    """Whether a WorkloadPriorityClass named `default` exists."""
     managed_ancestor: bool = False
-    """An owner above the job is queued itself, so this job is not."""
+    """Whether an owner above the job is queued itself, so that this job is not."""
     manage_without_queue: bool = False
-    """Jobs of this namespace are managed even if they name no queue."""
+    """Whether jobs of this namespace are managed even if they name no queue."""
     managed_namespace: bool = True
-    """The job's namespace matches `managedJobsNamespaceSelector`; in other namespaces no reconciler manages jobs."""
+    """Whether the namespace matches `managedJobsNamespaceSelector`; in other namespaces no reconciler manages jobs."""
     false_parent: bool = False
-    """The pod says that a parent suspends it, and its owners do not show that parent."""
+    """Whether the pod names a parent that suspends it, and its owners do not include that parent."""
     not_admitted: bool = False
-    """A client other than kqueue requests to start the job, and no Workload of it is admitted."""
+    """Whether a client other than kqueue requests to start the job, and no Workload of the job is admitted."""
 
 
 class ReviewedKind(Protocol):
@@ -112,7 +112,7 @@ class ReviewedKind(Protocol):
 
     @property
     def framework(self) -> str:
-        """The name used in `integrations.frameworks`, as in `batch/job`."""
+        """The name in `integrations.frameworks`, as in `batch/job`."""
         ...
 
     @property
@@ -132,11 +132,11 @@ class ReviewedKind(Protocol):
 
     @property
     def held_by(self) -> str:
-        """Path of the field that keeps a job's pods from running; empty for kinds without one."""
+        """Path of the field that prevents a job's pods from running; empty for kinds without such a field."""
         ...
 
     def holds_back(self, job: JSON) -> bool:
-        """Whether the field `held_by` keeps the job's pods from running; False for kinds without one."""
+        """Whether the field `held_by` prevents the job's pods from running; False for kinds without such a field."""
         ...
 
     def defaults(self, job: JSON, around: JobContext) -> Patch:
@@ -206,7 +206,7 @@ class JobKind(ReviewedKind, Protocol):
         ...
 
     def finished(self, job: JSON) -> Finished | None:
-        """Return the result of the job; None before its end."""
+        """Return the result of the job; None: it has not finished."""
         ...
 
     def pods_ready(self, job: JSON) -> bool:
@@ -214,5 +214,5 @@ class JobKind(ReviewedKind, Protocol):
         ...
 
     def reclaimable(self, job: JSON) -> Mapping[str, int]:
-        """Return the number of pods per pod set that need no quota any more; empty when there are none."""
+        """Return the number of pods per pod set that no longer need quota; empty: there are none."""
         ...

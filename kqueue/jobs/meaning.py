@@ -13,7 +13,7 @@ _AMOUNTS = frozenset({"requests", "limits", "overhead", "resourceUsage"})
 
 def same(one: object, other: object) -> bool:
     """Whether both are semantically equal."""
-    return one == other or canonical(one) == canonical(other)  # most often nothing has changed at all
+    return one == other or canonical(one) == canonical(other)  # usually nothing has changed
 
 
 def canonical(value: object, field: str = "") -> object:

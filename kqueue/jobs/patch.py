@@ -1,7 +1,7 @@
-"""JSON merge patches (RFC 7386): made from two states, and applied.
+"""JSON merge patches (RFC 7386): computed from two states, and applied.
 
-A merge patch names only changed fields, so it does not overwrite the fields of other writers.
-Lists are replaced as a whole; null removes.
+A merge patch names only changed fields, so it does not overwrite the fields of other writers. Lists are replaced as a
+whole; null removes.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias, TypeGuard
 
 Patch: TypeAlias = dict[str, Any]
-"""A JSON merge patch; empty means that nothing is to be written."""
+"""A JSON merge patch; empty: there is nothing to write."""
 
 
 def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Patch:
-    """The smallest merge patch that turns `old` into `new`.
+    """Return the smallest merge patch that turns `old` into `new`.
 
     A null in either counts as absent, as it does for the API server.
     """
@@ -47,7 +47,9 @@ def apply_merge_patch(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[
 
 
 def _is_map(value: object) -> TypeGuard[Mapping[str, Any]]:
-    """Almost always a dictionary or a scalar: to ask for the abstract type takes ten times as long."""
+    """Whether a value is a mapping: almost always a dictionary or a scalar, and a test for the abstract type is 10
+    times slower.
+    """
     kind = type(value)
     return kind is dict or (kind is not str and kind is not list and value is not None and isinstance(value, Mapping))
 

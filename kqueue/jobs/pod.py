@@ -1,4 +1,6 @@
-"""core/v1 Pod, queued one by one: held by a scheduling gate, started by removing it, stopped by deleting the pod."""
+"""core/v1 Pod, queued one by one: a scheduling gate prevents its start, removing the gate starts it, deleting the pod
+stops it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ class PlainPod:
         return pod_view.is_suspended(job)
 
     def holds_back(self, job: JSON) -> bool:
-        """The admission gate, or that of topology before a start."""
+        """Whether the pod has the admission gate, or the topology gate before its start."""
         return pod_view.is_managed(job) and pod_view.is_gated(job)
 
     def suspend(self, job: JSON) -> Patch:
@@ -46,7 +48,7 @@ class PlainPod:
         return False
 
     def pod_selector(self, job: JSON) -> Mapping[str, str]:
-        """No labels: the pod is the job."""
+        """Return no labels: the pod is the job."""
         return {}
 
     def managed_by(self, job: JSON) -> str:
@@ -68,25 +70,25 @@ class PlainPod:
         return start(job, infos[0])
 
     def stop(self, job: JSON, infos: Sequence[PodSetInfo]) -> tuple[StopStep, ...]:
-        """No patch stops a pod: see `to_stop`."""
+        """Return no steps, because no patch stops a pod: see `to_stop`."""
         return ()
 
     def finished(self, job: JSON) -> Finished | None:
-        """Its phase is Succeeded or Failed."""
+        """Return the result if the phase is Succeeded or Failed; else None."""
         if not pod_view.is_terminated(job):
             return None
         return Finished(text(job, "status", "message"), success=text(job, "status", "phase") == "Succeeded")
 
     def pods_ready(self, job: JSON) -> bool:
-        """Its condition Ready is true."""
+        """Whether the condition Ready is true."""
         return condition_status(job, kube_names.CONDITION_READY) == "True"
 
     def reclaimable(self, job: JSON) -> Mapping[str, int]:
-        """Nothing."""
+        """Return nothing: a single pod keeps its quota until its end."""
         return {}
 
     def defaults(self, job: JSON, around: JobContext) -> Patch:
-        """Label, finalizer, gates and role of a pod that is to be queued."""
+        """Return the label, finalizer, gates and role of a pod that will be queued."""
         return pod_rules.defaults(job, around)
 
     def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
@@ -94,7 +96,7 @@ class PlainPod:
         return pod_rules.problems(new, old, around)
 
     def warnings(self, new: JSON, around: JobContext) -> list[str]:
-        """An owner that is queued itself; topology annotations without effect."""
+        """Return warnings about an owner that is queued itself, and topology annotations without effect."""
         return pod_rules.warnings(new, around)
 
 
@@ -162,5 +164,5 @@ def termination_target(pod: JSON, *, reason: str, message: str, now: str) -> JSO
 
 
 def stop_reason(why: str, eviction: str = "") -> str:
-    """Reason of the condition above; `eviction`: that of the Workload's eviction, where there was one."""
+    """Return the reason of the condition above; `eviction`: the reason of the Workload's eviction, empty: none."""
     return f"{names.WORKLOAD_EVICTED_DUE_TO_PREFIX}{eviction}" if eviction else why

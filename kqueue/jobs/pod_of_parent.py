@@ -1,4 +1,6 @@
-"""The webhooks' adapter of core/v1 Pod if some pods have no reconciler that would start them."""
+"""The webhooks' adapter of core/v1 Pod for configurations in which some pods have no reconciler that would
+start them.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +15,19 @@ from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
 from kqueue.jobs.pod import FRAMEWORK, PlainPod
 
 _ONE_BY_ONE = "deployment"
-"""Pods of this parent need no reconciler but that of pods."""
+"""The parent whose pods need only the reconciler of pods."""
 
 
 class ReviewedPod(PlainPod):
-    """Gates only pods that a reconciler will start.
+    """The webhooks' adapter that gates only pods that a reconciler will start.
 
-    Without `pod` among the frameworks plain pods are left alone: the integration is on for the sake of Deployments or
-    StatefulSets only. So are pods whose template requests the gate for a kind that is off: no controller would set
-    their group.
+    Without `pod` among the frameworks, plain pods are not gated: the integration is on only for Deployments or
+    StatefulSets. Pods whose template requests the gate for a kind that is off are not gated either: no controller would
+    set their group.
     """
 
     def __init__(self, frameworks: Iterable[str]) -> None:
-        """`frameworks`: the enabled frameworks that have a kind."""
+        """Take the enabled frameworks that have a kind."""
         self._frameworks = frozenset(frameworks)
 
     def defaults(self, job: JSON, around: JobContext) -> Patch:
@@ -48,7 +50,7 @@ class ReviewedPod(PlainPod):
         return super().problems(new, old, around)
 
     def warnings(self, new: JSON, around: JobContext) -> list[str]:
-        """Warn about a pod that could be queued and is not."""
+        """Return warnings about a pod that could be queued and is not."""
         if self._is_started(new):
             return super().warnings(new, around)
         parent = pod_view.suspending_parent(new)

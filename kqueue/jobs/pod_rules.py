@@ -59,7 +59,7 @@ def _gated(pod: JSON, around: JobContext) -> Patch:
 
 
 def problems(new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
-    """Every mistake in a pod.  A pod that is being deleted has none, so that its finalizers can be removed."""
+    """Return every mistake in a pod.  A pod that is being deleted has none, so that its finalizers can be removed."""
     if pod_view.is_deleting(new):
         return []
     return [
@@ -115,7 +115,7 @@ def _two_groups(pod: JSON, switches: JobFeatures) -> Iterator[FieldError]:
 
 
 def topology_problems(pod: Mapping[str, Any], switches: JobFeatures) -> Iterator[FieldError]:
-    """Mistakes in the topology annotations of a pod; sizes are compared with the count where that is 1."""
+    """Yield mistakes in the topology annotations of a pod; sizes are compared with the count if the count is 1."""
     if _MAY_BE_WRONG.isdisjoint(mapping(pod, "metadata", "annotations")):
         return
     count = None if group_name(pod, switches) else 1

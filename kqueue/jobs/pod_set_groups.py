@@ -13,7 +13,7 @@ from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.topology_request import GROUP, PREFERRED, REQUIRED, effective
 
 GROUP_SIZE = 2
-"""Pod sets in a group: a leader and its workers."""
+"""The number of pod sets in a group: a leader and its workers."""
 
 
 @dataclass(frozen=True, slots=True)

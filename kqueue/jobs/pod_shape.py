@@ -1,6 +1,6 @@
 """Compute the shape of a pod, which determines its role in a group, and its resources.
 
-The hash is byte-exact with the compatible system's, so that hand-written admissions can name the pod sets it makes.
+The hash is byte-exact with the compatible system's, so that hand-written admissions can name its pod sets.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from kqueue.kube.quantity import canonical
 
 HASH_LENGTH = 8
 _SHORT = 32
-"""Characters of a quantity that is remembered: longer ones are not expected."""
+"""The largest length of a quantity that is cached: longer ones are not expected."""
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
 class _Type:
-    """An API type: its fields in their order.  `kept` are written even when empty (pointers in the API's own types)."""
+    """An API type: its fields in their order.  `kept` fields are written even when empty (pointers in the API's own
+    types).
+    """
 
     def __init__(self, fields: Mapping[str, _Type | None], kept: Sequence[str] = ()) -> None:
         self.fields, self.kept = fields, frozenset(kept)
@@ -167,9 +169,9 @@ def _amounts(entries: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def canonical_quantity(written: object) -> str:
-    """A quantity as Kubernetes writes it: `1000m` is `1`, `1024Mi` is `1Gi`, `0.5` is `500m`.
+    """Return a quantity as Kubernetes writes it: `1000m` is `1`, `1024Mi` is `1Gi`, `0.5` is `500m`.
 
-    Other text stays as it is.
+    Other text is returned unchanged.
     """
     if isinstance(written, str) and len(written) <= _SHORT:
         return _canonical_short(written)
@@ -178,7 +180,7 @@ def canonical_quantity(written: object) -> str:
 
 @lru_cache(maxsize=4096)
 def _canonical_short(written: str) -> str:
-    """Cached, because pods of one cluster request the same few amounts."""
+    """Return `_canonical`, cached, because pods of one cluster request the same few amounts."""
     return _canonical(written)
 
 
@@ -190,7 +192,7 @@ def _canonical(written: object) -> str:
 
 
 def _written(value: object) -> str:
-    """JSON as the compatible system's language writes it: five characters more are escaped."""
+    """Return JSON as the compatible system's language writes it: it escapes five more characters."""
     text = _ENCODER.encode(value)
     for character, escaped in _ESCAPED.items():
         text = text.replace(character, escaped)
@@ -201,10 +203,10 @@ def _written(value: object) -> str:
 
 
 def exceeds(spec: Mapping[str, Any], template: Mapping[str, Any], paid: Mapping[str, int] | None = None) -> list[str]:
-    """Resources of which a pod asks for more than a template does, sorted; empty: what pays for the template pays for
-    the pod.
+    """Return the resources of which a pod requests more than a template, sorted; empty: the template's quota covers the
+    pod.
 
-    `paid`: what quota was given for per pod; LimitRanges and runtime classes add to pods what no template says.
+    `paid`: the admitted quota per pod; LimitRanges and runtime classes add requests to pods that no template has.
     """
     if _resources(spec) == _resources(template):
         return []

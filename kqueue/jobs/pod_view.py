@@ -28,15 +28,15 @@ _MAKERS = {"statefulset": ("apps", "StatefulSet"), "leaderworkerset.x-k8s.io/lea
 
 
 def gates_of(pod: Mapping[str, Any]) -> list[str]:
-    """Names of the pod's scheduling gates."""
+    """Return the names of the pod's scheduling gates."""
     return [text(gate, "name") for gate in objects(pod, "spec", "schedulingGates")]
 
 
 def is_gated(pod: Mapping[str, Any]) -> bool:
-    """Whether a gate of ours holds the pod that is to be admitted.
+    """Whether a gate of kqueue prevents the start of a pod that will be admitted.
 
-    That of topology does, too, as long as the pod was not started: where the other one was taken off by hand it waits
-    on and is started when its turn comes.
+    The topology gate counts, too, until the pod is started: if a user removed the admission gate by hand, the pod still
+    waits and is started at its turn.
     """
     gates = gates_of(pod)
     if names.ADMISSION_GATE in gates:
@@ -45,7 +45,7 @@ def is_gated(pod: Mapping[str, Any]) -> bool:
 
 
 def is_terminated(pod: Mapping[str, Any]) -> bool:
-    """Whether its containers have ended and will not restart."""
+    """Whether the pod's containers have ended and will not restart."""
     return text(pod, "status", "phase") in TERMINAL
 
 
@@ -55,27 +55,27 @@ def is_suspended(pod: Mapping[str, Any]) -> bool:
 
 
 def is_deleting(pod: Mapping[str, Any]) -> bool:
-    """Whether its deletion was requested."""
+    """Whether the pod is being deleted."""
     return bool(mapping(pod, "metadata").get("deletionTimestamp"))
 
 
 def is_managed(pod: Mapping[str, Any]) -> bool:
-    """Whether the label marks it as managed by kqueue."""
+    """Whether the pod's label marks it as managed by kqueue."""
     return labels_of(pod).get(names.MANAGED_LABEL) == "true"
 
 
 def has_finalizer(pod: Mapping[str, Any]) -> bool:
-    """Whether it has kqueue's finalizer."""
+    """Whether the pod has kqueue's finalizer."""
     return names.MANAGED_POD_FINALIZER in sequence(pod, "metadata", "finalizers")
 
 
 def suspending_parent(pod: Mapping[str, Any]) -> str | None:
-    """Framework of the parent that asked for the gate; None without one."""
+    """Return the framework of the parent that requested the gate; None: the pod names none."""
     return annotations_of(pod).get(names.POD_SUSPENDING_PARENT_ANNOTATION)
 
 
 def stopped_by_us(pod: Mapping[str, Any]) -> bool:
-    """Whether kqueue requested its deletion before it succeeded."""
+    """Whether kqueue deleted the pod before it succeeded."""
     return is_deleting(pod) and condition_status(pod, names.CONDITION_POD_TERMINATION_TARGET) == "True"
 
 
@@ -93,14 +93,14 @@ class ManagedPod:
     group: str
     """Key of its gang (`gang_key`); empty: it is queued alone."""
     role: str
-    """Its pod set; empty for a pod that is queued alone."""
+    """The pod set of the pod; empty for a pod that is queued alone."""
     phase: str
     gated: bool
     deleting: bool
     finalizer: bool
-    """Whether it has kqueue's finalizer."""
+    """Whether the pod has kqueue's finalizer."""
     stopped: bool
-    """Whether it is being deleted at kqueue's request."""
+    """Whether kqueue has requested the pod's deletion."""
     created: datetime
 
     @property
@@ -139,28 +139,30 @@ class ManagedPod:
 
     @property
     def terminated(self) -> bool:
-        """Whether its containers have ended and will not restart."""
+        """Whether the pod's containers have ended and will not restart."""
         return self.phase in TERMINAL
 
     @property
     def succeeded(self) -> bool:
-        """Whether it has succeeded; a pod that ended well after kqueue's deletion request has not."""
+        """Whether the pod has succeeded; a pod that ended without error after kqueue deleted it has not."""
         return self.phase == "Succeeded" and not self.stopped
 
     @property
     def runnable(self) -> bool:
-        """Whether it runs, will run, or has succeeded, and so needs no replacement."""
+        """Whether the pod runs, will run, or has succeeded, so that it needs no replacement."""
         if self.phase == "Failed" or (self.deleting and not text(self.spec, "nodeName")):
             return False
         return not (self.stopped and self.phase == "Succeeded")
 
     @property
     def at_large(self) -> bool:
-        """Whether it may use resources without an admission: it is ungated, and neither ended nor being deleted."""
+        """Whether the pod may use resources without an admission: it is ungated, and neither ended nor being
+        deleted.
+        """
         return not self.gated and not self.terminated and not self.deleting
 
     def active(self, now: datetime, *, fast: bool) -> bool:
-        """Whether it may still hold resources: bound or running, and not past its deletion's grace period.
+        """Whether the pod may still use resources: it is bound or running, and its deletion's grace period is not over.
 
         `fast`: a pod that is being deleted does not count.
         """
@@ -175,7 +177,7 @@ class ManagedPod:
 
     @property
     def last_active(self) -> datetime | None:
-        """Return the time at which its containers failed or its deletion was requested; None: not known."""
+        """Return the time at which the pod's containers failed or its deletion was requested; None: not known."""
         times = [_time(text(self.obj, "metadata", "deletionTimestamp"))]
         for condition in objects(self.obj, "status", "conditions"):
             ended = condition.get("type") == "ContainersReady" and condition.get("status") == "False"
@@ -201,7 +203,7 @@ def creation_of(pod: Mapping[str, Any]) -> datetime:
 
 
 def waits_for_its_parent(pod: ManagedPod) -> bool:
-    """Whether its parent's controller has not yet labelled it with its group.
+    """Whether the pod's parent has not yet labelled the pod with its group.
 
     A pod without a controller of such a kind does not wait, whatever its labels are.
     """

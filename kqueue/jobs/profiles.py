@@ -8,7 +8,7 @@ _known = dict.fromkeys(names.PLACEMENT_PROFILES)
 
 
 def known() -> tuple[str, ...]:
-    """The names, kqueue's own first."""
+    """Return the names of all profiles, kqueue's own first."""
     return tuple(_known)
 
 

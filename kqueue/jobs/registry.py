@@ -14,18 +14,18 @@ from kqueue.kinds import GroupKind
 
 
 def kinds_for(integrations: Integrations) -> tuple[JobKind, ...]:
-    """The job kinds that a configuration switches on, with those that it declares."""
+    """Return the job kinds that a configuration enables, with the kinds that it declares."""
     built_in = [BY_FRAMEWORK[name] for name in integrations.frameworks if name in BY_FRAMEWORK]
     return (*built_in, *declared_for(integrations))
 
 
 def declared_for(integrations: Integrations) -> tuple[Declared, ...]:
-    """The kinds that a configuration declares; webhooks know them, too."""
+    """Return the kinds that a configuration declares; webhooks know them, too."""
     return tuple(Declared(declared) for declared in integrations.declared_kinds)
 
 
 def owner_kinds_for(integrations: Integrations) -> dict[GroupKind, OwnerKind]:
-    """The kinds through which owners are followed, as a configuration has them."""
+    """Return the kinds through which owners are followed with this configuration."""
     declared = [
         OwnerKind(gvk=GroupVersionKind(d.group, d.version, d.kind), resource=d.plural, queued=True)
         for d in integrations.declared_kinds

@@ -21,16 +21,16 @@ _ELASTIC = f"metadata.annotations[{names.ELASTIC_JOB_ANNOTATION}]"
 _GATED_BY = f"metadata.annotations[{names.ADMISSION_GATED_BY_ANNOTATION}]"
 _PROFILE = f"metadata.annotations[{names.PLACEMENT_PROFILE_ANNOTATION}]"
 GATE_MAX = 63
-"""Longest admission gate."""
+"""The largest length of an admission gate."""
 
 
 def queue_name(job: Mapping[str, Any]) -> str:
-    """Return the LocalQueue that the job names; empty when it names none."""
+    """Return the LocalQueue that the job names; empty: it names none."""
     return labels_of(job).get(names.QUEUE_NAME_LABEL, "")
 
 
 def priority_class(job: Mapping[str, Any]) -> str:
-    """WorkloadPriorityClass that the job asks for; empty when it asks for none."""
+    """Return the WorkloadPriorityClass that the job names; empty: it names none."""
     return labels_of(job).get(names.PRIORITY_CLASS_LABEL, "")
 
 
@@ -66,12 +66,12 @@ def is_elastic(owner: Mapping[str, Any], switches: JobFeatures) -> bool:
 
 
 def managed(job: Mapping[str, Any], around: JobContext) -> bool:
-    """True when the job itself (not an owner above it) is to be queued."""
+    """Whether the job itself (not an owner above it) is queued."""
     return not around.managed_ancestor and (bool(queue_name(job)) or around.manage_without_queue)
 
 
 def default_labels(job: Mapping[str, Any], around: JobContext) -> Patch:
-    """Labels that an unlabelled new job gets where queue and class named `default` exist."""
+    """Return the labels that a new job without labels gets if a queue or class named `default` exists."""
     if around.managed_ancestor:
         return {}
     wanted: dict[str, str] = {}
@@ -83,7 +83,7 @@ def default_labels(job: Mapping[str, Any], around: JobContext) -> Patch:
 
 
 def defaulted(job: JSON, around: JobContext) -> JSON:
-    """The job with the labels of `default_labels`, and suspended by `spec.suspend` where it is to be queued."""
+    """Return the job with the labels of `default_labels`, and suspended by `spec.suspend` if it is queued."""
     labelled = apply_merge_patch(job, default_labels(job, around))
     return apply_merge_patch(labelled, {"spec": {"suspend": True}}) if managed(labelled, around) else labelled
 
@@ -91,7 +91,7 @@ def defaulted(job: JSON, around: JobContext) -> JSON:
 def create_problems(
     job: Mapping[str, Any], around: JobContext, *, prebuilt: bool = True, elastic: bool = True
 ) -> Iterator[FieldError]:
-    """Mistakes in the shared labels and annotations.
+    """Yield mistakes in the shared labels and annotations.
 
     `prebuilt`, `elastic`: whether the kind supports prebuilt workloads and workload slices.
     """
@@ -136,7 +136,9 @@ def update_problems(
 
 
 def priority_change(new: Mapping[str, Any], old: Mapping[str, Any], *, suspended: bool) -> Iterator[FieldError]:
-    """The priority class may be exchanged at any time, added only while suspended, removed never."""
+    """Yield forbidden changes: the priority class may be replaced at any time, added only while suspended, never
+    removed.
+    """
     before, after = priority_class(old), priority_class(new)
     if before and not after:
         yield FieldError(_PRIORITY, f"cannot be removed; set it to {before!r} or another class")
@@ -145,7 +147,7 @@ def priority_change(new: Mapping[str, Any], old: Mapping[str, Any], *, suspended
 
 
 def gate_problems(owner: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Mistakes in the list of admission gates."""
+    """Yield mistakes in the list of admission gates."""
     gates = admission_gates(owner)
     if len(set(gates)) < len(gates):
         yield FieldError(_GATED_BY, "names a gate twice; keep each once", ",".join(gates))
@@ -158,7 +160,7 @@ def gate_problems(owner: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def gate_change_problems(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Gates may be taken away after creation, never added."""
+    """Yield added gates: gates may be removed after creation, never added."""
     added = [gate for gate in admission_gates(new) if gate not in admission_gates(old)]
     if added:
         yield FieldError(_GATED_BY, "gates cannot be added after creation, only removed", ",".join(added))

@@ -1,6 +1,6 @@
 """Rules that Deployments and StatefulSets share: they never finish, and are queued through their pods.
 
-"Suspended" is for them that no pod of theirs is ready.
+For both, "suspended" means that none of their pods is ready.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def serves(obj: Mapping[str, Any]) -> bool:
 
 
 def is_managed(obj: Mapping[str, Any], around: JobContext) -> bool:
-    """Whether its pods are to be queued.  In excluded namespaces no reconciler would remove the gate."""
+    """Whether the object's pods are queued.  In excluded namespaces no reconciler would remove the gate."""
     return around.managed_namespace and rules.managed(obj, around)
 
 
@@ -38,13 +38,13 @@ def labelled(obj: JSON, around: JobContext) -> JSON:
 
 
 def with_template(obj: JSON, *, labels: Mapping[str, str], annotations: Mapping[str, str]) -> JSON:
-    """The object with more labels and annotations on its pods."""
+    """Return the object with more labels and annotations on its pod template."""
     metadata: Patch = {"labels": dict(labels), "annotations": dict(annotations)}
     return apply_merge_patch(obj, {"spec": {"template": {"metadata": metadata}}})
 
 
 def problems(new: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldError]:
-    """Mistakes in labels and annotations of the object itself, and in what a change does to them."""
+    """Yield mistakes in labels and annotations of the object itself, and in changes of them."""
     queue = rules.queue_name(new)
     if queue:
         yield from syntax.check(syntax.subdomain, queue, _QUEUE)
@@ -69,7 +69,7 @@ def _queue_change(new: JSON, old: JSON) -> Iterator[FieldError]:
 
 
 def topology_problems(new: JSON, old: JSON | None, around: JobContext, *, count: int | None) -> Iterator[FieldError]:
-    """Mistakes in the template's topology annotations; on update only where these have changed."""
+    """Yield mistakes in the template's topology annotations; on update only if these have changed."""
     template = mapping(new, "spec", "template")
     if old is not None and annotations_of(template) == annotations_of(mapping(old, "spec", "template")):
         return

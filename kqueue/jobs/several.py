@@ -12,11 +12,11 @@ from kqueue.jobs.kind import PodSetInfo, Refused
 from kqueue.jobs.template import merged, restored
 
 Placed = tuple[str, Mapping[str, Any]]
-"""A pod template and the path at which it stands."""
+"""A path and the pod template at this path."""
 
 
 def started(what: str, templates: Sequence[Placed], infos: Sequence[PodSetInfo]) -> list[JSON] | Refused:
-    """The templates with each info merged into its own, all or none; `what` names the kind in a refusal."""
+    """Return the templates with each info merged into its own, all or none; `what` names the kind in a refusal."""
     if len(infos) != len(templates):
         return Refused((f"the {what} has {len(templates)} pod sets and the admission has {len(infos)}",))
     found: list[JSON] = []

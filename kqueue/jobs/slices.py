@@ -19,7 +19,7 @@ FRAMEWORKS = frozenset({"batch/job"})
 """Kinds whose jobs may be elastic."""
 
 Counts = tuple[tuple[str, int], ...]
-"""Pods per pod set, in the order of the pod sets."""
+"""The number of pods per pod set, in the order of the pod sets."""
 
 
 class SliceStep(StrEnum):
@@ -55,7 +55,7 @@ class Slice:
     deleting: bool = False
     finished: bool = False
     replaces: str = ""
-    """Key of the slice that it is to replace; empty: of none."""
+    """Key of the slice that it replaces; empty: none."""
 
     @property
     def is_leaving(self) -> bool:
@@ -69,11 +69,11 @@ class SlicePlan:
 
     step: SliceStep
     runs: str | None = None
-    """Key of the slice that the job runs by, or waits with; None: there is none."""
+    """Key of the slice by which the job runs, or with which it waits; None: there is none."""
     wants: str | None = None
     """Key of the slice that must match the job: a waiting replacement, else `runs`."""
     ends: Mapping[str, str] = field(default_factory=dict)
-    """Slices that are to be finished, each with the reason.  No new one is made before they are."""
+    """Slices that must be finished first, each with the reason.  No new slice is created before."""
 
 
 def counts_of(pod_sets: Iterable[Mapping[str, Any]]) -> Counts:
@@ -88,7 +88,7 @@ def with_counts(pod_sets: Iterable[Mapping[str, Any]], counts: Counts) -> list[J
 
 
 def origin_of(workload: JSON) -> str:
-    """The name that all slices of its job share: that of the first one."""
+    """Return the name that all slices of the Workload's job share: the name of the first slice."""
     own = annotations_of(workload).get(names.WORKLOAD_SLICE_NAME_ANNOTATION)
     return own or text(workload, "metadata", "name")
 
@@ -116,7 +116,7 @@ def plan(wanted: Counts, slices: Sequence[Slice], *, standing: Mapping[str, int]
     Args:
         wanted: the job's pod sets.
         slices: all Workloads that the job controls.
-        standing: per pod set, pods of the job that may take room: released, and not ended.
+        standing: per pod set, pods of the job that may use resources: released, and not ended.
     """
     alive = [s for s in in_order(slices) if not s.finished]
     if not alive:
@@ -134,7 +134,7 @@ def plan(wanted: Counts, slices: Sequence[Slice], *, standing: Mapping[str, int]
     }
     step = SliceStep.KEEP if runs.is_leaving and runs.reserved else _step(wanted, wants, runs, standing)
     if ends and step is SliceStep.GROW:
-        step = SliceStep.KEEP  # two at most: the others come to their end first
+        step = SliceStep.KEEP  # at most two are left: the others end first
     return SlicePlan(step=step, runs=runs.key, wants=wants.key, ends=ends)
 
 

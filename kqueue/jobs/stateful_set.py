@@ -1,4 +1,4 @@
-"""apps/v1 StatefulSet: its pods are one group, whose Workload is made beforehand, so it is admitted as a whole."""
+"""apps/v1 StatefulSet: its pods are one group, whose Workload is created first, so the group is admitted as a whole."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StatefulSet:
     held_by = ""
 
     def holds_back(self, job: JSON) -> bool:
-        """Return False: the gates of its pods hold them, no field does."""
+        """Return False: the gates of its pods prevent a start, no field of the StatefulSet does."""
         return False
 
     def defaults(self, job: JSON, around: JobContext) -> Patch:
@@ -47,7 +47,7 @@ class StatefulSet:
         return merge_patch(job, serving.with_template(new, labels=labels, annotations=annotations))
 
     def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
-        """Shared rules; while it is queued its pods keep their shape, and it is scaled from and to 0 only."""
+        """Check the shared rules; while it is queued, its pods keep their shape, and it scales only from and to 0."""
         if mapping(new, "metadata").get("deletionTimestamp") or not is_ours(new):
             return []
         found = list(serving.problems(new, old, around))

@@ -1,7 +1,7 @@
 """Compute the Workload of a StatefulSet, the labels of its pods, and the next step; this module writes nothing.
 
-The Workload is made before the pods, for as many as the StatefulSet is to have.  The pods join it as they appear; their
-group size never exceeds the Workload's, so that the group always matches.
+The Workload is created before the pods, with the StatefulSet's number of replicas.  The pods join it as they appear;
+their group size never exceeds the Workload's count, so that the group always matches.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ class Next(Enum):
     HOLD = auto()
     """The StatefulSet has no replicas and no pods: put the Workload on hold and release its quota."""
     WAIT = auto()
-    """As HOLD, once the pods are gone."""
+    """As HOLD, but only after the pods are gone."""
     GIVE_BACK = auto()
-    """It has quota for another number of pods, and no pod has started: requeue it."""
+    """The Workload has quota for another number of pods, and no pod has started: requeue it."""
     REWRITE = auto()
-    """It has no quota and does not match the StatefulSet: rewrite it."""
+    """The Workload has no quota and does not match the StatefulSet: rewrite it."""
     RESUME = auto()
     """The StatefulSet has replicas again: requeue the Workload."""
     MISFIT = auto()
     """Pods run, and the Workload has another number of pods; only scaling to 0 resolves this."""
     OVER = auto()
-    """It is finished, and the StatefulSet is not."""
+    """The Workload is finished, and the StatefulSet is not."""
 
 
 def is_marked(stateful_set: JSON) -> bool:
-    """Whether the webhook has reviewed it, so that its pods are gated."""
+    """Whether the webhook has reviewed the StatefulSet, so that its pods are gated."""
     marks = annotations_of(mapping(stateful_set, "spec", "template"))
     return marks.get(names.POD_SUSPENDING_PARENT_ANNOTATION) == FRAMEWORK
 
 
 def names_of(stateful_set: JSON, switches: JobFeatures) -> tuple[str, str]:
-    """Name of its Workload, and of one that was made before the StatefulSet had a UID."""
+    """Return the name of the Workload, and the name of a Workload created before the StatefulSet had a UID."""
     metadata = mapping(stateful_set, "metadata")
     limit = SHORT_NAME if switches.short_names else LONG_NAME
     name, uid = text(metadata, "name"), text(metadata, "uid")
@@ -69,7 +69,7 @@ def names_of(stateful_set: JSON, switches: JobFeatures) -> tuple[str, str]:
 
 
 def pod_sets(stateful_set: JSON, switches: JobFeatures) -> list[JSON]:
-    """One pod set, `main`, of all replicas."""
+    """Return one pod set, `main`, of all replicas."""
     template = mapping(stateful_set, "spec", "template")
     metadata = {"labels": labels_of(template), "annotations": annotations_of(template)}
     found: JSON = {
@@ -109,7 +109,7 @@ def workload_of(
 
 
 def spec_of(stateful_set: JSON, priority: Priority, switches: JobFeatures) -> JSON:
-    """The `spec` alone, for rewriting a Workload that is not reserved."""
+    """Return only the `spec`, to rewrite a Workload without a reservation."""
     spec: JSON = {"podSets": pod_sets(stateful_set, switches), "priority": priority.value, "active": True}
     if rules.queue_name(stateful_set):
         spec["queueName"] = rules.queue_name(stateful_set)
@@ -132,7 +132,7 @@ def owner_reference(stateful_set: JSON) -> JSON:
 
 
 def marks_of(stateful_set: JSON, switches: JobFeatures) -> dict[str, str]:
-    """Annotations that the Workload has to have, gates included."""
+    """Return the annotations that the Workload must have, gates included."""
     gates = annotations_of(stateful_set).get(names.ADMISSION_GATED_BY_ANNOTATION, "")
     return {
         names.IS_GROUP_WORKLOAD_ANNOTATION: "true",
@@ -152,7 +152,7 @@ def _copied(stateful_set: JSON) -> dict[str, str]:
 
 
 def next_step(stateful_set: JSON, workload: JSON | None, switches: JobFeatures, *, runs: bool) -> Next:
-    """Return the next step for the Workload; `runs`: whether some pod may use resources."""
+    """Return the next step for the Workload; `runs`: whether any pod may use resources."""
     wanted = replicas(stateful_set)
     if workload is None:
         return Next.CREATE if wanted else Next.NOTHING
@@ -176,7 +176,7 @@ def next_step(stateful_set: JSON, workload: JSON | None, switches: JobFeatures, 
 
 
 def on_hold(workload: Mapping[str, Any]) -> bool:
-    """Whether it is on hold because the StatefulSet has no replicas."""
+    """Whether the Workload is on hold because the StatefulSet has no replicas."""
     return any(
         c.get("type") == names.CONDITION_QUOTA_RESERVED
         and c.get("status") == "False"
@@ -200,7 +200,7 @@ def _is_known(stateful_set: JSON, workload: JSON, switches: JobFeatures) -> bool
 def stamp(pod: ManagedPod, stateful_set: JSON, workload: JSON, switches: JobFeatures) -> Patch:
     """Return the patch that adds a live pod to the group; empty if the pod is in it, or is being deleted.
 
-    Afterwards only changes of the queue and of the number of pods are passed on.
+    Afterwards the patch has only changes of the queue and of the number of pods.
     """
     if pod.deleting or pod.terminated or pod_view.suspending_parent(pod.obj) != FRAMEWORK:
         return {}
@@ -233,8 +233,9 @@ def _others(wanted: Mapping[str, str], present: Mapping[str, str]) -> dict[str, 
 
 
 def outdated(stateful_set: JSON, pods: Sequence[ManagedPod]) -> tuple[ManagedPod, ...]:
-    """Gated pods of a revision that is being replaced: the StatefulSet controller waits for them to get ready, in
-    vain where the update is what would let them start.
+    """Return the gated pods of a revision that is being replaced.
+
+    The StatefulSet controller waits until they are ready, in vain if they can only start after the update.
     """
     spec, now = mapping(stateful_set, "spec"), mapping(stateful_set, "status")
     current, update = text(now, "currentRevision"), text(now, "updateRevision")

@@ -23,21 +23,21 @@ class JobFeatures:
     slice_size: bool = True
     """TASValidateWorkloadSliceSize: the Workload webhook checks slice sizes."""
     partial_admission: bool = True
-    """PartialAdmission: `minCount` is kept."""
+    """PartialAdmission: `minCount` is used."""
     reclaimable_pods: bool = True
     """ReclaimablePods: the quota of finished pods is released before the whole job has ended."""
     elastic_jobs: bool = True
     """ElasticJobsViaWorkloadSlices: the elastic-job annotation has a meaning."""
     elastic_topology: bool = False
-    """ElasticJobsViaWorkloadSlicesWithTAS: elastic jobs may ask for an unconstrained topology."""
+    """ElasticJobsViaWorkloadSlicesWithTAS: elastic jobs may request an unconstrained topology."""
     admission_gated_by: bool = True
     """AdmissionGatedBy: the annotation gates the admission of a workload."""
     priority_boost: bool = False
     """PriorityBoost: the annotation shifts a workload's priority."""
     identifier_annotations: bool = True
-    """WorkloadIdentifierAnnotations: names of prebuilt workloads stand in annotations first, then in labels."""
+    """WorkloadIdentifierAnnotations: names of prebuilt workloads are read from annotations first, then from labels."""
     default_priority_class: bool = True
-    """WorkloadPriorityClassDefaulting: unlabelled jobs get the class named `default` where it exists."""
+    """WorkloadPriorityClassDefaulting: unlabelled jobs get the class named `default` if it exists."""
     short_names: bool = False
     """ShortWorkloadNames: names of workloads have at most 63 characters."""
     queue_labels: bool = True
@@ -81,7 +81,7 @@ GATES: Mapping[str, str] = MappingProxyType(
         "concurrent_admission": "ConcurrentAdmission",
     }
 )
-"""Switch to feature gate."""
+"""Names of the fields and their feature gates."""
 
 
 def switches_from(enabled: Callable[[str], bool], gangs: tuple[str, ...] = ("pod",)) -> JobFeatures:

@@ -2,8 +2,8 @@
 
 Merging is all or nothing: a label, annotation or node selector may have the same value twice, never two values;
 tolerations and scheduling gates are united. Names reserved for kqueue that this admission does not set are removed:
-pods with them would count as pods of another Workload, or wait for ever. Restoring sets all five to exactly the values
-that the user wrote. Neither changes affinity.
+pods with these names would count as pods of another Workload, or wait forever. Restoring sets all five to exactly the
+values that the user wrote. Neither changes affinity.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ _ONLY_ON_PODS = frozenset(
         names.POD_GROUP_TOTAL_COUNT_ANNOTATION,
     }
 )
-"""Labels and annotations of pods that are queued themselves, alone or as a group; pods of a queued job are not."""
+"""Labels and annotations of pods that are queued themselves, alone or as a group; pods of a queued job do not have
+them.
+"""
 
 
 def info_of(template: Mapping[str, Any], *, name: str, count: int | None = None) -> PodSetInfo:
-    """The five parts of `template` that starting a job may change."""
+    """Return the five parts of `template` that starting a job may change."""
     spec = mapping(template, "spec")
     return PodSetInfo(
         name=name,
@@ -50,7 +52,7 @@ def info_of(template: Mapping[str, Any], *, name: str, count: int | None = None)
 
 
 def merged_infos(first: PodSetInfo, second: PodSetInfo) -> PodSetInfo | tuple[Conflict, ...]:
-    """Both together; the count is `second`'s where it has one.  Conflicts instead when they disagree."""
+    """Return both together, with the count of `second` if it has one; conflicts if their values differ."""
     conflicts = tuple(conflicts_of(first, second))
     if conflicts:
         return conflicts
@@ -83,9 +85,9 @@ def conflicts_of(first: PodSetInfo, second: PodSetInfo, *, elastic: bool = False
 def merged(
     template: Mapping[str, Any], info: PodSetInfo, *, elastic: bool = False, queued_pod: bool = False
 ) -> JSON | tuple[Conflict, ...]:
-    """A new template with `info` added; conflicts instead when the template says otherwise.
+    """Return a new template with `info` added; conflicts if the template has other values.
 
-    Reserved names that `info` does not give are left out.  `queued_pod`: the template is a pod that is queued itself,
+    Reserved names that `info` does not have are left out.  `queued_pod`: the template is a pod that is queued itself,
     and keeps the marks of such pods.
     """
     own = info_of(template, name=info.name)
@@ -110,7 +112,7 @@ def merged(
 
 
 def _without_reserved(own: PodSetInfo, more: Collection[str]) -> PodSetInfo:
-    """The info without labels and annotations that are reserved; `more`: further ones that are."""
+    """Return the info without reserved labels and annotations; `more`: further reserved names."""
     return replace(
         own,
         labels={key: value for key, value in own.labels.items() if key not in more},
@@ -123,14 +125,14 @@ def _gate_name(gate: Mapping[str, Any]) -> str:
 
 
 def _stays(gate: str, info: PodSetInfo) -> bool:
-    """Whether a gate of the template stays there: one of others, or one that the admission gives too."""
+    """Whether a gate of the template stays: it belongs to another controller, or the admission has it, too."""
     return gate not in _RESERVED_GATES or gate in info.scheduling_gates
 
 
 def restored(template: Mapping[str, Any], info: PodSetInfo, *, keep_labels: Sequence[str] = ()) -> JSON:
-    """A new template that holds exactly `info` in all five parts.
+    """Return a new template with exactly `info` in all five parts.
 
-    `keep_labels` are written by the kind's own controller: they stay as the template has them.
+    `keep_labels` are written by the kind's own controller: they keep the template's values.
     """
     kept = {key: value for key, value in labels_of(template).items() if key in keep_labels}
     return _with(
@@ -159,9 +161,9 @@ def as_pod_set(template: Mapping[str, Any], *, without: Collection[str] = ()) ->
 
 
 def without_duplicate_environment(template: Mapping[str, Any]) -> JSON:
-    """A new template in whose containers no environment variable is named twice.
+    """Return a new template whose containers name no environment variable twice.
 
-    The last value wins, at the position of the first.
+    The last value is kept, at the position of the first.
     """
     spec = dict(mapping(template, "spec"))
     for part in ("initContainers", "containers"):
@@ -187,7 +189,7 @@ def _union(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any
 
 
 def _with(template: Mapping[str, Any], *, metadata: JSON, spec: JSON) -> JSON:
-    """`template` with parts replaced; an empty part is left out unless the template had it, even empty."""
+    """Return `template` with parts replaced; an empty part is left out unless the template had it, even empty."""
     return {
         **template,
         "metadata": _replaced(mapping(template, "metadata"), metadata),

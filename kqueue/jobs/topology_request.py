@@ -1,8 +1,8 @@
 """Topology annotations of a pod template: read into a `topologyRequest`, and checked.
 
 The names of the first design (`require-topology`, `prefer-topology`, on the template or on the job) are aliases: they
-count only where the template carries no annotation of today's that states a level.  Whether a level exists is not known
-here, because the flavor is not; that becomes a reason to wait.  Source: KEP-2724 and its first design.
+count only if the template has no present annotation that names a level.  Whether a level exists is unknown here,
+because the flavor is; a missing level becomes a reason to wait.  Source: KEP-2724 and its first design.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ OFFSET = names.POD_INDEX_OFFSET_ANNOTATION
 _OFFSET = re.compile(r"[+-]?[0-9]{1,9}")
 _REQUESTS = frozenset({REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL, LAYERS, GROUP})
 LEVEL_MAX = 63
-"""Longest level that a request can name; `topologyRequest` has no room for more."""
+"""The largest length of a level in a request, by the schema of `topologyRequest`."""
 GROUP_MAX = 256
 LAYERS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexLabels:
-    """How the pods of one kind are numbered; empty and None where they are not."""
+    """The labels that number the pods of one kind; empty and None: the kind does not number its pods."""
 
     pod: str = ""
     sub_group: str = ""
@@ -50,17 +50,17 @@ class IndexLabels:
 
 
 def marked(template: Mapping[str, Any]) -> bool:
-    """True when the template's pods are recognised as placed by topology."""
+    """Whether the template's pods are recognised as placed by topology."""
     return not names.TOPOLOGY_MARKER_ANNOTATIONS.isdisjoint(annotations_of(template))
 
 
 def asks(template: Mapping[str, Any], job: Mapping[str, Any]) -> bool:
-    """True when annotations of the template, or an alias that it inherits, say where its pods are to be."""
+    """Whether annotations of the template, or an alias that it inherits, request a placement."""
     return not _REQUESTS.isdisjoint(effective(template, job))
 
 
 def effective(template: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, str]:
-    """The template's annotations with an alias, if one counts, under its modern name."""
+    """Return the template's annotations with an alias, if one counts, under its present name."""
     own = annotations_of(template)
     if marked(template):
         return own
@@ -72,7 +72,7 @@ def effective(template: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, 
 
 
 def levels(template: Mapping[str, Any], job: Mapping[str, Any]) -> Iterator[str]:
-    """The levels that the annotations name; what cannot be read is left out, and `auto` names none."""
+    """Yield the levels that the annotations name; invalid annotations are left out, and `auto` names no level."""
     wanted = effective(template, job)
     for key in (REQUIRED, PREFERRED, SLICE_LEVEL):
         if key in wanted and (key, wanted[key]) != (PREFERRED, names.AUTO_TOPOLOGY):
@@ -85,10 +85,10 @@ def levels(template: Mapping[str, Any], job: Mapping[str, Any]) -> Iterator[str]
 def topology_request(
     template: Mapping[str, Any], job: Mapping[str, Any], *, index: IndexLabels, switches: JobFeatures
 ) -> JSON | None:
-    """The `topologyRequest` that the annotations ask for; None when they and the kind say nothing.
+    """Return the `topologyRequest` of the annotations; None: neither they nor the kind request any.
 
-    A kind that numbers its pods always has a request, because the numbers matter wherever the pods are placed.
-    Expects annotations without `problems`; what cannot be read is left out.
+    A kind that numbers its pods always has a request, because the numbers matter wherever the pods are placed. The
+    annotations must have no `problems`; invalid ones are left out.
     """
     if not switches.topology:
         return None
@@ -106,9 +106,9 @@ def topology_request(
 
 
 def marker_for(request: Mapping[str, Any]) -> dict[str, str]:
-    """The annotation that marks pods of `request` where their template has none: one entry.
+    """Return the annotation (one entry) that marks pods of `request` if their template has none.
 
-    Required and preferred under their modern names, anything else as unconstrained.
+    Required and preferred under their present names, any other request as unconstrained.
     """
     for field, annotation in (("required", REQUIRED), ("preferred", PREFERRED)):
         if request.get(field):
@@ -125,10 +125,10 @@ def problems(
     switches: JobFeatures,
     elastic: bool = False,
 ) -> Iterator[FieldError]:
-    """Mistakes in the topology annotations of one template, and in the aliases that it may inherit.
+    """Yield mistakes in the topology annotations of one template, and in the aliases that it may inherit.
 
-    `path` is the template's, as in `spec.template`; `count` the pods of its pod set; None: sizes are not compared with
-    it, because kqueue may have written the count.
+    `path` is the path of the template, as in `spec.template`; `count` the pods of its pod set; None: sizes are not
+    compared with the count, because kqueue may have written it.
     """
     if not switches.topology:
         return
@@ -149,13 +149,13 @@ def problems(
 
 
 def job_problems(job: Mapping[str, Any], switches: JobFeatures) -> Iterator[FieldError]:
-    """Mistakes in the aliases on the job object itself."""
+    """Yield mistakes in the aliases on the job object itself."""
     if switches.topology:
         yield from _alias_problems(annotations_of(job), "metadata.annotations")
 
 
 def warnings(template: Mapping[str, Any], job: Mapping[str, Any], *, path: str) -> Iterator[str]:
-    """Annotations that are allowed and have no effect, or not the one they seem to have."""
+    """Yield warnings about allowed annotations that have no effect, or another effect than expected."""
     own = annotations_of(template)
     for source, where in ((own, f"{path}.metadata"), (annotations_of(job), "metadata")):
         for alias, modern in ALIASES.items():
@@ -215,14 +215,16 @@ def _main_problems(own: Mapping[str, str], at: str) -> Iterator[FieldError]:
 
 
 def _offset_problems(own: Mapping[str, str], at: str) -> Iterator[FieldError]:
-    """Pods with an index offset that is no number would be admitted and then wait for ever at their gate."""
+    """Yield a mistake in the index offset: pods with an invalid offset would be admitted and then wait forever at their
+    gate.
+    """
     written = own.get(OFFSET)
     if written is not None and index_offset(written) is None:
         yield FieldError(syntax.entry_path(at, OFFSET), "must be an integer of at most 9 digits", written)
 
 
 def index_offset(written: str) -> int | None:
-    """The first rank that an index offset states; None where the text is no integer of at most 9 digits."""
+    """Return the first rank in an index offset; None: the text is not an integer of at most 9 digits."""
     return int(written) if _OFFSET.fullmatch(written) else None
 
 
@@ -247,7 +249,7 @@ def _slice_problems(
 ) -> Iterator[FieldError]:
     yield from _level_problems(own, SLICE_LEVEL, at)
     if LAYERS in own:
-        return  # their meeting is reported with the layers
+        return  # the clash is reported with the layers
     if SLICE_LEVEL in own and SLICE_SIZE not in own:
         yield FieldError(syntax.entry_path(at, SLICE_LEVEL), f"needs {SLICE_SIZE} beside it")
     if SLICE_SIZE not in own:
@@ -306,7 +308,7 @@ def _layer_list_problems(layers: Sequence[JSON], path: str) -> Iterator[FieldErr
 
 
 def _layers(written: str) -> list[JSON] | str:
-    """Slice layers, coarse to fine; one sentence instead when the text is not a list of them."""
+    """Return slice layers, coarse to fine; one sentence instead if the text is not a list of layers."""
     try:
         entries = json.loads(written)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
 """Find fields of a pod spec that restrict its nodes and that kqueue does not evaluate.  Pure.
 
-kube-scheduler judges these fields after the release.  Preferences are left out: they never keep a pod from running.
-Host ports, and rules between the pods of one workload, are judged (`kqueue.model.neighbours`).
+kube-scheduler evaluates these fields after the release.  Preferences are left out: they never prevent a pod from
+running. Host ports, and rules between the pods of one workload, are evaluated (`kqueue.model.neighbours`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Template = Mapping[str, Any]
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _LEVELS = ("required", "preferred", "podSetSliceRequiredTopology", "podsetSliceRequiredTopologyConstraints")
 MOST = 20
-"""Templates of one workload that are looked at; a Workload has 18 pod sets at most."""
+"""The largest number of templates of one workload that are read; a Workload has at most 18 pod sets."""
 _CLAIMS = ("persistentVolumeClaim", "ephemeral")
 
 
 def fields(template: Template, namespace: str, *, among: Sequence[Template] = ()) -> list[str]:
-    """Names of the fields that a pod template has; a value of a wrong type counts as absent.
+    """Return the names of such fields in a pod template; a value of a wrong type counts as absent.
 
-    `among` are the pod templates of the workload, the first MOST of which count: rules between its pods are judged.
+    `among` are the pod templates of the workload, the first MOST of which count: rules between its pods are evaluated.
     """
     return list(_fields(template, namespace, among or (template,)))
 
@@ -62,7 +62,7 @@ def _is_by_host(term: object) -> bool:
 
 
 def _labelled(template: Template) -> PodTemplate:
-    """The template's labels; without labels where they cannot be read."""
+    """Return the template's labels; no labels if they are invalid."""
     try:
         return msgspec.convert({"metadata": {"labels": mapping(template, "metadata", "labels")}}, PodTemplate)
     except msgspec.ValidationError:
@@ -70,7 +70,7 @@ def _labelled(template: Template) -> PodTemplate:
 
 
 def _selects(term: object, own: PodTemplate, among: Sequence[PodTemplate], namespace: str) -> bool:
-    """Whether a term is certain to select pods of one of these templates; what cannot be read selects nothing."""
+    """Whether a term certainly selects pods of one of these templates; an invalid term selects none."""
     try:
         rule = msgspec.convert(term, PodAffinityTerm, strict=False)
     except msgspec.ValidationError:
@@ -79,7 +79,7 @@ def _selects(term: object, own: PodTemplate, among: Sequence[PodTemplate], names
 
 
 def of_workload(workload: Mapping[str, Any]) -> list[str]:
-    """A sentence for each pod set of a Workload that asks for a topology level and has such fields."""
+    """Return a sentence for each pod set of a Workload that requests a topology level and has such fields."""
     told = []
     pod_sets, namespace = objects(workload, "spec", "podSets"), text(workload, "metadata", "namespace")
     among = [mapping(pod_set, "template") for pod_set in pod_sets]

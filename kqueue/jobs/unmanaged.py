@@ -16,7 +16,7 @@ _ENDED = ("Succeeded", "Failed")
 
 
 def kinds_not_queued(integrations: Integrations) -> list[OwnerKind]:
-    """The known kinds that can name a queue, and that a kqueue with these integrations leaves alone."""
+    """Return the known kinds that can name a queue, and that are not queued with these integrations."""
     managed = {framework for framework in integrations.frameworks if is_managed(framework)}
     if implies_pods(managed):
         managed |= {"pod"}
@@ -48,6 +48,6 @@ def remedy(gvk: GroupVersionKind) -> str:
 
 
 def _group_kind(text: str) -> tuple[str, str]:
-    """`Kind.version.group` as (group, kind)."""
+    """Return `Kind.version.group` as (group, kind)."""
     kind, _, rest = text.partition(".")
     return rest.partition(".")[2], kind

@@ -34,7 +34,7 @@ SHORT_NAME = 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Priority:
-    """A resolved priority: its value and the class that it comes from; `kind` empty where there is no class."""
+    """A resolved priority: its value and the class that it comes from; `kind` empty: there is no class."""
 
     value: int = 0
     kind: str = ""
@@ -42,7 +42,7 @@ class Priority:
 
     @property
     def reference(self) -> JSON | None:
-        """As `spec.priorityClassRef`; None where there is no class."""
+        """Return the content of `spec.priorityClassRef`; None: there is no class."""
         if not self.kind:
             return None
         group = names.GROUP if self.kind == names.WORKLOAD_PRIORITY_CLASS_KIND else kube_names.SCHEDULING_GROUP
@@ -58,10 +58,10 @@ class PrioritySource:
 
 
 def workload_name(gvk: GroupVersionKind, name: str, uid: str, *, extra: str = "", limit: int = LONG_NAME) -> str:
-    """`<kind>-<owner name>-<hash>`, at most `limit` characters; equal owners always get the same name.
+    """Return `<kind>-<owner name>-<hash>`, at most `limit` characters; equal owners always get the same name.
 
-    The hash is made from kind, group, name and UID (and `extra` where it is not empty), not from the version.
-    Other tools compute the same name, so it must not change.
+    The hash is computed from kind, group, name and UID (and `extra` if it is not empty), not from the version. Other
+    tools compute the same name, so it must not change.
     """
     parts = [gvk.kind, gvk.group, name, uid, *([extra] if extra else [])]
     digest = hashlib.sha1("\n".join(parts).encode(), usedforsecurity=False).hexdigest()
@@ -70,7 +70,7 @@ def workload_name(gvk: GroupVersionKind, name: str, uid: str, *, extra: str = ""
 
 
 def workload_name_of(kind: JobKind, job: JSON, switches: JobFeatures) -> str:
-    """Name of the Workload that is made for `job`."""
+    """Return the name of the Workload for `job`."""
     metadata = mapping(job, "metadata")
     return workload_name(
         kind.gvk,
@@ -82,7 +82,7 @@ def workload_name_of(kind: JobKind, job: JSON, switches: JobFeatures) -> str:
 
 
 def priority_source(job: JSON, pod_sets: Sequence[JSON]) -> PrioritySource | None:
-    """The class that decides a job's priority; None: the cluster's default PriorityClass, or 0 without one.
+    """Return the class that decides a job's priority; None: the cluster's default PriorityClass, or 0 without one.
 
     The job's own label comes first, then the first template that names a class.
     """
@@ -98,7 +98,7 @@ def priority_source(job: JSON, pod_sets: Sequence[JSON]) -> PrioritySource | Non
 def workload_for(
     kind: JobKind, job: JSON, *, priority: Priority, switches: JobFeatures, copied: CopiedKeys = COPIES_NONE
 ) -> JSON:
-    """The Workload to create for `job`, complete.
+    """Return the complete Workload to create for `job`.
 
     Args:
         kind: the job's adapter.
@@ -127,7 +127,7 @@ def workload_for(
 
 
 def spec_for(kind: JobKind, job: JSON, *, priority: Priority, switches: JobFeatures, active: bool = True) -> JSON:
-    """Return the `spec` alone, to rewrite a Workload without a reservation; `active` is kept from the old one."""
+    """Return only the `spec`, to rewrite a Workload without a reservation; `active` is kept from the old one."""
     spec = _spec(job, kind.pod_sets(job, switches), priority)
     return spec if active else {**spec, "active": False}
 
@@ -146,7 +146,7 @@ def _put(target: JSON, key: str, value: object) -> None:
 
 
 def controller_reference(gvk: GroupVersionKind, job: JSON) -> JSON:
-    """The owner reference by which a Workload belongs to `job`."""
+    """Return the owner reference by which a Workload belongs to `job`."""
     return {
         "apiVersion": gvk.api_version,
         "kind": gvk.kind,
@@ -181,7 +181,7 @@ def _annotations(kind: JobKind, job: JSON, switches: JobFeatures) -> dict[str, s
 
 
 def belongs(job: JSON, workload: JSON) -> bool:
-    """True when `job` is the Workload's controller (by name and UID) and asks for the same execution time."""
+    """Whether `job` is the Workload's controller (by name and UID) and requests the same execution time."""
     owner = next((o for o in objects(workload, "metadata", "ownerReferences") if o.get("controller") is True), {})
     return (
         text(owner, "name") == text(job, "metadata", "name")
@@ -204,13 +204,13 @@ def equivalent(
     absent is empty).  Names, selectors, labels and annotations do not matter; tolerations not while it is admitted.
 
     Args:
-        pod_sets: the job's, as its kind makes them.
+        pod_sets: the pod sets of the job, as computed by its kind.
         workload: the Workload as JSON.
         infos: the additions of the admission (`infos_at_start`); None if unknown. With a reservation the job must match
         the Workload with these merged in; without the infos, and for a suspended job, the plain Workload suffices.
         suspended: whether the job is suspended.
-        slim: the Workload comes from a watch, which keeps of containers and tolerations only what
-            `kqueue.api.wire.core` names; the rest is then not compared.
+        slim: the Workload comes from a watch, which stores only the fields of containers and tolerations in
+            `kqueue.api.wire.core`; other fields are then not compared.
     """
     own = [without_environment_duplicates(pod_set) for pod_set in pod_sets]
     theirs = objects(workload, "spec", "podSets")
@@ -250,12 +250,12 @@ def same_node_classes(pod_sets: Sequence[JSON], workload: JSON) -> bool:
 
 
 def without_environment_duplicates(pod_set: Mapping[str, Any]) -> JSON:
-    """A pod set whose containers name no environment variable twice."""
+    """Return a pod set whose containers name no environment variable twice."""
     return {**pod_set, "template": without_duplicate_environment(mapping(pod_set, "template"))}
 
 
 def _injected(pod_sets: Sequence[Mapping[str, Any]], infos: Sequence[PodSetInfo]) -> list[JSON] | None:
-    """The pod sets as the started job has them; None where the infos do not go with them."""
+    """Return the pod sets of the started job; None: the infos do not match them."""
     if len(pod_sets) != len(infos):
         return None
     running: list[JSON] = []

@@ -13,7 +13,7 @@ NO_TIME = datetime.fromtimestamp(0, UTC)
 
 
 def condition(conditions: Iterable[Condition], kind: str) -> Condition | None:
-    """The condition of that type; None when it was never written."""
+    """Return the condition of that type; None: it was never written."""
     for found in conditions:
         if found.type == kind:
             return found
@@ -21,13 +21,13 @@ def condition(conditions: Iterable[Condition], kind: str) -> Condition | None:
 
 
 def condition_true(obj: wire.Workload, kind: str) -> bool:
-    """Whether the condition is there and True."""
+    """Whether the condition exists and is True."""
     found = condition(obj.status.conditions, kind)
     return found is not None and found.status == "True"
 
 
 def since(obj: wire.Workload, kind: str) -> datetime | None:
-    """Since when the condition has been True; None when it is not."""
+    """Return the time since which the condition has been True; None: it is not True."""
     found = condition(obj.status.conditions, kind)
     return found.last_transition_time if found is not None and found.status == "True" else None
 

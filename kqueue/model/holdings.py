@@ -1,4 +1,4 @@
-"""The quota and domains that a Workload holds, read from its status."""
+"""The quota and domains that a Workload uses, read from its status."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from kqueue.model.resources import amounts
 
 
 def admission(obj: wire.Workload, *, reclaims: bool = True) -> Admission | None:
-    """Return the admission in the status, less the released part of it; None without a reservation.
+    """Return the admission in the status, without its released part; None without a reservation.
 
-    `reclaims`: `status.reclaimablePods` gives back quota and `status.finishedPods` places (gate ReclaimablePods);
-    without it both fields are ignored.
+    `reclaims`: `status.reclaimablePods` releases quota and `status.finishedPods` releases places (gate
+    ReclaimablePods); without it both fields are ignored.
     """
     stored = obj.status.admission
     if stored is None or not condition_true(obj, names.CONDITION_QUOTA_RESERVED):
@@ -34,7 +34,7 @@ def admission(obj: wire.Workload, *, reclaims: bool = True) -> Admission | None:
 
 
 def finished_places(obj: wire.Workload) -> dict[str, TopologyAssignment]:
-    """Per pod set, the places that it has given back of its present assignment."""
+    """Return, per pod set, the places of the present assignment that the pod set has given back."""
     return {f.name: assignment(f.topology_assignment) for f in obj.status.finished_pods}
 
 
@@ -44,7 +44,7 @@ def _assigned(
     count = spec_count if a.count is None else a.count
     usage = amounts(a.resource_usage, f"status.admission.podSetAssignments[{a.name}].resourceUsage")
     needed = _still_needed(count, spec_count, reclaimed)
-    if count > 0 and needed < count:  # finished pods have given their quota back
+    if count > 0 and needed < count:  # the quota of finished pods is released
         usage = {r: v // count * needed for r, v in usage.items()}
     places = None if a.topology_assignment is None else assignment(a.topology_assignment)
     return PodSetAssignment(
@@ -57,11 +57,10 @@ def _assigned(
 
 
 def _still_needed(admitted: int, spec_count: int, reclaimed: int) -> int:
-    """How many pods of a pod set still need their quota.
+    """Return the number of pods of a pod set that still need their quota.
 
-    More reclaimed pods than the spec has can only be counted against the larger count of before an elastic job was
-    scaled down: the status has not been rewritten yet.  Then the pods that are left of the admitted ones count, as far
-    as the spec still wants them.
+    More reclaimed pods than the spec has can only refer to the larger count before an elastic job was scaled down: the
+    status has not been rewritten yet.  Then the remaining admitted pods count, up to the count of the spec.
     """
     if reclaimed > spec_count:
         return max(0, min(spec_count, admitted - reclaimed))
@@ -69,5 +68,5 @@ def _still_needed(admitted: int, spec_count: int, reclaimed: int) -> int:
 
 
 def assignment(stored: wire.TopologyAssignment) -> TopologyAssignment:
-    """The assignment that a status holds."""
+    """Return the assignment in a status."""
     return decode(msgspec.to_builtins(stored))

@@ -1,8 +1,7 @@
 """Host ports and affinity rules between the pods of one workload.
 
-Only rules between pods of one workload are read, because they are placed together.  What other pods in the cluster mean
-for such a rule is kube-scheduler's business.  Source: the fields `hostPort`, `podAffinity` and `podAntiAffinity` of the
-pod API.
+Only rules between pods of one workload are read, because they are placed together.  kube-scheduler applies such a rule
+to the other pods in the cluster.  Source: the fields `hostPort`, `podAffinity` and `podAntiAffinity` of the pod API.
 """
 
 from __future__ import annotations
@@ -19,7 +18,9 @@ from kqueue.core.topology.node import HOSTNAME
 ANY = "0.0.0.0"  # noqa: S104  what stands in a manifest; nothing listens there
 """All addresses of a host."""
 MOST = 100
-"""Ports, and rules of one kind, that are read of one pod set; kube-scheduler sees to all others."""
+"""The largest number of ports, and of rules of one kind, that are read from one pod set; kube-scheduler applies the
+others.
+"""
 _KEEPS_RUNNING = "Always"
 
 
@@ -35,7 +36,7 @@ NO_RULES = NeighbourRules()
 
 
 def neighbours(obj: wire.Workload) -> Mapping[str, NeighbourRules]:
-    """The rules of each pod set that has some; empty for most workloads."""
+    """Return the rules of each pod set that has any; empty for most workloads."""
     pod_sets = obj.spec.pod_sets
     if not any(_may_have_rules(p.template.spec) for p in pod_sets):
         return {}
@@ -57,7 +58,7 @@ def _may_have_rules(spec: wire_core.PodSpec) -> bool:
 
 
 def _exclude_each_other(one: wire.PodSet, other: wire.PodSet, namespace: str) -> bool:
-    """Whether a pod of the one cannot run on a host with a pod of the other."""
+    """Whether a pod of one pod set cannot share a host with a pod of the other."""
     return _share_a_port(one.template.spec, other.template.spec) or any(
         term.topology_key == HOSTNAME and selects(term, mine.template, theirs.template, namespace)
         for mine, theirs in ((one, other), (other, one))
@@ -78,7 +79,7 @@ def _terms(pod_set: wire.PodSet, *, anti: bool) -> tuple[wire_core.PodAffinityTe
 
 
 def _share_a_port(one: wire_core.PodSpec, other: wire_core.PodSpec) -> bool:
-    """Whether both want the same port of the same address, or one of them that of all addresses."""
+    """Whether both use the same port of the same address, or one of them uses the port on all addresses."""
     mine, theirs = _host_ports(one), _host_ports(other)
     return any(
         ANY in addresses or ANY in others or not addresses.isdisjoint(others)
@@ -88,7 +89,9 @@ def _share_a_port(one: wire_core.PodSpec, other: wire_core.PodSpec) -> bool:
 
 
 def _host_ports(spec: wire_core.PodSpec) -> dict[tuple[int, str], set[str]]:
-    """Addresses by port and protocol on the host.  Pods on the host's network have the ports of their containers."""
+    """Return addresses by port and protocol on the host.  Pods on the host's network use the ports of their
+    containers.
+    """
     found: dict[tuple[int, str], set[str]] = {}
     lasting = (c for c in spec.init_containers if c.restart_policy == _KEEPS_RUNNING)
     ports = (port for container in (*spec.containers, *lasting) for port in container.ports)

@@ -34,17 +34,17 @@ def _shared(amounts: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
 
 
 def taint(t: wire_core.Taint) -> Taint:
-    """A taint as a value."""
+    """Return a taint as a value."""
     return Taint(t.key, t.value, t.effect)
 
 
 def toleration(t: wire_core.Toleration) -> Toleration:
-    """A toleration as a value."""
+    """Return a toleration as a value."""
     return Toleration(t.key or "", t.operator or "", t.value or "", t.effect or "")
 
 
 def node_rules(spec: wire_core.PodSpec) -> NodeRules:
-    """Which nodes a template accepts."""
+    """Return the rules for nodes in a pod template."""
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     required = affinity.required if affinity is not None else None
     return NodeRules(

@@ -34,7 +34,7 @@ _BOOST = re.compile(r"[+-]?[0-9]{1,64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOrder:
-    """The evictions that move a workload behind others of its priority; all others leave its place by creation.
+    """The evictions that move a workload behind others of equal priority; after any other eviction, it keeps its place.
 
     `by_timeout`: its pods were not ready in time. `by_reclaim`: it borrowed, and a workload of higher priority borrowed
     in its place; for clusters in which priority does not order workloads within a cohort. `boosts`: an annotation adds
@@ -59,7 +59,7 @@ def closed_gates(obj: wire.Workload) -> tuple[str, ...]:
 
 
 def queue_time(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER) -> datetime:
-    """The time that orders it among equals: creation, or the eviction that moved it back."""
+    """Return the time that orders a workload among equals: its creation, or the eviction that moved it back."""
     if not obj.status.conditions:
         return obj.metadata.creation_timestamp or NO_TIME
     evicted = _true(obj, names.CONDITION_EVICTED)
@@ -70,7 +70,7 @@ def queue_time(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER) -> datetim
         return evicted.last_transition_time or NO_TIME
     preempted = _true(obj, names.CONDITION_PREEMPTED) if order.by_reclaim else None
     if preempted is not None and preempted.reason == names.REASON_IN_COHORT_RECLAIM_WHILE_BORROWING:
-        return (preempted.last_transition_time or NO_TIME) + _NEXT  # behind the one that it left for
+        return (preempted.last_transition_time or NO_TIME) + _NEXT  # behind the workload for which it was preempted
     return obj.metadata.creation_timestamp or NO_TIME
 
 

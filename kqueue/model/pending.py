@@ -11,7 +11,7 @@ from kqueue.core.quota import FlavorResource
 
 
 class RequeueReason(StrEnum):
-    """Why a workload comes back from a cycle; decides whether it is tried again at once."""
+    """The reasons for which a cycle requeues a workload; they decide whether it is tried again at once."""
 
     GENERIC = ""
     FAILED_AFTER_NOMINATION = "FailedAfterNomination"
@@ -33,16 +33,16 @@ class RequestSummary(NamedTuple):
     generation: int
     ended: tuple[tuple[str, int], ...]
     pods: str
-    """Digest of its pod sets."""
+    """Digest of the pod sets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
     """The queues' entry for one waiting workload.
 
-    `key` is namespace/name; `shape` is equal for workloads that cannot differ in the outcome of a try;
-    `version` changes whenever something relevant for a try changed (a parked workload is tried again then);
-    `not_before` keeps it parked until then (None: no back-off); `on_hold` parks it until an update clears it.
+    `key` is namespace/name; `shape` is equal for workloads whose tries have the same result; `version` changes with
+    every change that matters for a try (then a parked workload is tried again); `not_before` is the time until which it
+    stays parked (None: no back-off); `on_hold` parks it until an update clears it.
     """
 
     key: str
@@ -55,10 +55,10 @@ class Pending:
     not_before: datetime | None = None
     on_hold: bool = False
     asked: RequestSummary | None = None
-    """None: what it asks for is read anew at each try."""
+    """The parsed requests; None: each try parses the requests again."""
 
     def may_run(self, now: datetime) -> bool:
-        """Whether its back-off is over."""
+        """Whether the workload's back-off is over."""
         return not self.on_hold and (self.not_before is None or self.not_before <= now)
 
 
@@ -74,4 +74,4 @@ class LastTry(NamedTuple):
 
 
 NO_VERDICT = LastTry("", "")
-"""The try has no result that equal workloads could share."""
+"""The result of a try that does not apply to equal workloads."""

@@ -16,7 +16,7 @@ from kqueue.model.resources import template_requests
 
 
 def ended_pods(obj: wire.Workload) -> tuple[tuple[str, int], ...]:
-    """Per pod set, how many of its pods have ended for good: they are not asked for again."""
+    """Return, per pod set, the number of pods that have ended for good, and need no quota again."""
     return tuple(sorted((r.name, r.count) for r in obj.status.reclaimable_pods)) if obj.status.reclaimable_pods else ()
 
 
@@ -84,7 +84,7 @@ def pod_set(
 
 
 def topology_request(request: wire.TopologyRequest | None) -> TopologyRequest:
-    """The part of a topology request that decides placement."""
+    """Return the part of a topology request that decides placement."""
     if request is None:
         return TopologyRequest()
     slices = tuple(SliceLayer(c.topology, c.size) for c in request.podset_slice_required_topology_constraints)
@@ -96,7 +96,7 @@ def topology_request(request: wire.TopologyRequest | None) -> TopologyRequest:
 
 
 def _asks(request: wire.TopologyRequest | None) -> bool:
-    """Whether a place is asked for in so many words; half a request counts, so that it is refused and not ignored."""
+    """Whether the request names a topology; an incomplete request counts, so that it is refused and not ignored."""
     return request is not None and bool(
         request.required
         or request.preferred

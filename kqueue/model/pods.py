@@ -1,4 +1,4 @@
-"""The slim views of pods."""
+"""Compact values of pods, with the fields that kqueue stores."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from kqueue.model.resources import template_requests
 class GangPod:
     """A pod that kqueue places, in the form of the ungater.
 
-    `index` holds the pod's labels that can number it; `gates` all its scheduling gates by name, in order.
+    `index` has the pod's labels that can number it; `gates` all its scheduling gates by name, in order.
     """
 
     key: str
     uid: str
     resource_version: str
     workload: str
-    """namespace/name of the Workload it belongs to."""
+    """namespace/name of the pod's Workload."""
     pod_set: str
     gates: tuple[str, ...]
     node_selector: Mapping[str, str]
@@ -36,23 +36,23 @@ class GangPod:
     terminal: bool
     deleting: bool
     node: str = ""
-    """Name of the node that it is bound to; empty: none yet."""
+    """Name of the node that runs the pod; empty: no node yet."""
     slice_name: str | None = None
     """Name shared by the Workloads of an elastic job; None: the job is not elastic."""
     controller: tuple[str, str] | None = None
-    """Kind (with its version) and UID of the object that controls it; None: nobody does."""
+    """Kind (with its version) and UID of the object that controls the pod; None: no object controls it."""
     failed: bool = False
-    """It has ended, and not well."""
+    """Whether the pod has ended without success."""
     created: datetime = NO_TIME
 
     @property
     def gated(self) -> bool:
-        """Whether the topology gate still holds it."""
+        """Whether the pod still has the topology gate."""
         return names.TOPOLOGY_GATE in self.gates
 
     @property
     def siblings(self) -> str:
-        """namespace/name by which all pods of its job are found; see `siblings_key`."""
+        """namespace/name by which all pods of the pod's job are found; see `siblings_key`."""
         return f"{self.key.partition('/')[0]}/{self.slice_name}" if self.slice_name else self.workload
 
 
@@ -60,30 +60,32 @@ class GangPod:
 class ElasticPod:
     """A pod of an elastic job that has not ended, in the form of its ungater.
 
-    `annotations` are those that admission checks may set; `gates` all its scheduling gates by name, in order.
+    `annotations` are the annotations that admission checks may set; `gates` all its scheduling gates by name, in order.
     """
 
     key: str
     uid: str
     resource_version: str
     siblings: str
-    """namespace/name by which all pods of its job are found; see `siblings_key`.  Empty: it was started without us."""
+    """namespace/name by which all pods of the pod's job are found; see `siblings_key`.  Empty: kqueue did not start the
+    pod.
+    """
     pod_set: str
     gates: tuple[str, ...]
     node_selector: Mapping[str, str]
     annotations: Mapping[str, str]
     deleting: bool
     controller: tuple[str, str] | None = None
-    """Kind (with its version) and UID of the object that controls it; None: nobody does."""
+    """Kind (with its version) and UID of the object that controls the pod; None: no object controls it."""
 
     @property
     def gated(self) -> bool:
-        """Whether the gate of elastic jobs still holds it."""
+        """Whether the pod still has the gate of elastic jobs."""
         return names.ELASTIC_JOB_GATE in self.gates
 
     @property
     def terminal(self) -> bool:
-        """Whether it has ended: then it would be none."""
+        """Whether the pod has ended: always False, because ended pods have no `ElasticPod`."""
         return False
 
 
@@ -97,7 +99,7 @@ class CustomOwner:
     uid: str
     pod_created: datetime
     pod_is_queued: bool
-    """The pod is queued itself, or is a member of a group."""
+    """Whether the pod is queued itself, or is a member of a group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,13 +108,13 @@ class UnboundPod:
 
     uid: str
     siblings: str
-    """namespace/name by which all pods of its job are found; see `siblings_key`."""
+    """namespace/name by which all pods of the pod's job are found; see `siblings_key`."""
     controller: str
     """UID of the object that controls the pod; empty: no object does."""
     since: datetime
-    """When condition PodScheduled changed last; the pod's creation where there is no such condition."""
+    """The time of the last change of condition PodScheduled; the pod's creation if it has no such condition."""
     message: str
-    """The scheduler's sentence, of at most 512 characters; empty: no scheduler has tried the pod."""
+    """The message of the scheduler, of at most 512 characters; empty: no scheduler has tried the pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,21 +123,21 @@ class PodView:
 
     key: str
     bound: PodFacts | None = None
-    """None: no node runs it yet, or it has ended."""
+    """None: no node runs the pod yet, or the pod has ended."""
     gang: GangPod | None = None
     workload: str = ""
-    """namespace/name of the Workload whose quota the pod may need, or that all slices of its job share; see
-    `siblings_key`.  Empty: the pod names none, has ended, or cannot run: it is not bound, and a gate holds it, its
-    deletion was asked for, or no object controls it.
+    """namespace/name of the Workload whose quota the pod may need, or the name that all slices of its job share; see
+    `siblings_key`.  Empty: the pod names no Workload, has ended, or cannot run: it is not bound, and it has a gate, it
+    is being deleted, or no object controls it.
     """
     elastic: ElasticPod | None = None
     owner: str = ""
-    """UID of the object that controls a pod which needs quota only if the Workload's job made it, because no node runs
-    the pod yet.  Empty: the pod is bound, or needs no quota.
+    """UID of the controller of a pod that no node runs yet: such a pod needs quota only if the Workload's job created
+    it. Empty: the pod is bound, or needs no quota.
     """
     stray_of: str = ""
-    """namespace/name of the Workload that a pod names which no node runs, nothing controls, and which is not queued
-    itself.  Empty: the pod is no such pod.
+    """namespace/name of the Workload that a pod names if no node runs the pod, no object controls it, and it is not
+    queued itself.  Empty: one of these does not apply.
     """
     custom_owner: CustomOwner | None = None
     """The Deployment or object of a custom kind that the pod names as its controller.  None: it names no such
@@ -143,32 +145,34 @@ class PodView:
     """
 
     leaving: bool = False
-    """The pod needs quota, a node runs it, and its deletion was asked for."""
+    """Whether the pod needs quota, runs on a node, and is being deleted."""
     unbound: UnboundPod | None = None
-    """None: a node runs the pod, or a gate holds it, or it has ended, is being deleted, or names no Workload."""
+    """None: a node runs the pod, or the pod has a gate, has ended, is being deleted, or names no Workload."""
 
     def needs_quota(self, controllers: Collection[str]) -> bool:
         """Whether the pod needs the quota of the Workload that it names.
 
-        `controllers`: UIDs of the Workload's owners, and of the Jobs that these made.
+        `controllers`: UIDs of the Workload's owners, and of the Jobs that these owners created.
 
-        A pod needs it if a node runs the pod, or the job controls the pod: any user may write the name of a Workload
-        onto a pod, and a pod that can never run must not keep quota from others. A pod whose deletion was asked for
-        before a node ran it is never bound: the API server refuses it, however long finalizers keep the pod.
+        A pod needs the quota if a node runs the pod, or the job controls the pod: any user may write the name of a
+        Workload onto a pod, and a pod that can never run must not block quota. A pod that was deleted before a node ran
+        it is never bound: the API server refuses the binding, however long finalizers keep the pod.
         """
         return bool(self.workload) and (not self.owner or self.owner in controllers)
 
 
 _shapes: dict[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]] = {}
-"""Equal request tuples are kept once: thousands of pods of one DaemonSet share theirs."""
+"""Cache of request tuples, so that equal tuples are stored once: thousands of pods of one DaemonSet have equal
+requests.
+"""
 _forms: dict[tuple[Any, ...], tuple[tuple[str, int], ...]] = {}
-"""Requests of pods by what their containers say."""
+"""Cache of requests by the resources of a pod's containers."""
 _FORMS_MAX = 10_000
-"""More forms than any cluster has; further forms are not kept, so that a tenant cannot fill the memory."""
+"""More forms than any cluster has; further forms are not cached, so that a tenant cannot fill the memory."""
 
 
 def pod_view(pod: wire_core.Pod) -> PodView:
-    """The slim view of a pod: a place taken on a node, a member of a gang, or nothing that matters."""
+    """Return the compact value of a pod: its usage of a node, its gang data, or only its key if neither matters."""
     meta = pod.metadata
     key = sys.intern(f"{meta.namespace}/{meta.name}")
     terminal = pod.status.phase in ("Succeeded", "Failed")
@@ -196,7 +200,9 @@ def pod_view(pod: wire_core.Pod) -> PodView:
 
 
 def _unbound_pod(pod: wire_core.Pod, siblings: str, controller: str) -> UnboundPod:
-    """Equal sentences are kept once: all pods of a gang are refused for the same reason."""
+    """Return the value of an unbound pod; equal messages are stored once, because all pods of a gang have the same
+    message.
+    """
     said = condition(pod.status.conditions, _SCHEDULED)
     tried = said is not None and said.reason != _GATED
     return UnboundPod(
@@ -209,28 +215,31 @@ def _unbound_pod(pod: wire_core.Pod, siblings: str, controller: str) -> UnboundP
 
 
 _SCHEDULED, _GATED = "PodScheduled", "SchedulingGated"
-"""The condition that a scheduler writes, and its reason while gates hold the pod."""
+"""The condition that a scheduler writes, and its reason while the pod has gates."""
 _SENTENCE = 512
-"""Characters of a scheduler's sentence that are kept.  kube-scheduler puts the sums over all nodes first."""
+"""The number of characters of a scheduler's message that are stored.  kube-scheduler puts the sums over all nodes
+first.
+"""
 
 
 def _owner_name(annotations: Mapping[str, str]) -> str:
-    """The Workload that a pod names, by either of two annotations; empty: none."""
+    """Return the name of the Workload that a pod names by one of two annotations; empty: none."""
     return annotations.get(names.WORKLOAD_ANNOTATION) or annotations.get(names.TOPOLOGY_WORKLOAD_ALIAS_ANNOTATION, "")
 
 
 def _named(pod: wire_core.Pod) -> str:
-    """namespace/name by which the pods of the Workload that a pod names are found; empty: it names none."""
+    """Return the namespace/name by which the pods of the named Workload are found; empty: the pod names no Workload."""
     annotations = pod.metadata.annotations
     name = annotations.get(names.WORKLOAD_SLICE_NAME_ANNOTATION) or _owner_name(annotations)
     return sys.intern(f"{pod.metadata.namespace}/{name}") if name else ""
 
 
 def _custom_owner(pod: wire_core.Pod) -> CustomOwner | None:
-    """The controller that a running pod names, where that does not look after pods which it did not make.
+    """Return the controller that a running pod names, if this controller ignores pods that it did not create; else
+    None.
 
     Source: the controllers of Jobs, ReplicaSets, StatefulSets and DaemonSets release pods that their selector does not
-    match, and count the others as their own; a Deployment's looks at ReplicaSets only.
+    match, and count the others as their own; the controller of Deployments reads only ReplicaSets.
     """
     meta = pod.metadata
     found = next((o for o in meta.owner_references if o.controller), None)
@@ -255,7 +264,7 @@ def _is_queued(meta: ObjectMeta) -> bool:
 
 
 def _elastic_pod(pod: wire_core.Pod, siblings: str, *, terminal: bool) -> ElasticPod | None:
-    """Pods with the name of a slice, or with the gate."""
+    """Return the value of a pod that has the name of a slice, or the gate; None: the pod has neither."""
     meta, gates = pod.metadata, tuple(gate.name for gate in pod.spec.scheduling_gates)
     if names.WORKLOAD_SLICE_NAME_ANNOTATION not in meta.annotations and names.ELASTIC_JOB_GATE not in gates:
         return None
@@ -324,7 +333,7 @@ def _gang_pod(pod: wire_core.Pod, owner: str, *, terminal: bool) -> GangPod:
 
 
 def controller_of(meta: ObjectMeta) -> tuple[str, str] | None:
-    """Kind (with its version) and UID of the owner that controls the object."""
+    """Return kind (with its version) and UID of the owner that controls the object; None: it has no controller."""
     return next((_owner(o) for o in meta.owner_references if o.controller), None)
 
 

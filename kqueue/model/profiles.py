@@ -8,7 +8,7 @@ from kqueue.core.topology.placers import PLACERS
 
 
 def profile_name(meta: ObjectMeta) -> str | None:
-    """The placement profile that a ClusterQueue or Workload names, right or wrong; None: it names none."""
+    """Return the placement profile that a ClusterQueue or Workload names, valid or not; None: it names none."""
     return meta.annotations.get(names.PLACEMENT_PROFILE_ANNOTATION)
 
 

@@ -21,7 +21,7 @@ from kqueue.model.resources import amounts
 
 
 def flavor(obj: wire.ResourceFlavor) -> Flavor:
-    """A ResourceFlavor as a value."""
+    """Return a ResourceFlavor as a value."""
     spec = obj.spec
     own = node_class(obj.metadata.annotations)
     return Flavor(
@@ -35,12 +35,12 @@ def flavor(obj: wire.ResourceFlavor) -> Flavor:
 
 
 def inline_topology(flavor_name: str) -> str:
-    """The name by which the levels that a flavor lists itself are known; no Topology object can have it."""
+    """Return the name of the levels that a flavor lists itself; no Topology object can have this name."""
     return f"{flavor_name} (inline)"
 
 
 def quotas(groups: Iterable[wire.ResourceGroup]) -> tuple[dict[FlavorResource, Quota], str]:
-    """Quota per column, and what cannot be read (empty: all can)."""
+    """Return the quota per column, and the values that cannot be parsed as text (empty: all can)."""
     out: dict[FlavorResource, Quota] = {}
     problems: list[str] = []
     for g, group in enumerate(groups):
@@ -70,7 +70,7 @@ _WEIGHT_ONE = 1_000_000_000
 
 
 def weight(sharing: wire.FairSharing | None) -> tuple[int, str]:
-    """The weight in billionths, which is 1 where none can be read, and what cannot be read (empty: all can)."""
+    """Return the weight in billionths (1 if it cannot be parsed), and the problem (empty: none)."""
     if sharing is None:
         return _WEIGHT_ONE, ""
     try:
@@ -89,7 +89,8 @@ def queue_spec(
     ignores_undeclared: bool = False,
     fungible: bool = True,
 ) -> tuple[QueueSpec, dict[FlavorResource, Quota], str]:
-    """A ClusterQueue as planning sees it, its quotas, and what cannot be read (empty: all can).
+    """Return a ClusterQueue in the form of planning, its quotas, and the values that cannot be parsed as text (empty:
+    all can).
 
     `profile` serves ClusterQueues that do not choose one by annotation; `ignores_undeclared` and `fungible` are as in
     `QueueSpec`.
@@ -130,7 +131,7 @@ def cohort_problem(obj: wire.Cohort) -> str:
 
 
 def same_queue(one: wire.ClusterQueue, other: wire.ClusterQueue) -> bool:
-    """Whether planning sees no difference: only status or other metadata changed."""
+    """Whether both are equal for planning: only status or other metadata differ."""
     return one.spec == other.spec and _annotations(one.metadata) == _annotations(other.metadata)
 
 

@@ -12,9 +12,9 @@ from kqueue.errors import FieldError, InvalidObjectError
 
 
 def amounts(resources: ResourceList, path: str) -> dict[str, int]:
-    """Quantities as integers; cpu in milli, everything else in base units.
+    """Return quantities as integers; cpu in milli, everything else in base units.
 
-    Raises InvalidObjectError for one that is no quantity or is negative.
+    Raises InvalidObjectError for a value that is not a quantity or is negative.
     """
     out: dict[str, int] = {}
     for resource, text in resources.items():

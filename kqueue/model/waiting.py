@@ -1,4 +1,4 @@
-"""A Workload that waits, as the queues know it and as the planner tries it."""
+"""A waiting Workload, in the form of the queues and in the form of planning."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pending(
     """Return the queues' entry for a waiting workload.
 
     `added` is a text for the additions of its namespace and its runtime classes to its requests, equal for equal
-    additions. `reclaims`: pods in `status.reclaimablePods` are not asked for again (gate ReclaimablePods).
+    additions. `reclaims`: pods in `status.reclaimablePods` are not requested again (gate ReclaimablePods).
     """
     requeued = condition(obj.status.conditions, names.CONDITION_REQUEUED)
     evicted = condition(obj.status.conditions, names.CONDITION_EVICTED)
@@ -67,7 +67,7 @@ def pending(
 def asked_for(obj: wire.Workload, *, reclaims: bool = True) -> RequestSummary:
     """Return the workload's own requests.
 
-    `reclaims`: pods in `status.reclaimablePods` are not asked for again (gate ReclaimablePods).
+    `reclaims`: pods in `status.reclaimablePods` are not requested again (gate ReclaimablePods).
     """
     # labels are left out: the labels of a Job's pods name the Job
     pods: list[Any] = [(p.name, p.count, p.min_count, p.topology_request, p.template.spec) for p in obj.spec.pod_sets]
@@ -99,13 +99,12 @@ def head(
     pod_sets: tuple[PodSet, ...] | None = None,
     refused: str = "",
 ) -> Head:
-    """A pending workload as the planner tries it.
+    """Return a pending workload in the form of planning.
 
-    `key`: its namespace/name, if the caller has it already.  `pod_sets`: what it asks for, if that has been read
-    already.  `refused`: why its requests may not be.
-    `topology_only`: all flavors of its queue have a topology, so pod sets without a request are placed too.
-    `replaces`: the slice named by `replaced_key`, if it holds anything in the same queue.
-    Raises InvalidObjectError when its requests cannot be read.
+    `key`: its namespace/name, if the caller has it already.  `pod_sets`: its requests, if they are parsed already.
+    `refused`: the reason why its requests are refused. `topology_only`: all flavors of its queue have a topology, so
+    pod sets without a request are placed, too. `replaces`: the slice of `replaced_key`, if that slice uses quota of the
+    same queue. Raises InvalidObjectError when its requests cannot be parsed.
     """
     algorithm, unknown = chosen_algorithm(obj.metadata)
     return Head(

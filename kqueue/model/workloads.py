@@ -1,4 +1,4 @@
-"""The state of a Workload by its status and owners, and the keys by which it is found."""
+"""The state of a Workload, read from its status and owners, and the keys by which it is found."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kqueue.model.conditions import condition, condition_true
 
 
 def is_owned_by_one_pod(obj: wire.Workload) -> bool:
-    """Whether it is the Workload of a pod that is queued alone: it ends with that pod."""
+    """Whether it is the Workload of a pod that is queued alone: the Workload ends with the pod."""
     owners = obj.metadata.owner_references
     return (
         len(owners) == 1
@@ -18,15 +18,17 @@ def is_owned_by_one_pod(obj: wire.Workload) -> bool:
 
 
 def is_ownerless_group(obj: wire.Workload) -> bool:
-    """Whether the Workload is of a group of pods and no pod is left: pods are the owners of such a Workload."""
+    """Whether the Workload belongs to a group of pods of which no pod is left: pods are the owners of such a
+    Workload.
+    """
     metadata = obj.metadata
     return not metadata.owner_references and metadata.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true"
 
 
 def is_admitted(obj: wire.Workload) -> bool:
-    """Whether it may run: admitted, and it holds what it was admitted with.
+    """Whether the workload may run: it is admitted, and still has its admission.
 
-    The conditions alone do not show it: every user with the right to write the status can write any condition.
+    The conditions alone do not prove it: every user with the right to write the status can write any condition.
     """
     return (
         obj.status.admission is not None
@@ -36,19 +38,20 @@ def is_admitted(obj: wire.Workload) -> bool:
 
 
 def is_eviction_ended(obj: wire.Workload) -> bool:
-    """Whether the workload is evicted and its reservation was given back.
+    """Whether the workload is evicted and its reservation was released.
 
-    `status.admission` may still be there: a client that ends an eviction by server-side apply cannot remove a field
-    that another field manager wrote.
+    `status.admission` may still exist: a client that ends an eviction by server-side apply cannot remove a field that
+    another field manager wrote.
     """
     reserved = condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
     return reserved is not None and reserved.status == "False" and condition_true(obj, names.CONDITION_EVICTED)
 
 
 def is_damaged_status(obj: wire.Workload) -> bool:
-    """Whether the status was damaged: wiped, or contradicting itself in a way that no release of a reservation leaves.
+    """Whether the status was damaged: it is empty, or contradicts itself in a way that no release of a reservation
+    causes.
 
-    The status of an evicted workload whose QuotaReserved is False is consistent: the eviction has ended. The answer has
+    The status of an evicted workload whose QuotaReserved is False is consistent: the eviction has ended. The result has
     no meaning for a workload that never had a reservation.
     """
     if is_eviction_ended(obj):
@@ -61,10 +64,10 @@ def is_damaged_status(obj: wire.Workload) -> bool:
 
 
 def is_over(obj: wire.Workload) -> bool:
-    """Finished, or switched off: it holds nothing.
+    """Whether the workload is finished, or inactive without a running job: it uses no quota.
 
-    One that is switched off while its job runs holds what it has until its last pod is gone and its reservation is
-    taken back, as with any other eviction.
+    A workload that is deactivated while its job runs keeps its usage until its last pod is gone and its reservation is
+    removed, as with any other eviction.
     """
     if condition_true(obj, names.CONDITION_FINISHED):
         return True
@@ -72,11 +75,11 @@ def is_over(obj: wire.Workload) -> bool:
 
 
 HOLDS, WAITS = "holds", "waits"
-"""What a Workload may be in by its status: a ClusterQueue's quota, or a queue."""
+"""The two states of a Workload in its status: it uses a ClusterQueue's quota, or waits in a queue."""
 
 
 def standing(obj: wire.Workload) -> tuple[str, ...]:
-    """Whether the Workload holds quota or waits in a queue, by its status: one of HOLDS and WAITS, or nothing."""
+    """Return whether the Workload uses quota or waits in a queue, by its status: HOLDS, WAITS, or an empty tuple."""
     if obj.status.admission is not None:
         reserved = condition_true(obj, names.CONDITION_QUOTA_RESERVED)
         return (HOLDS,) if reserved and not is_over(obj) else ()
@@ -84,29 +87,29 @@ def standing(obj: wire.Workload) -> tuple[str, ...]:
 
 
 def workload_key(obj: wire.Workload) -> str:
-    """namespace/name."""
+    """Return namespace/name of the Workload."""
     return f"{obj.metadata.namespace}/{obj.metadata.name}"
 
 
 def siblings_key(obj: wire.Workload) -> str:
-    """namespace/name by which its pods are found: all slices of an elastic job share one, any other has its own."""
+    """Return the namespace/name by which the Workload's pods are found: all slices of an elastic job share one."""
     slice_name = obj.metadata.annotations.get(names.WORKLOAD_SLICE_NAME_ANNOTATION)
     return f"{obj.metadata.namespace}/{slice_name or obj.metadata.name}"
 
 
 def local_queue_key(obj: wire.Workload) -> str:
-    """namespace/name of the LocalQueue; the name may be empty."""
+    """Return namespace/name of the LocalQueue; the name may be empty."""
     return f"{obj.metadata.namespace}/{obj.spec.queue_name or ''}"
 
 
 def runtime_classes(obj: wire.Workload) -> list[str]:
-    """The runtime classes that its templates name."""
+    """Return the runtime classes that the Workload's templates name."""
     return [name for p in obj.spec.pod_sets if (name := p.template.spec.runtime_class_name)]
 
 
 def is_queueable(obj: wire.Workload) -> bool:
-    """Whether it may wait in a queue: not gated by others, not over, no reservation, not on hold, pods complete, and
-    no admission check refuses it or is to be asked again.
+    """Whether the Workload may wait in a queue: it has no closed admission gate, is not over, has no reservation, is
+    not on hold, its pods are complete, and no admission check has rejected it or asks for a retry.
     """
     metadata = obj.metadata
     if not obj.spec.active or metadata.deletion_timestamp is not None or obj.status.admission is not None:
@@ -129,7 +132,9 @@ _KEEPS_OUT = frozenset(
 
 
 def is_placed(obj: wire.Workload) -> bool:
-    """Admitted to domains, and neither over nor on its way out: its failed hosts are to be replaced."""
+    """Whether the Workload is admitted to domains, and neither over nor evicted, so that its failed hosts are
+    replaced.
+    """
     stored = obj.status.admission
     return (
         stored is not None
@@ -143,7 +148,9 @@ def is_placed(obj: wire.Workload) -> bool:
 
 
 def replaced_key(obj: wire.Workload) -> str | None:
-    """namespace/name of the older slice of its elastic job that it is to replace; None: of none in its namespace."""
+    """Return namespace/name of the older slice of its elastic job that the Workload replaces; None: it replaces
+    none.
+    """
     key = obj.metadata.annotations.get(names.WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION)
     if key is None or key == workload_key(obj) or key.partition("/")[0] != obj.metadata.namespace:
         return None

@@ -42,17 +42,18 @@ class Starts:
 
 
 def is_suspended(kept: Sequence[ManagedPod]) -> bool:
-    """Whether some member is gated or terminated, so that a start may be needed."""
+    """Whether any member is gated or terminated, so that a start may be needed."""
     return any(member.gated or member.terminated for member in kept)
 
 
 def is_active(members: Sequence[ManagedPod], now: datetime, *, fast: bool) -> bool:
-    """Whether some member may still use resources.  `fast`: members that are being deleted do not count."""
+    """Whether any member may still use resources.  `fast`: members that are being deleted do not count."""
     return any(member.active(now, fast=fast) for member in members)
 
 
 def finished(kept: Sequence[ManagedPod], workload: Mapping[str, object]) -> Finished | None:
-    """Whether all members have succeeded; or no member runs, and one is marked as not retriable.
+    """Return the result if all members have succeeded, or if no member runs and one is marked as not retriable; else
+    None.
 
     The Workload determines the number of members: a later member cannot change it.
     """
@@ -69,7 +70,7 @@ def finished(kept: Sequence[ManagedPod], workload: Mapping[str, object]) -> Fini
 
 
 def is_ready(kept: Sequence[ManagedPod], workload: Mapping[str, object]) -> bool:
-    """As many members as the group is to have, and each is ready or has succeeded."""
+    """Whether the group has all its members, and each is ready or has succeeded."""
     if len(kept) < sum(counts_of(workload).values()):
         return False
     return all(
@@ -78,7 +79,7 @@ def is_ready(kept: Sequence[ManagedPod], workload: Mapping[str, object]) -> bool
 
 
 def reclaimable(kept: Sequence[ManagedPod], workload: Mapping[str, object]) -> dict[str, int]:
-    """Members that have succeeded, by role, at most as many as the role has; none of a group that serves."""
+    """Return the succeeded members by role, at most the count of the role; none for a group that serves."""
     if not kept or is_serving(kept[0]):
         return {}
     counts = counts_of(workload)
@@ -121,7 +122,7 @@ def starts(found: Match, workload: JSON, infos: Sequence[PodSetInfo], *, prebuil
     quota covers, and a member that requests more than the role's template is not started.
 
     Returns:
-        Refused where the admission contradicts what the pods themselves say: trying again would not help.
+        Refused if the admission contradicts the pods' own fields: a retry would not help.
     """
     by_role = {info.name: info for info in infos}
     kept = found.kept
@@ -166,7 +167,9 @@ def _begins_with_fewer(kept: Sequence[ManagedPod]) -> bool:
 
 
 def _room(kept: Sequence[ManagedPod], by_role: Mapping[str, PodSetInfo], counts: Mapping[str, int]) -> Counter[str]:
-    """Return the pods that each role may still get; succeeded pods take nothing, and release their quota."""
+    """Return the number of pods that each role may still get; succeeded pods need no room, because their quota is
+    released.
+    """
     done = Counter(member.role for member in kept if member.succeeded)
     room = Counter({role: min(info.count or 0, counts.get(role, 0) - done[role]) for role, info in by_role.items()})
     room.subtract(member.role for member in kept if not member.gated and member.runnable and not member.succeeded)
@@ -179,7 +182,7 @@ def at_large(members: Sequence[ManagedPod]) -> tuple[ManagedPod, ...]:
 
 
 def to_stop(members: Sequence[ManagedPod], why: str) -> tuple[ManagedPod, ...]:
-    """Members that a stop deletes."""
+    """Return the members that a stop deletes."""
     return tuple(member for member in members if pod.to_stop(member.obj, why))
 
 

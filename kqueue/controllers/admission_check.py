@@ -36,7 +36,7 @@ class AdmissionCheckReconciler:
         self._finalizers, self._writer, self._clock = finalizers, writer, clock
         self._after = timedelta(seconds=after)
         self._not_before: dict[str, datetime] = {}
-        """The earliest time of the next write by check.  Another writer may remove the condition with each of its own
+        """By check: the earliest time of the next write. Another writer may remove the condition with each of its own
         writes.
         """
 

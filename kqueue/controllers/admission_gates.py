@@ -1,6 +1,6 @@
-"""Finds pods that the admission gate holds although no step under way will start them, and reports a remedy.
+"""Finds pods that still have the admission gate although no step under way will start them, and reports a remedy.
 
-The Workload of a pod that waits in a queue gives the reason.  This module reports pods whose group never completes or
+The Workload of a pod that waits in a queue has the reason.  This module reports pods whose group never completes or
 whose Workload has finished: by a Warning on the pod, a log line and a gauge.  No gate is removed.
 """
 
@@ -39,7 +39,7 @@ class AdmissionGateReason(StrEnum):
 
 
 class AdmissionGates:
-    """Checks all pods that the gate holds, from time to time."""
+    """Checks all pods with the gate, at regular intervals."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class AdmissionGates:
 
 
 def setup(manager: Manager) -> None:
-    """Add the sweep over pods that the admission gate holds, where pods are queued; it runs beside the controllers."""
+    """Add the sweep over pods with the admission gate, if pods are queued; it runs beside the controllers."""
     watch, writes = manager.shared(watch_pods), manager.shared(make_pod_writes)
     if watch is None or writes is None:
         return

@@ -1,6 +1,6 @@
-"""Finds what prevents the try of a Workload, or the keeping of its reservation: its queues, requests and gates.
+"""Finds the blocks of a Workload: the queues, requests and gates that prevent a try, or the keeping of a reservation.
 
-It only reads what the watches have brought.
+It reads only the state of the watches.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REFUSED = "Admission checks keep the workload from being tried: "
 class Blocked:
     """The reason and the message of QuotaReserved=False.
 
-    `command` is the command that ends the block; empty where there is none.
+    `command` is the command that ends the block; empty: there is none.
     """
 
     reason: str
@@ -62,12 +62,12 @@ class QueueStop:
 
     @property
     def blocked(self) -> Blocked:
-        """The stop as the block of a workload."""
+        """The block of a workload by this stop."""
         return Blocked(names.REASON_SUSPENDED, self.message, self.command)
 
 
 class Blockers:
-    """Finds what blocks a Workload."""
+    """Finds the blocks of a Workload."""
 
     def __init__(
         self,
@@ -100,8 +100,8 @@ class Blockers:
         """Return why a reservation that is not admitted yet cannot be kept; None: it can.
 
         Problems of the LocalQueue come before those of the ClusterQueue.  A reservation in a ClusterQueue that no watch
-        has brought was written by another client, which may create that queue later; until then only the Workload's own
-        gates count.
+        has reported was written by another client, which may create that queue later; until then only the Workload's
+        own gates count.
         """
         gated = self._gate_blocker(workload)
         if gated is not None:
@@ -136,7 +136,7 @@ class Blockers:
         )
 
     def all(self, workload: wire.Workload) -> Iterator[Blocked]:
-        """Yield all blocks of the workload: stops of its queues, or without stops the first problem of its queues, then
+        """Yield all blocks of the workload: stops of its queues (without stops, the first problem of its queues), then
         others.
         """
         stops = [stop.blocked for stop in self.stops(workload)]

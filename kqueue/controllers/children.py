@@ -1,7 +1,8 @@
-"""Checks whether an object can be the child of its owner, where name or size follow from the owner.
+"""Checks whether an object can be the child of its owner, for kinds whose owner determines name or size.
 
-The check finds forged children where no webhook saw which account made them.  JobSets determine the names and sizes of
-their Jobs.  The Job controller makes no Jobs, but a Job may be the parent of Jobs: their pods count against the parent.
+The check finds forged children if no webhook saw the account that created them.  JobSets determine the names and sizes
+of their Jobs.  The Job controller creates no Jobs, but a Job may be the parent of Jobs: their pods count against the
+parent.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _JOB_SET, _JOB = ("jobset.x-k8s.io", "JobSet"), ("batch", "Job")
 def may_be_child(owner_kind: GroupKind, owner: JSON, child: JSON, siblings: Iterable[JSON] = ()) -> bool:
     """Whether an object can be a child of the owner that it names.
 
-    Also True where only the metadata of the owner is known.
+    Also True if only the metadata of the owner is known.
 
     Args:
         owner_kind: API group and kind of the owner.
@@ -81,7 +82,7 @@ def _pods(job: Object) -> int:
 
 
 def _requests(job: Object) -> dict[str, int] | None:
-    """Return the requests of one pod; None: they cannot be read."""
+    """Return the requests of one pod; None: they cannot be parsed."""
     spec = mapping(job, "spec", "template", "spec")
     try:
         return template_requests(msgspec.convert(spec, wire_core.PodSpec), "spec.template.spec")

@@ -1,6 +1,6 @@
 """Checks all workloads again after queues, cohorts, flavors, topologies, checks or namespaces changed.
 
-Each of these may block or free any waiting workload.  All changes share one key, so that many changes at once, as at
+Each of these may block or unblock any waiting workload.  All changes share one key, so that many changes at once, as at
 the start of the process, cost one pass.
 """
 

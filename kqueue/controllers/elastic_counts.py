@@ -23,7 +23,7 @@ def may_run(workload: wire.Workload) -> bool:
 
 
 def newest_running(slices: Iterable[wire.Workload]) -> wire.Workload | None:
-    """Return the slice that replaces all others whose pods may run; None: no slice's pods may run."""
+    """Return the newest slice whose pods may run, which replaces all older ones; None: no slice's pods may run."""
     running = [w for w in slices if may_run(w)]
     replaced = {model.replaced_key(w) for w in running}
     last = [w for w in running if model.workload_key(w) not in replaced] or running
@@ -31,7 +31,7 @@ def newest_running(slices: Iterable[wire.Workload]) -> wire.Workload | None:
 
 
 def most_wanted(slices: Iterable[wire.Workload]) -> Mapping[str, int]:
-    """Return, per pod set, the largest count that an unfinished slice asks for, admitted or not."""
+    """Return, per pod set, the largest count that an unfinished slice requests, admitted or not."""
     found: dict[str, int] = {}
     for workload in slices:
         if not model.is_over(workload):
@@ -41,14 +41,16 @@ def most_wanted(slices: Iterable[wire.Workload]) -> Mapping[str, int]:
 
 
 def room(workload: wire.Workload) -> dict[str, int]:
-    """Return, per pod set, how many pods may run: the admitted pods less those that have ended for good."""
+    """Return, per pod set, the number of pods that may run: the admitted pods without the pods that have ended for
+    good.
+    """
     ended = dict(model.ended_pods(workload))
     counts = {p.name: p.count for p in workload.spec.pod_sets}
     return {name: min(counts[name] - ended.get(name, 0), most) for name, most in admitted(workload).items()}
 
 
 def admitted(workload: wire.Workload) -> Mapping[str, int]:
-    """Return, per pod set, the pods that the Workload asks for now, and never more than were admitted."""
+    """Return, per pod set, the pods that the Workload requests now, at most the admitted ones."""
     assert workload.status.admission is not None
     most = {a.name: a.count for a in workload.status.admission.pod_set_assignments}
     return {

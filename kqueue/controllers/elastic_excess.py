@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 _REMEMBERED = 10_000
 _SECOND_LOOK = 1.0
-"""Seconds between the first check that finds excess pods and their stop."""
+"""Seconds between the first check that finds excess pods and the stop of these pods."""
 
 
 class ElasticExcess:
@@ -34,7 +34,7 @@ class ElasticExcess:
     def __init__(self, *, client: Client, stop: PodStop, clock: Clock) -> None:
         self._client, self._stop, self._clock = client, stop, clock
         self._since: TTLCache[str, float] = TTLCache(_REMEMBERED, 60.0, clock.monotonic)
-        """Per job, the time at which excess pods were first seen: seconds of the clock."""
+        """By job: the time at which excess pods were first seen, in seconds of the clock."""
 
     async def stop(
         self, workload: wire.Workload, slices: Iterable[wire.Workload], pods: Callable[[], Sequence[ElasticPod]]
@@ -43,7 +43,7 @@ class ElasticExcess:
 
         Args:
             workload: the slice whose pods may run.
-            slices: all Workloads of the job, as the watch has them.
+            slices: all Workloads of the job, from the watch.
             pods: returns the job's pods that have not ended, in the order of their names.
 
         Raises:
@@ -77,10 +77,10 @@ class ElasticExcess:
 
 
 def _beyond(workload: wire.Workload, wanted: Mapping[str, int], pods: Iterable[ElasticPod]) -> list[ElasticPod]:
-    """Return the pods without a gate that are more than may run: the last ones by name, as these are released last.
+    """Return the pods without a gate beyond the allowed number: the last ones by name, as these are released last.
 
-    A pod set that asks for no more pods than it was admitted with has no excess pods: the job is being made smaller,
-    and its own controller chooses the pods that end.
+    A pod set that requests no more pods than were admitted has no excess pods: the job is being scaled down, and its
+    own controller chooses the pods that end.
     """
     most = admitted(workload)
     left = Counter(room(workload))

@@ -1,6 +1,6 @@
 """Releases pods of elastic jobs: as many as the newest admitted slice has, the first by name.  Other pods stay gated.
 
-All slices of a job share its pods.  The choice of pods follows from the present objects alone, and each patch applies
+All slices of a job share its pods.  The choice of pods follows only from the present objects, and each patch applies
 only to the version of the pod that was read.  So two processes that see the same objects release the same pods.
 """
 
@@ -29,7 +29,7 @@ from kqueue.runtime.store import Store, split_key
 ELASTIC_INDEX = "elastic"
 CHAIN_INDEX = "slices"
 _LOOK_AGAIN = 1.0
-"""Seconds until a job whose releases the watch has not brought yet is reconciled again."""
+"""Seconds until a job is reconciled again whose releases the watch has not reported yet."""
 
 
 class ElasticUngater:
@@ -49,7 +49,7 @@ class ElasticUngater:
 
         Args:
             workloads: the watch of Workloads; gets CHAIN_INDEX.
-            book: finds Workloads with our own last writes.
+            book: finds Workloads, including kqueue's own last writes.
             pods: the watch of pods; gets ELASTIC_INDEX.
             releases: sends the patches of pods of elastic jobs.
             excess: stops pods that run beyond the admission.
@@ -66,7 +66,7 @@ class ElasticUngater:
         self._releases.begin()
 
     def observe_pod(self, old: PodView | None, new: PodView | None) -> str | None:
-        """Take in a pod event; returns the key to reconcile, None: the pod is of no elastic job."""
+        """Follow a pod event; return the key to reconcile, None: the pod belongs to no elastic job."""
         seen = self._releases.observe(old, new)
         return (seen.siblings or None) if seen is not None else None
 
@@ -84,7 +84,7 @@ class ElasticUngater:
         return Counter(pod.pod_set for pod in self._alive(siblings) if not pod.gated)
 
     async def reconcile(self, siblings: str) -> Result:
-        """Release the pods that the newest admitted slice pays for, after excess pods were stopped."""
+        """Release the pods that the newest admitted slice covers, after excess pods were stopped."""
         workload = self._active(siblings)
         if workload is None:
             return Result()
@@ -114,7 +114,7 @@ class ElasticUngater:
     async def _release_all(
         self, workload: wire.Workload, chosen: Sequence[PodRelease[ElasticPod]]
     ) -> list[KqueueError]:
-        """Send the patches; returns the errors of those that failed.  Ends early when no slice is admitted any more."""
+        """Send the patches; return the errors of failed patches.  Ends early when no slice is admitted any more."""
         siblings = model.siblings_key(workload)
         return await self._releases.send_all(
             chosen,
@@ -124,12 +124,12 @@ class ElasticUngater:
 
 
 def _siblings_of(view: PodView) -> list[str]:
-    """Index of pods by the job that they share."""
+    """Return the index values of a pod: the key of its job."""
     return [view.elastic.siblings] if view.elastic is not None and view.elastic.siblings else []
 
 
 def _chain_of(workload: wire.Workload) -> list[str]:
-    """Index of the Workloads of elastic jobs by the key of their pods."""
+    """Return the index values of a Workload of an elastic job: the key of its pods."""
     annotations = workload.metadata.annotations
     sliced = annotations.get(names.WORKLOAD_SLICE_NAME_ANNOTATION) or annotations.get(names.ELASTIC_JOB_ANNOTATION)
     return [model.siblings_key(workload)] if sliced else []
@@ -138,8 +138,8 @@ def _chain_of(workload: wire.Workload) -> list[str]:
 def _chosen(workload: wire.Workload, pods: Iterable[ElasticPod]) -> list[PodRelease[ElasticPod]]:
     """Return the pods to release, each with its patch.
 
-    A pod that another gate of ours holds is released when that gate is gone.  There may be more such pods than places,
-    and both gates must be removed from the same pods.
+    A pod with another gate of kqueue is released when that gate is gone.  There may be more such pods than places, and
+    both gates must be removed from the same pods.
     """
     owner = model.controller_of(workload.metadata)
     mine = [p for p in pods if not (owner and p.controller and owner[0] == p.controller[0] and owner != p.controller)]
@@ -181,7 +181,7 @@ def _patch(workload: wire.Workload, pod: ElasticPod) -> Patch | None:
 
 
 _FIRST_PODS = 0.05
-"""Seconds in which the pods of one job are collected."""
+"""Seconds in which the first pods of one job are collected."""
 
 
 def elastic_releases(

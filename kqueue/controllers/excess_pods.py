@@ -1,8 +1,8 @@
 """Charges the requests of an owner's pods beyond the owner's admission, for owners of custom kinds.
 
-kqueue cannot know which of these pods the owner's controller made: the controller may run helpers that no pod set
+kqueue cannot know which of these pods the owner's controller created: the controller may run helpers that no pod set
 names.  So kqueue stops no pod, but charges the excess requests to the ClusterQueue.  Nothing is charged while the owner
-has no more pods than were admitted: a webhook may add a container to each pod.
+has no more pods than were admitted, because a webhook may add a container to each pod.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ExcessPods:
     def remove(self, pod: str) -> str | None:
         """Forget a pod that has ended or is being deleted.
 
-        Returns its owner's UID where the owner has other pods, else None.
+        Returns its owner's UID if the owner has other pods, else None.
         """
         owner = self._owner_of.pop(pod, None)
         if owner is None:
@@ -74,9 +74,9 @@ class ExcessPods:
         return next(iter(self._pods_of.get(owner, ())), None)
 
     def weigh(self, owner: str, workloads: Iterable[wire.Workload]) -> None:
-        """Charge the requests of the owner's pods beyond the holdings of its Workloads.
+        """Charge the requests of the owner's pods beyond the usage of its Workloads.
 
-        The holdings pay for the oldest pods first.
+        The usage covers the oldest pods first.
         """
         found = (self._holding(model.workload_key(workload)) for workload in workloads)
         holdings = [holding for holding in found if holding is not None]

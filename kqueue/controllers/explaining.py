@@ -1,4 +1,4 @@
-"""Gives the reason why a Workload is pending: its block, or the outcome of the try of an equal Workload."""
+"""Writes the reason why a Workload is pending: its block, or the result of the try of an equal Workload."""
 
 from __future__ import annotations
 
@@ -31,17 +31,19 @@ _QUEUED = (
     names.REASON_PENDING,
     names.REASON_WAITING,
 )
-"""Reasons of workloads without a block.  Any other reason is replaced when the block has ended, whichever client wrote
+"""Reasons of workloads without a block.  Any other reason is replaced when the block has ended, whatever client wrote
 it.
 """
 _MOST_TURNS, _LONGEST_TURN = 200_000, 3600.0
-"""The most Workloads that wait for their first reason, and the seconds after which such a wait is forgotten."""
+"""The largest number of Workloads that wait for their first reason, and the seconds after which such a wait is
+dropped.
+"""
 _LOOK_AGAIN = 30.0
 """Seconds after which a Workload that waits for its turn is read again, because the load may have ended."""
 
 
 class FirstWords(NamedTuple):
-    """When a Workload that has not been tried yet gets a reason.
+    """The time at which a Workload that has not been tried yet gets a reason.
 
     Args:
         after: seconds of waiting for the first try, after which the wait itself is the reason.
@@ -66,17 +68,19 @@ class PendingExplainer:
         first_words: FirstWords,
         turns: Turns | None = None,
     ) -> None:
-        """`turns` spreads the first reasons of many Workloads over time; None: they are written at once."""
+        """Take the state; `turns` spreads the first reasons of many Workloads over time; None: they are written at
+        once.
+        """
         self._turns = turns or Turns(clock, lambda: float("inf"))
         self._turn_at: TTLCache[str, float] = TTLCache(_MOST_TURNS, _LONGEST_TURN, clock.monotonic)
-        """The time at which a Workload gets its first reason, in monotonic seconds, where it was not written at
+        """By Workload: the monotonic time in seconds at which it gets its first reason, if that was not written at
         once.
         """
         self._blockers, self._cache, self._queues = blockers, cache, queues
         self._clock, self._tell_after, self._at_once = clock, first_words.after, first_words.at_once
         self._started = clock.now()
         self.pending_notifications = PendingNotifications()
-        """Workloads whose status gives no outcome of a try."""
+        """Workloads whose status has no result of a try."""
         workloads.subscribe(self.pending_notifications.observe)
 
     def look(self, key: str) -> None:
@@ -116,7 +120,7 @@ class PendingExplainer:
             return None
         key = model.workload_key(workload)
         if self._cache.held.holding(key) is not None:
-            return None  # being admitted right now
+            return None  # the workload is being admitted now
         written = model.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
         if written is not None and written.reason == names.REASON_ON_HOLD:
             return None
@@ -169,15 +173,15 @@ class PendingExplainer:
         return status.wait(workload, reason=names.REASON_PENDING_EVALUATION, message=message, stamp=stamp)
 
     def _rests(self, workload: wire.Workload) -> bool:
-        """Whether the workload waits for a time or for another client's decision, not for its turn in the queue."""
+        """Whether the workload waits for a time or for a decision of another client, not for its turn in the queue."""
         requeued = model.condition(workload.status.conditions, names.CONDITION_REQUEUED)
         kept_out = requeued is not None and requeued.status == "False"
         return kept_out or requeueing.waits_until(workload, self._clock.now()) is not None
 
     def seconds_to_reason(self, workload: wire.Workload) -> float:
-        """Return the seconds until a workload that no try has reached gets a reason; 0: there is no reason to write.
+        """Return the seconds until a workload without a try gets a reason; 0: there is no reason to write.
 
-        Most workloads are tried at once, and then only the outcome of the try is written.
+        Most workloads are tried at once, and then only the result of the try is written.
         """
         told = model.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED) is not None
         created = workload.metadata.creation_timestamp
@@ -193,6 +197,6 @@ def _is_for_a_block(written: Condition) -> bool:
 
 
 def _is_kept_from_preempting(workload: wire.Workload) -> bool:
-    """Whether a try has found victims to preempt, and preemption gates of the workload are closed."""
+    """Whether a try has found workloads to preempt, and preemption gates of the workload are closed."""
     blocked = model.condition_true(workload, names.CONDITION_BLOCKED_ON_PREEMPTION_GATES)
     return blocked and bool(model.closed_gates(workload))

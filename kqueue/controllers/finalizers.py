@@ -1,4 +1,4 @@
-"""Keeps flavors, Topologies and AdmissionChecks from being deleted while another object uses them."""
+"""Prevents the deletion of flavors, Topologies and AdmissionChecks while another object uses them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class HasMetadata(Protocol):
 T = TypeVar("T", bound=HasMetadata)
 
 _STILL_IN_USE = 10.0
-"""Seconds until a deleted object in use is read again.  No event reports that its last use has ended."""
+"""Seconds until a deleted object in use is read again.  No event reports the end of its last use."""
 
 
 class FinalizerReconciler(Generic[T]):
-    """Adds kqueue's finalizer to objects of one kind, and removes it from a deleted object that is in use no more."""
+    """Adds kqueue's finalizer to objects of one kind, and removes it from a deleted object that is no longer in use."""
 
     def __init__(self, writer: StatusWriter[T], in_use: Callable[[str], bool]) -> None:
         self._writer, self._in_use = writer, in_use

@@ -1,8 +1,8 @@
-"""Stops pods that name a queued object as their controller although that object's controller did not make them.
+"""Stops pods that name a queued object as their controller although that object's controller did not create them.
 
-The webhook refuses such pods; this reconciler finds those that came while the webhook was away.  Two kinds of pods are
-certain to run without quota: pods of an owner whose controller never makes pods, and pods that appeared while their
-owner held no quota.  Pods of an owner that holds quota run on: kqueue cannot tell them from pods of its
+The webhook refuses such pods; this reconciler finds pods that were created while the webhook did not answer.  Two kinds
+of pods certainly run without quota: pods of an owner whose controller never creates pods, and pods that appeared while
+their owner had no quota.  Pods of an owner with quota keep running: kqueue cannot distinguish them from pods of its
 controller.  The requests of these pods beyond the owner's admission are charged.
 """
 
@@ -36,9 +36,9 @@ _log = structlog.get_logger(__name__)
 JSON = dict[str, Any]
 _POD = ("", "Pod")
 _LOOK_AGAIN = 1.0
-"""Seconds until a new pod is reconciled again where no watch has brought the Workload of its owner yet."""
+"""Seconds until a new pod is reconciled again if no watch has reported the Workload of its owner yet."""
 _YOUNG = timedelta(seconds=30)
-"""Age of a pod from which the reconciler does not wait for its owner's Workload any longer."""
+"""The age of a pod from which the reconciler no longer waits for its owner's Workload."""
 
 
 class ForgedPods:
@@ -55,13 +55,13 @@ class ForgedPods:
         stop: PodStop,
         excess: ExcessPods | None = None,
     ) -> None:
-        """Make the reconciler.
+        """Create the reconciler.
 
         Args:
             pods: the watch of pods.
             owners: finds the owners of pods.
             workloads: finds the Workloads of owners.
-            manages: whether pods of a namespace are managed at all.
+            manages: returns whether pods of a namespace are managed.
             clock: gives the age of pods.
             stop: ends pods that run without quota.
             excess: charges pods beyond the admission of their owner; None: such pods are not charged.
@@ -70,7 +70,7 @@ class ForgedPods:
         self._manages, self._clock, self._pod_stop = manages, clock, stop
 
     async def reconcile(self, key: str) -> Result:
-        """Stop the pod where it is certain to run without quota."""
+        """Stop the pod if it certainly runs without quota."""
         view = self._pods.get(key)
         claim = view.custom_owner if view is not None else None
         if claim is None or not self._manages(split_key(key)[0]):
@@ -110,13 +110,15 @@ class ForgedPods:
         return await self.reconcile(other) if other is not None else Result()
 
     def pods_of(self, workload: wire.Workload) -> Iterable[str]:
-        """Yield one pod of each owner of the Workload that has running pods: the owner's holding may have changed."""
+        """Yield one pod of each owner of the Workload that has running pods: the usage of the owner may have
+        changed.
+        """
         if self._excess is not None:
             found = (self._excess.any_of(owner.uid) for owner in workload.metadata.owner_references)
             yield from (pod for pod in found if pod is not None)
 
     async def _stop(self, key: str, claim: CustomOwner, why: str, *, queue: str) -> None:
-        """End the pod, unless its owner in the API server is another one than in the watch."""
+        """End the pod, unless the API server has another owner for it than the watch."""
         message = f"It ran without quota: {why}; take the controller out of metadata.ownerReferences"
         if await self._pod_stop.end_if(key, lambda pod: pod.custom_owner == claim, queue=queue, message=message):
             _log.warning("pod stopped: it ran without quota", pod=key, reason=why)
@@ -135,25 +137,26 @@ def _queue_of(owner: Ancestor) -> str:
 
 
 def _came_unpaid(claim: CustomOwner, workloads: Sequence[wire.Workload]) -> bool:
-    """Whether the pod was created while none of its owner's Workloads held quota, and none has held quota since.
+    """Whether the pod was created while none of its owner's Workloads had quota, and none has had quota since.
 
-    An older pod may have been paid for: a kind whose adapter cannot count the remaining pods releases its quota before
-    the last of them has ended.
+    An older pod may have had quota: a kind whose adapter cannot count the remaining pods releases its quota before the
+    last of them has ended.
     """
     since = [_unpaid_since(w) for w in workloads]
     return bool(since) and all(time is not None and claim.pod_created >= time for time in since)
 
 
 def _unpaid_since(workload: wire.Workload) -> datetime | None:
-    """Return since when a Workload has held no quota; None: it holds quota, is finished, or the time is not known.
+    """Return the time since which a Workload has had no quota; None: it has quota, is finished, or the time is not
+    known.
 
-    Pods of a finished job may go on, because some operators keep them for their logs.
+    Pods of a finished job may keep running, because some operators keep them for their logs.
     """
     if any(model.condition_true(workload, k) for k in (names.CONDITION_QUOTA_RESERVED, names.CONDITION_FINISHED)):
         return None
     lost = model.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
     if model.condition(workload.status.conditions, names.CONDITION_EVICTED) is None:
-        return workload.metadata.creation_timestamp  # it has never held quota
+        return workload.metadata.creation_timestamp  # it has never had quota
     return lost.last_transition_time if lost is not None else None
 
 

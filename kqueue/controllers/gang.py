@@ -44,12 +44,12 @@ from kqueue.state import status
 _log = structlog.get_logger(__name__)
 
 _QUIET = 2.0
-"""Seconds without a new member after which an incomplete group is told that it is incomplete."""
+"""Seconds without a new member after which an incomplete group is reported as incomplete."""
 _PREBUILT_RETRY = 5.0
 
 
 class GangReconciler:
-    """All gangs, of all dialects.  Keys are those of `gang_key`."""
+    """The reconciler of all gangs, of all dialects.  Keys are the keys of `gang_key`."""
 
     def __init__(self, context: OwnerContext, *, writes: PodWrites, reports: OwnerReports = NO_REPORTS) -> None:
         policy = context.policy
@@ -61,10 +61,10 @@ class GangReconciler:
         self._lifecycle, self._tools = OwnerLifecycle(context), PodTools(context, writes=writes, reports=reports)
         self._follow, self._on_created = self._tools.follow, reports.created
         self._created: OwnWrites[str, bool] = OwnWrites(context.clock, policy.echo_timeout)
-        """Groups whose Workload we have created, until the watch has brought it."""
+        """Groups whose Workload this process has created, until the watch has reported it."""
 
     def forget(self, key: str) -> None:
-        """The watch has brought the group's Workload, or its end."""
+        """Follow the watch event of the group's Workload."""
         self._created.forget(key)
 
     async def reconcile(self, key: str) -> Result:
@@ -101,11 +101,11 @@ class GangReconciler:
         return self._manages(split_key(first.key)[0])
 
     async def _leave_behind(self, workload: wire.Workload | None) -> None:
-        """No member is left: the Workload is not held by us any more; its owners' end takes it along."""
+        """Release the Workload of a gang without members; the end of its owners deletes the Workload."""
         if workload is None or not is_group_workload(as_json(workload)):
             return
         had_members = any(owner.kind == "Pod" for owner in workload.metadata.owner_references)
-        if had_members or workload.metadata.deletion_timestamp is not None:  # else its pods are still to come
+        if had_members or workload.metadata.deletion_timestamp is not None:  # otherwise its pods do not exist yet
             await self._steps.release(workload)
 
     async def _report_conflict(self, workload: str, members: Sequence[ManagedPod]) -> None:
@@ -161,8 +161,8 @@ class GangReconciler:
         try:
             if not await self._steps.create(workload):
                 self._created.forget(key)
-                return Result(requeue_after=1.0)  # it exists, and the watch will bring it
-        except BaseException as e:  # cancellation, too: what was cut off may not have come through
+                return Result(requeue_after=1.0)  # the Workload exists, and the watch will report it
+        except BaseException as e:  # cancellation, too: the interrupted request may have succeeded
             self._created.forget(key)
             if isinstance(e, ApiError):
                 message = f"The API server does not take the group's Workload: {e}"
@@ -170,7 +170,7 @@ class GangReconciler:
             raise
         self._on_created(max(0.0, (self._clock.now() - made.kept[-1].created).total_seconds()))
         message = f"Created Workload {workload_key} for {len(made.kept)} pods; it waits for admission"
-        for pod in made.kept:  # kqueue's gate holds each pod, and its user should see why
+        for pod in made.kept:  # each pod has kqueue's gate, so its user needs the reason
             self._writes.event(pod, reason=names.EVENT_CREATED_WORKLOAD, message=message)
         return Result()
 
@@ -233,13 +233,15 @@ class GangReconciler:
             )
 
     async def _replace(self, members: Sequence[ManagedPod], workload: wire.Workload) -> None:
-        """The Workload says something else than the pods: rewrite it while it holds nothing, else make it anew."""
+        """Rewrite a Workload that does not match the pods while it has no quota; otherwise delete it, to create it
+        again.
+        """
         first = members[0]
         loose = counts.at_large(members)
         if loose:
             now = await self._tools.read(model.workload_key(workload))
             if now is not None and now.metadata.resource_version != workload.metadata.resource_version:
-                return  # our watch is behind; it is about to bring us back
+                return  # the watch is behind; its event requeues the group
             await self._tools.stop(loose, _no_match("No Workload matches the group"))
         elif not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
             made = compose(members, self._switches)
@@ -258,7 +260,7 @@ class GangReconciler:
     # --- with a Workload
 
     async def _report_waiting(self, workload: wire.Workload, told: JSON, absent: int) -> bool:
-        """Write WaitingForReplacementPods; True when something was written."""
+        """Write WaitingForReplacementPods; return whether something was written."""
         if counts.waiting(told, absent) is None:
             return False
         stamp = status.Stamp(self._clock.now())
@@ -280,7 +282,7 @@ def _no_match(message: str) -> OwnerStop:
 
 
 _FIRST, _WINDOW = 0.05, 0.2
-"""Seconds in which events of one group gather: after quiet, and while further events come."""
+"""Seconds for which events of one group are collected: after the last event, and in total."""
 
 
 def setup(manager: Manager) -> None:
@@ -300,7 +302,7 @@ def setup(manager: Manager) -> None:
         ),
     )
     gathering: dict[str, float] = {}
-    """Groups to the time of their last event."""
+    """The time of the last event, by group."""
 
     def gather(key: str) -> None:
         now = manager.clock.monotonic()

@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 EVENT_NOT_STARTED = "PodNotStarted"
 STILL_THERE = 5.0
-"""Seconds after which pods that have to end are read again: a pod whose node is gone ends without an event."""
+"""Seconds after which ending pods are read again: a pod on a node that is gone ends without an event."""
 
 
 class GangOwner:
@@ -36,7 +36,7 @@ class GangOwner:
     def __init__(
         self, tools: PodTools, members: Sequence[ManagedPod], workload: wire.Workload, *, prebuilt: bool
     ) -> None:
-        """`members` in order, at least one; `prebuilt`: the Workload was made by a user."""
+        """Take the members in order, at least one; `prebuilt`: a user created the Workload."""
         self.workload, self._tools, self._prebuilt = workload, tools, prebuilt
         self._members = list(members)
         self._found = Match(kept=tuple(members))
@@ -61,12 +61,14 @@ class GangOwner:
 
     @property
     def waits(self) -> bool:
-        """Some member is gated, or has ended and may be replaced."""
+        """Whether any member is gated, or has ended and may be replaced."""
         return counts.is_suspended(self._kept)
 
     @property
     def may_move(self) -> bool:
-        """A group that serves stays in its queue; another group moves before it begins, and after an eviction."""
+        """Whether the group may move to another queue: before it begins and after an eviction; never a group that
+        serves.
+        """
         evicted = model.condition_true(self.workload, names.CONDITION_EVICTED)
         return not self._serves and (evicted or not _began(self._kept))
 
@@ -77,15 +79,15 @@ class GangOwner:
         return not reserved and not model.is_over(self.workload)
 
     def finished(self) -> Finished | None:
-        """As the members have ended."""
+        """The result by the ends of the members; None: the group has not finished."""
         return counts.finished(self._kept, as_json(self.workload))
 
     def busy(self) -> bool:
-        """Whether some member may still use quota."""
+        """Whether any member may still use quota."""
         return self._tools.are_active(self._members)
 
     def reclaimable(self) -> Mapping[str, int]:
-        """Members that have succeeded, by role."""
+        """The number of succeeded members, by role."""
         return counts.reclaimable(self._kept, as_json(self.workload))
 
     def ready(self) -> bool | None:
@@ -101,8 +103,9 @@ class GangOwner:
         return not evicted and await self._stop_loose()
 
     async def _stop_loose(self) -> bool:
-        """Stop members that run without an admission: all members while the Workload is not admitted, else members of
-        a role that it does not have.  True when there were any.
+        """Stop members that run without an admission; return whether there were any.
+
+        These are all members while the Workload is not admitted, else members of a role that it does not have.
         """
         admitted = model.is_admitted(self.workload)
         loose = counts.at_large(self._found.strangers if admitted else self._members)
@@ -110,20 +113,20 @@ class GangOwner:
             return False
         now = await self._tools.read(model.workload_key(self.workload))
         if now is not None and not admitted and (model.is_admitted(now) or model.is_damaged_status(now)):
-            return True  # the watch is behind, or a status that a user has damaged is about to be repaired
+            return True  # the watch is behind, or a status that a user has damaged will soon be repaired
         message = "The pod runs and the Workload of its group is not admitted"
         await self._tools.stop(loose, OwnerStop(reason=names.REASON_NOT_ADMITTED, message=message), soon=True)
         return True
 
     async def closed(self) -> None:
-        """Take the finalizers off all members, and stop members that came after the end."""
+        """Remove the finalizers of all members, and stop members that were created after the end."""
         await self._tools.writes.let_go_all(self._members)
         late = counts.at_large(newcomers(self._members, as_json(self.workload)))
         message = "The pod runs and its group has finished without it"
         await self._tools.stop(late, OwnerStop(reason=names.REASON_NOT_ADMITTED, message=message), soon=True)
 
     async def stop(self, why: OwnerStop) -> None:
-        """Delete the members that run; when the Workload was deleted, all members, without our finalizer."""
+        """Delete the members that run; if the Workload was deleted, all members, and remove kqueue's finalizer."""
         if why.reason == names.REASON_WORKLOAD_DELETED:
             await self._tools.writes.let_go_all(self._members)
         await self._tools.stop(self._members, why)
@@ -133,15 +136,15 @@ class GangOwner:
         await self._tools.steps.finish(self.workload, names.REASON_SUCCEEDED, end.message)
 
     async def give_back(self) -> None:
-        """Release the quota; the reason of the eviction says whether the group is tried again at once."""
+        """Release the quota; the reason of the eviction decides whether the group is tried again at once."""
         await self._tools.steps.give_back(self.workload)
 
     async def intercept(self) -> bool:
-        """No admission is intercepted: users cannot suspend a group."""
+        """Return False: no admission is intercepted, because users cannot suspend a group."""
         return False
 
     async def start(self) -> None:
-        """Start all members, or none; afterwards each newcomer alone.  Report each member that is not started."""
+        """Start all members, or none; afterwards each new member alone.  Report each member that is not started."""
         infos = self._tools.steps.infos(self.workload)
         starts = (
             infos
@@ -161,7 +164,7 @@ class GangOwner:
                 self._log_start(len(started))
 
     def _report_held(self, pod: ManagedPod, why: str, *, alone: bool) -> None:
-        """Report why a member is not started; on the oldest member, too, where none is started."""
+        """Report why a member is not started; also on the oldest member if none is started."""
         message = f"Pod {pod.name} is not started: {why}"
         for on in (pod,) if alone else (pod, self._kept[0]):
             self._tools.writes.event(on, reason=EVENT_NOT_STARTED, message=message, warning=True)
@@ -177,7 +180,7 @@ class GangOwner:
         self._tools.follow.report_checks(self._kept, self.workload)
 
     async def guard(self) -> None:
-        """Nothing to stop: `correct` has stopped members that run without an admission."""
+        """Do nothing: `correct` has stopped members that run without an admission."""
 
     async def remove(self) -> None:
         """Delete the members."""
@@ -186,5 +189,5 @@ class GangOwner:
 
 
 def _began(kept: Sequence[ManagedPod]) -> bool:
-    """Whether some member runs, so that the group cannot move to another queue."""
+    """Whether any member runs, so that the group cannot move to another queue."""
     return any(not pod.gated and not pod.terminated for pod in kept)

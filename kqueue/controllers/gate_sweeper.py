@@ -1,6 +1,7 @@
-"""Finds pods that the topology gate holds although no controller will release them.  It releases none of them.
+"""Finds pods with the topology gate that no controller will release.  It does not release them.
 
-Such a pod would run at a place that is not counted.  It is reported by a Warning on the pod, a log line and a gauge.
+A released pod would run at a place that is not counted.  Each such pod is reported by a Warning on the pod, a log line
+and a gauge.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ EVENT_GATE_LEAKED = "TopologyGateLeaked"
 
 
 class Leak(StrEnum):
-    """Why no controller will remove a gate.  The value is the reason's name in metrics."""
+    """The reasons why no controller will remove a gate.  The value is the reason's name in metrics."""
 
     WORKLOAD_GONE = "workload_gone"
     WORKLOAD_FINISHED = "workload_finished"
@@ -40,7 +41,7 @@ _WORDS = {
 
 
 class GateSweeper:
-    """Checks all gated pods from time to time: it passes over the gated pods, not over all pods."""
+    """Checks all gated pods at regular intervals: it reads only the gated pods, not all pods."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class GateSweeper:
         return None if leak is None else (leak, _WORDS[leak])
 
     def _leak(self, pod: GangPod) -> Leak | None:
-        """Return why the gate of the pod stays for ever; None: a controller may still remove it."""
+        """Return why the gate of the pod stays forever; None: a controller may still remove it."""
         workloads = self._workloads.by_index(SIBLINGS_INDEX, pod.siblings)
         if not workloads:
             return Leak.WORKLOAD_GONE
@@ -91,7 +92,7 @@ class GateSweeper:
 
 
 def _gated(view: PodView) -> Iterable[bool]:
-    """Index of pods that the gate holds and that neither have ended nor are being deleted."""
+    """Return the index value of pods that have the gate and have neither ended nor are being deleted."""
     pod = view.gang
     return [True] if pod is not None and pod.gated and not pod.terminal and not pod.deleting else []
 
@@ -99,7 +100,7 @@ def _gated(view: PodView) -> Iterable[bool]:
 def _owns(workload: wire.Workload, pod: GangPod) -> bool:
     """Whether the Workload may still place the pod.
 
-    Controllers are compared only where they are of one kind: Jobs control the pods of a JobSet.
+    Controllers are compared only if they are of one kind: Jobs control the pods of a JobSet.
     """
     owner = model.controller_of(workload.metadata)
     if owner is not None and pod.controller is not None and owner[0] == pod.controller[0] and owner != pod.controller:

@@ -1,4 +1,4 @@
-"""Checks pods that a gate holds from time to time, and reports each that stays held: once, after a given time."""
+"""Checks gated pods at regular intervals, and reports each pod that stays gated: once, after a given time."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kqueue.clock import Clock
 _log = structlog.get_logger(__name__)
 
 _AT_ONCE = 500
-"""Pods checked before the event loop gets a turn: a few milliseconds."""
+"""The number of pods checked before the event loop runs other tasks: a few milliseconds."""
 _NAMED = 5
-"""The most pods that a log line names."""
+"""The largest number of pods that a log line names."""
 
 
 class HeldPod(Protocol):
-    """A pod that a gate holds."""
+    """A pod with a gate."""
 
     @property
     def key(self) -> str:
@@ -41,7 +41,7 @@ Why = tuple[StrEnum, str]
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A pod that every check since `since` (monotonic seconds) has found held for good."""
+    """A pod that every check since `since` (monotonic seconds) has found permanently gated."""
 
     since: float
     told: bool = False
@@ -49,10 +49,10 @@ class _Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """How often held pods are checked, and when they count.
+    """The intervals of checks of gated pods, and the time after which a pod counts.
 
     Args:
-        after: seconds for which a pod must be held before it counts.
+        after: seconds for which a pod must be gated before it counts.
         interval: seconds between two checks.
         report: called with the number of pods by reason at each check.
     """
@@ -64,7 +64,7 @@ class Sweep:
 
 
 class HeldPods(Generic[P]):
-    """Runs the checks, and remembers which pods were held and reported."""
+    """Runs the checks, and remembers which pods were found and reported."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class HeldPods(Generic[P]):
         self._found: dict[str, _Found] = {}
 
     async def run(self) -> None:
-        """Check the pods until cancelled; then report that none are held."""
+        """Check the pods until cancelled; then report a count of zero."""
         try:
             while True:
                 await self._clock.sleep(self._interval)

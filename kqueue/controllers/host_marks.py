@@ -1,4 +1,4 @@
-"""Writes which hosts have failed to the status of Workloads, and records an event where the user is concerned."""
+"""Writes failed hosts to the status of Workloads, and records an event if the failure concerns the user."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class HostMarks:
         self._book, self._recorder, self._clock = book, recorder, clock
 
     def newest(self, key: str) -> wire.Workload | None:
-        """Return the newest version known of a Workload; None: there is none."""
+        """Return the newest known version of a Workload; None: it does not exist."""
         return self._book.newest(key)
 
     async def mark(self, key: str, host: str) -> bool:
-        """Put the host on the Workload's list of failed hosts; returns whether that evicts the Workload."""
+        """Add the host to the Workload's list of failed hosts; return whether that evicts the Workload."""
 
         def change(workload: wire.Workload) -> status.Patch | None:
             if not model.is_placed(workload):
@@ -50,7 +50,7 @@ class HostMarks:
         return evicted
 
     async def unmark(self, key: str, host: str, entries: AbstractSet[str]) -> None:
-        """Take the host, under any of the names in `entries`, off the Workload's list of failed hosts."""
+        """Remove the host, under any of the names in `entries`, from the Workload's list of failed hosts."""
         if await self._book.write(key, lambda w: host_status.unmark_unhealthy(w, entries)) is not None:
             _log.info("node is no failure for workload any more", workload=key, host=host)
 

@@ -14,12 +14,14 @@ PLACE_INDEX = "place"
 
 
 def hosts_of_node(node: NodeFacts) -> list[str]:
-    """Index of nodes by host."""
+    """Return the index values of a node: its host."""
     return [node.labels[HOSTNAME]] if HOSTNAME in node.labels else []
 
 
 def places_of_pod(view: PodView) -> set[tuple[str, str]]:
-    """Index of gang pods by the host that they are pinned to, and of all pods of Workloads by their node."""
+    """Return the index values of a pod: for gang pods the host of their node selector, for all pods of Workloads their
+    node.
+    """
     pod = view.gang
     if pod is None:
         return {("node", node_of(view))} if node_of(view) else set()
@@ -31,7 +33,7 @@ def places_of_pod(view: PodView) -> set[tuple[str, str]]:
 def node_of(view: PodView) -> str:
     """Return the name of the node that runs a pod of a Workload.
 
-    Empty where the pod is on no node, or names no Workload.
+    Empty: the pod is on no node, or names no Workload.
     """
     if view.gang is not None:
         return view.gang.node
@@ -39,12 +41,14 @@ def node_of(view: PodView) -> str:
 
 
 def repelling(node: NodeFacts) -> list[Taint]:
-    """Return the taints that keep pods away from a node unless the pods tolerate them."""
+    """Return the taints that exclude pods from a node unless the pods tolerate them."""
     return [taint for taint in node.taints if taint.effect in REPELLING_EFFECTS]
 
 
 def stuck_on(pods: Iterable[GangPod], host: str) -> list[GangPod]:
-    """Return the pods that were released to the host and never bound, and that have neither ended nor are about to."""
+    """Return the pods that were released to the host and never bound, and that have neither ended nor are being
+    deleted.
+    """
     return [
         pod
         for pod in pods
@@ -57,10 +61,10 @@ def stuck_on(pods: Iterable[GangPod], host: str) -> list[GangPod]:
 
 
 class HostIndex:
-    """The nodes and pods of each host, as the watches have brought them."""
+    """The nodes and pods of each host, from the watches."""
 
     def __init__(self, nodes: Store[NodeFacts], pods: Store[PodView]) -> None:
-        """The stores get the indexes of this module."""
+        """Take the stores and add the indexes of this module to them."""
         self._nodes, self._pods = nodes, pods
         nodes.add_index(HOST_INDEX, hosts_of_node)
         pods.add_index(PLACE_INDEX, places_of_pod)
@@ -76,7 +80,7 @@ class HostIndex:
         return node.labels.get(HOSTNAME) if node is not None else None
 
     def is_troubled(self, host: str) -> bool:
-        """Whether the host has no node, or its node is not ready or has a taint that keeps pods away."""
+        """Whether the host has no node, or its node is not ready or has a taint that excludes pods."""
         node = self.node(host)
         return node is None or not node.ready or bool(repelling(node))
 
@@ -85,7 +89,7 @@ class HostIndex:
         return [view.gang for view in self._pods.by_index(PLACE_INDEX, ("host", host)) if view.gang is not None]
 
     def pods_at(self, host: str, node: NodeFacts | None) -> list[GangPod]:
-        """Return the gang pods that are pinned to the host or on its node."""
+        """Return the gang pods that are pinned to the host or run on its node."""
         views = {view.key: view for view in self._pods.by_index(PLACE_INDEX, ("host", host))}
         if node is not None:
             views |= {view.key: view for view in self._pods.by_index(PLACE_INDEX, ("node", node.name))}

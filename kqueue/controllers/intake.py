@@ -1,8 +1,8 @@
-"""Changes the cache and the queues by watch events, and publishes wake-ups.
+"""Applies watch events to the cache and the queues, and publishes wake-ups.
 
-Handlers are plain functions that run as each event is read, so cache and queues are never half changed.  An event that
-frees or changes capacity publishes a `WakeUp` (`docs/architecture.md` lists all sources and scopes).  The ClusterQueues
-that the wake-ups of one window can help are flushed together.
+Handlers are plain functions that run when an event is read, so cache and queues change together.  An event that frees
+or changes capacity publishes a `WakeUp` (`docs/architecture.md` lists all sources and scopes).  The ClusterQueues that
+the wake-ups of one window can help are flushed together.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ _log = structlog.get_logger(__name__)
 
 
 _FLUSH_MIN = 0.02
-"""The shortest window in seconds, however cheap the tries are: it collects several watch events."""
+"""The shortest window in seconds, however quick the tries are: it collects several watch events."""
 _FLUSH_REST = 2
 """Windows last this many times as long as the tries before them, so tries take at most a third of the time."""
 
 
 class Window:
-    """Collects names and passes them on together; `seconds` returns how long after the first name that is."""
+    """Collects names and passes them on together; `seconds` returns the length of a window that begins with the first
+    name.
+    """
 
     def __init__(self, clock: Clock, seconds: Callable[[], float], act: Callable[[frozenset[str]], None]) -> None:
         self._clock, self._seconds, self._act = clock, seconds, act
@@ -58,7 +60,7 @@ class Window:
 
     @property
     def names(self) -> Collection[str]:
-        """The collected names; the caller must not change them."""
+        """The collected names. Callers must not change them."""
         return self._names
 
     def now(self) -> None:
@@ -100,7 +102,7 @@ class IntakeState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntakeSettings:
-    """How events are collected; windows in seconds.
+    """The settings by which events are collected; windows in seconds.
 
     Args:
         order: as in `model.queue_time`.
@@ -118,7 +120,7 @@ DEFAULT_SETTINGS = IntakeSettings()
 
 
 class Intake:
-    """Keeps cache and queues in line with the watches."""
+    """Keeps cache and queues consistent with the watches."""
 
     def __init__(
         self,
@@ -130,16 +132,16 @@ class Intake:
         settings: IntakeSettings = DEFAULT_SETTINGS,
         tries: Callable[[], float] | None = None,
     ) -> None:
-        """`wake` wakes the scheduling loop.
+        """Take the state and the functions; `wake` wakes the scheduling loop.
 
-        `tries` returns the seconds that tries have taken so far: where tries are quick, windows are shorter.  None:
+        `tries` returns the seconds that tries have taken so far: if tries are quick, windows are shorter.  None:
         windows have their full length.
         """
         self._clock, self._fair_usage, self._quarantine = clock, state.fair_usage, state.quarantine
         self._cache, self._queues, self._wake = state.cache, state.queues, wake
         self._namespace_labels, self._order = namespace_labels, settings.order
         self._waits_for_ready, self._flush_window, self._tries = settings.waits_for_ready, settings.flush_window, tries
-        self._tried = self._flushing = 0.0  # seconds: all until the last window opened; flushes so far
+        self._tried = self._flushing = 0.0  # seconds: all tries until the last window opened; flushes so far
         self._flushes = Window(clock, self._flush_after, self._flush)
         self._changed_nodes = Window(clock, lambda: settings.node_window, self._flush)
         self._freed_nodes = Window(clock, lambda: settings.foreign_drain, self._drain)
@@ -156,10 +158,10 @@ class Intake:
         await self._freed_nodes.close()
 
     def look_at_parked(self, *, fitting: bool) -> int:
-        """Bring parked workloads back at once whose outcome may differ after capacity was freed or changed.
+        """Activate parked workloads at once whose result may differ after capacity was freed or changed.
 
         `fitting`: only workloads whose missing quota was freed; the others follow with the next flush.  Returns the
-        largest number of workload shapes that one ClusterQueue got back; 0: none got any.
+        largest number of workload shapes that became active in one ClusterQueue; 0: none.
         """
         if fitting:
             return self._queues.bring_back(self._flushes.names, self._fits_now)
@@ -176,7 +178,7 @@ class Intake:
     # --- workloads ---------------------------------------------------------------------------------------------
 
     def on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
-        """Take in a Workload that reserves quota, waits, is over, or is gone."""
+        """Follow a Workload that reserves quota, waits, is over, or is gone."""
         seen = new if new is not None else old
         assert seen is not None
         key = model.workload_key(seen)
@@ -215,7 +217,7 @@ class Intake:
         if not model.is_queueable(new):
             if self._queues.is_known(key):
                 self._queues.delete(key)
-                self._publish(WakeUp(source=WakeUpSource.WORKLOAD))  # room kept for the workload is free
+                self._publish(WakeUp(source=WakeUpSource.WORKLOAD))  # capacity reserved for the workload is free
         elif holding is None and key not in self._quarantine:
             self._queues.push(self._quarantine.delayed(self._cache.requests.pending(new, self._order)))
 
@@ -226,7 +228,7 @@ class Intake:
         fair.follow(key, new, admitted=admitted, used=used, now=self._clock.now())
 
     def _help_others(self, obj: wire.Workload, held: Holding | None) -> None:
-        """Publish that quota or nodes of a workload may be free; `held` is the workload's holding until then."""
+        """Publish that quota or nodes of a workload may be free; `held` is the workload's usage until then."""
         queue = self._queues.cluster_queue_of(model.local_queue_key(obj))
         trees, flavors = {queue} if queue is not None else set[str](), frozenset[str]()
         if held is not None:
@@ -245,7 +247,7 @@ class Intake:
     # --- queues ------------------------------------------------------------------------------------------------
 
     def on_cluster_queue(self, old: wire.ClusterQueue | None, new: wire.ClusterQueue | None) -> None:
-        """Take in a ClusterQueue that was created, changed or deleted."""
+        """Follow a ClusterQueue that was created, changed or deleted."""
         seen = new if new is not None else old
         assert seen is not None
         name = seen.metadata.name
@@ -265,7 +267,7 @@ class Intake:
             self._publish(wake_up)
 
     def on_cohort(self, old: wire.Cohort | None, new: wire.Cohort | None) -> None:
-        """Take in a Cohort that was created, changed or deleted; workloads of its whole tree are tried again."""
+        """Follow a Cohort that was created, changed or deleted; workloads of its whole tree are tried again."""
         seen = new if new is not None else old
         assert seen is not None
         name = seen.metadata.name
@@ -277,7 +279,7 @@ class Intake:
         self._publish(wake_up)
 
     def on_local_queue(self, old: wire.LocalQueue | None, new: wire.LocalQueue | None) -> None:
-        """Take in a LocalQueue that was created, stopped, resumed, changed or deleted."""
+        """Follow a LocalQueue that was created, stopped, resumed, changed or deleted."""
         seen = new if new is not None else old
         assert seen is not None
         key = f"{seen.metadata.namespace}/{seen.metadata.name}"
@@ -289,7 +291,7 @@ class Intake:
         self._queues.set_local_queue(key, new.spec.cluster_queue if new is not None and open_for_business else None)
 
     def on_flavor(self, old: wire.ResourceFlavor | None, new: wire.ResourceFlavor | None) -> None:
-        """Take in a ResourceFlavor that was created, changed or deleted."""
+        """Follow a ResourceFlavor that was created, changed or deleted."""
         seen = new if new is not None else old
         assert seen is not None
         name = seen.metadata.name
@@ -298,7 +300,7 @@ class Intake:
             self._publish(WakeUp(source=WakeUpSource.FLAVOR, flavors=frozenset({name})))
 
     def on_topology(self, old: wire.Topology | None, new: wire.Topology | None) -> None:
-        """Take in a Topology that was created, changed or deleted."""
+        """Follow a Topology that was created, changed or deleted."""
         seen = new if new is not None else old
         assert seen is not None
         name = seen.metadata.name
@@ -307,21 +309,21 @@ class Intake:
         self._publish(WakeUp(source=WakeUpSource.TOPOLOGY, flavors=flavors))
 
     def on_check(self, old: wire.AdmissionCheck | None, new: wire.AdmissionCheck | None) -> None:
-        """Take in an AdmissionCheck that was created, changed or deleted; queues may become active."""
+        """Follow an AdmissionCheck that was created, changed or deleted; queues may become active."""
         seen = new if new is not None else old
         assert seen is not None
         self._cache.quota.on_check(seen.metadata.name, new)
         self._publish(WakeUp(source=WakeUpSource.CHECK, everywhere=True))
 
     def on_namespace(self, old: wire_core.Namespace | None, new: wire_core.Namespace | None) -> None:
-        """Take in a namespace that was created or whose labels changed; queues may select it now."""
+        """Follow a namespace that was created or whose labels changed; queues may select it now."""
         if new is not None and (old is None or old.metadata.labels != new.metadata.labels):
             self._publish(WakeUp(source=WakeUpSource.NAMESPACE, everywhere=True))
 
     # --- nodes and foreign pods --------------------------------------------------------------------------------
 
     def on_node(self, old: NodeFacts | None, new: NodeFacts | None) -> None:
-        """Take in a node that was created, changed or deleted; heartbeats change nothing."""
+        """Follow a node that was created, changed or deleted; heartbeats change nothing."""
         seen = new if new is not None else old
         assert seen is not None
         before = self._cache.ledger.flavors_of(seen.name)
@@ -330,7 +332,7 @@ class Intake:
             self._publish(WakeUp(source=WakeUpSource.NODE, flavors=flavors))
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
-        """Take in a bound pod that was created, changed or deleted.
+        """Follow a bound pod that was created, changed or deleted.
 
         Capacity that a pod without a Workload frees is used later, because such pods come and go often.
         """
@@ -346,8 +348,8 @@ class Intake:
     def charge_pod(self, pod: str, local_queue: str, amounts: Mapping[str, int] | None = None) -> None:
         """Charge a running pod (namespace/name) to the ClusterQueue of a LocalQueue until the pod has ended.
 
-        `amounts` are the amounts to charge; None: all requests.  Nothing happens where the LocalQueue feeds no
-        ClusterQueue, or no event has brought the pod yet.
+        `amounts` are the amounts to charge; None: all requests.  No effect if the LocalQueue has no ClusterQueue, or no
+        event has reported the pod yet.
         """
         queue = self._queues.cluster_queue_of(local_queue)
         if queue is not None and self._cache.held.charge_pod(pod, local_queue, queue, amounts):
@@ -366,7 +368,7 @@ class Intake:
         self._publish(WakeUp(source=WakeUpSource.AUDIT, everywhere=True))
 
     def _publish(self, wake_up: WakeUp) -> None:
-        """Collect the ClusterQueues that a change can help, and wake the scheduling loop where the change is hasty."""
+        """Collect the ClusterQueues that a change can help, and wake the scheduling loop if the change is urgent."""
         haste = wake_up.source.haste
         self._windows[haste].add(self._queues.helped_by(wake_up, self._cache.quota))
         if haste is Haste.AT_ONCE:
@@ -403,7 +405,7 @@ def _is_ready(holding: Holding | None) -> bool:
 
 
 def _shrank(before: Holding | None, after: Holding | None) -> bool:
-    """Whether a workload goes on and holds less than before, because some of its pods have ended for good."""
+    """Whether a workload keeps running with less usage than before, because some of its pods have ended for good."""
     if before is None or after is None or before.admission == after.admission:
         return False
     left = after.admission.usage()
@@ -413,7 +415,7 @@ def _shrank(before: Holding | None, after: Holding | None) -> bool:
 
 
 def _weighs_another(before: Holding | None, after: Holding | None) -> bool:
-    """Whether a workload goes on with another priority, so that other workloads may preempt it now."""
+    """Whether a workload keeps running with another priority, so that other workloads may preempt it now."""
     return before is not None and after is not None and before.priority != after.priority
 
 

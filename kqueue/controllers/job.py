@@ -1,7 +1,8 @@
-"""Keeps a job and its Workload in step: one Workload per queued job, started when admitted, stopped when evicted.
+"""Keeps a job and its Workload consistent: one Workload per queued job, started when admitted, stopped when evicted.
 
-Every reconcile reads the world and takes the next step, so a controller that is killed anywhere goes on where it
-stopped.  All that is remembered in between is which of our own writes the watch still owes us: until then we wait.
+Every reconcile reads the present objects and takes the next step, so a controller that is killed at any point continues
+where it stopped.  Between reconciles it stores only its own writes that the watch has not reported yet, and waits for
+them.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ _log = structlog.get_logger(__name__)
 
 JSON = dict[str, Any]
 _PREBUILT = "prebuilt"
-"""Index of jobs by the Workload that was made for them beforehand."""
+"""Index of jobs by the name of their prebuilt Workload."""
 _UNSEEN_SECONDS = 30.0
-"""How often a job is looked at that no watch tells of, because it names no queue any more."""
+"""The seconds between reads of a job that the watch does not report, because it no longer names a queue."""
 _MISSING_SECONDS = 60.0
-"""How often a prebuilt Workload is looked for, beside its own events."""
+"""The seconds between reads of a missing prebuilt Workload, in addition to its own events."""
 
 
 class JobReconciler:
@@ -66,7 +67,9 @@ class JobReconciler:
         writes: JobWrites,
         owners: Owners,
     ) -> None:
-        """`jobs`: the stores of the kind's watches, in the order in which a job is looked up."""
+        """Take the context and the parts; `jobs`: the stores of the kind's watches, in the order in which a job is
+        looked up.
+        """
         policy = context.policy
         self.kind, self._lifecycle = kind, OwnerLifecycle(context)
         self._jobs, self._workload, self._writes, self._steps = tuple(jobs), workload, writes, context.steps
@@ -75,7 +78,7 @@ class JobReconciler:
         self._owners, self._manages, self._manages_all = owners, context.manages, policy.without_queue
         self._switches, self._echo_timeout = policy.switches, policy.echo_timeout
         self._told: TTLCache[str, str] = TTLCache(10_000, 3600.0, context.clock.monotonic)
-        """Job UID to the last reported message of its admission checks."""
+        """The last reported message of admission checks, by job UID."""
 
     async def reconcile(self, key: str) -> Result:
         """Take the next step for one job."""
@@ -92,7 +95,7 @@ class JobReconciler:
         if now is None or not alive or len(left) == len(owned):
             return Result()
         if job is None and not (rules.queue_name(now) or self._manages_all):
-            await self._look(now)  # its label was removed, so the watch does not have it any more
+            await self._look(now)  # its label was removed, so the watch no longer has it
         return Result(requeue_after=_UNSEEN_SECONDS)
 
     async def _look(self, job: JSON) -> Result:
@@ -111,7 +114,7 @@ class JobReconciler:
         return Result()
 
     def _is_dispatched(self, job: JSON) -> bool:
-        """Another cluster is to run it, and nothing here sends it there."""
+        """Whether another cluster must run the job, to which kqueue cannot send it."""
         if self.kind.managed_by(job) != names.MULTIKUEUE_CONTROLLER:
             return False
         message = f"{names.MULTIKUEUE_CONTROLLER} is to run the job, which this kqueue cannot do; clear spec.managedBy"
@@ -162,8 +165,8 @@ class JobReconciler:
     # --- jobs that are not queued any more-------------------------------------------------------------------------
 
     async def _let_go(self, job: JSON) -> None:
-        """Handle a job that is not queued any more, or is not valid: running Workloads keep their quota to their end,
-        all others are deleted.
+        """Handle a job that is no longer queued, or is not valid: running Workloads keep their quota to their end, all
+        others are deleted.
         """
         for workload in self._workload.owned(job_key(job)):
             if not is_owner(job, workload):
@@ -180,7 +183,7 @@ class JobReconciler:
                 await self._take_back(job, workload)
 
     def _runs(self, job: JSON, workload: wire.Workload) -> bool:
-        """Started by us, and neither evicted since nor on its way out."""
+        """Whether kqueue started the job, and its Workload is neither evicted nor being deleted."""
         return (
             not self.kind.is_suspended(job)
             and model.condition_true(workload, names.CONDITION_ADMITTED)
@@ -189,7 +192,9 @@ class JobReconciler:
         )
 
     async def _take_back(self, job: JSON, workload: wire.Workload) -> None:
-        """Delete it, after a stop where one was begun.  A job that its user runs without us runs on."""
+        """Delete the Workload, after a stop if one was begun.  A job that its user runs without kqueue keeps
+        running.
+        """
         evicted = model.condition_true(workload, names.CONDITION_EVICTED)
         if evicted or workload.metadata.deletion_timestamp is not None or not self.kind.suspend(job):
             job = await self._writes.stop(job, infos_at_stop(as_json(workload)), "NotQueued", "the job is not queued")
@@ -229,7 +234,7 @@ class JobReconciler:
         return JobOwner(self._tools, job, pod_sets, workload, told=self._told)
 
     async def _end_pods_without_quota(self, job: JSON) -> None:
-        """Pods of a job that holds no quota, and was started by hand, do not run on for their own grace period."""
+        """End the pods of a job without quota that was started by hand, without their own grace period."""
         if not self.kind.active(job) or self.kind.finished(job) is not None:
             return
         owned = self._workload.owned(job_key(job))
@@ -240,10 +245,10 @@ class JobReconciler:
     async def _without_workload(self, job: JSON, pod_sets: Sequence[JSON]) -> Result:
         prebuilt = rules.prebuilt_name(job, self._switches)
         if self.kind.finished(job) is not None:
-            return Result()  # finished without us
+            return Result()  # the job finished without kqueue
         owned = self._workload.owned(job_key(job))
         if owned and not prebuilt and not self._slices.concerns(job):
-            return Result()  # an old Workload is on its way out: its end brings us back
+            return Result()  # an old Workload is being deleted: its end requeues the job
         if self._workload.just_made(job):
             return Result(requeue_after=self._echo_timeout)
         if not self.kind.is_suspended(job):
@@ -258,7 +263,7 @@ class JobReconciler:
     # --- the end -----------------------------------------------------------------------------------------------
 
     async def _end(self, key: str, left_behind: Sequence[wire.Workload]) -> None:
-        """A job is gone or on its way out: its Workloads end when its pods have."""
+        """End the Workloads of a job that is gone or being deleted, after their pods have ended."""
         if self._workload.busy(None, left_behind):
             return
         name = split_key(key)[1]
@@ -270,7 +275,7 @@ class JobReconciler:
 
 
 def setup(manager: Manager) -> None:
-    """Add one reconciler for each job kind that is on."""
+    """Add one reconciler for each enabled job kind."""
     for kind in manager.kinds:
         _setup_kind(manager, kind)
 
@@ -333,7 +338,7 @@ def _make_reconciler(manager: Manager, kind: JobKind, stores: Sequence[Store[JSO
 
 
 def _rank(workloads: Store[wire.Workload], kind: JobKind, stores: Sequence[Store[JSON]], key: str) -> KeyRank:
-    """How soon the reconciler reads a job."""
+    """Return the rank of a job in the work queue of the reconciler."""
     job = next((job for job in (store.get(key) for store in stores) if job is not None), None)
     owner = owner_key(kind.gvk.group, kind.gvk.kind, *split_key(key))
     return owner_rank(
@@ -344,7 +349,7 @@ def _rank(workloads: Store[wire.Workload], kind: JobKind, stores: Sequence[Store
 
 
 def _subscribe(manager: Manager, kind: JobKind, stores: Sequence[Store[JSON]], jobs: Controller) -> None:
-    """Read a job at its own events, and at events of everything that its next step depends on."""
+    """Enqueue a job at its own events, and at events of all objects on which its next step depends."""
     watches, elastic = manager.watches, manager.shared(make_elastic_ungater)
 
     def on_job(old: JSON | None, new: JSON | None) -> None:
@@ -366,7 +371,9 @@ def _subscribe(manager: Manager, kind: JobKind, stores: Sequence[Store[JSON]], j
             jobs.enqueue(key)
 
     def on_pod(old: PodView | None, new: PodView | None) -> None:
-        """The last pod of a Workload is gone: now its quota may be released.  Of an elastic job each pod counts."""
+        """Enqueue the job after the last pod of a Workload has ended, so that its quota is released; for an elastic
+        job, after each pod.
+        """
         held = old.workload if old is not None else ""
         if not held or (new is not None and new.workload == held):
             return
@@ -390,7 +397,7 @@ def _subscribe(manager: Manager, kind: JobKind, stores: Sequence[Store[JSON]], j
 
 
 def _related(workload: wire.Workload, stores: Sequence[Store[JSON]]) -> Iterator[str]:
-    """Keys of the jobs that name the Workload as prebuilt, and of the Jobs that its owner has made."""
+    """Return the keys of the jobs that name the Workload as prebuilt, and of the Jobs that its owner has created."""
     meta = workload.metadata
     parents = [owner.uid for owner in meta.owner_references if owner.controller]
     for store in stores:

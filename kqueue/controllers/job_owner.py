@@ -52,7 +52,7 @@ class JobOwner:
         *,
         told: MutableMapping[str, str],
     ) -> None:
-        """`told`: the last message of admission checks that was reported, by job UID."""
+        """Take the job and its Workload; `told`: the last reported message of admission checks, by job UID."""
         self.workload = workload
         self._kind, self._workloads, self._slices = tools.kind, tools.workloads, tools.slices
         self._writes, self._steps = tools.writes, tools.steps
@@ -60,26 +60,26 @@ class JobOwner:
 
     @property
     def queue(self) -> str:
-        """The label that all jobs have."""
+        """The queue label that all jobs have."""
         return rules.queue_name(self._job)
 
     @property
     def waits(self) -> bool:
-        """A suspended job waits."""
+        """Whether the job is suspended."""
         return self._kind.is_suspended(self._job)
 
     @property
     def may_move(self) -> bool:
-        """The life cycle asks for suspended jobs only, and these have no pods."""
+        """Return True: the life cycle reads it only for suspended jobs, which have no pods."""
         return True
 
     @property
     def is_removable(self) -> bool:
-        """A suspended job without pods."""
+        """Whether the job is suspended and has no pods."""
         return self._kind.is_suspended(self._job) and not self.busy()
 
     def finished(self) -> Finished | None:
-        """As the kind reads it."""
+        """The result of the job; None: it has not finished."""
         return self._kind.finished(self._job)
 
     def busy(self) -> bool:
@@ -87,15 +87,15 @@ class JobOwner:
         return self._workloads.busy(self._job, [self.workload])
 
     def reclaimable(self) -> Mapping[str, int]:
-        """As the kind counts them; of an elastic job, by its slices."""
+        """The pods that will not run again, counted by the kind; for an elastic job, by its slices."""
         return self._slices.reclaimable(self._job, self._pod_sets, self.workload)
 
     def ready(self) -> bool | None:
-        """As the kind reads it; of an elastic job, by its slices."""
+        """Whether all pods are ready, decided by the kind; for an elastic job, by its slices."""
         return self._slices.ready(self._job, self._pod_sets, self.workload)
 
     async def correct(self) -> bool:
-        """Nothing to correct: the job was matched with its Workload before."""
+        """Return False: there is nothing to correct, because the job was matched with its Workload before."""
         return False
 
     async def closed(self) -> None:
@@ -120,7 +120,7 @@ class JobOwner:
             self._writes.event(self._job, reason="FinishedWorkload", message=message)
 
     async def give_back(self) -> None:
-        """Release the quota; the reason of the eviction says whether the job is tried again at once."""
+        """Release the quota; the reason of the eviction decides whether the job is tried again at once."""
         await self._steps.give_back(self.workload)
 
     async def intercept(self) -> bool:
@@ -139,9 +139,9 @@ class JobOwner:
         return True
 
     async def start(self) -> None:
-        """Write what the admission adds into the templates, and resume the job."""
+        """Merge the additions of the admission into the templates, and resume the job."""
         infos = self._steps.infos(self.workload)
-        # A stop that was cut off is finished first: templates are restored before they are changed again.
+        # An interrupted stop is finished first: templates are restored before they are changed again.
         await self.stop(OwnerStop(reason=names.REASON_WORKLOAD_EVICTED, message=""))
         patch = infos if isinstance(infos, Refused) else self._kind.start(self._job, infos)
         if isinstance(patch, Refused):
@@ -170,11 +170,11 @@ class JobOwner:
             await self._steps.amend(self.workload, change)
 
     async def guard(self) -> None:
-        """Stop a job that runs without an admission; complete a stop that the admission overtook."""
+        """Stop a job that runs without an admission; finish a stop that was interrupted by the admission."""
         if not model.is_admitted(self.workload):
             if not self._slices.goes_on(self._job, self._pod_sets, self.workload):
                 await self.stop(OwnerStop(reason=names.REASON_NOT_ADMITTED, message="the Workload is not admitted"))
-        elif not self._kind.suspend(self._job):  # neither suspended nor running: a stop was cut off
+        elif not self._kind.suspend(self._job):  # neither suspended nor running: a stop was interrupted
             await self.stop(OwnerStop(reason=names.REASON_NOT_ADMITTED, message=""))
 
     async def remove(self) -> None:

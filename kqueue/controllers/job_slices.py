@@ -1,6 +1,6 @@
 """Manages the Workloads of an elastic job: one while the job keeps its size, a second while the job waits for more.
 
-A gate holds pods beyond the admission, so the job itself is neither stopped nor changed when it grows or shrinks.
+Pods beyond the admission have a gate, so the job itself is neither stopped nor changed when it grows or shrinks.
 `kqueue.jobs.slices` decides the next step; this module takes it, one write at a time.
 """
 
@@ -58,7 +58,7 @@ class JobSlices:
         self._standing, self._switches = standing, switches
 
     def concerns(self, job: JSON) -> bool:
-        """Whether a job has slices: it is elastic, and its Workload was not made beforehand.
+        """Whether a job has slices: it is elastic, and its Workload is not prebuilt.
 
         A job that runs without the gate was started while elastic jobs were off: it does not grow while it runs.
         """
@@ -73,9 +73,9 @@ class JobSlices:
         return all(any(gate.get("name") == names.ELASTIC_JOB_GATE for gate in gates) for gates in held)
 
     def goes_on(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
-        """Whether the job may run although its Workload is not admitted: the gate holds the pods that are not admitted.
+        """Whether the job may run although its Workload is not admitted: pods without an admission have the gate.
 
-        A job that was un-suspended by hand may not run, because no controller would ever release its pods.
+        A job that was unsuspended by hand may not run, because no controller would ever release its pods.
         """
         if not self.concerns(job) or not was_started(pod_sets, workload):
             return False
@@ -85,7 +85,7 @@ class JobSlices:
     # --- counts of pods ------------------------------------------------------------------------------------------
 
     def reclaimable(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> Mapping[str, int]:
-        """Return the pods of this Workload that will not run again; pods that are gated for want of quota do
+        """Return the pods of this Workload that will not run again; pods that are gated for lack of quota do
         not count.
         """
         found = self._kind.reclaimable(job)
@@ -140,7 +140,7 @@ class JobSlices:
         return found
 
     async def _clear_away(self, job: JSON, strangers: Sequence[wire.Workload], mine: Iterable[wire.Workload]) -> bool:
-        """Release finished Workloads, and delete those of an older job of the same name; returns whether there were
+        """Release finished Workloads, and delete Workloads of an older job of the same name; return whether there were
         any.
         """
         for workload in mine:
@@ -162,7 +162,8 @@ class JobSlices:
     ) -> bool:
         """Whether the job has changed so that these Workloads do not describe it.
 
-        The templates of a running job cannot change.  Those of a waiting job can: then another job was admitted.
+        The templates of a running job cannot change.  The templates of a waiting job can: then another job was
+        admitted.
         """
         if step is SliceStep.RESTART:
             return True
@@ -181,7 +182,7 @@ class JobSlices:
     async def _follow(
         self, job: JSON, pod_sets: Sequence[JSON], plan: SlicePlan, *, runs: wire.Workload, wants: wire.Workload
     ) -> Settled:
-        """Bring the Workload's counts, priority and gates in line with the job."""
+        """Make the Workload's counts, priority and gates consistent with the job."""
         if plan.step is SliceStep.RESIZE and await self._steps.resize(wants, slices.counts_of(pod_sets)):
             self._workload.updated(job, wants, "to the job's pods")
             return _ACTED
@@ -195,7 +196,7 @@ class JobSlices:
         return Settled(runs)
 
     async def _grow(self, job: JSON, pod_sets: Sequence[JSON], older: wire.Workload) -> None:
-        """Make a Workload that replaces `older`; it has the pod templates of `older`, not those of the started job."""
+        """Create a Workload that replaces `older`; it has the pod templates of `older`, not of the started job."""
         now = await self._steps.read(older)
         if now is None:
             raise NotFoundError(f"Workload {model.workload_key(older)} is gone, it cannot be replaced")

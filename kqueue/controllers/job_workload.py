@@ -1,4 +1,4 @@
-"""Finds, adopts, makes, updates and deletes the Workload of a job."""
+"""Finds, adopts, creates, updates and deletes the Workload of a job."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from kqueue.runtime.store import object_key, split_key
 JSON = dict[str, Any]
 OWNER_INDEX = "owner"
 _REMEMBERED = 100_000
-"""The most jobs whose Workload was made or deleted and whose event the watch has yet to bring."""
+"""The largest number of jobs whose created or deleted Workload the watch has not reported yet."""
 
 
 def owner_keys(workload: wire.Workload) -> list[str]:
-    """Index of Workloads by controller: `group/kind/namespace/name`."""
+    """Return the index values of a Workload: its controller as `group/kind/namespace/name`."""
     return [
         owner_key(owner.api_version.rpartition("/")[0], owner.kind, workload.metadata.namespace, owner.name)
         for owner in workload.metadata.owner_references
@@ -77,7 +77,7 @@ class JobWorkload:
         self._switches, self._clock, self._copied = policy.switches, context.clock, policy.copied
         self._on_created = reports.created
         self._created: OwnWrites[str, bool] = OwnWrites(context.clock, policy.echo_timeout)
-        """UIDs of jobs whose Workload we have created, until the watch has brought it."""
+        """UIDs of jobs whose Workload this process has created, until the watch has reported it."""
         self._bereft: TTLCache[str, None] = TTLCache(_REMEMBERED, policy.echo_timeout, context.clock.monotonic)
         """UIDs of jobs whose Workload was deleted."""
         workloads.subscribe(self._on_workload)
@@ -102,13 +102,13 @@ class JobWorkload:
         return sorted((w for w in found if w is not None), key=model.workload_key)
 
     def busy(self, job: JSON | None, workloads: Sequence[wire.Workload]) -> bool:
-        """Whether pods of the job or of one of its Workloads may still hold resources; `job` None: the job is gone."""
+        """Whether pods of the job or of one of its Workloads may still use resources; `job` None: the job is gone."""
         return (job is not None and self._kind.active(job)) or any(
             self._pods_left(model.siblings_key(w)) for w in workloads
         )
 
     def just_made(self, job: JSON) -> bool:
-        """Whether the job's Workload was created and the watch has yet to bring it."""
+        """Whether the job's Workload was created and the watch has not reported it yet."""
         return job["metadata"]["uid"] in self._created
 
     # --- finding -----------------------------------------------------------------------------------------------
@@ -116,8 +116,8 @@ class JobWorkload:
     async def find(self, job: JSON, pod_sets: Sequence[JSON]) -> wire.Workload | None:
         """Return the Workload that describes the job; None: there is none now.
 
-        Other Workloads of the job are rewritten where they hold no quota, else deleted when no pods are left.  A
-        running job that no Workload describes is stopped.
+        Other Workloads of the job are rewritten if they have no quota, else deleted when no pods are left.  A running
+        job that no Workload describes is stopped.
         """
         prebuilt = rules.prebuilt_name(job, self._switches)
         owned = self.owned(job_key(job))
@@ -136,9 +136,7 @@ class JobWorkload:
         return None
 
     async def replace_all(self, job: JSON, pod_sets: Sequence[JSON], owned: Sequence[wire.Workload]) -> None:
-        """Replace Workloads that do not describe the job: rewrite the first where it holds no quota, else
-        delete all.
-        """
+        """Replace Workloads that do not describe the job: rewrite the first if it has no quota, else delete all."""
         suspended = self._kind.is_suspended(job)
         first, mine = owned[0], [w for w in owned if is_owner(job, w)]
         reserved = model.condition_true(first, names.CONDITION_QUOTA_RESERVED)
@@ -223,8 +221,8 @@ class JobWorkload:
         self._created.remember(job["metadata"]["uid"], True)
         try:
             if not await self._steps.create(workload):
-                return  # we made it before; the watch will bring it
-        except BaseException:  # cancellation, too: an interrupted request may not have been accepted
+                return  # created before; the watch will report it
+        except BaseException:  # cancellation, too: the interrupted request may have been accepted
             self._created.forget(job["metadata"]["uid"])
             raise
         if job["metadata"].get("generation", 1) == 1:  # a job that was changed since may have been queued late
@@ -234,10 +232,10 @@ class JobWorkload:
         self._writes.event(job, reason="CreatedWorkload", message=message)
 
     async def _is_gone(self, job: JSON) -> bool:
-        """Whether the job was deleted although the watch still has it; reads the API server only where that is likely.
+        """Whether the job was deleted although the watch still has it; reads the API server only if that is likely.
 
-        The API server deletes a Workload with its job.  If the watch brings the Workload's end first, each new Workload
-        would be deleted again at once.
+        The API server deletes a Workload with its job.  If the watch reports the Workload's end first, each new
+        Workload would be deleted again at once.
         """
         uid = job["metadata"]["uid"]
         if uid not in self._bereft:
@@ -264,8 +262,7 @@ class JobWorkload:
             self.updated(job, workload, "to what the job says now")
 
     async def follow(self, job: JSON, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
-        """Copy admission gates and another priority class to a matching Workload; returns whether something was
-        written.
+        """Copy admission gates and another priority class to a matching Workload; return whether anything was written.
 
         A prebuilt Workload keeps its own.
         """
@@ -283,7 +280,7 @@ class JobWorkload:
         self._writes.event(job, reason="UpdatedWorkload", message=message)
 
     async def delete(self, job: JSON, workloads: Sequence[wire.Workload], why: str = "which no longer matches") -> None:
-        """Remove our finalizer from Workloads and delete them."""
+        """Remove kqueue's finalizer from Workloads and delete them."""
         for workload in workloads:
             if await self._steps.delete(workload):
                 self._deleted(job, workload, why)
@@ -294,7 +291,7 @@ class JobWorkload:
 
 
 def _is_pending(workload: wire.Workload) -> bool:
-    """Whether the Workload holds nothing and may still be admitted."""
+    """Whether the Workload has no quota and may still be admitted."""
     ended = model.condition_true(workload, names.CONDITION_FINISHED) or is_given_up(workload)
     reserved = model.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
     return not ended and not reserved and workload.metadata.deletion_timestamp is None

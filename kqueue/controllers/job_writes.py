@@ -1,4 +1,4 @@
-"""Writes to jobs of one kind, with the writes that the watch has yet to bring."""
+"""Writes to jobs of one kind, with the writes that the watch has not reported yet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 JSON = dict[str, Any]
 _STEPS_MAX = 4
-"""The most writes of one stop."""
+"""The largest number of writes of one stop."""
 
 
 def job_key(job: Mapping[str, Any]) -> str:
@@ -31,7 +31,7 @@ def job_key(job: Mapping[str, Any]) -> str:
 
 
 class JobWrites:
-    """Sends merge patches to jobs, each under the resource version that it was decided on."""
+    """Sends merge patches to jobs, each with the resource version on which it was decided."""
 
     def __init__(
         self,
@@ -43,24 +43,25 @@ class JobWrites:
         short_stop: ShortStop | None = None,
         echo_timeout: float = 60.0,
     ) -> None:
-        """`short_stop` ends pods that run without quota; None: they are charged to no queue.
+        """Take the client and the options; `short_stop` ends pods that run without quota; None: they are charged to no
+        queue.
 
-        `echo_timeout` is the number of seconds after which the writer no longer waits for the watch to bring a write.
+        `echo_timeout` is the number of seconds after which the writer no longer waits for the watch event of a write.
         """
         self._kind, self._client, self._recorder = kind, client, recorder
         self._short_stop = short_stop or ShortStop(client)
         self._resource = ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)
         self._written: OwnWrites[str, int] = OwnWrites(clock, echo_timeout, version_of=int)
-        """The resource version of our newest write by job, until the watch has brought it."""
+        """By job: the resource version of the newest write of this process, until the watch has reported it."""
 
     def is_old(self, job: JSON) -> bool:
-        """Whether the watch has yet to bring our own last write: a decision on an older version would repeat
-        the write.
+        """Whether the watch has not reported the last write of this process yet: a decision on an older version would
+        repeat the write.
         """
         return self._written.is_behind(job_key(job), int(job["metadata"]["resourceVersion"]))
 
     async def fetch(self, key: str) -> JSON | None:
-        """Read the job from the API server; None: there is none."""
+        """Read the job from the API server; None: it does not exist."""
         namespace, name = split_key(key)
         try:
             return await self._client.get_json(self._resource, name, namespace)
@@ -68,7 +69,7 @@ class JobWrites:
             return None
 
     async def patch(self, job: JSON, patch: Mapping[str, Any], *, subresource: str = "") -> JSON:
-        """Send one merge patch; returns the job as written."""
+        """Send one merge patch; return the written job."""
         metadata = {**patch.get("metadata", {}), "resourceVersion": job["metadata"]["resourceVersion"]}
         written = await self._client.patch(
             self._resource,
@@ -81,9 +82,7 @@ class JobWrites:
         return written
 
     async def delete(self, job: JSON) -> None:
-        """Delete the job and, in the background, all objects that it owns; does nothing where it is gone or
-        replaced.
-        """
+        """Delete the job and, in the background, all objects that it owns; no effect if it is gone or replaced."""
         meta = job["metadata"]
         try:
             await self._client.delete(
@@ -93,9 +92,9 @@ class JobWrites:
             return
 
     async def stop(self, job: JSON, infos: Sequence[PodSetInfo], why: str, message: str) -> JSON:
-        """Take all remaining steps of a stop; returns the job as written.  A stopped job is left as it is.
+        """Take all remaining steps of a stop; return the written job.  A stopped job is not changed.
 
-        Without `infos` the templates stay as they are.
+        Without `infos` the templates are not changed.
         """
         for _ in range(_STEPS_MAX):
             steps = self._kind.stop(job, infos)
@@ -110,9 +109,7 @@ class JobWrites:
         return job
 
     async def end_pods(self, job: JSON) -> None:
-        """End the running pods of a job that holds no quota, within seconds; its queue is charged until they have
-        ended.
-        """
+        """End the running pods of a job without quota within seconds; its queue is charged until they have ended."""
         meta = job["metadata"]
         direct = self._kind.framework == "batch/job"
         labels = self._kind.pod_selector(job)

@@ -1,4 +1,4 @@
-"""Finds what would remain in the cluster when kqueue is removed, from objects alone."""
+"""Finds the changes of kqueue that would remain in the cluster after kqueue is removed, from objects alone."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class Left(StrEnum):
     WEBHOOKS = "webhooks"
     """A webhook configuration of kqueue: without a server behind it, queued kinds cannot be created."""
     OTHERS_WEBHOOKS = "othersWebhooks"
-    """A webhook configuration of the same name that another client applied, and has to remove."""
+    """A webhook configuration of the same name that another client applied, and must remove."""
     API_SERVICES = "apiServices"
     """An APIService of kqueue: without a server behind it, the API server cannot finish the deletion of any
     namespace.
     """
     HELD_POD = "heldPod"
-    """A pod that a gate keeps from running, or a finalizer from being deleted."""
+    """A pod that cannot run because of a gate, or cannot be deleted because of a finalizer."""
     FINALIZER = "finalizer"
     """An object that cannot be deleted."""
     GATED_TEMPLATE = "gatedTemplate"
-    """A started job whose template has a gate: pods that it makes from now on will wait for ever."""
+    """A started job whose template has a gate: its new pods will wait forever."""
     HELD_TEMPLATE = "heldTemplate"
     """A suspended Job whose template has a gate: the gate can be removed as long as the Job has not started."""
     SUSPENDED = "suspended"
@@ -72,13 +72,13 @@ class Leftover:
     version: str
     """The resourceVersion that was read."""
     ours: tuple[str, ...]
-    """The gates and finalizers of kqueue on it, or another short description."""
+    """The gates and finalizers of kqueue on the object, or another short description."""
     integration: str = ""
     """The framework of the object; empty: it has none."""
     finalizers: tuple[str, ...] | None = None
-    """The finalizers that stay; None: they are not changed."""
+    """The finalizers that remain; None: they are not changed."""
     gates: tuple[str, ...] | None = None
-    """The scheduling gates of the pod or the template that stay; None: they are not changed."""
+    """The scheduling gates of the pod or the template that remain; None: they are not changed."""
 
     def patch(self) -> dict[str, Any]:
         """Return the merge patch that releases the object, for the UID and the version that were read."""
@@ -135,9 +135,9 @@ class Seen(Struct, frozen=True, kw_only=True):
 
 
 def of_pod(resource: ResourceType, pod: Seen, *, leave_gated: bool = False) -> Leftover | None:
-    """Return a pod that is held; None for other pods.  `leave_gated`: gates do not count.
+    """Return a pod with a gate or finalizer of kqueue; None for other pods.  `leave_gated`: gates do not count.
 
-    A gate counts only where the pod could still run: it has neither ended nor is it being deleted.
+    A gate counts only if the pod could still run: it has neither ended nor is it being deleted.
     """
     over = pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Succeeded", "Failed")
     gates = () if over or leave_gated else tuple(gate.name for gate in pod.spec.scheduling_gates)

@@ -1,6 +1,6 @@
 """The steps of a Workload's life that its owner and the scheduling loop do not take.
 
-They answer checks, end waits, and deactivate and reactivate Workloads.  Each step is a pure function of the newest
+They react to checks, end waits, and deactivate and reactivate Workloads.  Each step is a pure function of the newest
 Workload that returns one patch or none.  The order is that of the compatible system; the reconciler ends at the first
 step that writes.
 """
@@ -34,14 +34,12 @@ class Warned(NamedTuple):
 
 
 class LifeCycleStep(NamedTuple):
-    """A function of a Workload that returns a patch, and the subresource that it patches: status, or (None) the main
-    object.
-    """
+    """A function of a Workload that returns a patch, and the patched subresource: status, or (None) the main object."""
 
     look: Look
     subresource: str | None = "status"
     warned: Warned | None = None
-    """The event of the write beside those for changed conditions; None: there is none."""
+    """The event of the write in addition to the events of changed conditions; None: there is none."""
     lane: Lane = Lane.STATUS
 
 
@@ -54,11 +52,11 @@ class LifeRules:
     """Times and limits of Workloads, read from the configuration."""
 
     ready: ReadyRules | None = None
-    """For how long pods may be not ready; None: readiness is not checked."""
+    """The time for which pods may be not ready; None: readiness is not checked."""
     backoff: RequeueBackoff = _BACKOFF
     """The pauses of workloads that were evicted because their pods were not ready."""
     keep_finished: timedelta | None = None
-    """For how long finished Workloads are kept; None: for ever."""
+    """The time for which finished Workloads are kept; None: forever."""
     finish_orphans: bool = True
     """Whether Workloads of jobs that are gone are finished."""
     abandoned: frozenset[tuple[str, str]] = frozenset()
@@ -66,9 +64,9 @@ class LifeRules:
     managed: frozenset[tuple[str, str]] | None = None
     """API group and kind of owners whose controllers end evictions; None: all that are not abandoned."""
     eviction_ended_after: timedelta = _EVICTION_ENDED_AFTER
-    """For how long other clients may end the eviction of a Workload without a managed owner."""
+    """The time in which other clients may end the eviction of a Workload without a managed owner."""
     keeps_gates: bool = False
-    """Whether the status has the state of preemption gates, whichever client opens them."""
+    """Whether the status has the state of preemption gates, whatever client opens them."""
 
 
 class LifeCycle:
@@ -114,7 +112,7 @@ class LifeCycle:
 
     @property
     def match_gates(self) -> LifeCycleStep:
-        """The step that keeps the states of preemption gates; no event reports its write."""
+        """The step that keeps the states of preemption gates; its write makes no event."""
         return LifeCycleStep(self._match_gates)
 
     def rests(self, workload: wire.Workload) -> bool:
@@ -122,7 +120,7 @@ class LifeCycle:
         return workload.spec.active and requeueing.waits_until(workload, self._clock.now()) is not None
 
     def next_time(self, workload: wire.Workload) -> datetime | None:
-        """Return when the Workload is to be reconciled again without an event; None: never."""
+        """Return the time at which the Workload must be reconciled again without an event; None: never."""
         times = [self._gives_back_at(workload)]
         if self.rests(workload):
             times.append(requeueing.requeue_at(workload))
@@ -132,14 +130,14 @@ class LifeCycle:
         return min((time for time in times if time is not None), default=None)
 
     def expires(self, workload: wire.Workload) -> datetime | None:
-        """Return when a finished Workload is to be deleted; None: never."""
+        """Return the time at which a finished Workload must be deleted; None: never."""
         return retention.finished_expires(workload, self._rules.keep_finished)
 
     def is_orphan(self, workload: wire.Workload) -> bool:
         """Whether the job of the Workload is gone, and no other reconciler ends the Workload.
 
-        A Workload that a user made by hand never had a job; it is released when it is being deleted.  So is a Workload
-        of a job whose kind is not managed any more.
+        A Workload that a user created by hand never had a job; it is released when it is being deleted.  The same
+        applies to a Workload of a job whose kind is no longer managed.
         """
         if workload.metadata.deletion_timestamp is not None:
             return self._is_nobodys(workload)
@@ -169,8 +167,8 @@ class LifeCycle:
         return status.match_gates(workload, stamp=self._stamp())
 
     def _delay_retry(self, workload: wire.Workload) -> status.Patch | None:
-        """Write the time before which a check does not want to be asked again; until then the workload keeps
-        its quota.
+        """Return a patch with the time before which a check must not be asked again; until then the workload keeps its
+        quota.
         """
         until = checks.delayed_until(workload, self._clock.now())
         return status.postpone(workload, until) if until is not None else None
@@ -183,7 +181,7 @@ class LifeCycle:
     def _clear_leftovers(self, workload: wire.Workload) -> status.Patch | None:
         """Clear the remaining fields of an admission after another client has ended the eviction; its conditions stay.
 
-        That client gave the reason why the workload holds no quota; Admitted and PodsReady follow from it.
+        The other client wrote the reason why the workload has no quota; Admitted and PodsReady follow from it.
         """
         if not model.is_eviction_ended(workload):
             return None
@@ -198,8 +196,8 @@ class LifeCycle:
         return Warned(names.EVENT_EVICTION_ENDED, message)
 
     def _gives_back_at(self, workload: wire.Workload) -> datetime | None:
-        """Return when kqueue may end the eviction of a Workload without a managed owner; None: there is nothing
-        to end.
+        """Return the time from which kqueue may end the eviction of a Workload without a managed owner; None: there is
+        nothing to end.
         """
         holds = workload.status.admission is not None or model.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
         evicted = model.condition(workload.status.conditions, names.CONDITION_EVICTED)
@@ -219,7 +217,7 @@ class LifeCycle:
         return self._end_eviction(workload) if due is not None and due <= self._clock.now() else None
 
     def _end_eviction(self, workload: wire.Workload) -> status.Patch | None:
-        """Release the quota of an evicted Workload; None while a pod that needs the quota is left."""
+        """Release the quota of an evicted Workload; None while a pod that needs the quota exists."""
         if self._pods_left(model.siblings_key(workload)):
             return None
         evicted = model.condition(workload.status.conditions, names.CONDITION_EVICTED)
@@ -265,7 +263,9 @@ class LifeCycle:
         return evicted or status.settle_deactivated(workload, stamp=self._stamp())
 
     def _list_checks(self, workload: wire.Workload) -> status.Patch | None:
-        """List the checks that the workload needs, in any state: its ClusterQueue may change them at any time."""
+        """List the checks that the workload needs, in any state, because its ClusterQueue may change them at
+        any time.
+        """
         queue = self._blockers.cluster_queue(workload)
         if queue is None:
             return None
@@ -273,10 +273,10 @@ class LifeCycle:
         return status.sync_checks(workload, wanted, stamp=self._stamp())
 
     def _complete(self, workload: wire.Workload) -> status.Patch | None:
-        """Keep condition Admitted in line with the reservation and its checks.
+        """Keep condition Admitted consistent with the reservation and its checks.
 
-        An admitted workload stays admitted when checks are added.  A status that contradicts itself, as another client
-        may write it, is no reservation.
+        An admitted workload stays admitted when checks are added.  A status that contradicts itself, for example after
+        a write of another client, is not a reservation.
         """
         reserved = model.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
         if reserved is (workload.status.admission is None):
@@ -285,13 +285,11 @@ class LifeCycle:
             return status.unreserve(workload, reason=reason, message=message, stamp=stamp, requeued=None)
         admitted = model.condition_true(workload, names.CONDITION_ADMITTED)
         if reserved is admitted or (reserved and self._blockers.cluster_queue(workload) is None):
-            return None  # the checks of a queue that is gone are not known
+            return None  # the checks of a missing queue are not known
         return status.sync_admitted(workload, stamp=self._stamp(), waits_for_ready=self._rules.ready is not None)
 
     def _heed_checks(self, workload: wire.Workload) -> status.Patch | None:
-        """Deactivate a workload that a check has refused; evict a workload that a check wants to be asked about
-        again.
-        """
+        """Deactivate a workload that a check has rejected; evict a workload whose check asks for a retry."""
         if not checks.must_answer(workload):
             return None
         rejected = checks.in_state(workload, names.CHECK_REJECTED)
@@ -307,7 +305,7 @@ class LifeCycle:
         return status.evict(workload, reason=names.REASON_ADMISSION_CHECK, message=message, stamp=self._stamp())
 
     def _leave(self, workload: wire.Workload) -> status.Patch | None:
-        """Follow stops and deletions of queues: withdraw reservations, and evict admitted Workloads where the stop
+        """Follow stops and deletions of queues: withdraw reservations, and evict admitted Workloads if the stop
         drains.
         """
         if not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):

@@ -1,7 +1,7 @@
 """The state, watches, writers and reports of a process that the `setup` function of each controller uses.
 
-Each controller module has one `setup(manager)` beside its reconciler.  It makes the reconciler, adds it to the manager,
-and subscribes to the watches whose events make the reconciler read a key.
+Each controller module has one `setup(manager)` beside its reconciler.  It creates the reconciler, adds it to the
+manager, and subscribes to the watches whose events enqueue a key.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from kqueue.state.queues import Queues
 from kqueue.state.second_pass import SecondPass
 
 KEYS_PER_TURN = 1000
-"""Keys that a handler queues before the event loop gets a turn."""
+"""The number of keys that a handler enqueues before the event loop runs other tasks."""
 
 T = TypeVar("T")
 
 
 class ControllerMetrics(Protocol):
-    """Metrics that controllers report.  Numbers are totals of the moment unless a method counts one event."""
+    """Metrics that controllers report.  Numbers are present totals unless a method counts one event."""
 
     def workload_created(self, *, job_kind: str, seconds: float) -> None:
-        """Count a Workload that was made when its owner was `seconds` old."""
+        """Count a Workload that was created when its owner was `seconds` old."""
         ...
 
     def recreation_stopped(self) -> None:
-        """Count a Workload that was deactivated because it was made again too often."""
+        """Count a Workload that was deactivated because it was created again too often."""
         ...
 
     def leaked_gates(self, pods: Mapping[str, int]) -> None:
@@ -90,7 +90,7 @@ class Manager(Protocol):
     parts: frozenset[str]
     """The parts of kqueue that this process runs."""
     kinds: tuple[JobKind, ...]
-    """The job kinds that are on."""
+    """The enabled job kinds."""
     watches: Watches
     cache: Cache
     queues: Queues
@@ -100,19 +100,20 @@ class Manager(Protocol):
     switches: JobFeatures
     """Feature gates of job kinds."""
     turns: Turns
-    """Gives turns to writes that only give a reason to users."""
+    """Spreads writes that only report a reason to users over time."""
     steps: WorkloadSteps
     """The steps for the Workload of any owner."""
     short_stop: ShortStop
     owned_jobs: OwnedJobs
     workload_writer: StatusWriter[wire.Workload]
     on_lead: list[Callable[[], None]]
-    """Called when this process begins to lead, before anything writes."""
+    """Called when this process becomes the leader, before any write."""
     background: list[Callable[[], Coroutine[Any, Any, None]]]
     """Tasks that run beside the controllers while this process leads."""
     on_configuration: list[Callable[[], Coroutine[Any, Any, None]]]
     """Called in order after queues, cohorts, flavors, topologies, checks or namespaces changed; many changes at once
-    are one call."""
+    cause one call.
+    """
     wake: Callable[[], None]
     """Wakes the scheduling loop."""
     leads: Callable[[], bool]
@@ -129,11 +130,11 @@ class Manager(Protocol):
 
     @property
     def counter(self) -> PodCounter:
-        """Counts what ungaters release."""
+        """The counter of pods that ungaters release."""
         ...
 
     def shared(self, make: Callable[[Manager], T]) -> T:
-        """Return the one value of this process that `make` makes; `make` is called at the first use."""
+        """Return the only value of this process that `make` creates; `make` is called at the first use."""
         ...
 
     def recorder(self, controller: str) -> Recorder:
@@ -149,19 +150,19 @@ class Manager(Protocol):
         group_kind: str = "",
         rank_of: Callable[[str], KeyRank] | None = None,
     ) -> Controller:
-        """Add a work queue whose keys `reconcile` works off while this process leads.
+        """Add a work queue whose keys `reconcile` processes while this process leads.
 
-        `workers` at a time, unless the configuration says another number for `group_kind` (`Kind.group`, or `Kind`).
-        `rank_of` is as in `Controller`.
+        `workers` is the number of keys at a time, unless the configuration has another number for `group_kind`
+        (`Kind.group`, or `Kind`). `rank_of` is as in `Controller`.
         """
         ...
 
     def writer(self, resource: ResourceType, watch: Reflector[Any, Any], decode: type[Any]) -> StatusWriter[Any]:
-        """Return a writer of objects of one kind, on top of what their watch has brought."""
+        """Return a writer of objects of one kind, based on their watch."""
         ...
 
     def sweep(self) -> Sweep:
-        """Return how often pods that stay gated are checked."""
+        """Return the intervals of checks of pods that stay gated."""
         ...
 
     def owner_context(self, framework: str) -> OwnerContext:
@@ -173,7 +174,7 @@ class Manager(Protocol):
         ...
 
     def manages(self, namespace: str) -> bool:
-        """Whether jobs of the namespace are managed at all (`managedJobsNamespaceSelector`)."""
+        """Whether jobs of the namespace are managed (`managedJobsNamespaceSelector`)."""
         ...
 
     def pods_left(self, siblings: str) -> bool:
@@ -181,7 +182,7 @@ class Manager(Protocol):
         ...
 
     def host_of(self, node: str) -> str | None:
-        """Return the hostname label of a node; None: the node is unknown or has none."""
+        """Return the hostname label of a node; None: the node is unknown or has no such label."""
         ...
 
 

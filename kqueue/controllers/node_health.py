@@ -1,16 +1,16 @@
 """Lists failed hosts in the status of Workloads, and removes hosts from the list that have recovered.
 
 A node that is gone has failed at once.  A node that is not ready, or has a taint that the pods do not tolerate, has
-failed for a workload when no pod of the workload runs there any more.  Until then the node may recover, and a move to
-other domains would leave running pods uncounted.  Pods of the workload count by the node that runs them, whether or
-not they have the annotations and the node selector of placed pods.
+failed for a workload when no pod of the workload runs there any more.  Until then the node may recover, and running
+pods would not be counted after a move to other domains.  Pods of the workload count by the node that runs them, with or
+without the annotations and the node selector of placed pods.
 
-The reconciler ends pods that are pinned to a failed host and were never bound, so that their job makes new pods for
-the replacement host.  It also ends pods that were released to a host and never bound where their workload is not
-admitted any more.
+The reconciler ends pods that are pinned to a failed host and were never bound, so that their job creates new pods for
+the replacement host.  It also ends pods that were released to a host and never bound if their workload is no longer
+admitted.
 
-A ready node may be bad for one workload only.  Failures of pods are remembered by node.  A node on which pods of a
-workload failed repeatedly has failed for this workload as soon as none of its pods is there any more.
+A ready node may be bad for only one workload.  Failures of pods are recorded by node.  A node on which pods of a
+workload failed repeatedly has failed for this workload as soon as none of its pods runs there.
 
 Keys are hosts: the hostname label of nodes, which assignments and node selectors name.
 Source: KEP-2724, node failures.
@@ -44,7 +44,7 @@ from kqueue.state.cache import Cache
 _log = structlog.get_logger(__name__)
 
 FIXED_DELAY = 30.0
-"""Seconds for which a node may be not ready where pods are not checked.  Source: the compatible system."""
+"""Seconds for which a node may be not ready if pods are not checked.  Source: the compatible system."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,16 +82,16 @@ class NodeHealth:
         clock: Clock,
         switches: FailureSwitches | None = None,
     ) -> None:
-        """Make the reconciler.
+        """Create the reconciler.
 
         Args:
             hosts: the nodes and pods of each host.
             marks: writes failed hosts to Workloads.
-            cache: what Workloads hold; it must get each event of a Workload before `observe_workload` does.
+            cache: the usage of Workloads; it must get each event of a Workload before `observe_workload` does.
             taints: compares taints with the tolerations of Workloads.
             pinned: ends pods that can never run.
             clock: gives the time for which a node has not been ready.
-            switches: what counts as a failure; None: the defaults.
+            switches: the conditions of a failure; None: the defaults.
         """
         self._hosts, self._marks, self._cache, self._taints = hosts, marks, cache, taints
         self._pinned, self._clock = pinned, clock
@@ -102,9 +102,9 @@ class NodeHealth:
     # --- hosts to reconcile -------------------------------------------------------------------------------------
 
     def observe_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> set[str]:
-        """Record which hosts a Workload holds.
+        """Record the hosts of a Workload.
 
-        Returns the hosts that the Workload has left although pods of it are still to start there.
+        Returns the hosts that the Workload no longer uses although pods of it will still start there.
         """
         if old is not None and new is not None and _holds_the_same(old.status, new.status):
             return set()
@@ -134,7 +134,7 @@ class NodeHealth:
     def hosts_of_node_event(self, old: NodeFacts | None, new: NodeFacts | None) -> set[str]:
         """Return the hosts to reconcile after a change of a node.
 
-        A healthy node that appears is returned only where workloads hold its host.
+        A new healthy node is returned only if workloads use its host.
         """
         hosts = {host for node in (old, new) if node is not None for host in hosts_of_node(node)}
         if old is not None and new is not None and old.labels.get(HOSTNAME) == new.labels.get(HOSTNAME):
@@ -145,8 +145,8 @@ class NodeHealth:
     def hosts_of_pod_event(self, old: PodView | None, new: PodView | None) -> set[str]:
         """Return the hosts to reconcile after a change of a pod.
 
-        A host is returned where the pod has failed on it.  It is also returned where the pod ends or waits to start,
-        and the host is troubled or not held by the pod's workload any more.
+        A host is returned if the pod has failed on it.  It is also returned if the pod ends or waits to start, and the
+        host is troubled or no longer used by the pod's workload.
         """
         before, after = old.gang if old is not None else None, new.gang if new is not None else None
         pod = after or before
@@ -169,7 +169,7 @@ class NodeHealth:
         return {host} if host is not None and not runs_on and self._hosts.is_troubled(host) else set()
 
     def troubled_hosts(self) -> Iterator[str]:
-        """Yield the held hosts whose nodes are gone or bad, and the hosts that workloads list as failed."""
+        """Yield the used hosts whose nodes are gone or bad, and the hosts that workloads list as failed."""
         for host in self._workloads_on:
             if self._hosts.is_troubled(host):
                 yield host
@@ -181,7 +181,7 @@ class NodeHealth:
     # --- one host ----------------------------------------------------------------------------------------------
 
     async def reconcile(self, host: str) -> Result:
-        """Check one host, and every workload that holds it or has pods pinned to it."""
+        """Check one host, and every workload that uses it or has pods pinned to it."""
         node = self._hosts.node(host)
         gone = node is None or (not node.ready and node.not_ready_since is None)
         left = self._until_overdue(node)
@@ -217,7 +217,7 @@ class NodeHealth:
         return FIXED_DELAY - (self._clock.now() - node.not_ready_since).total_seconds()
 
     def _concerned(self, host: str) -> dict[str, wire.Workload]:
-        """Return the placed workloads that hold the host or have pods pinned to it, and unadmitted workloads with such
+        """Return the placed workloads that use the host or have pods pinned to it, and unadmitted workloads with such
         pods.
         """
         pinned = {pod.workload for pod in self._hosts.pinned(host)}
@@ -225,7 +225,7 @@ class NodeHealth:
         return {k: obj for k, obj in found.items() if obj is not None and (model.is_placed(obj) or _waits(obj))}
 
     def _is_on_host(self, key: str, host: str) -> bool:
-        """Whether the workload holds the host by the cache; the watch may be behind a repair."""
+        """Whether the workload uses the host according to the cache; the watch may be behind a repair."""
         holding = self._cache.held.holding(key)
         held = holding.admission.pod_sets if holding is not None else ()
         return any(p.topology is not None and uses_host(p.topology, (host,)) for p in held)
@@ -239,7 +239,7 @@ class NodeHealth:
         pods: Sequence[GangPod],
         findings: _Findings,
     ) -> list[GangPod]:
-        """Add one workload that holds the host to the findings; returns the pods that must end."""
+        """Add one workload that uses the host to the findings; return the pods that must end."""
         patient = self._switches.on_pod_termination
         checks_taints = node.ready and self._switches.on_taints
         tolerance = self._tolerance(key, workload, host, node) if checks_taints else Tolerance.FOREVER
@@ -272,8 +272,8 @@ class NodeHealth:
     # --- writes ------------------------------------------------------------------------------------------------
 
     async def _blame(self, host: str, node: NodeFacts | None) -> None:
-        """Record which workloads had pods that failed on the host.  A failure that is recorded already is not written
-        again.
+        """Record the workloads whose pods failed on the host.  A failure that is recorded already is not
+        written again.
         """
         fell: dict[str, datetime] = {}
         for pod in self._hosts.pods_at(host, node):
@@ -283,7 +283,7 @@ class NodeHealth:
             await self._marks.blame(key, host, created)
 
     def _has_had_enough(self, workload: wire.Workload, host: str, pods: Iterable[GangPod]) -> bool:
-        """Whether pods of the workload failed here repeatedly, and no pod here can go on."""
+        """Whether pods of the workload failed here repeatedly, and no pod here can keep running."""
         here = [pod for pod in pods if not pod.deleting]
         return (
             host in failures.avoided(workload, self._clock.now())
@@ -310,12 +310,12 @@ def _holds_the_same(old: wire.WorkloadStatus, new: wire.WorkloadStatus) -> bool:
 
 
 def _waits(workload: wire.Workload) -> bool:
-    """Whether the workload holds no quota and has not finished, so that none of its pods may run."""
+    """Whether the workload has no quota and has not finished, so that none of its pods may run."""
     return workload.status.admission is None and not model.condition_true(workload, names.CONDITION_FINISHED)
 
 
 def _lacks_admission(pod: GangPod) -> bool:
-    """Whether only the missing admission of its Workload stops the pod.
+    """Whether the pod must end only because its Workload is not admitted.
 
     A pod with a gate does not run.  A pod of an elastic job may belong to another slice that is admitted.
     """
@@ -328,7 +328,7 @@ def _fell(pod: GangPod) -> bool:
 
 
 def setup(manager: Manager) -> None:
-    """Add the reconciler of failed hosts, where the configuration has failed hosts replaced."""
+    """Add the reconciler of failed hosts, if the configuration enables the replacement of failed hosts."""
     watches, config, window = manager.watches, manager.config, manager.timings.node_failure_pod_window
     if not config.enabled("TASFailedNodeReplacement"):
         return

@@ -1,4 +1,4 @@
-"""Finds the Jobs below the owners of a Workload, as far as the watches have brought them.
+"""Finds the Jobs below the owners of a Workload, among the objects of the watches.
 
 A pod names the Job that controls it, not the JobSet above the Job.  The Workload names the JobSet.
 """
@@ -20,7 +20,7 @@ CHILD_OF = "child of"
 _UID = "uid"
 """Index of jobs by their own UID."""
 _LEVELS_MAX = 5
-"""The most levels of owners that are followed above a pod."""
+"""The largest number of levels of owners that are followed above a pod."""
 
 
 class OwnedJobs:
@@ -47,7 +47,7 @@ class OwnedJobs:
 
     def _made_by(self, owner: str) -> Iterator[str]:
         """Yield the UIDs of jobs that name this owner as their controller and that the owner's controller can have
-        made.
+        created.
         """
         children = [job for store in self._all() for job in store.by_index(CHILD_OF, owner)]
         known = self._find(owner) if children else None
@@ -56,7 +56,7 @@ class OwnedJobs:
                 yield child["metadata"]["uid"]
 
     def _find(self, uid: str) -> tuple[GroupKind, JSON] | None:
-        """Return the kind and the object with this UID; None: no watch has brought it, or it was deleted."""
+        """Return the kind and the object with this UID; None: no watch has reported it, or it was deleted."""
         for kind, watched in self._stores.items():
             for store in watched:
                 for job in store.by_index(_UID, uid):

@@ -21,7 +21,7 @@ from kqueue.runtime.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerPolicy:
-    """How owners of Workloads are treated, read once from the configuration.
+    """The rules for owners of Workloads, read once from the configuration.
 
     Args:
         switches: feature gates of job kinds.
@@ -31,10 +31,10 @@ class OwnerPolicy:
         requeues: the Workload of a pod that an eviction deleted is queued again.
         fast_release: a pod that is being deleted holds no quota.
         finishes_orphans: a Workload whose pod is gone is finished.
-        checks_owner: a Workload with the name of a group is left alone where it is not the group's; False: the group
-            takes it over.
-        keep_deactivated: how long owners are kept after kqueue has deactivated them; None: for ever.
-        echo_timeout: seconds after which a reconciler no longer waits for the watch to bring a write.
+        checks_owner: a Workload with the name of a group is not changed if it does not belong to the group; False: the
+            group takes it over.
+        keep_deactivated: the time for which owners are kept after kqueue has deactivated them; None: forever.
+        echo_timeout: seconds after which a reconciler no longer waits for the watch event of a write.
     """
 
     switches: JobFeatures = field(default_factory=JobFeatures)
@@ -54,7 +54,7 @@ class OwnerContext:
     """The clients, stores and rules of a reconciler of owners.
 
     Args:
-        book: finds and writes Workloads, with our own last writes.
+        book: finds and writes Workloads, including kqueue's own last writes.
         workloads: the watch of Workloads.
         steps: the steps for the Workload of any owner.
         manages: whether owners of a namespace are managed.
@@ -72,10 +72,10 @@ class OwnerContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerReports:
-    """Callbacks that report what a reconciler of owners has done.
+    """Callbacks that report the actions of a reconciler of owners.
 
     Args:
-        created: called with the age in seconds of an owner whose Workload was made.
+        created: called with the age in seconds of an owner whose Workload was created.
         started: called with a Workload and the number of its pods whose gate was removed.
     """
 

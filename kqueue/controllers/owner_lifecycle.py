@@ -1,7 +1,7 @@
-"""Takes the owner of a Workload through its life: one sequence of steps for jobs, single pods and groups of pods.
+"""The life cycle of the owner of a Workload: one sequence of steps for jobs, single pods and groups of pods.
 
 Each reconcile reads the owner and its Workload and ends at the first step that writes, so a process that is killed
-anywhere goes on where it stopped.  A new kind of owner writes one `OwnerAdapter`.
+anywhere continues where it stopped.  A new kind of owner needs one `OwnerAdapter`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from kqueue.state import retention
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerStop:
-    """Why the pods of an owner have to end.
+    """The reason why the pods of an owner must end.
 
     Args:
         reason: as on the pods and in the log, as in `names.REASON_WORKLOAD_EVICTED`.
         message: a sentence for the user.
-        eviction: the reason of the Workload's eviction, where that is the cause.
+        eviction: the reason of the Workload's eviction, if the eviction is the cause.
     """
 
     reason: str
@@ -36,14 +36,14 @@ class OwnerStop:
 
 
 class OwnerAdapter(Protocol):
-    """One owner with its Workload, as one reconcile sees them.
+    """One owner with its Workload, as seen by one reconcile.
 
     Methods that write read their object again if the watch may be behind. A repeated call changes nothing.
     """
 
     @property
     def workload(self) -> wire.Workload:
-        """The newest version known of the Workload."""
+        """The newest known version of the Workload."""
         ...
 
     @property
@@ -53,7 +53,7 @@ class OwnerAdapter(Protocol):
 
     @property
     def noun(self) -> str:
-        """The owner in messages, as in `The job has moved`."""
+        """The name of the owner in messages, as in `The job has moved`."""
         ...
 
     @property
@@ -63,26 +63,26 @@ class OwnerAdapter(Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether some of the owner's pods are suspended or gated, so that an admission has something to start."""
+        """Whether any of the owner's pods is suspended or gated, so that an admission has pods to start."""
         ...
 
     @property
     def may_move(self) -> bool:
-        """Whether the owner may follow another queue now: no pod of it has begun."""
+        """Whether the owner may move to another queue now: none of its pods has begun."""
         ...
 
     @property
     def is_removable(self) -> bool:
-        """Whether nothing of the owner runs or holds quota, so that a deactivated owner may be deleted in time."""
+        """Whether no pod of the owner runs and it has no quota, so that a deactivated owner may be deleted in time."""
         ...
 
     @property
     def check_again(self) -> float | None:
-        """Seconds after which pods that have to end are read again; None: events tell of their end."""
+        """Seconds after which ending pods are read again; None: events report their end."""
         ...
 
     def finished(self) -> Finished | None:
-        """How the owner's work has ended; None while it has not."""
+        """The result of the owner's work; None: it has not finished."""
         ...
 
     def busy(self) -> bool:
@@ -90,7 +90,7 @@ class OwnerAdapter(Protocol):
         ...
 
     def reclaimable(self) -> Mapping[str, int]:
-        """Pods that will not run again, by pod set."""
+        """The number of pods that will not run again, by pod set."""
         ...
 
     def ready(self) -> bool | None:
@@ -98,11 +98,11 @@ class OwnerAdapter(Protocol):
         ...
 
     async def correct(self) -> bool:
-        """Steps of this kind of owner before its pods are reported; True when one of them wrote."""
+        """Take steps of this kind of owner before its pods are reported; return whether any step wrote."""
         ...
 
     async def closed(self) -> None:
-        """The Workload has finished: let go of pods, and stop pods that run without it."""
+        """Handle a finished Workload: remove finalizers of pods, and stop pods that run without it."""
         ...
 
     async def stop(self, why: OwnerStop) -> None:
@@ -110,7 +110,7 @@ class OwnerAdapter(Protocol):
         ...
 
     async def finish(self, end: Finished) -> None:
-        """Finish the Workload, and report that on the owner."""
+        """Finish the Workload, and report the end on the owner."""
         ...
 
     async def give_back(self) -> None:
@@ -118,15 +118,19 @@ class OwnerAdapter(Protocol):
         ...
 
     async def intercept(self) -> bool:
-        """Handle an admission that must not start the owner, as where its user has suspended it; True: handled."""
+        """Handle an admission that must not start the owner, for example if its user has suspended it; return whether
+        handled.
+        """
         ...
 
     async def start(self) -> None:
-        """Start the pods by the admission of the Workload."""
+        """Start the pods according to the admission of the Workload."""
         ...
 
     async def wait(self) -> None:
-        """The owner waits without an admission: report what its admission checks say, and hand on other wishes."""
+        """Handle an owner that waits without an admission: report messages of its admission checks, and apply other
+        wishes.
+        """
         ...
 
     async def guard(self) -> None:
@@ -139,7 +143,7 @@ class OwnerAdapter(Protocol):
 
 
 class OwnerLifecycle:
-    """The sequence of steps.  It holds no memory of owners."""
+    """The sequence of steps.  It stores no state of owners."""
 
     def __init__(self, context: OwnerContext) -> None:
         self._steps, self._clock = context.steps, context.clock
@@ -151,7 +155,9 @@ class OwnerLifecycle:
         return result if result is not None else await self.advance(owner)
 
     async def close(self, owner: OwnerAdapter) -> Result | None:
-        """Take the next step of an owner whose Workload has finished or is being deleted; None for an open one."""
+        """Take the next step of an owner whose Workload has finished or is being deleted; return None if the Workload
+        is open.
+        """
         workload = owner.workload
         if model.condition_true(workload, names.CONDITION_FINISHED):
             await owner.closed()
@@ -184,7 +190,9 @@ class OwnerLifecycle:
         return await self._retain(owner)
 
     async def _leave(self, owner: OwnerAdapter, evicted: Condition) -> bool:
-        """Stop the pods of an evicted Workload, and release its quota after the last of them; True while they end."""
+        """Stop the pods of an evicted Workload, and release its quota after the last of them; return whether pods still
+        end.
+        """
         await owner.stop(
             OwnerStop(reason=names.REASON_WORKLOAD_EVICTED, message=evicted.message, eviction=evicted.reason)
         )
@@ -211,7 +219,7 @@ class OwnerLifecycle:
         return owner.may_move and await self._steps.follow_queue(owner.workload, owner.queue, noun=owner.noun)
 
     async def _retain(self, owner: OwnerAdapter) -> Result:
-        """Delete an owner that kqueue has deactivated, when nothing of it is left and its time has come."""
+        """Delete an owner that kqueue has deactivated, after its last pod and its retention time."""
         expires = retention.deactivated_expires(owner.workload, self._keep_deactivated)
         if expires is None or not owner.is_removable:
             return Result()
@@ -223,7 +231,9 @@ class OwnerLifecycle:
 
 
 def pending_checks(workload: wire.Workload) -> str:
-    """Return the messages of the admission checks that a reservation waits for, as one sentence; empty: none."""
+    """Return the messages of the admission checks for which a reservation waits, as one sentence; empty: there are
+    none.
+    """
     if not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
         return ""
     said = [f"{c.name}: {c.message}" for c in workload.status.admission_checks if c.state == "Pending" and c.message]
@@ -231,7 +241,7 @@ def pending_checks(workload: wire.Workload) -> str:
 
 
 def start_message(workload: wire.Workload) -> str:
-    """The sentence on an owner or pod that was started."""
+    """Return the message on an owner or pod that was started."""
     admission = workload.status.admission
     return f"Admitted by ClusterQueue {admission.cluster_queue if admission is not None else ''}"
 

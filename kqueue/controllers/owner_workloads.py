@@ -38,12 +38,12 @@ class OwnerWorkloads:
         self._client, self._workloads = client, workloads
 
     def known(self, owner: Ancestor) -> list[wire.Workload]:
-        """Return the owner's Workloads as the watch has brought them."""
+        """Return the owner's Workloads from the watch."""
         index = owner_key(owner.gvk.group, owner.gvk.kind, owner.namespace, owner.name)
         return [w for w in self._workloads.by_index(OWNER_INDEX, index) if _is_of(w, owner)]
 
     async def read(self, owner: Ancestor, known: Iterable[wire.Workload]) -> list[wire.Workload]:
-        """Return the owner's Workloads as the API server has them: the watch may be behind an admission.
+        """Return the owner's Workloads from the API server, because the watch may be behind an admission.
 
         Workloads of `known` that lack the label of their owner are read one by one.
 

@@ -1,4 +1,4 @@
-"""Finds the owners of objects: in the watches where these have them, else in the API server."""
+"""Finds the owners of objects: in the watches that have them, else in the API server."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ JSON = dict[str, Any]
 _JOB: GroupKind = ("batch", "Job")
 _REMEMBERED = 10_000
 _FRESH_SECONDS = 10.0
-"""Seconds for which an owner that was read is used again: many children ask for one owner at once."""
+"""Seconds for which an owner that was read is used again: many children need one owner at once."""
 
 
 class Owners:
-    """Finds the managed ancestor of jobs.  A missing owner is not remembered, because it may be created later."""
+    """Finds the managed ancestor of jobs.  A missing owner is not cached, because it may be created later."""
 
     def __init__(
         self,
@@ -46,7 +46,9 @@ class Owners:
         manages_all: bool,
         clock: Clock,
     ) -> None:
-        """`stores` are the watched objects by kind; other owners are read from the API server."""
+        """Take the client and the options; `stores` are the watched objects by kind; other owners are read from the API
+        server.
+        """
         self._client, self._known, self._stores, self._manages_all = client, known, stores, manages_all
         self._asked: TTLCache[tuple[GroupKind, str], JSON] = TTLCache(_REMEMBERED, _FRESH_SECONDS, clock.monotonic)
 
@@ -63,7 +65,7 @@ class Owners:
         )
 
     async def queued_controller(self, obj: JSON) -> Ancestor | None:
-        """Return the controller that an object names, where it is queued itself; None: it is not, or does not exist."""
+        """Return the controller that an object names, if it is queued itself; None: it is not, or does not exist."""
         return await queued_controller(obj, known=self._known, manages_all=self._manages_all, fetch=self._fetch)
 
     def _made(self, owner_kind: GroupKind, owner: JSON, child: JSON) -> bool:
@@ -92,7 +94,7 @@ class Owners:
 
 
 def make_owners(manager: Manager) -> Owners:
-    """Return the finder of a process, over the watches of the job kinds that are on."""
+    """Return the finder of a process, with the watches of the enabled job kinds."""
     jobs = manager.watches.jobs
     return Owners(
         client=manager.client,

@@ -1,8 +1,8 @@
-"""Keeps the waiting Workloads whose status does not yet give the outcome of a try.
+"""The waiting Workloads whose status does not yet have the result of a try.
 
-The outcome of one try holds for all equal Workloads, so it is written to the status of each.  A refusal may set
-thousands of Workloads aside, and most of them already have the reason.  This module finds the others without reading
-every Workload.
+The result of one try is valid for all equal Workloads, so it is written to the status of each.  A refusal may park
+thousands of Workloads, and most of them already have the reason.  This module finds the others without reading every
+Workload.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 
 UNTRIED = (names.REASON_DEACTIVATED, names.REASON_PENDING_EVALUATION, names.REASON_SUSPENDED, names.REASON_PENDING)
-"""Reasons that are no outcome of a try.  The outcome of an equal workload's try replaces them."""
+"""Reasons that are not the result of a try.  The result of an equal workload's try replaces them."""
 
 
 class PendingNotifications:
-    """Workloads whose status is to be written as soon as the outcome of an equal Workload is known."""
+    """Workloads whose status must be written as soon as the result of an equal Workload is known."""
 
     def __init__(self) -> None:
         self._first: dict[str, None] = {}
 
     def observe(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
-        """Take in a watch event of a Workload."""
+        """Follow a watch event of a Workload."""
         if new is not None and _has_no_outcome(new):
             self._first[model.workload_key(new)] = None
             return
@@ -33,13 +33,13 @@ class PendingNotifications:
             self._first.pop(model.workload_key(seen), None)
 
     def is_first(self, key: str) -> bool:
-        """Whether the status of a Workload does not yet give the outcome of a try."""
+        """Whether the status of a Workload does not yet have the result of a try."""
         return key in self._first
 
     def among(self, keys: Collection[str]) -> Iterator[str]:
-        """Return the Workloads of `keys` whose status gives no outcome of a try, each once.
+        """Yield the Workloads of `keys` whose status has no result of a try, each once.
 
-        The cost is that of the smaller of the two sets.  No Workload may be added or removed during the iteration.
+        The cost grows with the smaller of the two sets.  No Workload may be added or removed during the iteration.
         """
         fewer, more = (self._first, keys) if len(self._first) <= len(keys) else (keys, self._first)
         return (key for key in fewer if key in more)

@@ -1,4 +1,4 @@
-"""Ends pods that are pinned to a host on which they can never run, so that their job makes new ones."""
+"""Ends pods that are pinned to a host on which they can never run, so that their job creates new pods."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PinnedPods:
         """Set the pod's phase to Failed, unless the pod is gone or has a node by now.
 
         Raises:
-            ApiError: the pod could not be read or written; ConflictError where it changed in between.
+            ApiError: the pod could not be read or written; ConflictError: it changed in between.
         """
         namespace, name = split_key(pod.key)
         message = f"The pod was pinned to node {host}, which has failed or is not its place any more"

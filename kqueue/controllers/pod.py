@@ -1,4 +1,4 @@
-"""Keeps a pod that is queued alone and its Workload in step: ungated when admitted, deleted when evicted."""
+"""Keeps a pod that is queued alone and its Workload consistent: ungated when admitted, deleted when evicted."""
 
 from __future__ import annotations
 
@@ -37,13 +37,15 @@ _log = structlog.get_logger(__name__)
 EVENT_LABEL_RESTORED = "ManagedLabelRestored"
 EVENT_INVALID = "InvalidPod"
 _PREBUILT_RETRY = 5.0
-"""Seconds after which a prebuilt Workload that is missing is looked for again; its creation brings the pod back too."""
+"""Seconds after which a missing prebuilt Workload is read again; its creation also requeues the pod."""
 _STILL_THERE = 5.0
-"""How often a pod that is being deleted is looked at: one whose node is gone ceases to count without an event."""
+"""Seconds between reads of a pod that is being deleted: a pod on a node that is gone stops counting without an
+event.
+"""
 
 
 class PodReconciler:
-    """Pods that are in no group."""
+    """The reconciler of pods that are in no group."""
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class PodReconciler:
         exists: Callable[[str], bool],
         reports: OwnerReports = NO_REPORTS,
     ) -> None:
-        """`exists(key)` says whether a pod of that name is there, managed or not."""
+        """Take the context and the parts; `exists(key)` returns whether a pod of that name exists, managed or not."""
         policy = context.policy
         self._client, self._writes, self._workloads = context.client, writes, context.workloads
         self._newest, self._steps = context.book.newest, context.steps
@@ -64,7 +66,7 @@ class PodReconciler:
         self._lifecycle, self._tools = OwnerLifecycle(context), PodTools(context, writes=writes, reports=reports)
         self._follow, self._on_created = self._tools.follow, reports.created
         self._created: OwnWrites[str, bool] = OwnWrites(context.clock, policy.echo_timeout)
-        """UIDs of pods whose Workload we have created, until the watch has brought it."""
+        """UIDs of pods whose Workload this process has created, until the watch has reported it."""
         context.workloads.subscribe(self._on_workload)
 
     def _on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
@@ -94,7 +96,7 @@ class PodReconciler:
     # --- pods that are gone, or in a group
 
     async def _look_after(self, key: str) -> Result:
-        """Handle a pod that the watch does not have any more. It may run on without kqueue's label: then the label is
+        """Handle a pod that the watch no longer has. It may still run without kqueue's label: then the label is
         restored, because the pod would use capacity without being counted.
         """
         namespace, name = split_key(key)
@@ -123,7 +125,7 @@ class PodReconciler:
             )
 
     async def _join(self, pod: ManagedPod) -> Result:
-        """Delete the own Workload of a pod that is in a group now."""
+        """Delete the Workload of a single pod that is now in a group."""
         for workload in self._owned(pod.key):
             if await self._steps.delete(workload):
                 self._report_deleted(pod, workload)
@@ -152,7 +154,7 @@ class PodReconciler:
         return Result()
 
     async def _give_back(self, workload: wire.Workload, pod: ManagedPod | None) -> None:
-        """Release the quota of an evicted Workload.  Without a pod that its gate holds it is not queued again."""
+        """Release the quota of an evicted Workload.  Without a gated pod it is not queued again."""
         if not model.condition_true(workload, names.CONDITION_EVICTED):
             return
         if pod is not None:
@@ -175,7 +177,7 @@ class PodReconciler:
             self._writes.event(pod, reason=EVENT_INVALID, message=str(e), warning=True)
             raise
         for other in self._owned(pod.key):
-            if not _controls(pod, other):  # of a pod of that name that was here before
+            if not _controls(pod, other):  # a Workload of an earlier pod of the same name
                 await self._finalize_of_another(pod, other)
         prebuilt = rules.prebuilt_name(pod.obj, self._switches)
         workload = await (self._prebuilt(pod, pod_sets, prebuilt) if prebuilt else self._find(pod, pod_sets))
@@ -233,7 +235,7 @@ class PodReconciler:
         return equivalent(pod_sets, told, infos=infos, suspended=suspended, slim=True)
 
     async def _prebuilt(self, pod: ManagedPod, pod_sets: Sequence[JSON], name: str) -> wire.Workload | None:
-        """Return the prebuilt Workload that the pod names once the pod controls it; None: there is none for the pod."""
+        """Return the prebuilt Workload that the pod names and controls; None: there is none for the pod."""
         workload = self._newest(f"{split_key(pod.key)[0]}/{name}")
         if workload is None:
             return None
@@ -268,7 +270,7 @@ class PodReconciler:
             await self._writes.let_go(pod)
             return Result()
         if any(_controls(pod, workload) for workload in self._owned(pod.key)):
-            return Result()  # on its way out, or just rewritten: that brings us back
+            return Result()  # the Workload is being deleted, or was just rewritten: its event requeues the pod
         if pod.uid in self._created:
             return Result(requeue_after=self._echo_timeout)
         if not pod.gated:
@@ -295,8 +297,8 @@ class PodReconciler:
         self._created.remember(pod.uid, True)
         try:
             if not await self._steps.create(workload):
-                return  # made by us before; the watch brings it
-        except BaseException:  # cancellation, too: what was cut off may not have come through
+                return  # created before; the watch will report it
+        except BaseException:  # cancellation, too: the interrupted request may have been accepted
             self._created.forget(pod.uid)
             raise
         self._on_created(max(0.0, (self._clock.now() - pod.created).total_seconds()))
@@ -319,11 +321,11 @@ def _controls(pod: ManagedPod, workload: wire.Workload) -> bool:
 
 
 _LABEL_LOST_AFTER = 1.0
-"""Seconds after which a pod that its watch lost, and that still exists, is taken to have lost its label."""
+"""Seconds after which a pod that its watch no longer has, but that still exists, is assumed to have lost its label."""
 
 
 def setup(manager: Manager) -> None:
-    """Add the reconciler of pods that are queued alone, where pods are queued."""
+    """Add the reconciler of pods that are queued alone, if pods are queued."""
     watch, writes = manager.shared(watch_pods), manager.shared(make_pod_writes)
     if watch is None or writes is None:
         return
@@ -370,7 +372,7 @@ def setup(manager: Manager) -> None:
 
 
 def _rank(workloads: Store[wire.Workload], pod: ManagedPod | None, key: str) -> KeyRank:
-    """How soon the reconciler reads a pod that is queued alone; None: the pod is gone."""
+    """Return the rank of a pod that is queued alone, in the work queue; None: the pod is gone."""
     return owner_rank(
         workloads.by_index(OWNER_INDEX, owner_key("", "Pod", *split_key(key))),
         ended=pod is None or pod.terminated or pod.deleting,

@@ -1,4 +1,4 @@
-"""Hands gates and priority class of pods on to their Workload, and messages of admission checks to pods."""
+"""Copies gates and priority class of pods to their Workload, and messages of admission checks to pods."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kqueue.jobs.workload import Priority
 
 
 class PodFollow:
-    """Shared by single pods and groups; the first pod speaks for its group."""
+    """Steps that single pods and groups share; the first pod represents its group."""
 
     def __init__(self, *, writes: PodWrites, steps: WorkloadSteps, switches: JobFeatures) -> None:
         self._writes, self._steps, self._switches = writes, steps, switches
@@ -25,7 +25,7 @@ class PodFollow:
         """Return the priority that the pods request.
 
         Raises:
-            MissingPriorityClassError: their class does not exist; an event on the pod says so.
+            MissingPriorityClassError: their class does not exist; an event on the pod reports it.
         """
         try:
             return self._steps.priority_of(first.obj, pod_sets)
@@ -34,7 +34,9 @@ class PodFollow:
             raise
 
     async def follow(self, first: ManagedPod, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
-        """Hand on other admission gates, and another priority class, also while pods run; True when something was."""
+        """Copy other admission gates, and another priority class, also while pods run; return whether anything was
+        written.
+        """
         how = await self._steps.follow(first.obj, workload, priority=lambda: self.priority(first, pod_sets))
         if how:
             self._updated(first, workload, how)

@@ -29,32 +29,32 @@ class PodOwner:
     check_again = None
 
     def __init__(self, tools: PodTools, pod: ManagedPod, workload: wire.Workload, *, requeues: bool) -> None:
-        """`requeues`: the Workload of a pod that an eviction deleted is queued again."""
+        """Take the pod and its Workload; `requeues`: the Workload of a pod that an eviction deleted is queued again."""
         self.workload = workload
         self._tools, self._pod, self._requeues = tools, pod, requeues
 
     @property
     def queue(self) -> str:
-        """The label that all jobs have."""
+        """The queue label that all jobs have."""
         return rules.queue_name(self._pod.obj)
 
     @property
     def waits(self) -> bool:
-        """A gated pod waits."""
+        """Whether the pod is gated."""
         return self._pod.gated
 
     @property
     def may_move(self) -> bool:
-        """A gated pod may move."""
+        """Whether the pod is gated."""
         return self._pod.gated
 
     @property
     def is_removable(self) -> bool:
-        """A gated pod without a reservation."""
+        """Whether the pod is gated and has no reservation."""
         return self._pod.gated and not self._is_reserved()
 
     def finished(self) -> Finished | None:
-        """As the phase of the pod says."""
+        """The result by the phase of the pod; None: it has not ended."""
         return KIND.finished(self._pod.obj)
 
     def busy(self) -> bool:
@@ -62,43 +62,43 @@ class PodOwner:
         return self._tools.are_active([self._pod])
 
     def reclaimable(self) -> Mapping[str, int]:
-        """A single pod gives nothing back before its end."""
+        """Return nothing: a single pod keeps its quota until its end."""
         return {}
 
     def ready(self) -> bool | None:
-        """As the condition of the pod says."""
+        """Whether the pod is ready, by its condition."""
         return KIND.pods_ready(self._pod.obj)
 
     async def correct(self) -> bool:
-        """Nothing to correct: the pod was matched with its Workload before."""
+        """Return False: there is nothing to correct, because the pod was matched with its Workload before."""
         return False
 
     async def closed(self) -> None:
-        """Take the finalizer off the pod."""
+        """Remove the finalizer of the pod."""
         await self._tools.writes.let_go(self._pod)
 
     async def stop(self, why: OwnerStop) -> None:
-        """Delete the pod; within seconds where it runs without a reservation after an eviction."""
+        """Delete the pod; within seconds if it runs without a reservation after an eviction."""
         soon = why.reason == names.REASON_WORKLOAD_EVICTED and not self._is_reserved()
         await self._tools.stop([self._pod], why, soon=soon)
 
     async def finish(self, end: Finished) -> None:
-        """Finish the Workload, and take the finalizer off the pod."""
+        """Finish the Workload, and remove the finalizer of the pod."""
         reason = names.REASON_SUCCEEDED if end.success else names.REASON_FAILED
         await self._tools.steps.finish(self.workload, reason, end.message)
         await self._tools.writes.let_go(self._pod)
 
     async def give_back(self) -> None:
-        """Release the quota.  A pod that its gate still holds can be queued again; a deleted pod cannot."""
+        """Release the quota.  A gated pod can be queued again; a deleted pod cannot."""
         held = self._pod.gated and not self._pod.deleting
         await self._tools.steps.give_back(self.workload, requeued=None if self._requeues or held else False)
 
     async def intercept(self) -> bool:
-        """No admission is intercepted: users cannot suspend a pod."""
+        """Return False: no admission is intercepted, because users cannot suspend a pod."""
         return False
 
     async def start(self) -> None:
-        """Remove the admission gate, with what the admission adds to the pod."""
+        """Remove the admission gate, and merge the additions of the admission into the pod."""
         infos = self._tools.steps.infos(self.workload)
         patch = infos if isinstance(infos, Refused) else KIND.start(self._pod.obj, infos)
         if isinstance(patch, Refused):
@@ -118,7 +118,7 @@ class PodOwner:
     async def guard(self) -> None:
         """Stop a pod that runs without an admission.
 
-        The Workload is read first: a status that a user has damaged is about to be repaired.
+        The Workload is read first, because a status that a user has damaged will soon be repaired.
         """
         if model.is_admitted(self.workload):
             return

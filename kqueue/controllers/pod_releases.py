@@ -1,7 +1,7 @@
-"""Removes gates from pods, and waits until the watch has brought each removal.
+"""Removes gates from pods, and waits until the watch has reported each removal.
 
-Each pod is patched once under the resource version that the decision was made on.  Until the watch has brought the
-change, or the wait for it has run out, the caller leaves the other pods of the same job alone.
+Each pod is patched once under the resource version that the decision was made on.  Until the watch has reported the
+change, or the wait for it has timed out, the caller does not release other pods of the same job.
 """
 
 from __future__ import annotations
@@ -23,22 +23,24 @@ from kqueue.runtime.own_writes import PendingReleases
 from kqueue.runtime.store import Store, split_key
 
 PATCHES_AT_ONCE = 8
-"""Patches under way per job, so that one huge job does not take the whole lane.  Source: Kueue's ungater."""
+"""The number of concurrent patches per job, so that one huge job does not use the whole lane.  Source: Kueue's
+ungater.
+"""
 
 Patch = dict[str, object]
 
 
 class GatedPod(WatchedPod, Protocol):
-    """A pod that a gate may hold, with its version and the key of its job."""
+    """A pod that may have a gate, with its version and the key of its job."""
 
     @property
     def siblings(self) -> str:
-        """Key that all pods of one job share; see `model.siblings_key`."""
+        """The key that all pods of one job share; see `model.siblings_key`."""
         ...
 
     @property
     def resource_version(self) -> str:
-        """Its version."""
+        """The pod's resource version."""
         ...
 
 
@@ -60,7 +62,7 @@ ChoiceT = TypeVar("ChoiceT", bound=PodRelease[GatedPod])
 
 
 class PodReleases(Generic[Pod]):
-    """Releases of the pods that one gate holds."""
+    """Releases of the pods with one kind of gate."""
 
     def __init__(
         self,
@@ -71,14 +73,14 @@ class PodReleases(Generic[Pod]):
         clock: Clock,
         timeout: float = 60.0,
     ) -> None:
-        """Make the sender of one ungater.
+        """Create the sender of one ungater.
 
         Args:
             client: patches pods.
             pods: the watch of pods.
             of: returns a pod in the form of the ungater; None: the gate does not concern the pod.
             clock: measures the timeout.
-            timeout: seconds after which the event of a release is taken to be lost.
+            timeout: seconds after which the event of a release is assumed to be lost.
         """
         self._client, self._pods, self._of = client, pods, of
         self._pending = PendingReleases(clock, timeout)
@@ -87,12 +89,12 @@ class PodReleases(Generic[Pod]):
         )
 
     def begin(self) -> None:
-        """Forget all releases when this process begins to lead: an earlier leader may have sent others."""
+        """Forget all releases when this process becomes the leader: an earlier leader may have sent others."""
         self._pending.clear()
         self._first_look.begin()
 
     def observe(self, old: PodView | None, new: PodView | None) -> Pod | None:
-        """Take in a pod event; returns the newest facts of the pod, None when the gate does not concern it."""
+        """Follow a pod event; return the newest facts of the pod, None: the gate does not concern it."""
         before = self._of(old) if old is not None else None
         after = self._of(new) if new is not None else None
         if before is not None and (after is None or after.uid != before.uid):
@@ -102,15 +104,15 @@ class PodReleases(Generic[Pod]):
         return after or before
 
     def is_settled(self, siblings: str) -> bool:
-        """Whether the watch has brought every release of a job that was sent; overdue ones are given up."""
+        """Whether the watch has reported every release of a job that was sent; overdue releases are given up."""
         return self._pending.satisfied(siblings)
 
     def is_unread(self, namespace: str) -> bool:
-        """Whether the namespace is to be read with `read` before a pod in it is released."""
+        """Whether the namespace must be read with `read` before a pod in it is released."""
         return self._first_look.due(namespace)
 
     async def read(self, namespace: str) -> None:
-        """Read which pods of a namespace an earlier leader has released.
+        """Read the pods of a namespace, to find the ones that an earlier leader has released.
 
         Raises:
             ApiError: the list failed; the namespace is still unread.
@@ -118,7 +120,7 @@ class PodReleases(Generic[Pod]):
         await self._first_look.take(namespace)
 
     def has_changed(self, pod: GatedPod) -> bool:
-        """Whether the watch has brought another version of the pod, or its end."""
+        """Whether the watch has reported another version of the pod, or its end."""
         view = self._pods.get(pod.key)
         seen = self._of(view) if view is not None else None
         return seen is None or seen.resource_version != pod.resource_version
@@ -130,10 +132,10 @@ class PodReleases(Generic[Pod]):
         goes_on: Callable[[], bool],
         on_released: Callable[[ChoiceT], None],
     ) -> list[KqueueError]:
-        """Send the patches, some at a time; returns the errors of those that failed.
+        """Send the patches, some at a time; return the errors of failed patches.
 
-        Sending ends when `goes_on` returns False.  A pod that has changed meanwhile is left out: its event brings the
-        next reconcile.  `on_released` is called for each pod whose patch was accepted.  A pod that is gone is no error.
+        Sending ends when `goes_on` returns False.  A pod that has changed meanwhile is skipped: its event causes the
+        next reconcile.  `on_released` is called for each pod whose patch was accepted.  A missing pod is not an error.
         """
         todo, failed = iter(choices), list[KqueueError]()
 
@@ -155,7 +157,7 @@ class PodReleases(Generic[Pod]):
         return failed
 
     async def _send(self, choice: PodRelease[GatedPod]) -> KqueueError | None:
-        """Send one patch; returns why the pod was not released, None when it was."""
+        """Send one patch; return the error for which the pod was not released, None: it was released."""
         pod = choice.pod
         namespace, name = split_key(pod.key)
         self._pending.expect(pod.siblings, pod.uid)
@@ -172,8 +174,8 @@ class PodReleases(Generic[Pod]):
     async def _may_be_released(self, pod: GatedPod, error: KqueueError) -> bool:
         """Whether the API server may have another version of the pod than the one patched, so that an event will come.
 
-        A conflict may be the answer to a second attempt whose first was accepted, and a server may fail after it has
-        stored the change.
+        A conflict may be the answer to a second attempt after the first was accepted, and a server may fail after it
+        has stored the change.
         """
         if isinstance(error, ConflictError):
             return True

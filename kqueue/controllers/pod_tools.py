@@ -31,11 +31,11 @@ class PodTools:
         self._fast_release, self._on_started = policy.fast_release, reports.started
 
     def are_active(self, pods: Sequence[ManagedPod]) -> bool:
-        """Whether some pod may still use quota: its quota is released only after its end."""
+        """Whether any pod may still use quota, which is released only after its end."""
         return counts.is_active(pods, self._clock.now(), fast=self._fast_release)
 
     async def stop(self, pods: Sequence[ManagedPod], why: OwnerStop, *, soon: bool = False) -> None:
-        """Delete the pods that a stop ends.  `soon`: they run without quota, so within seconds."""
+        """Delete the pods that a stop ends.  `soon`: they run without quota, so they end within seconds."""
         reason = stop_reason(why.reason, why.eviction)
         targets = [pod for pod in counts.to_stop(pods, why.reason) if not pod.deleting]
         await self.writes.each(
@@ -43,7 +43,7 @@ class PodTools:
         )
 
     async def delete(self, pods: Sequence[ManagedPod], why: str, reason: str = names.EVENT_EXCESS_POD_DELETED) -> None:
-        """Take our finalizer off pods and delete them, with an event of this `reason` on each."""
+        """Remove kqueue's finalizer from pods and delete them, with an event of this `reason` on each."""
 
         async def one(pod: ManagedPod) -> None:
             await self.writes.let_go(pod)
@@ -53,7 +53,7 @@ class PodTools:
         await self.writes.each(pods, one)
 
     async def read(self, key: str) -> wire.Workload | None:
-        """The Workload as the API server has it, for decisions that delete pods: the watch may be behind.
+        """Return the Workload from the API server, for decisions that delete pods, because the watch may be behind.
 
         None: it does not exist.
         """
@@ -66,13 +66,13 @@ class PodTools:
     async def start(
         self, workload: wire.Workload, patches: Sequence[tuple[ManagedPod, Patch]], *, on_start: Callable[[], None]
     ) -> None:
-        """Write the patches that start pods, while the Workload stays admitted as it is; report each pod."""
+        """Write the patches that start pods, while the Workload's admission is unchanged; report each pod."""
         by_key: Mapping[str, Patch] = {pod.key: patch for pod, patch in patches}
         key = model.workload_key(workload)
 
         async def one(pod: ManagedPod) -> None:
             if not self._still_admitted(key, workload):
-                return  # the change brings the owner back
+                return  # the event of the change requeues the owner
             if await self.writes.patch(pod, by_key[pod.key]):
                 on_start()
                 self.writes.event(pod, reason=names.EVENT_STARTED, message=start_message(workload))
@@ -81,7 +81,7 @@ class PodTools:
         await self.writes.each([pod for pod, _ in patches], one)
 
     def _still_admitted(self, key: str, workload: wire.Workload) -> bool:
-        """Whether the admission on which the start was decided still holds, at the moment of one more write."""
+        """Whether the admission on which the start was decided is still valid, before one more write."""
         now = self._newest(key)
         return now is workload or (
             now is not None

@@ -1,7 +1,7 @@
-"""Writes to pods that are queued themselves, with the answers that their watch has yet to bring.
+"""Writes to pods that are queued themselves, with the answers that their watch has not reported yet.
 
-A pod is patched under the resource version that the decision was made on.  Decisions follow from the newest version
-known: the watch's version, or the answer to our own last write where that is newer.
+A pod is patched under the resource version that the decision was made on.  Decisions follow from the newest known
+version: the watch's version, or the answer to the last write of this process if that is newer.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ GROUP_INDEX = "group"
 PREBUILT_INDEX = "prebuilt"
 GATED_INDEX = "admission-gate"
 AT_ONCE = 32
-"""Writes under way per group, so that one huge group does not take the whole lane."""
+"""The number of concurrent writes per group, so that one huge group does not use the whole lane."""
 _REMEMBERED = 100_000
 EVENT_HELD = "AdmissionGateHeld"
 _LASTING = (names.EVENT_ERR_WORKLOAD_COMPOSE, EVENT_HELD)
@@ -71,18 +71,20 @@ class PodWrites:
             client: writes pods.
             pods: the watch of managed pods; gets the indexes of this module.
             recorder: records events on pods.
-            switches: how pods are read, and whether the finalizer is removed under the pod's resource version.
+            switches: the rules for reading pods, and whether the finalizer is removed under the pod's resource version.
             clock: measures timeouts.
-            short_stop: ends pods that run without quota; None: one that charges them to no queue.
-            echo_timeout: seconds after which the writer no longer waits for the watch to bring a write.
+            short_stop: ends pods that run without quota; None: pods are charged to no queue.
+            echo_timeout: seconds after which the writer no longer waits for the watch event of a write.
         """
         self._client, self._pods, self._recorder = client, pods, recorder
         self._short_stop = short_stop or ShortStop(client)
         self._switches, self._clock = switches, clock
         self._ours: OwnWrites[str, ManagedPod] = OwnWrites(clock, echo_timeout, version_of=_version)
-        """The newest answers to our writes by UID, until the watch has brought the same version."""
+        """By UID: the newest answers to writes of this process, until the watch has reported the same version."""
         self._deleted: OwnWrites[str, bool] = OwnWrites(clock, echo_timeout)
-        """UIDs of pods whose deletion we requested, or that are gone by an answer of the API server."""
+        """UIDs of pods whose deletion this process has requested, or that are gone according to an answer of the API
+        server.
+        """
         self._told: TTLCache[tuple[str, str], str] = TTLCache(_REMEMBERED, _QUIET, clock.monotonic)
         pods.add_index(GROUP_INDEX, lambda pod: [pod.group] if pod.group else [])
         pods.add_index(PREBUILT_INDEX, self._prebuilt)
@@ -104,12 +106,12 @@ class PodWrites:
     # --- reading
 
     def newest(self, key: str) -> ManagedPod | None:
-        """Return the newest version known of a pod; None: the watch does not have the pod."""
+        """Return the newest known version of a pod; None: the watch does not have the pod."""
         seen = self._pods.get(key)
         return None if seen is None else self._newer(seen)
 
     def members(self, group: str) -> list[ManagedPod]:
-        """Return all pods of a group in the newest versions known."""
+        """Return all pods of a group in their newest known versions."""
         return [self._newer(pod) for pod in self._pods.by_index(GROUP_INDEX, group)]
 
     def _newer(self, seen: ManagedPod) -> ManagedPod:
@@ -119,7 +121,7 @@ class PodWrites:
     # --- writing
 
     async def patch(self, pod: ManagedPod, change: Mapping[str, Any], *, locked: bool = True) -> bool:
-        """Send one merge patch; returns False where there is nothing to change, or the pod is gone."""
+        """Send one merge patch; return False if there is nothing to change, or the pod is gone."""
         if not change:
             return False
         lock = {"resourceVersion": text(pod.obj, "metadata", "resourceVersion")} if locked else {}
@@ -134,11 +136,11 @@ class PodWrites:
         return True
 
     async def let_go(self, pod: ManagedPod) -> bool:
-        """Remove our finalizer; returns False where the pod does not have it, or is gone."""
+        """Remove kqueue's finalizer; return False if the pod does not have it, or is gone."""
         return await self.patch(pod, pods_kind.let_go(pod.obj), locked=self._switches.strict_finalizers)
 
     async def let_go_all(self, pods: Iterable[ManagedPod]) -> None:
-        """Remove our finalizer from many pods, some at a time."""
+        """Remove kqueue's finalizer from many pods, some at a time."""
         await self.each([pod for pod in pods if pod.finalizer], self.let_go)
 
     async def delete(self, pod: ManagedPod, *, grace_seconds: int | None = None) -> None:
@@ -189,7 +191,9 @@ class PodWrites:
         _log.info("pod stopped", pod=pod.key, reason=reason)
 
     def _is_gone(self, pod: ManagedPod) -> None:
-        """Record that the API server does not have the pod any more; nothing is made for it until the watch agrees."""
+        """Record that the API server no longer has the pod; no Workload is created for it until the watch has reported
+        its end.
+        """
         self._deleted.remember(pod.uid, True)
 
     async def each(self, pods: Iterable[ManagedPod], act: Callable[[ManagedPod], Awaitable[object]]) -> None:
@@ -215,7 +219,7 @@ class PodWrites:
     def event(self, pod: ManagedPod, *, reason: str, message: str, warning: bool = False) -> None:
         """Record an event on the pod, unless an equal one was recorded within some minutes.
 
-        An event of a lasting state is not recorded again by another process either.
+        An event of a lasting state is not recorded again by another process, either.
         """
         if self._told.get((pod.uid, reason)) == message:
             return
@@ -237,7 +241,7 @@ def _queue_of(pod: ManagedPod) -> str:
 
 
 def watch_pods(manager: Manager) -> Reflector[RawObject, ManagedPod] | None:
-    """Return the watch of whole pods that are queued themselves; None: no kind that is on is queued through pods."""
+    """Return the watch of whole pods that are queued themselves; None: no enabled kind is queued through pods."""
     frameworks, switches = manager.config.integrations.frameworks, manager.switches
     if pods_kind.FRAMEWORK not in frameworks and not implies_pods(frameworks):
         return None

@@ -1,6 +1,6 @@
 """Writes the status of ClusterQueues, LocalQueues and Cohorts, and the finalizer that protects a queue in use.
 
-It is never on the critical path: counts are written in the background at a bounded rate, and only where they differ.
+It is never on the critical path: counts are written in the background at a bounded rate, and only if they differ.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from kqueue.state.queues import Queues
 Patch = dict[str, Any]
 
 _FLAVORS_MAX = 64
-"""The most flavors that the status schemas allow.  Of a ClusterQueue with more flavors the first ones are written."""
+"""The largest number of flavors in the status schemas.  Of a ClusterQueue with more flavors the first ones are
+written.
+"""
 
 
 class ClusterQueueReconciler:
@@ -45,13 +47,13 @@ class ClusterQueueReconciler:
         clock: Clock,
         fair_sharing: bool = False,
     ) -> None:
-        """`fair_sharing` is on where shares affect order and preemption; then the status has them."""
+        """Take the stores; `fair_sharing`: shares affect order and preemption, so the status has them."""
         self._cluster_queues, self._writer = cluster_queues, writer
         self._cache, self._queues, self._clock = cache, queues, clock
         self._fair_sharing = fair_sharing
 
     async def reconcile(self, key: str) -> Result:
-        """Write finalizer and status where they differ."""
+        """Write finalizer and status if they differ."""
         if self._cluster_queues.get(key) is None:
             return Result()
         in_use = self._cache.held.held_in(key).reserving > 0
@@ -91,7 +93,7 @@ class ClusterQueueReconciler:
 
 
 class CohortReconciler:
-    """Writes the share of one Cohort, where fair sharing is on."""
+    """Writes the share of one Cohort, if fair sharing is on."""
 
     def __init__(
         self,
@@ -104,7 +106,7 @@ class CohortReconciler:
         self._cohorts, self._writer, self._cache, self._fair_sharing = cohorts, writer, cache, fair_sharing
 
     async def reconcile(self, key: str) -> Result:
-        """Write the status where it differs."""
+        """Write the status if it differs."""
         if self._cohorts.get(key) is not None:
             await self._writer.write(key, self._status)
         return Result()
@@ -127,13 +129,13 @@ class LocalQueueReconciler:
         clock: Clock,
         fair_usage: FairUsage | None = None,
     ) -> None:
-        """`fair_usage` None: the order by usage is off, and usage is not recorded."""
+        """Take the stores; `fair_usage` None: the order by usage is off, and usage is not recorded."""
         self._local_queues, self._writer = local_queues, writer
         self._cache, self._queues, self._clock = cache, queues, clock
         self._fair_usage = fair_usage
 
     async def reconcile(self, key: str) -> Result:
-        """Write the status where it differs."""
+        """Write the status if it differs."""
         obj = self._local_queues.get(key)
         if obj is None:
             return Result()
@@ -142,7 +144,7 @@ class LocalQueueReconciler:
         return Result(requeue_after=again)
 
     def _sample(self, key: str, obj: wire.LocalQueue) -> float | None:
-        """Sample the recent usage where that is due; returns the seconds until the next sample, None: there is none.
+        """Sample the recent usage if that is due; return the seconds until the next sample, None: there is none.
 
         A closed queue is not sampled; the event that opens it enqueues it.
         """
@@ -181,7 +183,7 @@ class LocalQueueReconciler:
         return {"status": changes} if changes else None
 
     def _usage_changes(self, key: str, obj: wire.LocalQueue) -> Patch:
-        """Return the change of the recent usage, without workloads on their way in.
+        """Return the change of the recent usage, without penalties of workloads that are being admitted.
 
         Usage that has only decayed with time is not written.
         """
@@ -202,7 +204,9 @@ class LocalQueueReconciler:
         return {"fairSharing": {"weightedShare": 0, "admissionFairSharingStatus": usage}}
 
     def _nothing_of_each(self, obj: wire.LocalQueue) -> dict[str, str]:
-        """Return `0` for each resource of the ClusterQueue; empty without one, and where usage is not remembered."""
+        """Return `0` for each resource of the ClusterQueue; empty: there is no ClusterQueue, or usage is not
+        remembered.
+        """
         queue = self._cache.quota.queue_object(obj.spec.cluster_queue or "")
         if queue is None or self._fair_usage is None or self._fair_usage.rules.half_life <= 0:
             return {}
@@ -225,10 +229,10 @@ class LocalQueueReconciler:
 
 
 def finalizer_patch(metadata: Any, *, in_use: bool) -> Patch | None:
-    """Return the patch that adds our finalizer to an object, or removes it from a deleted object that is in use no
-    more.
+    """Return the patch that adds kqueue's finalizer to an object, or removes it from a deleted object that is no longer
+    in use.
 
-    None: the finalizer is as it should be.
+    None: the finalizer is correct.
     """
     ours = names.RESOURCE_IN_USE_FINALIZER
     has = ours in metadata.finalizers
@@ -258,7 +262,9 @@ def _flavor_usage(obj: wire.ClusterQueue, node: QuotaNode | None, usage: Usage) 
 def _usage_of(
     queue: wire.ClusterQueue | None, usage: Usage, entry: Callable[[FlavorResource, int], Patch]
 ) -> list[Patch]:
-    """Return the usage of each flavor and resource of the ClusterQueue, in its order; empty without one."""
+    """Return the usage of each flavor and resource of the ClusterQueue, in its order; empty: there is no
+    ClusterQueue.
+    """
     return [
         {
             "name": flavor.name,
@@ -277,7 +283,7 @@ def _total(column: FlavorResource, total: int) -> Patch:
 
 
 def _present(current: wire.ClusterQueueStatus | wire.LocalQueueStatus) -> Patch:
-    """Return the present values of the status; None for an empty list, which the status leaves out."""
+    """Return the present values of the status; None for an empty list, which the status omits."""
     return {
         "pendingWorkloads": current.pending_workloads,
         "reservingWorkloads": current.reserving_workloads,
@@ -326,19 +332,19 @@ class _Counts:
                 self._cohorts.enqueue(cohort, after=after)
 
     def on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
-        """Refresh the counts of the queues that a Workload waits in or holds quota in, before and now."""
+        """Refresh the counts of the queues in which a Workload waits or has quota, before and now."""
         for workload in filter(None, (old, new)):
             local, admission = model.local_queue_key(workload), workload.status.admission
             held_in = admission.cluster_queue if admission is not None else None
             self.refresh(local, self._queues.cluster_queue_of(local), held_in)
 
     def _window(self) -> float:
-        """Return the seconds from a change of a queue's counts until they are written."""
+        """Return the seconds between a change of a queue's counts and their write."""
         timings = self._manager.timings
         return timings.status_refresh_loaded if self._manager.is_loaded() else timings.status_refresh_window
 
     def _cohorts_above(self, cluster_queue: str) -> list[str]:
-        """Return the Cohorts whose share depends on the usage of a ClusterQueue; empty where shares do not count."""
+        """Return the Cohorts whose share depends on the usage of a ClusterQueue; empty: shares do not count."""
         fair = self._manager.config.fair_sharing is not None
         node = self._cache.quota.node_of(cluster_queue) if fair else None
         above = [n.name for n in node.path_to_root() if n.is_cohort] if node is not None else []
@@ -385,6 +391,6 @@ def setup(manager: Manager) -> None:
 
 
 def _read_former_usage(manager: Manager) -> None:
-    """Begin with the usage of LocalQueues that the previous leader has written."""
+    """Start with the usage of LocalQueues that the previous leader has written."""
     if manager.fair_usage is not None:
         manager.fair_usage.begin(manager.watches.local_queues.store.values(), manager.clock.now())

@@ -1,6 +1,6 @@
-"""Orders the keys of a work queue by the Workload as the watch has brought it.
+"""Orders the keys of a work queue by the Workload from the watch.
 
-A rank only orders work: the reconciler reads the current objects, whatever the rank was.
+A rank only orders work: the reconciler reads the present objects, whatever the rank was.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kqueue.state import checks
 def workload_rank(workload: wire.Workload | None) -> KeyRank:
     """Return the rank of a Workload in the queue of its own reconciler; None: the Workload is gone.
 
-    A finished Workload holds no quota.  Its only step left is its deletion after the retention time.
+    A finished Workload has no quota.  Its only remaining step is its deletion after the retention time.
     """
     if workload is None or model.condition_true(workload, names.CONDITION_FINISHED):
         return KeyRank.FOLLOW
@@ -54,7 +54,7 @@ def _holds(workload: wire.Workload) -> bool:
 
 
 def _leaves(workload: wire.Workload) -> bool:
-    """Whether a Workload holds quota that it has to release."""
+    """Whether a Workload has quota that it must release."""
     if not _holds(workload):
         return False
     reserved = model.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
@@ -69,6 +69,6 @@ def _leaves(workload: wire.Workload) -> bool:
 
 
 def _is_kept_out(workload: wire.Workload) -> bool:
-    """Whether a Workload without quota is outside its queue, so that a step has to put it in or take it out."""
+    """Whether a Workload without quota is outside its queue, so that a step must add it or remove it."""
     requeued = model.condition(workload.status.conditions, names.CONDITION_REQUEUED)
     return not workload.spec.active or (requeued is not None and requeued.status == "False")

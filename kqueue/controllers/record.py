@@ -45,7 +45,7 @@ class Recorder(Protocol):
             reason: one word for programs.
             message: a sentence for users.
             warning: whether the event's type is Warning instead of Normal.
-            once: the event describes a lasting state; it is dropped where an equal event exists.
+            once: the event describes a lasting state; it is dropped if an equal event exists.
         """
         ...
 
@@ -59,7 +59,7 @@ def workload_reference(workload: wire.Workload) -> ObjectReference:
 def waiting_references(workload: wire.Workload) -> list[ObjectReference]:
     """Return the objects on which users look for the reason for which a workload waits.
 
-    They are the Workload, its job, and its first pod where pods own it.  A job and a pod that are the same object are
+    They are the Workload, its job, and its first pod if pods own it.  A job and a pod that are the same object are
     returned once.
     """
     owners = workload.metadata.owner_references

@@ -1,7 +1,7 @@
-"""Limits how often Workloads of one owner are deleted and made anew because they do not match the owner.
+"""Limits the number of times that Workloads of one owner are deleted and created again because they do not match it.
 
-Without a limit, an owner that never matches its Workload would be stopped and queued again for ever.  The cause may be
-a bug, or another controller that writes the owner or the Workload.
+Without a limit, an owner that never matches its Workload would be stopped and queued again forever.  The cause may be a
+bug, or another controller that writes the owner or the Workload.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Recreations:
 
     def __init__(self, clock: Clock) -> None:
         self._deleted: TTLCache[str, tuple[int, int]] = TTLCache(_REMEMBERED, WITHIN, clock.monotonic)
-        """Generation of the owner and number of deletions since, by the owner's UID."""
+        """By the owner's UID: generation of the owner and number of deletions since."""
 
     def allows(self, uid: str, generation: int) -> bool:
-        """Whether one more Workload of the owner with this UID and generation may be deleted and made anew."""
+        """Whether one more Workload of the owner with this UID and generation may be deleted and created again."""
         known, number = self._deleted.get(uid, (generation, 0))
         return known != generation or number < MOST
 

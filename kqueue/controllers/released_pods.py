@@ -1,7 +1,7 @@
-"""Reads from the API server which pods are released, once per namespace after each start of leading.
+"""Reads the released pods from the API server, once per namespace after this process becomes the leader.
 
-An earlier leader may have released pods whose change the watch has not brought yet.  Its expectations are lost with
-it.  By the watch alone this process would release other pods to the same places.
+An earlier leader may have released pods whose change the watch has not reported yet.  Its expectations are lost with
+it.  With the watch alone, this process would release other pods to the same places.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = structlog.get_logger(__name__)
 
 PAGE_SIZE = 500
 _AT_ONCE = 100
-"""Pods compared before the event loop gets a turn: about 3 ms."""
+"""The number of pods compared before the event loop runs other tasks: about 3 ms."""
 
 
 class _PageMeta(msgspec.Struct, rename={"token": "continue"}):
@@ -37,7 +37,7 @@ class _PodPage(msgspec.Struct):
 
 
 class WatchedPod(Protocol):
-    """A pod that a gate holds or held."""
+    """A pod that has or had a gate."""
 
     @property
     def key(self) -> str:
@@ -51,7 +51,7 @@ class WatchedPod(Protocol):
 
     @property
     def gated(self) -> bool:
-        """Whether the gate still holds the pod."""
+        """Whether the pod still has the gate."""
         ...
 
     @property
@@ -74,9 +74,10 @@ class FirstLook(Generic[Pod]):
         of: Callable[[PodView], Pod | None],
         on_behind: Callable[[Pod], None],
     ) -> None:
-        """`of` returns a pod in the form of the gate's controller; None: the gate does not concern the pod.
+        """Take the functions; `of` returns a pod in the form of the gate's controller; None: the gate does not concern
+        the pod.
 
-        `on_behind` is called with each released pod that the watch has yet to bring.
+        `on_behind` is called with each released pod that the watch has not reported yet.
         """
         self._client, self._pods, self._of, self._on_behind = client, pods, of, on_behind
         self._done: set[str] = set()
@@ -104,7 +105,7 @@ class FirstLook(Generic[Pod]):
             try:
                 behind = await self._compare(namespace)
             finally:
-                self._locks.pop(namespace, None)  # absent where an earlier read failed; waiters hold the lock
+                self._locks.pop(namespace, None)  # absent after a failed read; waiting callers have the lock
                 if not self._locks:
                     self._gone.clear()
             self._done.add(namespace)
@@ -112,7 +113,7 @@ class FirstLook(Generic[Pod]):
                 _log.info("released pods that the watch has yet to bring", namespace=namespace, pods=behind)
 
     async def _compare(self, namespace: str) -> int:
-        """Read all pods; return the number of released pods whose change or end the watch has not brought."""
+        """Read all pods; return the number of released pods whose change or end the watch has not reported."""
         params, behind = {"limit": str(PAGE_SIZE)}, 0
         while True:
             answer = await self._client.list_page(PODS, namespace, params=params, lane=Lane.WATCH)
@@ -135,7 +136,7 @@ class FirstLook(Generic[Pod]):
         return not known and released.uid not in self._gone
 
     def _observe(self, old: PodView | None, new: PodView | None) -> None:
-        """Remember pods that go during a list: they are in the list, and no further event will come."""
+        """Record pods that disappear during a list: they are in the list, and no further event will come."""
         before = self._of(old) if self._locks and old is not None else None
         if before is None:
             return

@@ -1,4 +1,4 @@
-"""The kinds that the controllers watch and write, as the API server addresses them."""
+"""The kinds that the controllers watch and write, as resources of the API server."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ WORKLOAD_PRIORITY_CLASSES = _ours("workloadpriorityclasses", names.WORKLOAD_PRIO
 
 
 def resource_of(kind: ReviewedKind) -> ResourceType:
-    """Return the resource under which the API server has objects of the kind."""
+    """Return the resource of the API server with the objects of the kind."""
     return ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)

@@ -1,7 +1,7 @@
 """Ends pods that run without quota within seconds, whatever grace period they request.
 
-An admitted pod keeps its own grace period, and its quota for that long.  A pod that was never admitted would otherwise
-take capacity that is reserved for other workloads for as long as its user likes.
+An admitted pod keeps its own grace period, and its quota until its end.  A pod that was never admitted would otherwise
+use capacity that is reserved for other workloads as long as its user likes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ShortStop:
         self._client, self._charge = client, charge
 
     async def end_pod(self, key: str, uid: str, *, queue: str) -> bool:
-        """Delete a pod, or shorten the grace period of a pod that is being deleted; returns False where it is gone.
+        """Delete a pod, or shorten the grace period of a pod that is being deleted; return False if it is gone.
 
         `queue` is the LocalQueue (namespace/name) to charge; empty: none is charged.
         """
@@ -59,12 +59,12 @@ class ShortStop:
             self._charge(key, queue)
 
     async def end_pods(self, namespace: str, *, labels: Mapping[str, str], top: str, queue: str) -> list[str]:
-        """End all pods of a job that are bound to nodes; returns the names of pods that were not about to end.
+        """End all pods of a job that are bound to nodes; return the names of pods that were not ending already.
 
         Args:
             namespace: the job's namespace.
-            labels: the labels of the job's pods; nothing is done without a label or where a value is empty.
-            top: a UID that one of the pod's controllers must have; empty where other objects are between job and pods.
+            labels: the labels of the job's pods; no effect without a label or if a value is empty.
+            top: a UID that one of the pod's controllers must have; empty: other objects are between job and pods.
             queue: as in `end_pod`.
 
         Raises:
@@ -94,12 +94,12 @@ class PodStop:
     """Ends single pods that run without quota, and records an event on each pod that it ends."""
 
     def __init__(self, client: Client, recorder: Recorder, short_stop: ShortStop | None = None) -> None:
-        """`short_stop` None: ended pods are charged to no queue."""
+        """Take the client and the recorder; `short_stop` None: ended pods are charged to no queue."""
         self._client, self._recorder = client, recorder
         self._short_stop = short_stop or ShortStop(client)
 
     async def end(self, key: str, uid: str, *, queue: str, message: str) -> bool:
-        """End the pod with this UID; returns whether it was there.  `queue` is as in `ShortStop.end_pod`."""
+        """End the pod with this UID; return whether it existed.  `queue` is as in `ShortStop.end_pod`."""
         if not await self._short_stop.end_pod(key, uid, queue=queue):
             return False
         namespace, name = split_key(key)
@@ -112,7 +112,7 @@ class PodStop:
         return True
 
     async def end_if(self, key: str, is_meant: Callable[[PodView], bool], *, queue: str, message: str) -> bool:
-        """End the pod where the API server's version of it passes `is_meant`; returns whether it was ended.
+        """End the pod if the API server's version of it passes `is_meant`; return whether it was ended.
 
         Raises:
             ApiError: the pod could not be read or deleted.

@@ -1,7 +1,6 @@
-"""Keeps a StatefulSet's Workload and pods in step with it: made beforehand, joined by the pods, on hold at 0 replicas.
+"""Keeps a StatefulSet's Workload and pods consistent with it: the Workload is prebuilt, and on hold at 0 replicas.
 
-Starting and stopping the pods is left to the reconciler of pod groups: to it they are a group with a Workload of its
-own.
+The reconciler of pod groups starts and stops the pods, which are a group with its own Workload.
 """
 
 from __future__ import annotations
@@ -41,27 +40,27 @@ from kqueue.state import status
 _log = structlog.get_logger(__name__)
 
 OWNER_UID_INDEX, OWNER_NAME_INDEX = "stateful set", "stateful set"
-"""Of pods, by the UID of their controller; of Workloads, by namespace/name."""
+"""Indexes: of pods, by the UID of their controller; of Workloads, by namespace/name of their StatefulSet."""
 STATEFUL_SETS = ResourceType(GVK.group, GVK.version, "statefulsets", GVK.kind)
 EVENT_REPLICAS_DIFFER = "ReplicasDiffer"
 EVENT_WORKLOAD_OVER = "WorkloadOver"
 _LOOK_AGAIN = 5.0
-"""Seconds: a pod whose node is gone ceases to count without an event."""
+"""Seconds until ending pods are read again: a pod on a node that is gone stops counting without an event."""
 _QUIET = 600.0
 
 
 def owner_uids(pod: ManagedPod) -> list[str]:
-    """Index of pods by the StatefulSet that controls them."""
+    """Return the index values of a pod: the UID of the StatefulSet that controls it."""
     return [text(owner, "uid") for owner in _stateful_sets(pod.obj) if owner.get("controller") is True]
 
 
 def owner_names(pod: ManagedPod) -> list[str]:
-    """Names of the StatefulSet that controls a pod: one, or none."""
+    """Return the names of the StatefulSet that controls a pod: one, or none."""
     return [text(owner, "name") for owner in _stateful_sets(pod.obj) if owner.get("controller") is True]
 
 
 def owner_keys(workload: wire.Workload) -> list[str]:
-    """Index of Workloads by the StatefulSets that they were made for: namespace/name."""
+    """Return the index values of a Workload: namespace/name of the StatefulSets for which it was created."""
     return [
         f"{workload.metadata.namespace}/{owner.name}"
         for owner in workload.metadata.owner_references
@@ -75,12 +74,12 @@ def _stateful_sets(obj: JSON) -> list[JSON]:
 
 
 def _is_open(workload: wire.Workload) -> bool:
-    """Neither at its end nor on its way out."""
+    """Whether the Workload is neither finished nor being deleted."""
     return workload.metadata.deletion_timestamp is None and not model.condition_true(workload, names.CONDITION_FINISHED)
 
 
 class StatefulSetReconciler:
-    """All StatefulSets that are queued."""
+    """The reconciler of all StatefulSets that are queued."""
 
     def __init__(
         self,
@@ -109,9 +108,9 @@ class StatefulSetReconciler:
         if found is None or not self._is_ours(key, found):
             return await self._let_go(key)
         if mapping(found, "metadata").get("deletionTimestamp"):
-            return Result()  # the garbage collector takes pods and Workload along
+            return Result()  # the garbage collector deletes pods and Workload
         if not plan.is_marked(found):
-            return Result()  # an ancestor is queued, or no webhook has seen it: kqueue gates none of its pods
+            return Result()  # an ancestor is queued, or no webhook has reviewed it: kqueue gates none of its pods
         pods = self._members(found)
         workload = self._workload(key, found)
         await self._pod_writes.each(plan.outdated(found, pods), self._pod_writes.delete)
@@ -129,7 +128,7 @@ class StatefulSetReconciler:
         return named and is_ours(found) and self._manages(split_key(key)[0])
 
     async def _let_go(self, key: str) -> Result:
-        """Handle a StatefulSet that is gone or not queued any more: its usage stays charged until its last pod has
+        """Handle a StatefulSet that is gone or no longer queued: its usage stays charged until its last pod has
         ended.
         """
         keys = self._workloads.keys_by_index(OWNER_NAME_INDEX, key)
@@ -142,7 +141,7 @@ class StatefulSetReconciler:
         except NotFoundError:
             return Result()  # as above
         if self._is_ours(key, found):
-            return Result()  # the watch is about to bring it
+            return Result()  # the watch will report it soon
         if self._runs(self._members(found)):
             return Result(requeue_after=_LOOK_AGAIN)
         for workload in held:
@@ -161,7 +160,9 @@ class StatefulSetReconciler:
         return bool(counts.at_large(pods)) or counts.is_active(pods, now, fast=self._fast_release)
 
     def _workload(self, key: str, found: JSON) -> wire.Workload | None:
-        """Return the Workload of the StatefulSet's name; else one that a user made for it before it had a UID."""
+        """Return the Workload with the StatefulSet's name; else the Workload that a user created for it before it had a
+        UID.
+        """
         namespace = split_key(key)[0]
         for name in plan.names_of(found, self._switches):
             workload = self._writer.newest(f"{namespace}/{name}")
@@ -172,7 +173,7 @@ class StatefulSetReconciler:
     async def _step(self, found: JSON, workload: wire.Workload | None, *, runs: bool) -> Result:
         step = plan.next_step(found, as_json(workload) if workload is not None else None, self._switches, runs=runs)
         if step in (Next.CREATE, Next.ADOPT) and not await self._is_there(found):
-            return Result()  # the watch is about to say so
+            return Result()  # the watch will report it soon
         if step is Next.CREATE:
             await self._create(found)
         if workload is None:
@@ -200,8 +201,9 @@ class StatefulSetReconciler:
         return Result(requeue_after=_LOOK_AGAIN) if step is Next.WAIT else Result()
 
     async def _is_there(self, found: JSON) -> bool:
-        """Asked of the API server before it becomes an owner: one that is gone is taken off by the garbage collector as
-        fast as a watch that is behind would have us put it on.
+        """Whether the API server has the StatefulSet; checked before it becomes an owner.
+
+        The garbage collector removes a missing owner as fast as a process with an old watch would add it.
         """
         metadata = mapping(found, "metadata")
         try:
@@ -215,8 +217,10 @@ class StatefulSetReconciler:
     async def _create(self, found: JSON) -> None:
         workload = plan.workload_of(found, self._priority(found), self._switches, self._copied)
         if not await self._steps.create(workload):
-            return  # the watch is about to bring it
-        if found["metadata"].get("generation", 1) == 1:  # one that was changed since may have been on hold for long
+            return  # the watch will report it soon
+        if (
+            found["metadata"].get("generation", 1) == 1
+        ):  # a StatefulSet that was changed since may have been on hold for long
             created = datetime.fromisoformat(text(found, "metadata", "creationTimestamp"))
             self._on_created(max(0.0, (self._clock.now() - created).total_seconds()))
         name = f"{workload['metadata']['namespace']}/{workload['metadata']['name']}"
@@ -306,11 +310,11 @@ class StatefulSetReconciler:
 
 
 _WINDOW = 0.05
-"""Seconds in which events of one StatefulSet's pods gather."""
+"""Seconds in which events of one StatefulSet's pods are collected."""
 
 
 def setup(manager: Manager) -> None:
-    """Add the reconciler of StatefulSets, where they are on; their pods are queued themselves."""
+    """Add the reconciler of StatefulSets, if they are enabled; their pods are queued themselves."""
     pods, writes, config = manager.shared(watch_pods), manager.shared(make_pod_writes), manager.config
     if FRAMEWORK not in config.integrations.frameworks or pods is None or writes is None:
         return

@@ -1,7 +1,7 @@
-"""Reports pods that gates and finalizers of switched-off integrations hold.  It releases none of them.
+"""Reports pods with gates and finalizers of switched-off integrations.  It does not release them.
 
-No watch has such pods.  They are listed when this process begins to lead, and again from time to time.  The operator
-who switched the integration off decides whether they may run: `kqueue uninstall --release --integration NAME`.
+No watch has such pods.  They are listed when this process becomes the leader, and again at intervals.  The operator who
+switched the integration off decides whether they may run: `kqueue uninstall --release --integration NAME`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Page(Struct, frozen=True, kw_only=True):
 
 
 class SwitchedOff:
-    """Lists pods that were queued themselves before, where no pods are queued now."""
+    """Lists pods that were queued themselves before, if no pods are queued now."""
 
     def __init__(
         self,
@@ -52,7 +52,8 @@ class SwitchedOff:
         interval: float,
         report: Callable[[Mapping[str, int]], None],
     ) -> None:
-        """`list_page` is the method of a client; `interval` is the number of seconds between two lists.
+        """Take the functions; `list_page` is the method of a client; `interval` is the number of seconds between two
+        lists.
 
         `report` is called with the number of pods by reason.
         """
@@ -73,7 +74,7 @@ class SwitchedOff:
             self._report({_REASON: 0})
 
     async def look(self) -> None:
-        """List all pods with the label of managed pods once, and report those that are held.
+        """List all pods with the label of managed pods once, and report pods with a gate or finalizer.
 
         Raises:
             ApiError: the list failed.
@@ -116,7 +117,7 @@ def _reference(resource: ResourceType, left: Leftover) -> ObjectReference:
 
 
 def setup(manager: Manager) -> None:
-    """Add the report on pods that were queued before and that no controller manages now, where no pods are queued."""
+    """Add the report on pods that were queued before and that no controller manages now, if no pods are queued."""
     if manager.shared(watch_pods) is not None:
         return
     former = SwitchedOff(

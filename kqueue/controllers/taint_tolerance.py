@@ -27,7 +27,7 @@ class TaintTolerance:
     """Compares taints with the tolerations of pod templates, flavors and admission checks."""
 
     def __init__(self, flavors: Callable[[str], wire.ResourceFlavor | None]) -> None:
-        """`flavors` returns a ResourceFlavor by name; None: there is none."""
+        """Take the function that returns a ResourceFlavor by name; None: it does not exist."""
         self._flavors = flavors
 
     def of(self, workload: wire.Workload, pod_sets: Iterable[PodSetAssignment], node: NodeFacts) -> Tolerance:
@@ -42,7 +42,7 @@ class TaintTolerance:
     def _tolerations(
         self, workload: wire.Workload, pod_set: str, flavors: Collection[str]
     ) -> list[wire_core.Toleration]:
-        """Return the tolerations of the template, of the flavors, and those that admission checks add."""
+        """Return the tolerations of the template, of the flavors, and of the admission checks."""
         found = [t for spec in workload.spec.pod_sets if spec.name == pod_set for t in spec.template.spec.tolerations]
         for name in sorted(flavors):
             flavor = self._flavors(name)

@@ -1,10 +1,11 @@
 """Releases the pods of admitted gangs: removes the topology gate and pins each pod to its domain, one patch per pod.
 
 The first pod event after a quiet time is handled at once; later events are collected for a moment.  A pod is patched
-once: until the watch has brought the change, or the wait for it has run out, the ungater leaves the workload alone.
+once: until the watch has reported the change, or the wait for it has timed out, the ungater does not handle the
+workload again.
 
-When pods have ended for good and the remaining pods are placed, the ungater gives back the places that no pod will
-take any more.  From the moment of that decision no pod is released to these places.
+When pods have ended for good and the remaining pods are placed, the ungater gives back the places that no pod will use.
+From the moment of that decision no pod is released to these places.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ EVENT_BAD_OFFSET = "InvalidPodIndexOffset"
 
 
 def gang_of(view: PodView) -> list[str]:
-    """Index of gang pods by the key of their job."""
+    """Return the index values of a gang pod: the key of its job."""
     return [view.gang.siblings] if view.gang is not None else []
 
 
@@ -59,7 +60,7 @@ class _Choice(PodRelease[GangPod]):
 
 @dataclass(slots=True)
 class _Plan:
-    """The releases of one reconcile, and the version of the Workload that they follow from.
+    """The releases of one reconcile, and the version of the Workload on which they are based.
 
     `lost` are the pod sets that are not placed by rank.
     """
@@ -103,8 +104,8 @@ class TopologyUngater:
             releases: sends the patches of gang pods.
             host_of: returns the hostname label of a node; None: the node is unknown or has none.
             recorder: records events on Workloads.
-            on_released: called for each pod that was released; the second argument says whether the pod goes where its
-                rank belongs, None: it has no rank.
+            on_released: called for each released pod; the second argument is whether the pod got the place of its rank,
+                None: it has no rank.
             on_fallback: called with the reason once per Workload and reason whose pods were not placed by rank.
         """
         self._book, self._pods, self._releases, self._host_of = workloads, pods, releases, host_of
@@ -117,14 +118,14 @@ class TopologyUngater:
         pods.add_index(GANG_INDEX, gang_of)
 
     def begin(self) -> None:
-        """Forget releases and returned places when this process begins to lead: the API server is read before the next
-        release.
+        """Forget releases and returned places when this process becomes the leader: the API server is read before the
+        next release.
         """
         self._releases.begin()
         self._given_back.clear()
 
     def observe_pod(self, old: PodView | None, new: PodView | None) -> str | None:
-        """Take in a pod event; returns the key of the workload to reconcile, None: the pod is of no gang."""
+        """Follow a pod event; return the key of the workload to reconcile, None: the pod belongs to no gang."""
         seen = self._releases.observe(old, new)
         return seen.workload if seen is not None else None
 
@@ -134,7 +135,7 @@ class TopologyUngater:
         self._given_back.pop(key, None)
 
     async def reconcile(self, key: str) -> Result:
-        """Release the pods that have a place, or give back places that no pod will take."""
+        """Release the pods that have a place, or give back places that no pod will use."""
         workload = self._book.newest(key)
         if workload is None or not _placed(workload):
             return Result()
@@ -198,7 +199,7 @@ class TopologyUngater:
         return gang
 
     def _unhealthy_hosts(self, workload: wire.Workload) -> set[str]:
-        """Return the hosts of failed nodes.  A node whose label is not known any more counts under its own name."""
+        """Return the hosts of failed nodes.  A node whose label is no longer known counts under its own name."""
         failed = {node.name for node in workload.status.unhealthy_nodes}
         return failed | {host for name in failed if (host := self._host_of(name)) is not None}
 
@@ -224,7 +225,7 @@ class TopologyUngater:
     # --- places that are given back
 
     def finished(self, workload: wire.Workload, ended: Mapping[str, int]) -> status.Patch:
-        """Return the status fields that give back the places that no pod will take; empty where nothing is new.
+        """Return the status fields that give back the places that no pod will use; empty: nothing is new.
 
         `ended` is the number of pods by pod set that have ended for good.  The caller must write the fields together
         with `ended` before any other change of the Workload.  From now on no pod is released to these places.
@@ -252,18 +253,18 @@ class TopologyUngater:
         return status.finished_pods(found)
 
     def _is_unsure(self, workload: wire.Workload) -> bool:
-        """Whether releases may exist that the watch has not brought yet."""
+        """Whether releases may exist that the watch has not reported yet."""
         return self._releases.is_unread(workload.metadata.namespace) or not self._releases.is_settled(
             model.siblings_key(workload)
         )
 
     def _places_given_back(self, workload: wire.Workload) -> Mapping[str, TopologyAssignment]:
-        """Return the places of the last decision, written or not: at that time pods were seen at other places."""
+        """Return the places of the last decision, written or not: at that time pods ran at other places."""
         decided = self._given_back.get(model.workload_key(workload))
         return decided.places if decided is not None and decided.is_of(workload) else model.finished_places(workload)
 
     async def _give_back(self, key: str) -> None:
-        """Write the places to give back where the writer of `reclaimablePods` did not know the places of the other
+        """Write the places to give back if the writer of `reclaimablePods` did not know the places of the other
         pods.
         """
 
@@ -284,7 +285,7 @@ class TopologyUngater:
     # --- releases
 
     async def _carry_out(self, key: str, plan: _Plan) -> list[KqueueError]:
-        """Send the patches; returns the errors of those that failed.  Ends early when the Workload has changed."""
+        """Send the patches; return the errors of failed patches.  Ends early when the Workload has changed."""
         released = 0
 
         def count(choice: _Choice) -> None:
@@ -298,7 +299,7 @@ class TopologyUngater:
         return failed
 
     def _holds(self, key: str, plan: _Plan) -> bool:
-        """Whether the plan still follows from the newest version of the Workload."""
+        """Whether the plan is still valid for the newest version of the Workload."""
         now, then = self._book.newest(key), plan.workload
         if now is then:
             return True
@@ -320,7 +321,7 @@ class TopologyUngater:
                          why=lost.message)  # fmt: skip
 
     def _report_once(self, workload: wire.Workload, what: str, *, reason: str, message: str) -> bool:
-        """Record a warning on the workload; returns False where it was warned of `what` before."""
+        """Record a warning on the workload; return False if the same warning (`what`) was recorded before."""
         key, uid = model.workload_key(workload), workload.metadata.uid
         known, told = self._told.get(key, ("", set()))
         if known != uid:
@@ -348,7 +349,7 @@ def _placed(workload: wire.Workload) -> bool:
 
 
 def _shrunk(workload: wire.Workload) -> bool:
-    """Whether the workload asks for fewer pods than were admitted, as an elastic job does that was scaled down."""
+    """Whether the workload requests fewer pods than were admitted, for example a scaled-down elastic job."""
     counts = {p.name: p.count for p in workload.spec.pod_sets}
     return any(a.count is not None and counts.get(a.name, a.count) < a.count for a in _assignments(workload))
 
@@ -363,7 +364,7 @@ def _count(assigned: wire.PodSetAssignment, spec: wire.PodSet) -> int:
 
 
 def _ranks_before(workload: wire.Workload) -> Mapping[str, int]:
-    """Return how many ranks of a group come before those of a pod set.
+    """Return the number of ranks of a group that come before the ranks of a pod set.
 
     In a pair of pod sets the smaller one comes first; of equal ones the first in the list.
     """
@@ -384,12 +385,12 @@ def _behind(first: tuple[int, str], second: tuple[int, str]) -> tuple[str, int]:
 
 
 def _are_unnumbered(label: str, pods: Iterable[GangPod]) -> bool:
-    """Whether the pods have no numbers on purpose: plain pods may have numbers, and most have none."""
+    """Whether the pods have no numbers on purpose: plain pods may have numbers, and most do not."""
     return label == names.POD_GROUP_POD_INDEX_LABEL and not any(label in pod.labels for pod in pods)
 
 
 def _written_offset(pods: Iterable[GangPod]) -> int:
-    """Return the index at which the pods' numbers begin, by their annotation; 0 where no pod has it.
+    """Return the index at which the pods' numbers begin, by their annotation; 0 if no pod has it.
 
     Raises:
         InvalidObjectError: the annotation is no integer.
@@ -421,11 +422,11 @@ def _patch(pod: GangPod, release: Release, levels: Sequence[str]) -> dict[str, o
 
 
 _FIRST_PODS = 0.05
-"""Seconds in which the first pods of a gang gather; later pods are collected for the ungater's window."""
+"""Seconds in which the first pods of a gang are collected; later pods are collected for the ungater's window."""
 
 
 def gang_releases(client: Client, pods: Store[PodView], clock: Clock, *, timeout: float = 60.0) -> PodReleases[GangPod]:
-    """Return the sender of patches for pods that the topology gate holds; `timeout` is as in `PodReleases`."""
+    """Return the sender of patches for pods with the topology gate; `timeout` is as in `PodReleases`."""
     return PodReleases(client=client, pods=pods, of=lambda view: view.gang, clock=clock, timeout=timeout)
 
 
@@ -465,7 +466,7 @@ def setup(manager: Manager) -> None:
             return []
         if seen.slice_name:
             return list(watches.workloads.store.keys_by_index(SIBLINGS_INDEX, seen.siblings))
-        # A Workload that the watch brings later is read at its own event.
+        # A Workload that the watch reports later is read at its own event.
         return [seen.workload] if seen.workload in watches.workloads.store else []
 
     def enqueue(key: str) -> None:

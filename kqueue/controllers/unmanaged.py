@@ -1,7 +1,7 @@
 """Counts objects of kinds that are not queued although they carry the queue label: each starts without quota.
 
-These objects are listed by label and page by page from time to time.  They are not watched, because most clusters have
-none of them.
+These objects are listed by label and page by page at intervals.  They are not watched, because most clusters have none
+of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kqueue.runtime.resources import ResourceType
 _log = structlog.get_logger(__name__)
 
 _LIST_SECONDS = 60.0
-"""Seconds after which the list of one kind is given up."""
+"""The timeout for the list of one kind, in seconds."""
 
 
 class UnmanagedCensus:
@@ -39,8 +39,8 @@ class UnmanagedCensus:
         interval: float,
         report: Callable[[str, int], None],
     ) -> None:
-        """`interval` is the number of seconds between two counts; `report` is called with a kind and its number, 0
-        included.
+        """Take the client and the kinds; `interval` is the number of seconds between two counts; `report` is called
+        with a kind and its number, 0 included.
         """
         self._client, self._kinds, self._clock, self._interval = client, kinds, clock, interval
         self._report = report

@@ -52,7 +52,7 @@ class Watches:
     workload_priorities: Reflector[wire.WorkloadPriorityClass, wire.WorkloadPriorityClass]
 
     def __init__(self, client: Client, *, clock: Clock, timings: Timings) -> None:
-        """Make the watches of the kinds that every process reads, in the order in which they start."""
+        """Create the watches of the kinds that every process reads, in the order in which they start."""
         self._client, self._clock, self._timings = client, clock, timings
         self._all: list[tuple[str, Reflector[Any, Any]]] = []
         self.jobs: dict[str, Reflector[RawObject, dict[str, Any]]] = {}
@@ -86,11 +86,11 @@ class Watches:
         """Add a watch that the process runs.
 
         Args:
-            resource: the kind.  A kind outside of Kubernetes' own groups and ours may be missing in the cluster.
-            decode: the struct that holds an object as the API server sends it.
-            view: makes what the store keeps of an object.
+            resource: the kind.  A kind outside of the groups of Kubernetes and kqueue may be missing in the cluster.
+            decode: the struct for an object as the API server sends it.
+            view: converts an object into the value that the store keeps.
             selector: labels of the objects to watch; empty: all objects.
-            suffix: tells several watches of one kind apart in checks and metrics.
+            suffix: distinguishes several watches of one kind in checks and metrics.
         """
         timings = self._timings
         made: Reflector[Any, Any] = Reflector(
@@ -113,7 +113,7 @@ class Watches:
         return self.watch(resource, RawObject, as_json, selector=selector, suffix=suffix)
 
     def watch_jobs(self, kinds_on: Sequence[JobKind], *, manages_all: bool) -> None:
-        """Add the watches of the job kinds that are on.  `manages_all`: jobs without a queue name are managed, too."""
+        """Add the watches of the enabled job kinds.  `manages_all`: jobs without a queue name are managed, too."""
         selector = queued(manages_all=manages_all)
         for kind in kinds_on:
             self.jobs[kind.framework] = self.watch_owners(resource_of(kind), selector=selector)
@@ -145,5 +145,5 @@ class Watches:
 
 
 def queued(*, manages_all: bool) -> str:
-    """Return the label selector of managed owners; empty, which selects every object, where all owners are managed."""
+    """Return the label selector of managed owners; empty (which selects every object) if all owners are managed."""
     return "" if manages_all else names.QUEUE_NAME_LABEL

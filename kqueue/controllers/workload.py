@@ -44,9 +44,9 @@ from kqueue.state.requeueing import RequeueBackoff
 _log = structlog.get_logger(__name__)
 
 _CALM = (names.REASON_DEACTIVATED, names.REASON_ADMISSION_GATED, names.REASON_PENDING_EVALUATION)
-"""Reasons of waits that a client requested, or that have ended: they make no warnings."""
+"""Reasons of waits that a client requested, or that have ended: they cause no warnings."""
 _TOLD = (names.CONDITION_EVICTED, names.CONDITION_ADMITTED, names.CONDITION_QUOTA_RESERVED, names.CONDITION_REQUEUED)
-"""Conditions whose changes make an event; of several changes in one write only the first does."""
+"""Conditions whose changes cause an event; of several changes in one write only the first causes one."""
 _WISHES = {
     names.REASON_ADMISSION_CHECK: names.EVENT_ADMISSION_CHECK_REJECTED,
     names.REASON_MAXIMUM_EXECUTION_TIME_EXCEEDED: names.EVENT_MAXIMUM_EXECUTION_TIME_EXCEEDED,
@@ -149,7 +149,7 @@ class WorkloadReconciler:
         return min((seconds for seconds in left if seconds > 0), default=None)
 
     async def _put_back(self, key: str, lost: wire.WorkloadStatus) -> bool:
-        """Restore the status of a workload that another client has changed while its pods run; returns whether it was
+        """Restore the status of a workload that another client has changed while its pods run; return whether it was
         written.
         """
         stamp = status.Stamp(self._clock.now())
@@ -164,8 +164,8 @@ class WorkloadReconciler:
     # --- the end -------------------------------------------------------------------------------------------------
 
     async def _let_go(self, key: str) -> bool:
-        """Finish a Workload whose owner is gone, unless it is being deleted, and remove its finalizer; returns whether
-        written.
+        """Finish a Workload whose owner is gone, unless it is being deleted, and remove its finalizer; return whether
+        it was written.
         """
         stamp = status.Stamp(self._clock.now())
 
@@ -220,10 +220,10 @@ class WorkloadReconciler:
         for kind in _TOLD:
             new = _changed(before, after, kind)
             if new is None or (kind == names.CONDITION_ADMITTED and new.reason == names.REASON_NO_RESERVATION):
-                continue  # another condition gives the reason
+                continue  # another condition has the reason
             evicted = kind == names.CONDITION_EVICTED and new.status == "True"
             if evicted and before.status.admission is None:
-                continue  # the workload held nothing
+                continue  # the workload had no usage
             if kind == names.CONDITION_REQUEUED:
                 if new.status == "True":
                     self._event(after, names.EVENT_REQUEUED, new.message)
@@ -319,7 +319,7 @@ def setup(manager: Manager) -> None:
 
     def on_parked(keys: Collection[str]) -> None:
         for key in reconciler.explainer.pending_notifications.among(keys):
-            if not reconciler.explainer.until_turn(key):  # else its turn enqueues it
+            if not reconciler.explainer.until_turn(key):  # otherwise its turn enqueues it
                 workloads.enqueue(key)
 
     def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:

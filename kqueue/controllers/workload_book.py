@@ -1,4 +1,4 @@
-"""The interface through which controllers find and change Workloads, wherever Workloads are stored."""
+"""The interface through which controllers find and change Workloads, independent of their storage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class WorkloadBook(Protocol):
     """Finds and writes Workloads; `StatusWriter` implements it for the API server."""
 
     def newest(self, key: str, /) -> wire.Workload | None:
-        """Return the newest version known, with our own last write; None: there is none."""
+        """Return the newest known version, with kqueue's own last write; None: the Workload does not exist."""
         ...
 
     async def write(
@@ -25,7 +25,7 @@ class WorkloadBook(Protocol):
         lane: Lane = Lane.STATUS,
         subresource: str | None = "status",
     ) -> wire.Workload | None:
-        """Apply `change` to the newest version, again after a conflict; returns the Workload as written.
+        """Apply `change` to the newest version, again after a conflict; return the written Workload.
 
         None: the Workload is gone, or `change` returned None.  Raises ConflictError when the last try has failed.
         """

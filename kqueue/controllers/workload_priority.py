@@ -18,7 +18,7 @@ PRIORITY_CLASS_INDEX = "workload-priority-class"
 
 
 def priority_class_keys(workload: wire.Workload) -> list[str]:
-    """Return the name of the WorkloadPriorityClass that gives a Workload its priority; empty where there is none."""
+    """Return the name of the WorkloadPriorityClass of a Workload's priority; empty: it has no such class."""
     named = workload.spec.priority_class_ref
     if named is None or (named.group, named.kind) != (names.GROUP, names.WORKLOAD_PRIORITY_CLASS_KIND):
         return []
@@ -42,7 +42,7 @@ class WorkloadPriorityReconciler:
         return self._change(workload) is not None
 
     async def reconcile(self, key: str) -> Result:
-        """Write the value of the class where the Workload has another one."""
+        """Write the value of the class if the Workload has another one."""
         written = await self._writer.write(key, self._change, subresource=None)
         if written is not None:
             [name] = priority_class_keys(written)
@@ -85,7 +85,7 @@ def setup(manager: Manager) -> None:
             changed.enqueue(new.metadata.name)
 
     def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
-        """Enqueue a Workload with an old value: its class may have changed while the Workload was made."""
+        """Enqueue a Workload with an old value: its class may have changed while the Workload was created."""
         if old is None and new is not None and reconciler.is_stale(new):
             priorities.enqueue(model.workload_key(new))
 

@@ -42,16 +42,16 @@ _OPTIONAL = ("queueName", "priorityClassRef", "maximumExecutionTimeSeconds")
 
 
 class MissingPriorityClassError(TerminalError):
-    """A job names a priority class that does not exist; it is looked at again when classes change."""
+    """A job names a priority class that does not exist; the job is read again when classes change."""
 
     def __init__(self, source: PrioritySource) -> None:
         super().__init__(f"{source.kind} {source.name} does not exist; create it or correct the job")
         self.reason = f"{source.kind}NotFound"
-        """As the event on the job says it."""
+        """The reason of the event on the job."""
 
 
 def as_json(workload: wire.Workload) -> JSON:
-    """The Workload as the pure functions of the jobs take it."""
+    """Return the Workload as JSON, the form that the functions of the jobs take."""
     return dict(msgspec.to_builtins(workload))
 
 
@@ -82,14 +82,16 @@ class WorkloadSteps:
         self._workload_priorities, self._pod_priorities = referred.workload_priorities, referred.pod_priorities
         self._recreations = Recreations(clock)
         self.finished: Callable[[wire.Workload, Mapping[str, int]], status.Patch] = lambda _workload, _ended: {}
-        """`finished(workload, ended)`: status fields to write when so many pods per pod set have ended for good."""
+        """`finished(workload, ended)` returns status fields to write when `ended` pods per pod set have ended
+        for good.
+        """
         self.on_given_up: Callable[[], None] = lambda: None
-        """Called when a Workload is switched off because it was made anew too often."""
+        """Called when a Workload is deactivated because it was created again too often."""
 
     # --- what surrounds a Workload -----------------------------------------------------------------------------
 
     def priority_of(self, job: JSON, pod_sets: Sequence[JSON]) -> Priority:
-        """The priority of a job's Workload, and the class that it comes from.
+        """Return the priority of a job's Workload, and the class that it comes from.
 
         Raises:
             MissingPriorityClassError: the job names a class that does not exist.
@@ -114,7 +116,7 @@ class WorkloadSteps:
         """Return the additions of the admission to each pod set; Refused if sources contradict each other.
 
         Raises:
-            NotFoundError: a flavor of the admission does not exist (yet, or any more); trying again may help.
+            NotFoundError: a flavor of the admission does not exist (yet, or any more); a retry may help.
         """
         found = as_json(workload)
         flavors: dict[str, JSON] = {}
@@ -130,7 +132,7 @@ class WorkloadSteps:
     # --- the object --------------------------------------------------------------------------------------------
 
     async def create(self, workload: JSON) -> bool:
-        """Make it; False where one of its name exists already."""
+        """Create the Workload; return False if a Workload of its name exists already."""
         try:
             await self._client.create(WORKLOADS, workload)
         except AlreadyExistsError:
@@ -140,7 +142,9 @@ class WorkloadSteps:
         return True
 
     async def rewrite(self, workload: wire.Workload, spec: Mapping[str, Any]) -> bool:
-        """Give a Workload that holds no quota another text; name, age, status and `active` stay.  True when written."""
+        """Write another spec to a Workload without quota; name, age, status and `active` stay.  Returns whether it was
+        written.
+        """
 
         def change(w: wire.Workload) -> JSON | None:
             if model.condition_true(w, names.CONDITION_QUOTA_RESERVED):
@@ -150,7 +154,7 @@ class WorkloadSteps:
         return await self._change(workload, change)
 
     async def read(self, workload: wire.Workload) -> JSON | None:
-        """Return the complete Workload from the API server; None when it is gone. The watch keeps only parts."""
+        """Return the complete Workload from the API server; None: it is gone. The watch stores only parts."""
         meta = workload.metadata
         try:
             now = await self._client.get_json(WORKLOADS, meta.name, meta.namespace)
@@ -159,7 +163,7 @@ class WorkloadSteps:
         return now if now["metadata"]["uid"] == meta.uid else None
 
     async def resize(self, workload: wire.Workload, counts: slices.Counts) -> bool:
-        """Write other pod counts, and leave quota and admission as they are; True when written.
+        """Write other pod counts without a change of quota and admission; return whether they were written.
 
         Nothing is written if the counts exceed the reservation, because the Workload has changed.
         """
@@ -179,17 +183,18 @@ class WorkloadSteps:
         return await self._change(workload, change)
 
     async def amend(self, workload: wire.Workload, change: Mapping[str, Any]) -> bool:
-        """Write a part of its metadata or spec; True when it is there still."""
+        """Write a part of the metadata or spec; return whether the Workload still exists."""
         return await self._change(workload, lambda _: dict(change))
 
     async def adopt(self, workload: wire.Workload, owner: Mapping[str, Any]) -> bool:
-        """Make `owner` (a reference with `controller`) the controller of a Workload that has none; True when written.
+        """Make `owner` (a reference with `controller`) the controller of a Workload without one; return whether it was
+        written.
 
         kqueue adds its finalizer, as to a Workload of its own: the quota must not be released before the pods end.
         """
         meta = workload.metadata
         others: list[JSON] = []
-        if meta.owner_references:  # the watch keeps only a part of each reference
+        if meta.owner_references:  # the watch stores only a part of each reference
             now = await self._client.get_json(WORKLOADS, meta.name, meta.namespace)
             others = now["metadata"].get("ownerReferences", [])
         known = {o["uid"] for o in others}
@@ -210,7 +215,7 @@ class WorkloadSteps:
         `priority` resolves the class that the owner names, and reports a class that does not exist.
 
         Returns:
-            The change in words; empty without a change.
+            The change as text; empty without a change.
         """
         return await self._follow_gates(owner, workload) or await self._follow_priority(owner, workload, priority)
 
@@ -229,11 +234,11 @@ class WorkloadSteps:
             return ""
         reserved = model.condition_true(workload, names.CONDITION_QUOTA_RESERVED)
         if (held is not None and not by_label) or (reserved and (held is None or not wanted)):
-            return ""  # the API would refuse it
+            return ""  # the API server would refuse it
         try:
             found = resolve()
         except MissingPriorityClassError:
-            return ""  # told; it keeps what it has, and what else is to be done with it goes on
+            return ""  # reported; the Workload keeps its priority, and its other steps continue
         await self.amend(workload, {"spec": {"priorityClassRef": found.reference, "priority": found.value}})
         return f"to priority {found.value} of {found.name or 'no class'}"
 
@@ -252,7 +257,7 @@ class WorkloadSteps:
         return True
 
     async def delete_unlike(self, workload: wire.Workload, owner: Mapping[str, Any]) -> bool:
-        """Delete a Workload that does not match its owner, whose metadata is given; True when it was deleted.
+        """Delete a Workload that does not match its owner, whose metadata is given; return whether it was deleted.
 
         After five times without a change of the owner the Workload is deactivated instead, because it would be created
         and deleted without end.
@@ -287,7 +292,7 @@ class WorkloadSteps:
             _log.warning("workload is not made anew any more", workload=model.workload_key(workload))
 
     async def release(self, workload: wire.Workload) -> None:
-        """Take our finalizer off a Workload that needs us no more."""
+        """Remove kqueue's finalizer from a Workload that no longer needs kqueue."""
 
         def change(w: wire.Workload) -> JSON | None:
             if names.RESOURCE_IN_USE_FINALIZER not in w.metadata.finalizers:
@@ -306,10 +311,11 @@ class WorkloadSteps:
     async def report(
         self, workload: wire.Workload, *, reclaimable: Mapping[str, int], ready: bool | None = None
     ) -> bool:
-        """Write the state of the owner's pods to the Workload, one change at a time; True when a change was written.
+        """Write the state of the owner's pods to the Workload, one change at a time; return whether a change was
+        written.
 
         Args:
-            workload: the newest one known.
+            workload: the newest known version.
             reclaimable: pods that will not run again, by pod set. Released pods stay released while quota is reserved:
             the API accepts no smaller number, and a job that was evicted and now runs with fewer pods counts from
             these.
@@ -318,9 +324,9 @@ class WorkloadSteps:
         return await self._report_reclaimable(workload, reclaimable) or await self._report_ready(workload, ready)
 
     async def _report_reclaimable(self, workload: wire.Workload, found: Mapping[str, int]) -> bool:
-        """Write how many pods of each pod set need no quota any more, of the present number of pods.
+        """Write the number of pods of each pod set that no longer need quota, of the present number of pods.
 
-        While quota is held the API refuses smaller counts, except for pod sets that were scaled down.
+        While quota is reserved, the API refuses smaller counts, except for pod sets that were scaled down.
         """
         told = {r.name: r.count for r in workload.status.reclaimable_pods}
         sizes = {p.name: p.count for p in workload.spec.pod_sets}
@@ -340,8 +346,10 @@ class WorkloadSteps:
         return True
 
     async def _report_ready(self, workload: wire.Workload, ready: bool | None) -> bool:
-        """PodsReady is False from the admission on, where that is waited for; where the condition is missing, it is
-        written when the pods are ready for the first time.
+        """Write PodsReady, if `ready` is known.
+
+        A missing condition is written when the workload is admitted and its pods are ready; with `waitForPodsReady` the
+        admission has written it as False already.
         """
         written = model.condition(workload.status.conditions, names.CONDITION_PODS_READY)
         admitted = model.condition_true(workload, names.CONDITION_ADMITTED)
@@ -354,7 +362,7 @@ class WorkloadSteps:
         return told is not None
 
     async def unreserve(self, workload: wire.Workload, message: str) -> None:
-        """Give back the quota of a Workload that has no pods yet, so that it is decided on anew."""
+        """Release the quota of a Workload that has no pods yet, so that it is decided again."""
         stamp = status.Stamp(self._clock.now())
         await self._writer.write(
             model.workload_key(workload),
@@ -364,9 +372,9 @@ class WorkloadSteps:
         )
 
     async def follow_queue(self, workload: wire.Workload, wanted: str, *, noun: str) -> bool:
-        """Move a Workload that waits to the LocalQueue that its owner names now; True when it was moved.
+        """Move a waiting Workload to the LocalQueue that its owner names now; return whether it was moved.
 
-        Quota that it holds in the old queue is released first.  `noun`: the owner in the message, as in `The job`.
+        Its quota in the old queue is released first.  `noun`: the owner in the message, as in `The job`.
         """
         if wanted == (workload.spec.queue_name or ""):
             return False
@@ -378,9 +386,9 @@ class WorkloadSteps:
         return True
 
     async def give_back(self, workload: wire.Workload, *, requeued: bool | None = None) -> None:
-        """After an eviction, when none of its pods is left: release the quota.  Nothing is done where none is held.
+        """Release the quota of an evicted Workload after its last pod has ended; no effect if it has none.
 
-        `requeued`: whether it is tried again at once; None: as the reason of its eviction says.
+        `requeued`: whether it is tried again at once; None: the reason of its eviction decides.
         """
         evicted = model.condition(workload.status.conditions, names.CONDITION_EVICTED)
         if evicted is None or not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
@@ -403,7 +411,7 @@ class WorkloadSteps:
             self._recorder.record(workload_reference(workload), reason=event, message=message)
 
     async def finish(self, workload: wire.Workload, reason: str, message: str) -> bool:
-        """Finish the Workload, and record one event on it; True when it was not finished before."""
+        """Finish the Workload, and record one event on it; return whether it was not finished before."""
         stamp = status.Stamp(self._clock.now())
         key = model.workload_key(workload)
         written = await self._writer.write(
@@ -418,7 +426,7 @@ class WorkloadSteps:
 
 
 def is_given_up(workload: wire.Workload) -> bool:
-    """Whether it was switched off because it was made anew too often."""
+    """Whether the Workload was deactivated because it was created again too often."""
     evicted = model.condition(workload.status.conditions, names.CONDITION_EVICTED)
     reason = names.REASON_DEACTIVATED_DUE_TO_RECREATED_TOO_OFTEN
     return not workload.spec.active and evicted is not None and evicted.reason == reason

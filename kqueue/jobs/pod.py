@@ -56,7 +56,9 @@ class PlainPod:
         return ""
 
     def pod_sets(self, job: JSON, switches: JobFeatures) -> tuple[JSON, ...]:
-        """One pod set, `main`, of one pod: its spec, and of labels and annotations those that name a node class."""
+        """Return one pod set, `main`, with one pod: its spec, and only the labels and annotations that name a node
+        class.
+        """
         mistakes = list(pod_rules.topology_problems(job, switches))
         if mistakes:
             what = f"Pod {text(job, 'metadata', 'namespace')}/{text(job, 'metadata', 'name')}"
@@ -101,7 +103,7 @@ class PlainPod:
 
 
 def pod_set(pod: JSON, *, name: str, count: int, switches: JobFeatures) -> JSON:
-    """A pod set of pods like this one."""
+    """Return a pod set with pods like this one."""
     template = without_duplicate_environment(
         {"metadata": node_classes.metadata(pod), "spec": dict(mapping(pod, "spec"))}
     )

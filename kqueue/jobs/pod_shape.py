@@ -93,11 +93,11 @@ _CLAIM = _plain("name", "resourceClaimName", "resourceClaimTemplateName", kept=(
 
 
 def role_hash(spec: Mapping[str, Any], more: Mapping[str, Any] | None = None) -> str:
-    """Eight hex digits that are equal for pods of one role.
+    """Return eight hex digits that are equal for pods of one role.
 
     Image, command, environment, limits, labels and annotations do not matter; requests, ports, placement rules,
-    priority and claims do.  `spec` is the pod's, as the API server stores it.  `more` is what else distinguishes the
-    role; without it the hash is that of the compatible system.
+    priority and claims do.  `spec` is the pod's spec as stored by the API server.  `more` has further properties that
+    distinguish the role; without it the hash is that of the compatible system.
     """
     hashed = shape_bytes(spec) + (json.dumps(more, sort_keys=True).encode() if more else b"")
     return hashlib.sha256(hashed).hexdigest()[:HASH_LENGTH]

@@ -91,7 +91,7 @@ class ManagedPod:
     """namespace/name."""
     uid: str
     group: str
-    """Key of its gang (`gang_key`); empty: it is queued alone."""
+    """Key of the pod's gang (`gang_key`); empty: the pod is queued alone."""
     role: str
     """The pod set of the pod; empty for a pod that is queued alone."""
     phase: str
@@ -115,22 +115,22 @@ class ManagedPod:
 
     @property
     def total(self) -> int | None:
-        """How many pods its group has by Kueue's annotation; None unless it has a whole number above 0."""
+        """The number of pods in the group, by Kueue's annotation; None: it has no whole number above 0."""
         return total_count(self.obj)
 
     @property
     def extra(self) -> bool:
-        """Whether it is marked as a member beyond the quorum of its gang, which is queued alone."""
+        """Whether the pod is marked as a member beyond the quorum of its gang, which is queued alone."""
         return annotations_of(self.obj).get(names.EXTRA_ANNOTATION) == "true"
 
     @property
     def scheduled(self) -> bool:
-        """Whether it is bound to a node and needs no replacement, or has succeeded."""
+        """Whether the pod is bound to a node and needs no replacement, or has succeeded."""
         return self.runnable and (self.succeeded or bool(text(self.spec, "nodeName")))
 
     @property
     def unschedulable(self) -> bool:
-        """Whether the scheduler found no node for it."""
+        """Whether the scheduler found no node for the pod."""
         if self.gated or not self.runnable or self.scheduled:
             return False
         conditions = objects(self.obj, "status", "conditions")
@@ -187,7 +187,7 @@ class ManagedPod:
 
 
 def total_count(pod: Mapping[str, Any]) -> int | None:
-    """Return how many pods the pod's group has by Kueue's annotation; None unless it has a whole number above 0."""
+    """Return the number of pods in the pod's group, by Kueue's annotation; None: it has no whole number above 0."""
     total = int_of(written_total(pod) or "")
     return total if total is not None and total > 0 else None
 
@@ -198,7 +198,7 @@ def written_total(pod: Mapping[str, Any]) -> str | None:
 
 
 def creation_of(pod: Mapping[str, Any]) -> datetime:
-    """Return the time of its creation; the epoch for a pod without one."""
+    """Return the time of the pod's creation; the epoch for a pod without one."""
     return _time(text(pod, "metadata", "creationTimestamp")) or _NO_TIME
 
 

@@ -84,7 +84,7 @@ def pod_sets(stateful_set: JSON, switches: JobFeatures) -> list[JSON]:
 def workload_of(
     stateful_set: JSON, priority: Priority, switches: JobFeatures, copied: CopiedKeys = COPIES_NONE
 ) -> JSON:
-    """The Workload to create, complete."""
+    """Return the complete Workload to create."""
     labels = {**copied.labels_from(stateful_set), **node_classes.class_labels(stateful_set)}
     uid = text(stateful_set, "metadata", "uid")
     if uid and syntax.label_value(uid) is None:

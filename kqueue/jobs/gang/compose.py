@@ -39,7 +39,7 @@ class Composition:
     kept: tuple[ManagedPod, ...]
     """The base: the members that start first."""
     excess: tuple[ManagedPod, ...] = ()
-    """Runnable members beyond the total: to be released from the finalizer and deleted."""
+    """Runnable members beyond the total, whose finalizer is removed and which are deleted."""
     extras: tuple[ManagedPod, ...] = ()
     """Runnable members beyond the quorum, which are queued alone."""
 
@@ -86,7 +86,9 @@ def _composed(
 def pod_sets_of(
     alive: Sequence[ManagedPod], total: int, switches: JobFeatures, *, fast: bool
 ) -> tuple[JSON, ...] | GroupProblem:
-    """One pod set per role, sorted by name; with fast admission one of `total` pods, as the first member says."""
+    """Return one pod set per role, sorted by name; with fast admission one pod set of `total` pods like the first
+    member.
+    """
     roles: dict[str, list[ManagedPod]] = defaultdict(list)
     for pod in alive:
         roles[pod.role].append(pod)
@@ -131,7 +133,7 @@ def difference(pod: ManagedPod, template: Mapping[str, Any], *, of: str, paid: M
     """Return a sentence that says why the template's quota does not cover the pod; empty: it does.  `of` names the
     template.
 
-    `paid` is what quota was given for per pod, where it was.
+    `paid`: the admitted quota per pod; None: not admitted.
     """
     more = exceeds(pod.spec, template, paid)
     if not more:
@@ -149,7 +151,9 @@ def _topology(pod: ManagedPod) -> dict[str, str]:
 def workload_of(
     made: Composition, *, name: str, priority: Priority, copied: CopiedKeys, switches: JobFeatures
 ) -> JSON | GroupProblem:
-    """The Workload to create, complete; `priority` is resolved from the first member and the pod sets."""
+    """Return the complete Workload to create, or a problem; `priority` is resolved from the first member and the pod
+    sets.
+    """
     first = made.kept[0]
     agreed = _copied_labels(made.kept, copied.labels)
     if isinstance(agreed, GroupProblem):
@@ -178,7 +182,7 @@ def workload_of(
 
 
 def spec_of(made: Composition, priority: Priority) -> JSON:
-    """The `spec` alone, for rewriting a Workload that is not reserved."""
+    """Return only the `spec`, to rewrite a Workload without a reservation."""
     first = made.kept[0].obj
     spec: JSON = {"podSets": list(made.pod_sets), "priority": priority.value, "active": True}
     for key, value in (

@@ -1,4 +1,4 @@
-"""Match the members of a gang with an existing Workload: which of them it represents, and what it pays for each."""
+"""Match the members of a gang with an existing Workload: the members that it represents, and the quota of each."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ class Match:
     kept: tuple[ManagedPod, ...]
     """The members that form the group."""
     excess: tuple[ManagedPod, ...] = ()
-    """Runnable members beyond the count of their role: to be released from the finalizer and deleted."""
+    """Runnable members beyond the count of their role, whose finalizer is removed and which are deleted."""
     replaced: tuple[ManagedPod, ...] = ()
-    """Ended members that others have replaced: to be released from the finalizer."""
+    """Ended members with a replacement, whose finalizer is removed."""
     strangers: tuple[ManagedPod, ...] = ()
     """Members of a role that the Workload does not have, of a gang without extras."""
     extras: tuple[ManagedPod, ...] = ()
     """Members beyond the count of their role, or of a role that the Workload does not have, of a gang with extras."""
     absent: int = 0
-    """Pods that are missing."""
+    """The number of missing pods."""
 
 
 def is_group_workload(workload: Mapping[str, Any]) -> bool:
-    """Whether it says that it is one of a pod group."""
+    """Whether the Workload is marked as the Workload of a pod group."""
     return annotations_of(workload).get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true"
 
 
 def counts_gang(workload: Mapping[str, Any], key: str) -> bool:
-    """Whether it says that it is the one of the gang with this key; of Kueue's groups its name says that."""
+    """Whether the Workload is marked as the Workload of the gang with this key; for Kueue's groups its name decides."""
     named = annotations_of(workload).get(names.GANG_ANNOTATION, "")
     return is_group_workload(workload) and (is_of_kueue(key) or named == key.partition("/")[2])
 
 
 def counts_of(workload: Mapping[str, Any]) -> dict[str, int]:
-    """Pods by pod set."""
+    """Return the number of pods by pod set."""
     counts = (
         (text(p, "name") or names.DEFAULT_PODSET, whole(p, "count")) for p in objects(workload, "spec", "podSets")
     )
@@ -122,13 +122,13 @@ def _idle(pod: ManagedPod, now: datetime) -> float:
 
 
 def newcomers(kept: Sequence[ManagedPod], workload: Mapping[str, Any]) -> tuple[ManagedPod, ...]:
-    """Members that do not own the Workload yet."""
+    """Return the members that do not own the Workload yet."""
     owners = {text(owner, "uid") for owner in objects(workload, "metadata", "ownerReferences")}
     return tuple(pod for pod in kept if pod.uid not in owners)
 
 
 def template_of(workload: Mapping[str, Any], role: str) -> Mapping[str, Any]:
-    """Spec of a pod set's template; empty where there is no such pod set."""
+    """Return the spec of a pod set's template; empty: there is no such pod set."""
     for entry in objects(workload, "spec", "podSets"):
         if (text(entry, "name") or names.DEFAULT_PODSET) == role:
             return mapping(entry, "template", "spec")

@@ -20,7 +20,7 @@ def in_order(members: Iterable[ManagedPod]) -> tuple[ManagedPod, ...]:
 
 
 def is_fast(pod: ManagedPod) -> bool:
-    """Whether the group is queued before all of its pods are there."""
+    """Whether the group is queued before all of its pods exist."""
     return annotations_of(pod.obj).get(names.POD_GROUP_FAST_ADMISSION_ANNOTATION) == "true"
 
 

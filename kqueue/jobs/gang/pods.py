@@ -16,7 +16,7 @@ from kqueue.jobs.switches import JobFeatures
 
 
 def managed_pod(pod: JSON, switches: JobFeatures) -> ManagedPod:
-    """The view of a pod that carries our label."""
+    """Return the view of a pod that has kqueue's label."""
     namespace = text(pod, "metadata", "namespace")
     gang = membership(pod, switches)
     return ManagedPod(

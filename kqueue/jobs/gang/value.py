@@ -50,7 +50,7 @@ class GangRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangMembership:
-    """The gang that a pod says to be in."""
+    """The gang that a pod names."""
 
     framework: str
     name: str
@@ -63,7 +63,7 @@ class GangMembership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangRole:
-    """What a dialect says of one role."""
+    """The properties of one role according to a dialect."""
 
     name: str
     minimum: int = 0
@@ -126,7 +126,7 @@ class GangSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """The record of a gang: its wish, and the members that stand for it."""
+    """The record of a gang: its wish, and the members that represent it."""
 
     ref: GangRef
     uid: str

@@ -90,8 +90,10 @@ class GroupDemand:
         self.choices = tuple([RequestedGroup(group, amounts) for group, amounts in asked if amounts])
         self._grants: dict[tuple[Pick, ...], Grant] = {}
         self._names_class = any(pod_set.node_class.names_any for pod_set in pod_sets)
-        self._classes: tuple[Flavor | None, ...] = ()
+        self._classes: list[Flavor | None] = []
         """The queue's flavors for which options and orders were made, where pod sets name a node class."""
+        self._is_met = False
+        """Whether these flavors can meet the request for a class."""
 
     @property
     def name(self) -> str:
@@ -105,20 +107,23 @@ class GroupDemand:
         """
         if not self._names_class:
             return None
-        self._refresh(spec, snapshot)
+        flavors = snapshot.flavors
+        classes = [flavors.get(name) for group in spec.groups for name in group.flavors]
+        if classes != self._classes:
+            self._forget(classes, snapshot)
+        elif self._is_met:
+            return None
         for pod_set, wanted in zip(self.pod_sets, self._wanted, strict=True):
             asked = [resource for resource, amount in wanted.items() if amount]
-            fault = class_fault(pod_set, asked, head.pod_sets, spec, snapshot.flavors)
+            fault = class_fault(pod_set, asked, head.pod_sets, spec, flavors)
             if fault is not None:
                 return fault
+        self._is_met = True
         return None
 
-    def _refresh(self, spec: QueueSpec, snapshot: Snapshot) -> None:
+    def _forget(self, classes: list[Flavor | None], snapshot: Snapshot) -> None:
         """Forget options and orders after a change of any flavor: classes of flavors depend on each other."""
-        classes = tuple([snapshot.flavors.get(name) for group in spec.groups for name in group.flavors])
-        if classes == self._classes:
-            return
-        self._classes = classes
+        self._classes, self._is_met = classes, False
         self._grants.clear()
         for choice in self.choices:
             choice.options.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -339,3 +340,55 @@ def test_an_admission_names_the_flavor_of_the_class() -> None:
 
     assert isinstance(decision, Admit)
     assert decision.admission.pod_sets[0].flavors == {CARD: "v100"}
+
+
+# --- random worlds ---------------------------------------------------------------------------------------------------
+
+TYPES, GROUPS = ("a100", "v100", "h100"), ("", "", "lab", "bio")
+
+
+def random_flavors(chance: random.Random) -> list[Flavor]:
+    """Two to six flavors of any class."""
+
+    def flavor(number: int) -> Flavor:
+        card_type = chance.choice((*TYPES, ""))
+        scarce, group = bool(card_type) and chance.random() < 0.4, chance.choice(GROUPS)
+        node_class = NodeClass(card_type=card_type, scarce=scarce, private_group=group)
+        return Flavor(name=f"f{number}", node_labels={"pool": f"f{number}"}, node_class=node_class)
+
+    return [flavor(number) for number in range(chance.randint(2, 6))]
+
+
+def may_have(flavor: Flavor, asked: ClassRequest, flavors: Sequence[Flavor]) -> bool:
+    """The rules in other words: every flavor here is of one resource group."""
+    node_class, types = flavor.node_class, {f.node_class.card_type for f in flavors} - {""}
+    typed = not asked.required or not types or node_class.card_type in asked.required
+    named = not node_class.scarce or node_class.card_type in {*asked.required, *asked.preferred}
+    return typed and named and node_class.private_group == asked.private
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_flavors_of_random_worlds_are_of_the_requested_class_3_36(seed: int) -> None:
+    """The first flavor with quota that the pod set may have, preferred types first; none, if there is none."""
+    chance = random.Random(seed)
+    for _ in range(20):
+        flavors = random_flavors(chance)
+        free = {flavor.name: chance.choice((0, 1)) for flavor in flavors}
+        lists = [chance.sample(TYPES, chance.choice((0, 0, 1, 2))) for _ in range(2)]
+        asked = ClassRequest(required=tuple(lists[0]), preferred=tuple(lists[1]), private=chance.choice(GROUPS))
+        found = assign(head_of(pod_set(asked)), world(*flavors, free=free))
+
+        ranks = {card_type: rank for rank, card_type in enumerate(asked.preferred)}
+        eligible = [f for f in flavors if may_have(f, asked, flavors)]
+        fitting = [f for f in eligible if free[f.name] and _has_required(asked, flavors)]
+        expected = min(fitting, key=lambda f: ranks.get(f.node_class.card_type, 99), default=None)
+        chosen = taken(found) if found.mode is Mode.FIT else [None]
+        assert chosen == [expected.name if expected is not None else None], (asked, flavors, free)
+        if expected is None and not eligible:
+            assert found.reason is WaitReason.NO_MATCHING_FLAVOR
+
+
+def _has_required(asked: ClassRequest, flavors: Sequence[Flavor]) -> bool:
+    """Without a flavor of a wanted type, or of the group, nothing is chosen at all."""
+    types, groups = {f.node_class.card_type for f in flavors}, {f.node_class.private_group for f in flavors}
+    return (not asked.required or not types.isdisjoint(asked.required)) and asked.private in {*groups, ""}

@@ -212,6 +212,9 @@ _ROWS = (
     ),
 )
 
+GANG_DIALECTS = ("kqueue.dev/coscheduling-labels",)
+"""Names of `integrations.frameworks` that are no kind of job, but a form of gangs of pods; `pod` is both."""
+
 REPLICA_SET = Kind(
     framework="",
     group="apps",
@@ -254,7 +257,10 @@ def framework_above(group: str, kind: str) -> str | None:
 
 
 def implies_pods(frameworks: Collection[str]) -> bool:
-    """Whether `pod` is on where these frameworks are: with one that is queued through its pods."""
+    """Whether pods are watched where these frameworks are: with a kind that is queued through its pods, and with a form
+    of gangs."""
+    if any(name in frameworks for name in GANG_DIALECTS):
+        return True
     return any(row.through_pods for name, row in _frameworks.items() if name in frameworks)
 
 

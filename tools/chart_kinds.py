@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kqueue.controllers.leftovers import READ_IN_BULK
 from kqueue.jobs.catalog import BY_FRAMEWORK
-from kqueue.kinds import FRAMEWORKS, OWNERS, Kind
+from kqueue.kinds import FRAMEWORKS, GANG_DIALECTS, OWNERS, Kind
 
 CHART = Path(__file__).resolve().parent.parent / "charts" / "kqueue"
 TEMPLATE = CHART / "templates" / "_kinds.tpl"
@@ -68,7 +68,7 @@ def _queued(kind: Kind) -> list[str]:
         rules += _rule(kind, "get, list, watch")
     elif kind.framework == "pod":  # rights for pods do not depend on enabled kinds
         through = [name for name, row in FRAMEWORKS.items() if row.built_in and row.through_pods]
-        is_on = "or " + " ".join(f"(has {json.dumps(name)} .frameworks)" for name in ("pod", *through))
+        is_on = "or " + " ".join(f"(has {json.dumps(name)} .frameworks)" for name in ("pod", *through, *GANG_DIALECTS))
     else:
         return []
     return [f"{{{{- if {is_on} }}}}", *rules, *_rule(kind, "update", "/finalizers"), "{{- end }}"]
@@ -114,7 +114,7 @@ def schema(text: str) -> str:
     """Return the values' schema with the names of all frameworks."""
     parsed = json.loads(text)
     configuration = parsed["properties"]["configuration"]["properties"]
-    configuration["integrations"]["properties"]["frameworks"]["items"]["enum"] = list(FRAMEWORKS)
+    configuration["integrations"]["properties"]["frameworks"]["items"]["enum"] = [*FRAMEWORKS, *GANG_DIALECTS]
     return json.dumps(parsed, indent=2, ensure_ascii=False) + "\n"
 
 

@@ -132,9 +132,9 @@ def _integrations(names: list[str], configuration: Configuration) -> frozenset[s
         ConfigError: an integration is unknown.
     """
     from kqueue.errors import ConfigError
-    from kqueue.kinds import FRAMEWORKS
+    from kqueue.kinds import FRAMEWORKS, GANG_DIALECTS
 
-    known = (*FRAMEWORKS, *(kind.framework for kind in configuration.integrations.declared_kinds))
+    known = (*FRAMEWORKS, *GANG_DIALECTS, *(kind.framework for kind in configuration.integrations.declared_kinds))
     for name in names:
         if name not in known:
             raise ConfigError(f"--integration {name}: unknown; known are {', '.join(known)}")

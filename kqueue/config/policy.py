@@ -16,7 +16,7 @@ from kqueue.config.declared import DeclaredKind
 from kqueue.config.duration import Duration
 from kqueue.config.section import Section, refuse_any
 from kqueue.errors import FieldError
-from kqueue.kinds import FRAMEWORKS
+from kqueue.kinds import FRAMEWORKS, GANG_DIALECTS
 
 
 def _repeated(values: Iterable[str], path: str) -> list[FieldError]:
@@ -58,7 +58,8 @@ class Integrations(Section):
     """Managed job kinds."""
 
     frameworks: tuple[str, ...] = ("batch/job",)
-    """Job kinds that are queued.  `pod` is switched on with `deployment` and `statefulset`."""
+    """Job kinds that are queued, and forms of gangs of pods that are read.  `pod` is switched on with `deployment` and
+    `statefulset`."""
     external_frameworks: tuple[str, ...] = ()
     """Kinds, as `Kind.version.group`, that other controllers queue: kqueue does not manage the objects that they
     own."""
@@ -95,8 +96,9 @@ class Integrations(Section):
     def _frameworks_are_known_and_distinct(self) -> Self:
         problems = _repeated(self.frameworks, "frameworks") + _repeated(self.external_frameworks, "externalFrameworks")
         for index, name in enumerate(self.frameworks):
-            if name not in FRAMEWORKS:
-                hint = names.nearest(name, FRAMEWORKS) or f"; known are {', '.join(FRAMEWORKS)}"
+            known = (*FRAMEWORKS, *GANG_DIALECTS)
+            if name not in known:
+                hint = names.nearest(name, known) or f"; known are {', '.join(known)}"
                 problems.append(FieldError(f"frameworks[{index}]", f"unknown framework{hint}", name))
         own_kinds = {FRAMEWORKS[name].text for name in self.frameworks if name in FRAMEWORKS}
         for index, kind in enumerate(self.external_frameworks):
@@ -120,7 +122,7 @@ class Integrations(Section):
 
     def kinds(self) -> frozenset[str]:
         """`Kind.version.group` of every enabled framework."""
-        return frozenset(FRAMEWORKS[name].text for name in self.frameworks)
+        return frozenset(FRAMEWORKS[name].text for name in self.frameworks if name in FRAMEWORKS)
 
 
 INCREMENTAL_DISPATCHER = "kueue.x-k8s.io/multikueue-dispatcher-incremental"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pydantic.alias_generators import to_camel
 
 from kqueue.config.gates import GATES, GROUPS
-from kqueue.kinds import FRAMEWORKS, framework_of
+from kqueue.kinds import FRAMEWORKS, GANG_DIALECTS, framework_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -101,7 +101,7 @@ def acts(gate: str) -> bool:
 
 def is_managed(framework: str) -> bool:
     """Whether objects of a framework are queued where it is switched on."""
-    return framework in FRAMEWORKS and FRAMEWORKS[framework].built_in
+    return framework in GANG_DIALECTS or (framework in FRAMEWORKS and FRAMEWORKS[framework].built_in)
 
 
 def idle_fields() -> list[str]:

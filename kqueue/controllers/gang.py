@@ -28,10 +28,11 @@ from kqueue.jobs import pod_view, rules
 from kqueue.jobs.gang import counts
 from kqueue.jobs.gang.compose import Composition, compose, owner_reference, spec_of, workload_of
 from kqueue.jobs.gang.dialect import GroupProblem
+from kqueue.jobs.gang.key import is_of_kueue
 from kqueue.jobs.gang.match import Match, counts_gang, is_group_workload, match, match_prebuilt, newcomers
 from kqueue.jobs.gang.members import in_order
 from kqueue.jobs.gang.naming import gang_of_workload, workload_key_of_gang
-from kqueue.jobs.gang.value import is_of_kueue
+from kqueue.jobs.gang.value import GangNotice
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod import FRAMEWORK
 from kqueue.jobs.pod_view import ManagedPod
@@ -46,6 +47,7 @@ _log = structlog.get_logger(__name__)
 _QUIET = 2.0
 """Seconds without a new member after which an incomplete group is reported as incomplete."""
 _PREBUILT_RETRY = 5.0
+EVENT_MEMBERS_DIFFER = "MembersDiffer"
 
 
 class GangReconciler:
@@ -58,6 +60,7 @@ class GangReconciler:
         self._switches, self._clock = policy.switches, context.clock
         self._copied, self._explicit, self._without_queue = policy.copied, policy.explicit, policy.without_queue
         self._checks_owner, self._echo_timeout = policy.checks_owner, policy.echo_timeout
+        self._timeouts = policy.timeouts
         self._lifecycle, self._tools = OwnerLifecycle(context), PodTools(context, writes=writes, reports=reports)
         self._follow, self._on_created = self._tools.follow, reports.created
         self._created: OwnWrites[str, bool] = OwnWrites(context.clock, policy.echo_timeout)
@@ -138,9 +141,10 @@ class GangReconciler:
             self._writes.event(first, reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message, warning=True)
             return Result(requeue_after=_PREBUILT_RETRY)
         await self._writes.let_go_all(pod for pod in members if not pod.runnable)
-        made = compose(members, self._switches)
+        made = compose(members, self._switches, timeouts=self._timeouts)
         if isinstance(made, GroupProblem):
             return self._report_problem(made, members)
+        self._report_notices(made.wish.notices)
         if self._tools.are_active(members):
             return Result()
         await self._tools.delete(made.excess, "the group has as many pods as it said already")
@@ -189,6 +193,10 @@ class GangReconciler:
         for pod in {trouble.pod or members[0], members[0]}:
             self._writes.event(pod, reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message, warning=True)
         return Result()
+
+    def _report_notices(self, notices: Sequence[GangNotice]) -> None:
+        for notice in notices:
+            self._writes.event(notice.pod, reason=EVENT_MEMBERS_DIFFER, message=notice.message, warning=True)
 
     # --- finding
 
@@ -244,7 +252,7 @@ class GangReconciler:
                 return  # the watch is behind; its event requeues the group
             await self._tools.stop(loose, _no_match("No Workload matches the group"))
         elif not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
-            made = compose(members, self._switches)
+            made = compose(members, self._switches, timeouts=self._timeouts)
             if isinstance(made, GroupProblem):
                 self._report_problem(made, members)
                 return

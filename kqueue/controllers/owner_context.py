@@ -14,6 +14,7 @@ from kqueue.controllers.record import Recorder
 from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.controllers.workload_steps import WorkloadSteps
 from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
+from kqueue.jobs.gang.dialect import DEFAULT_TIMEOUTS, ScheduleTimeouts
 from kqueue.jobs.switches import JobFeatures
 from kqueue.runtime.client import Client
 from kqueue.runtime.store import Store
@@ -31,10 +32,11 @@ class OwnerPolicy:
         requeues: the Workload of a pod that an eviction deleted is queued again.
         fast_release: a pod that is being deleted holds no quota.
         finishes_orphans: a Workload whose pod is gone is finished.
-        checks_owner: a Workload with the name of a group is not changed if it does not belong to the group; False: the
-            group takes it over.
-        keep_deactivated: the time for which owners are kept after kqueue has deactivated them; None: forever.
-        echo_timeout: seconds after which a reconciler no longer waits for the watch event of a write.
+        checks_owner: a Workload with the name of a group is left alone where it is not the group's; False: the group
+            takes it over.
+        timeouts: deadlines of gangs that name none.
+        keep_deactivated: how long owners are kept after kqueue has deactivated them; None: for ever.
+        echo_timeout: seconds after which a reconciler no longer waits for the watch to bring a write.
     """
 
     switches: JobFeatures = field(default_factory=JobFeatures)
@@ -45,6 +47,7 @@ class OwnerPolicy:
     fast_release: bool = False
     finishes_orphans: bool = True
     checks_owner: bool = True
+    timeouts: ScheduleTimeouts = DEFAULT_TIMEOUTS
     keep_deactivated: timedelta | None = None
     echo_timeout: float = 60.0
 

@@ -10,6 +10,8 @@ from kqueue.api import names
 from kqueue.errors import FieldError
 from kqueue.jobs import pod_view, rules
 from kqueue.jobs.fields import JSON
+from kqueue.jobs.gang.key import KUEUE_GROUPS
+from kqueue.jobs.gang.registry import membership
 from kqueue.jobs.kind import JobContext
 from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
 from kqueue.jobs.pod import FRAMEWORK, PlainPod
@@ -21,9 +23,9 @@ _ONE_BY_ONE = "deployment"
 class ReviewedPod(PlainPod):
     """The webhooks' adapter that gates only pods that a reconciler will start.
 
-    Without `pod` among the frameworks, plain pods are not gated: the integration is on only for Deployments or
-    StatefulSets. Pods whose template requests the gate for a kind that is off are not gated either: no controller would
-    set their group.
+    Without `pod` among the frameworks plain pods are left alone: the integration is on for the sake of Deployments,
+    StatefulSets or gangs of other dialects only.  So are pods whose template requests the gate for a kind that is off:
+    no controller would set their group.
     """
 
     def __init__(self, frameworks: Iterable[str]) -> None:
@@ -37,27 +39,32 @@ class ReviewedPod(PlainPod):
         parent.
         """
         if not around.false_parent:
-            return super().defaults(job, around) if self._is_started(job) else {}
+            return super().defaults(job, around) if self._is_started(job, around) else {}
         told = {"metadata": {"annotations": {names.POD_SUSPENDING_PARENT_ANNOTATION: None}}}
         plain = apply_merge_patch(job, told)
-        patch = super().defaults(plain, around) if self._is_started(plain) else {}
+        patch = super().defaults(plain, around) if self._is_started(plain, around) else {}
         return merge_patch(job, apply_merge_patch(plain, patch))
 
     def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
         """Return violations of the rules for pods that are or were gated."""
-        if not self._is_started(new) and (old is None or not self._is_started(old)):
+        if not self._is_started(new, around) and (old is None or not self._is_started(old, around)):
             return []
         return super().problems(new, old, around)
 
     def warnings(self, new: JSON, around: JobContext) -> list[str]:
-        """Return warnings about a pod that could be queued and is not."""
-        if self._is_started(new):
+        """Warn about a pod that could be queued and is not."""
+        if self._is_started(new, around):
             return super().warnings(new, around)
         parent = pod_view.suspending_parent(new)
         if parent is None and (not rules.queue_name(new) or around.managed_ancestor):
             return []
         return [f"the pod starts at once and is not queued: integration {parent or FRAMEWORK} is off"]
 
-    def _is_started(self, pod: JSON) -> bool:
+    def _is_started(self, pod: JSON, around: JobContext) -> bool:
         parent = pod_view.suspending_parent(pod)
-        return FRAMEWORK in self._frameworks if parent is None else parent in (*self._frameworks, _ONE_BY_ONE)
+        if parent is not None:
+            return parent in (*self._frameworks, _ONE_BY_ONE)
+        if FRAMEWORK in self._frameworks:
+            return True
+        gang = membership(pod, around.switches)
+        return gang is not None and gang.framework != KUEUE_GROUPS

@@ -7,6 +7,7 @@ from kqueue.config.policy import Integrations
 from kqueue.jobs.ancestry import OwnerKind, owner_kinds
 from kqueue.jobs.catalog import BY_FRAMEWORK
 from kqueue.jobs.declared import Declared
+from kqueue.jobs.gang.dialect import ScheduleTimeouts
 from kqueue.jobs.gang.registry import switched_on
 from kqueue.jobs.kind import GroupVersionKind, JobKind
 from kqueue.jobs.switches import JobFeatures, switches_from
@@ -36,3 +37,13 @@ def owner_kinds_for(integrations: Integrations) -> dict[GroupKind, OwnerKind]:
 def features_for(configuration: Configuration) -> JobFeatures:
     """The features of a configuration, with the dialects of gangs that it switches on."""
     return switches_from(configuration.enabled, switched_on(configuration.integrations.frameworks))
+
+
+def timeouts_for(configuration: Configuration) -> ScheduleTimeouts:
+    """The deadlines of gangs whose dialect names none, as a configuration has them."""
+    settings = configuration.gangs.schedule_timeout
+    return ScheduleTimeouts(
+        base=settings.base.total_seconds(),
+        per_member=settings.per_member.total_seconds(),
+        maximum=settings.maximum.total_seconds(),
+    )

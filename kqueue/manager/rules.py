@@ -14,7 +14,7 @@ from kqueue.core.quota_requests import Counting, Transformation
 from kqueue.core.scan import ScanRules
 from kqueue.core.topology import Algorithm, Profile
 from kqueue.jobs.copied import CopiedKeys
-from kqueue.jobs.registry import features_for
+from kqueue.jobs.registry import features_for, timeouts_for
 from kqueue.model import QueueOrder
 from kqueue.observe import CustomLabel, Kind
 from kqueue.scheduling.settings import LoopSettings
@@ -176,4 +176,5 @@ def owner_policy(config: Configuration, timings: Timings) -> OwnerPolicy:
         checks_owner=config.enabled("PodIntegrationValidateGroupOwner"),
         keep_deactivated=kept.after_deactivated_by_kueue if kept is not None else None,
         echo_timeout=timings.expectation_timeout,
+        timeouts=timeouts_for(config),
     )

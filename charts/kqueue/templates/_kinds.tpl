@@ -86,7 +86,7 @@
   resources: [jobsets/finalizers]
   verbs: [update]
 {{- end }}
-{{- if or (has "pod" .frameworks) (has "deployment" .frameworks) (has "statefulset" .frameworks) }}
+{{- if or (has "pod" .frameworks) (has "deployment" .frameworks) (has "statefulset" .frameworks) (has "kqueue.dev/coscheduling-labels" .frameworks) }}
 - apiGroups: [""]
   resources: [pods/finalizers]
   verbs: [update]

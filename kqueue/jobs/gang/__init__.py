@@ -1,6 +1,7 @@
 """Gangs: pods that start together, in the forms by which users group them.  Pure; used by reconcilers and webhooks.
 
-    value         names and keys, wishes, records, numbers
+    key           keys of gangs
+    value         names, wishes, records, numbers
     dialect       the interface of dialects
     registry      all dialects, and the gang of a pod
     kueue_groups  the first dialect: Kueue's annotations and labels

@@ -14,8 +14,8 @@ from typing import Any
 from kqueue.api import names
 from kqueue.jobs import pod_rules, rules, syntax
 from kqueue.jobs.copied import CopiedKeys
-from kqueue.jobs.fields import JSON, annotations_of, labels_of, text
-from kqueue.jobs.gang.dialect import DEFAULT_TIMEOUTS, GangRules, GroupProblem, ScheduleTimeouts
+from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, text
+from kqueue.jobs.gang.dialect import DEFAULT_TIMEOUTS, LARGEST_QUORUM, GangRules, GroupProblem, ScheduleTimeouts
 from kqueue.jobs.gang.members import base_of, runnable, shortage, surplus, without
 from kqueue.jobs.gang.naming import gang_annotation
 from kqueue.jobs.gang.registry import dialect_of
@@ -25,9 +25,6 @@ from kqueue.jobs.pod_shape import exceeds
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority
-
-LARGEST_QUORUM = 10_000
-"""Members of the largest base that is possible; Kueue's own groups have no such bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +77,16 @@ def _composed(
     if isinstance(made, GroupProblem):
         return made
     extras = without(alive, base) if has_extras else ()
+    if extras and any(_has_slices(pod_set) for pod_set in made):
+        return GroupProblem(
+            f"slices of a topology request need a quorum of all members; set {wish.quorum_field} to {len(alive)}, or "
+            f"take {names.SLICE_SIZE_ANNOTATION} away"
+        )
     return Composition(wish=wish, pod_sets=made, kept=base, excess=tuple(excess), extras=extras)
+
+
+def _has_slices(pod_set: JSON) -> bool:
+    return any("Slice" in key for key in mapping(pod_set, "topologyRequest"))
 
 
 def pod_sets_of(

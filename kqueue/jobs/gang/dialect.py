@@ -54,6 +54,8 @@ class ScheduleTimeouts:
 
 
 DEFAULT_TIMEOUTS = ScheduleTimeouts()
+LARGEST_QUORUM = 10_000
+"""Members of the largest base that is possible; Kueue's own groups have no such bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

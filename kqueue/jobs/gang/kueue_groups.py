@@ -10,8 +10,9 @@ from kqueue.errors import FieldError
 from kqueue.jobs import rules, syntax
 from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of
 from kqueue.jobs.gang.dialect import GangRules, GroupProblem, PodSelection, WithoutGroupObject
-from kqueue.jobs.gang.members import is_fast, is_serving, runnable, shortage
-from kqueue.jobs.gang.value import KUEUE_GROUPS, GangMembership, GangRef, GangSpec
+from kqueue.jobs.gang.key import KUEUE_GROUPS
+from kqueue.jobs.gang.members import is_fast, is_serving, other_queue, runnable, shortage
+from kqueue.jobs.gang.value import GangMembership, GangRef, GangSpec
 from kqueue.jobs.kind import GroupVersionKind, JobContext
 from kqueue.jobs.pod_view import ManagedPod, total_count, written_total
 from kqueue.jobs.switches import JobFeatures
@@ -91,11 +92,7 @@ def _disagreement(members: Sequence[ManagedPod], total: int) -> GroupProblem | N
     queue = rules.queue_name(members[0].obj) if members else ""
     for pod in members:
         if rules.queue_name(pod.obj) != queue:
-            return GroupProblem(
-                f"label {names.QUEUE_NAME_LABEL} is {rules.queue_name(pod.obj)!r}, and {queue!r} on pod "
-                f"{members[0].name} of the same group; all pods of a group need the same, correct one of them",
-                pod,
-            )
+            return other_queue(pod, members[0])
         if pod.total != total:
             return GroupProblem(
                 f"{_TOTAL} is {written_total(pod.obj)!r}, and {total} on pod "

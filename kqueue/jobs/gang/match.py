@@ -14,9 +14,10 @@ from kqueue.jobs import rules
 from kqueue.jobs.fields import JSON, annotations_of, mapping, objects, text, whole
 from kqueue.jobs.gang.compose import pod_sets_of
 from kqueue.jobs.gang.dialect import GroupProblem
+from kqueue.jobs.gang.key import is_of_kueue
 from kqueue.jobs.gang.members import in_order, is_fast, runnable, surplus, without
 from kqueue.jobs.gang.registry import dialect_of
-from kqueue.jobs.gang.value import GangRef, is_of_kueue
+from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from kqueue.api import names
+from kqueue.jobs import rules
 from kqueue.jobs.fields import annotations_of
 from kqueue.jobs.gang.dialect import GroupProblem
 from kqueue.jobs.gang.value import GangRole
@@ -55,6 +56,27 @@ def shortage(
             )
             return GroupProblem(message, incomplete=True)
     return None
+
+
+def queue_disagreement(members: Iterable[ManagedPod]) -> GroupProblem | None:
+    """Return the member whose queue differs from that of an older member; one without a queue agrees with all."""
+    first: ManagedPod | None = None
+    for pod in members:
+        queue = rules.queue_name(pod.obj)
+        if first is None and queue:
+            first = pod
+        elif first is not None and queue and queue != rules.queue_name(first.obj):
+            return other_queue(pod, first)
+    return None
+
+
+def other_queue(pod: ManagedPod, first: ManagedPod) -> GroupProblem:
+    """Return the problem that the pod has another queue than an older member."""
+    return GroupProblem(
+        f"label {names.QUEUE_NAME_LABEL} is {rules.queue_name(pod.obj)!r}, and {rules.queue_name(first.obj)!r} on pod "
+        f"{first.name} of the same group; all pods of a group need the same, correct one of them",
+        pod,
+    )
 
 
 def base_of(alive: Sequence[ManagedPod], quorum: int, roles: Sequence[GangRole] = ()) -> tuple[ManagedPod, ...]:

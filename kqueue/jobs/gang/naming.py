@@ -7,8 +7,9 @@ from typing import Any
 
 from kqueue.api import names
 from kqueue.jobs.fields import text
+from kqueue.jobs.gang.key import KUEUE_GROUPS, gang_key
 from kqueue.jobs.gang.registry import dialect_of, membership
-from kqueue.jobs.gang.value import KUEUE_GROUPS, GangRef, gang_key, is_of_kueue
+from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import LONG_NAME, SHORT_NAME, workload_name
 
@@ -23,8 +24,8 @@ def workload_of_gang(ref: GangRef, switches: JobFeatures, *, uid: str = "") -> s
 
 def workload_key_of_gang(key: str, switches: JobFeatures) -> str:
     """Return namespace/name of the Workload of the gang with this key, for dialects without a group object."""
-    if is_of_kueue(key):
-        return key
+    if ":" not in key:
+        return key  # of Kueue's groups, the most frequent ones
     ref = GangRef.of_key(key)
     return f"{ref.namespace}/{workload_of_gang(ref, switches)}"
 
@@ -47,5 +48,5 @@ def gang_annotation(ref: GangRef) -> dict[str, str]:
 
 def gang_of_workload(namespace: str, name: str, annotations: Mapping[str, str]) -> str:
     """Return the key of the gang that a Workload counts, if it counts one."""
-    framework, colon, group = annotations.get(names.GANG_ANNOTATION, "").rpartition(":")
+    framework, colon, group = annotations.get(names.GANG_ANNOTATION, "").partition(":")
     return gang_key(framework, namespace, group) if colon else gang_key(KUEUE_GROUPS, namespace, name)

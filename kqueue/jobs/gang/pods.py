@@ -8,8 +8,9 @@ from typing import Any
 from kqueue.api import names
 from kqueue.jobs import node_classes
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, text
+from kqueue.jobs.gang.key import gang_key
 from kqueue.jobs.gang.registry import membership
-from kqueue.jobs.gang.value import GangMembership, gang_key
+from kqueue.jobs.gang.value import GangMembership
 from kqueue.jobs.pod_shape import role_hash
 from kqueue.jobs.pod_view import ManagedPod, creation_of, has_finalizer, is_deleting, is_gated, stopped_by_us
 from kqueue.jobs.switches import JobFeatures

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from kqueue.jobs.gang.coscheduling_labels import CoschedulingLabels
 from kqueue.jobs.gang.dialect import Dialect
+from kqueue.jobs.gang.key import KUEUE_GROUPS
 from kqueue.jobs.gang.kueue_groups import KueueGroups
-from kqueue.jobs.gang.value import KUEUE_GROUPS, GangMembership
+from kqueue.jobs.gang.value import GangMembership
 from kqueue.jobs.switches import JobFeatures
 
 _dialects: dict[str, Dialect] = {}
@@ -49,3 +51,4 @@ def membership(pod: Mapping[str, Any], switches: JobFeatures) -> GangMembership 
 
 
 register(KueueGroups())
+register(CoschedulingLabels())

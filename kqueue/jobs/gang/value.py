@@ -8,23 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
 
+from kqueue.jobs.gang.key import KUEUE_GROUPS, gang_key
 from kqueue.jobs.pod_view import ManagedPod
-
-KUEUE_GROUPS = "pod"
-"""The framework of Kueue's own groups; their keys do not name it."""
-
-
-def gang_key(framework: str, namespace: str, name: str) -> str:
-    """Return the key of a gang: `NAMESPACE/NAME` of Kueue's groups, `NAMESPACE/FRAMEWORK:NAME` of all others.
-
-    No name has a colon, so that keys of two dialects are never equal.
-    """
-    return f"{namespace}/{name}" if framework == KUEUE_GROUPS else f"{namespace}/{framework}:{name}"
-
-
-def is_of_kueue(key: str) -> bool:
-    """Whether the key is that of one of Kueue's own groups."""
-    return ":" not in key
 
 
 @dataclass(frozen=True, slots=True, order=True, kw_only=True)
@@ -39,8 +24,10 @@ class GangRef:
     def of_key(cls, key: str) -> GangRef:
         """Return the gang of a key of `gang_key`."""
         namespace, _, rest = key.partition("/")
-        framework, _, name = rest.rpartition(":")
-        return cls(framework=framework or KUEUE_GROUPS, namespace=namespace, name=name)
+        framework, colon, name = rest.partition(":")
+        if not colon:
+            return cls(framework=KUEUE_GROUPS, namespace=namespace, name=rest)
+        return cls(framework=framework, namespace=namespace, name=name)
 
     @property
     def key(self) -> str:
@@ -85,6 +72,14 @@ class GangDeadline:
     """Whether the gang is queued again afterwards, or has failed."""
 
 
+@dataclass(frozen=True, slots=True)
+class GangNotice:
+    """A contradiction in a gang that does not hold it up; `pod` is the member that has it."""
+
+    message: str
+    pod: ManagedPod
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangSpec:
     """The wish of a dialect for one gang.
@@ -117,6 +112,9 @@ class GangSpec:
     """Whether the gang never finishes."""
     ends: Mapping[str, Any] | None = None
     """Policy by which the gang ends; None: when all members have succeeded."""
+    quorum_field: str = ""
+    """The field with the quorum, for messages."""
+    notices: tuple[GangNotice, ...] = ()
 
     def __post_init__(self) -> None:
         needed = sum(role.minimum for role in self.roles)

@@ -14,7 +14,8 @@ from kqueue.config import ConfigFileError, Configuration, load, parse
 from kqueue.config.gangs import GangSettings
 from kqueue.errors import ConfigError
 from kqueue.jobs.gang.dialect import DEFAULT_TIMEOUTS
-from kqueue.kinds import FRAMEWORKS
+from kqueue.jobs.registry import features_for, timeouts_for
+from kqueue.kinds import FRAMEWORKS, GANG_DIALECTS
 
 
 def read(version: str = "v1beta2", flag: str = "", **fields: Any) -> Configuration:
@@ -548,6 +549,12 @@ def test_all_mistakes_of_gangs_come_at_once() -> None:
 
 def test_the_default_deadline_of_a_gang() -> None:
     """The configuration's defaults are those that gangs have without one."""
-    settings = GangSettings().schedule_timeout
-    seconds = (settings.base.total_seconds(), settings.per_member.total_seconds(), settings.maximum.total_seconds())
-    assert seconds == (DEFAULT_TIMEOUTS.base, DEFAULT_TIMEOUTS.per_member, DEFAULT_TIMEOUTS.maximum)
+    assert timeouts_for(Configuration()) == DEFAULT_TIMEOUTS
+
+
+def test_dialects_of_gangs_are_frameworks() -> None:
+    """Each may be on without `pod`, is no kind of job, and has an effect."""
+    configuration = read(integrations={"frameworks": list(GANG_DIALECTS)})
+    assert (configuration.integrations.kinds(), configuration.warnings) == (frozenset(), ())
+    assert features_for(configuration).gangs == ("pod", *GANG_DIALECTS)
+    assert features_for(Configuration()).gangs == ("pod",)

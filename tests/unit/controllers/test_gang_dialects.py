@@ -9,9 +9,9 @@ import pytest
 
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.jobs.gang import registry
+from kqueue.jobs.gang.key import KUEUE_GROUPS, gang_key
 from kqueue.jobs.gang.naming import workload_key_of_gang
 from kqueue.jobs.gang.registry import register
-from kqueue.jobs.gang.value import KUEUE_GROUPS, gang_key
 from kqueue.jobs.switches import JobFeatures
 from kqueue.runtime.store import split_key
 from tests.unit.controllers.builders import make_workload

@@ -13,6 +13,7 @@ from kqueue.errors import FieldError
 from kqueue.jobs.gang import registry
 from kqueue.jobs.gang.compose import Composition, compose
 from kqueue.jobs.gang.dialect import GroupProblem, ScheduleTimeouts
+from kqueue.jobs.gang.key import KUEUE_GROUPS, gang_key, is_of_kueue
 from kqueue.jobs.gang.members import base_of, in_order, shortage
 from kqueue.jobs.gang.naming import (
     gang_annotation,
@@ -23,7 +24,7 @@ from kqueue.jobs.gang.naming import (
 )
 from kqueue.jobs.gang.pods import group_name, managed_pod
 from kqueue.jobs.gang.registry import dialect_of, dialects, membership, register, switched_on
-from kqueue.jobs.gang.value import KUEUE_GROUPS, GangRef, GangRole, GangSpec, gang_key
+from kqueue.jobs.gang.value import GangRef, GangRole, GangSpec
 from kqueue.jobs.kind import JobContext
 from kqueue.jobs.pod import PlainPod
 from kqueue.jobs.switches import JobFeatures
@@ -67,12 +68,15 @@ def unmarked(pod: dict[str, Any]) -> dict[str, Any]:
     ("ref", "key"),
     [
         (GangRef(framework=KUEUE_GROUPS, namespace="team", name="g"), "team/g"),
+        (GangRef(framework=KUEUE_GROUPS, namespace="team", name=f"{FRAMEWORK}:g"), f"team/pod:{FRAMEWORK}:g"),
         (GangRef(framework=FRAMEWORK, namespace="team", name="g"), f"team/{FRAMEWORK}:g"),
+        (GangRef(framework=FRAMEWORK, namespace="team", name="pod:g"), f"team/{FRAMEWORK}:pod:g"),
     ],
 )
 def test_a_key_tells_the_gang(ref: GangRef, key: str) -> None:
-    """G1.10: there and back, also where the framework has a slash."""
-    assert (ref.key, gang_key(ref.framework, "team", "g"), GangRef.of_key(key)) == (key, key, ref)
+    """G1.10: there and back, also where the framework has a slash; whatever the name is, keys do not meet."""
+    assert (ref.key, gang_key(ref.framework, "team", ref.name), GangRef.of_key(key)) == (key, key, ref)
+    assert is_of_kueue(key) is (ref.framework == KUEUE_GROUPS)
 
 
 def test_a_member_has_the_key_of_its_dialect() -> None:

@@ -1,0 +1,117 @@
+"""Gangs by two labels, as early coscheduling plugins have them: the group's name, and how many pods start together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from kqueue.api import names
+from kqueue.errors import FieldError
+from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of
+from kqueue.jobs.gang.dialect import LARGEST_QUORUM, GangRules, GroupProblem, PodSelection, WithoutGroupObject
+from kqueue.jobs.gang.members import is_fast, is_serving, queue_disagreement
+from kqueue.jobs.gang.value import GangDeadline, GangMembership, GangNotice, GangRef, GangSpec
+from kqueue.jobs.kind import GroupVersionKind, JobContext
+from kqueue.jobs.pod_view import ManagedPod
+from kqueue.jobs.switches import JobFeatures
+
+FRAMEWORK = "kqueue.dev/coscheduling-labels"
+_NAME, _QUORUM = names.COSCHEDULING_NAME_LABEL, names.COSCHEDULING_MIN_AVAILABLE_LABEL
+_NAME_PATH, _QUORUM_PATH = f"metadata.labels[{_NAME}]", f"metadata.labels[{_QUORUM}]"
+_TIMEOUT_PATH = f"metadata.annotations[{names.SCHEDULE_TIMEOUT_ANNOTATION}]"
+
+
+class CoschedulingLabels(WithoutGroupObject):
+    """The dialect: the oldest member says the quorum, and all present members beyond it are extras."""
+
+    framework = FRAMEWORK
+    names_workloads = GroupVersionKind("pod-group.scheduling.x-k8s.io", "v1", "PodGroup")
+    has_extras = True
+    joined_by = _NAME_PATH
+
+    def membership(self, pod: Mapping[str, Any], switches: JobFeatures) -> GangMembership | None:
+        """Return the group of the name label."""
+        name = labels_of(pod).get(_NAME, "")
+        return GangMembership(framework=FRAMEWORK, name=name) if name else None
+
+    def selection(self) -> PodSelection:
+        """Return pods with the name label."""
+        return PodSelection(label=_NAME)
+
+    def pod_problems(self, new: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldError]:
+        """Yield mistakes in name and number, which go together, and in the deadline."""
+        labels = labels_of(new)
+        name = labels.get(_NAME)
+        if name == "":
+            yield FieldError(_NAME_PATH, "must not be empty")
+        if name is None and _QUORUM in labels:
+            yield FieldError(_NAME_PATH, f"must be set together with {_QUORUM}")
+        if name:
+            yield from _quorum_problems(new)
+        written = annotations_of(new).get(names.SCHEDULE_TIMEOUT_ANNOTATION)
+        if name and written is not None and _positive(written) is None:
+            yield FieldError(_TIMEOUT_PATH, "must be a whole number of seconds, 1 or more", written)
+
+    def spec(
+        self, ref: GangRef, obj: JSON | None, members: Sequence[ManagedPod], rules: GangRules
+    ) -> GangSpec | GroupProblem:
+        """Return a wish for the quorum of the oldest member.
+
+        A member without a readable number holds its own group up; one with another number does not.
+        """
+        alive = [pod for pod in members if pod.phase != "Failed"] or list(members)
+        for pod in alive:
+            for mistake in _quorum_problems(pod.obj):
+                return GroupProblem(str(mistake), pod)
+        trouble = queue_disagreement(alive)
+        if trouble is not None:
+            return trouble
+        first = alive[0]
+        quorum = _quorum_of(first)
+        return GangSpec(
+            quorum=quorum,
+            deadline=GangDeadline(seconds=_timeout(first, quorum, rules)),
+            fast=is_fast(first),
+            serving=is_serving(first),
+            quorum_field=f"label {_QUORUM}",
+            notices=tuple(_differences(alive, quorum)),
+        )
+
+
+def _quorum_problems(pod: Mapping[str, Any]) -> Iterable[FieldError]:
+    labels = labels_of(pod)
+    written = labels.get(_QUORUM)
+    if written is None:
+        needed = f"how many pods of {labels.get(_NAME, '')} must start together"
+        return [FieldError(_QUORUM_PATH, f"must be set together with the group's name: {needed}")]
+    quorum = _positive(written)
+    if quorum is None:
+        return [FieldError(_QUORUM_PATH, "must be a whole number of pods, 1 or more", written)]
+    if quorum > LARGEST_QUORUM:
+        return [FieldError(_QUORUM_PATH, f"must be at most {LARGEST_QUORUM}", written)]
+    return []
+
+
+def _quorum_of(pod: ManagedPod) -> int:
+    return _positive(labels_of(pod.obj).get(_QUORUM, "")) or 1
+
+
+def _differences(members: Sequence[ManagedPod], quorum: int) -> Iterator[GangNotice]:
+    for pod in members:
+        if _quorum_of(pod) != quorum:
+            yield GangNotice(
+                f"label {_QUORUM} is {_quorum_of(pod)}, and {quorum} on pod {members[0].name} of the same group; "
+                "the oldest pod counts",
+                pod,
+            )
+
+
+def _timeout(first: ManagedPod, quorum: int, rules: GangRules) -> float:
+    written = _positive(annotations_of(first.obj).get(names.SCHEDULE_TIMEOUT_ANNOTATION, ""))
+    return rules.timeouts.seconds(quorum) if written is None else min(float(written), rules.timeouts.maximum)
+
+
+def _positive(written: str) -> int | None:
+    """Return the number of decimal digits alone, 1 or more; None for every other text."""
+    number = int_of(written, bits=64) if written.isascii() and written.isdigit() else None
+    return number or None

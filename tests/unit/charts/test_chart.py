@@ -23,7 +23,7 @@ from kqueue.config.model import Configuration
 from kqueue.config.policy import Integrations
 from kqueue.jobs import ancestry
 from kqueue.jobs.unmanaged import kinds_not_queued
-from kqueue.kinds import FRAMEWORKS
+from kqueue.kinds import FRAMEWORKS, GANG_DIALECTS
 from kqueue.manager.operator import Operator
 from kqueue.manager.visibility import catalog_of
 from kqueue.observe import Checks, Metrics
@@ -396,7 +396,7 @@ def test_the_schema_knows_every_framework() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     integrations = schema["properties"]["configuration"]["properties"]["integrations"]
 
-    assert integrations["properties"]["frameworks"]["items"]["enum"] == list(FRAMEWORKS)
+    assert integrations["properties"]["frameworks"]["items"]["enum"] == [*FRAMEWORKS, *GANG_DIALECTS]
 
 
 def granted(role: Object) -> dict[tuple[str, str], set[str]]:

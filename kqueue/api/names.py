@@ -237,6 +237,8 @@ PLACEMENT_PROFILES: Final = ("BestFit", "LeastFreeCapacity", "optimal", "balance
 """Allowed values of that annotation."""
 GANG_ANNOTATION: Final = "kqueue.dev/gang"
 """On Workloads of gangs in other dialects than Kueue's: FRAMEWORK:NAME, the dialect and the gang's name."""
+EXTRA_OF_ANNOTATION: Final = "kqueue.dev/extra-of"
+"""On Workloads of such pods: the name of the Workload that counts the quorum of their gang."""
 COSCHEDULING_NAME_LABEL: Final = "pod-group.scheduling.x-k8s.io/name"
 """On pods: the group that they start with.  A form of other schedulers; read where its dialect is on."""
 COSCHEDULING_MIN_AVAILABLE_LABEL: Final = "pod-group.scheduling.x-k8s.io/min-available"

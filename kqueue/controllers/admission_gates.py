@@ -19,6 +19,7 @@ from kqueue.controllers.pod_writes import EVENT_HELD, GATED_INDEX, PodWrites, ma
 from kqueue.jobs import rules
 from kqueue.jobs.gang.compose import compose
 from kqueue.jobs.gang.dialect import GroupProblem
+from kqueue.jobs.gang.key import is_of_kueue
 from kqueue.jobs.gang.members import in_order
 from kqueue.jobs.gang.naming import workload_key_of_gang
 from kqueue.jobs.pod_view import ManagedPod
@@ -78,7 +79,7 @@ class AdmissionGates:
             )
         if not rules.queue_name(pod.obj) and not self._without_queue:
             return AdmissionGateReason.NO_QUEUE, f"it names no queue; set label {names.QUEUE_NAME_LABEL}"
-        if not pod.group:
+        if pod.alone:
             return self._why_alone(pod)
         if pod.group not in groups:
             groups[pod.group] = self._why_group(pod.group)
@@ -97,7 +98,8 @@ class AdmissionGates:
         key = workload_key_of_gang(group, self._switches)
         workload = self._workloads.get(key)
         if workload is None:
-            made = compose(in_order(self._writes.members(group)), self._switches)
+            members = [member for member in self._writes.members(group) if not member.extra]
+            made = compose(in_order(members), self._switches)
             if not isinstance(made, GroupProblem):
                 return None
             if made.incomplete:
@@ -114,7 +116,7 @@ class AdmissionGates:
         if workload is None:
             return None
         roles = [pod_set.name for pod_set in workload.spec.pod_sets]
-        if pod.role in roles:
+        if pod.role in roles or not is_of_kueue(pod.group):
             return None
         return AdmissionGateReason.NOT_IN_WORKLOAD, (
             f"its role {pod.role} is none of those of Workload {key} ({', '.join(roles)}); make the pod anew, "

@@ -13,6 +13,7 @@ import structlog
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.controllers.gang_extras import ExtraPods
 from kqueue.controllers.gang_owner import GangOwner
 from kqueue.controllers.handlers import if_changed
 from kqueue.controllers.manager import Manager
@@ -30,7 +31,7 @@ from kqueue.jobs.gang.compose import Composition, compose, owner_reference, spec
 from kqueue.jobs.gang.dialect import GroupProblem
 from kqueue.jobs.gang.key import is_of_kueue
 from kqueue.jobs.gang.match import Match, counts_gang, is_group_workload, match, match_prebuilt, newcomers
-from kqueue.jobs.gang.members import in_order
+from kqueue.jobs.gang.members import in_order, parted, queue_of
 from kqueue.jobs.gang.naming import gang_of_workload, workload_key_of_gang
 from kqueue.jobs.gang.value import GangNotice
 from kqueue.jobs.patch import Patch
@@ -63,6 +64,7 @@ class GangReconciler:
         self._timeouts = policy.timeouts
         self._lifecycle, self._tools = OwnerLifecycle(context), PodTools(context, writes=writes, reports=reports)
         self._follow, self._on_created = self._tools.follow, reports.created
+        self._extras = ExtraPods(self._tools, context.workloads, context.clock)
         self._created: OwnWrites[str, bool] = OwnWrites(context.clock, policy.echo_timeout)
         """Groups whose Workload this process has created, until the watch has reported it."""
 
@@ -72,7 +74,7 @@ class GangReconciler:
 
     async def reconcile(self, key: str) -> Result:
         """Take the next step for one group."""
-        members = in_order(self._writes.members(key))
+        members, extras = parted(in_order(self._writes.members(key)))
         workload = self._writer.newest(workload_key_of_gang(key, self._switches))
         if not members:
             await self._leave_behind(workload)
@@ -82,11 +84,15 @@ class GangReconciler:
             return Result()
         prebuilt = rules.prebuilt_name(members[0].obj, self._switches) if is_of_kueue(key) else ""
         if workload is None:
+            await self._extras.follow_base(extras, members, None)
             return await self._without_workload(key, members, prebuilt=bool(prebuilt))
         self._created.forget(key)
         if not prebuilt and self._checks_owner and not counts_gang(as_json(workload), key):
             await self._report_conflict(model.workload_key(workload), members)
             return Result()
+        if not is_of_kueue(key):
+            await self._extras.follow_base(extras, members, workload)
+            members = await self._extras.mark_after_end(extras, members, workload)
         owner = GangOwner(self._tools, members, workload, prebuilt=bool(prebuilt))
         closed = await self._lifecycle.close(owner)
         if closed is not None:
@@ -96,6 +102,7 @@ class GangReconciler:
             return Result(requeue_after=_PREBUILT_RETRY) if prebuilt else Result()
         if not prebuilt and await self._report_waiting(workload, as_json(workload), found.absent):
             return Result()
+        await self._extras.manage(found, extras, workload)
         return await self._lifecycle.advance(owner.matched(found))
 
     def _is_ours(self, first: ManagedPod) -> bool:
@@ -127,7 +134,7 @@ class GangReconciler:
         first = members[0]
         if key in self._created:
             return Result(requeue_after=self._echo_timeout)
-        if not rules.queue_name(first.obj) and not self._without_queue and not prebuilt:
+        if not queue_of(members) and not self._without_queue and not prebuilt:
             await self._writes.let_go_all(pod for pod in members if pod.deleting or pod.terminated)
             return Result()
         loose = counts.at_large(members)

@@ -12,10 +12,9 @@ from kqueue.api.wire import kueue as wire
 from kqueue.controllers.owner_lifecycle import OwnerStop
 from kqueue.controllers.pod_tools import PodTools
 from kqueue.controllers.workload_steps import as_json
-from kqueue.jobs import rules
 from kqueue.jobs.gang import counts
 from kqueue.jobs.gang.match import Match, newcomers
-from kqueue.jobs.gang.members import is_serving
+from kqueue.jobs.gang.members import is_serving, queue_of
 from kqueue.jobs.kind import Finished, Refused
 from kqueue.jobs.pod_view import ManagedPod
 
@@ -43,7 +42,7 @@ class GangOwner:
 
     def matched(self, found: Match) -> GangOwner:
         """Continue with the members that the Workload counts, and with the members of roles that it does not have."""
-        self._found, self._members = found, [*found.kept, *found.strangers]
+        self._found, self._members = found, [*found.kept, *found.strangers, *found.extras]
         return self
 
     @property
@@ -57,7 +56,7 @@ class GangOwner:
     @property
     def queue(self) -> str:
         """The queue of the oldest member."""
-        return rules.queue_name(self._members[0].obj)
+        return queue_of(self._members)
 
     @property
     def waits(self) -> bool:
@@ -108,7 +107,7 @@ class GangOwner:
         These are all members while the Workload is not admitted, else members of a role that it does not have.
         """
         admitted = model.is_admitted(self.workload)
-        loose = counts.at_large(self._found.strangers if admitted else self._members)
+        loose = counts.at_large([*self._found.strangers, *self._found.extras] if admitted else self._members)
         if not loose:
             return False
         now = await self._tools.read(model.workload_key(self.workload))

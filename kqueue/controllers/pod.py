@@ -22,6 +22,7 @@ from kqueue.controllers.resources import PODS
 from kqueue.controllers.workload_steps import JSON, as_json
 from kqueue.errors import InvalidObjectError, NotFoundError
 from kqueue.jobs import pod_view, rules
+from kqueue.jobs.gang.naming import workload_key_of_gang
 from kqueue.jobs.gang.pods import managed_pod
 from kqueue.jobs.kind import Refused
 from kqueue.jobs.pod import FRAMEWORK
@@ -79,7 +80,7 @@ class PodReconciler:
         pod = self._writes.newest(key)
         if pod is None:
             return await self._look_after(key)
-        if pod.group:
+        if not pod.alone:
             return await self._join(pod)
         if pod.deleting:
             return await self._finalize(key, pod)
@@ -89,7 +90,7 @@ class PodReconciler:
 
     def _is_ours(self, pod: ManagedPod) -> bool:
         parent = pod_view.suspending_parent(pod.obj)
-        if pod_view.waits_for_its_parent(pod) or (parent is None and not self._explicit):
+        if pod_view.waits_for_its_parent(pod) or (parent is None and not self._explicit and not pod.extra):
             return False
         return self._manages(split_key(pod.key)[0])
 
@@ -294,6 +295,9 @@ class PodReconciler:
             switches=self._switches,
             copied=self._copied,
         )
+        if pod.extra:
+            base = split_key(workload_key_of_gang(pod.group, self._switches))[1]
+            workload["metadata"].setdefault("annotations", {})[names.EXTRA_OF_ANNOTATION] = base
         self._created.remember(pod.uid, True)
         try:
             if not await self._steps.create(workload):
@@ -345,10 +349,10 @@ def setup(manager: Manager) -> None:
     )
 
     def on_pod(old: ManagedPod | None, new: ManagedPod | None) -> None:
-        if new is not None and (not new.group or (old is not None and not old.group)):
+        if new is not None and (new.alone or (old is not None and old.alone)):
             pods.enqueue(new.key)
         if new is None and old is not None:
-            pods.enqueue(old.key, after=_LABEL_LOST_AFTER if old.group else 0.0)
+            pods.enqueue(old.key, after=0.0 if old.alone else _LABEL_LOST_AFTER)
 
     def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
         for workload in filter(None, (old, new)):
@@ -361,7 +365,7 @@ def setup(manager: Manager) -> None:
 
     def on_class(_old: object, _new: object) -> None:
         for pod in store.values():
-            if not pod.group:
+            if pod.alone:
                 pods.enqueue(pod.key)
 
     watch.subscribe(on_pod)

@@ -20,6 +20,7 @@ from kqueue.jobs.fields import (
     text,
     whole,
 )
+from kqueue.jobs.gang.key import is_of_kueue
 
 TERMINAL = ("Succeeded", "Failed")
 _NO_TIME = datetime.fromtimestamp(0, UTC)
@@ -91,9 +92,9 @@ class ManagedPod:
     """namespace/name."""
     uid: str
     group: str
-    """Key of the pod's gang (`gang_key`); empty: the pod is queued alone."""
+    """Key of its gang (`gang_key`); empty: it is in none."""
     role: str
-    """The pod set of the pod; empty for a pod that is queued alone."""
+    """Its role in the gang, the pod set of a member that is not queued alone; empty for a pod in no gang."""
     phase: str
     gated: bool
     deleting: bool
@@ -120,8 +121,15 @@ class ManagedPod:
 
     @property
     def extra(self) -> bool:
-        """Whether the pod is marked as a member beyond the quorum of its gang, which is queued alone."""
-        return annotations_of(self.obj).get(names.EXTRA_ANNOTATION) == "true"
+        """Whether it is marked as a member beyond the quorum of its gang, which is queued alone; never in Kueue's own
+        groups.
+        """
+        return not is_of_kueue(self.group) and annotations_of(self.obj).get(names.EXTRA_ANNOTATION) == "true"
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is queued alone, as an extra of its gang, or in no gang."""
+        return not self.group or self.extra
 
     @property
     def scheduled(self) -> bool:

@@ -9,7 +9,7 @@ from kqueue.api import names
 from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of
 from kqueue.jobs.gang.dialect import LARGEST_QUORUM, GangRules, GroupProblem, PodSelection, WithoutGroupObject
-from kqueue.jobs.gang.members import is_fast, is_serving, queue_disagreement
+from kqueue.jobs.gang.members import is_fast, is_serving, queue_disagreement, queue_of
 from kqueue.jobs.gang.value import GangDeadline, GangMembership, GangNotice, GangRef, GangSpec
 from kqueue.jobs.kind import GroupVersionKind, JobContext
 from kqueue.jobs.pod_view import ManagedPod
@@ -70,6 +70,7 @@ class CoschedulingLabels(WithoutGroupObject):
         quorum = _quorum_of(first)
         return GangSpec(
             quorum=quorum,
+            queue=queue_of(alive),
             deadline=GangDeadline(seconds=_timeout(first, quorum, rules)),
             fast=is_fast(first),
             serving=is_serving(first),

@@ -9,6 +9,7 @@ from kqueue.api import names
 from kqueue.jobs import rules
 from kqueue.jobs.fields import annotations_of
 from kqueue.jobs.gang.dialect import GroupProblem
+from kqueue.jobs.gang.key import is_of_kueue
 from kqueue.jobs.gang.value import GangRole
 from kqueue.jobs.pod_view import ManagedPod
 
@@ -33,6 +34,21 @@ def is_serving(pod: ManagedPod) -> bool:
 def runnable(members: Iterable[ManagedPod]) -> tuple[ManagedPod, ...]:
     """Return the members that need no replacement."""
     return tuple(pod for pod in members if pod.runnable)
+
+
+def parted(members: Sequence[ManagedPod]) -> tuple[Sequence[ManagedPod], tuple[ManagedPod, ...]]:
+    """Return the members that are queued together, and those that are marked as extras; `members` of one gang."""
+    if not members or is_of_kueue(members[0].group):
+        return members, ()
+    extras = tuple(pod for pod in members if pod.extra)
+    return without(members, extras) if extras else members, extras
+
+
+def queue_of(members: Sequence[ManagedPod]) -> str:
+    """Return the LocalQueue of the oldest member, or in other dialects than Kueue's of the oldest that names one."""
+    if is_of_kueue(members[0].group):
+        return rules.queue_name(members[0].obj)
+    return next((queue for pod in members if (queue := rules.queue_name(pod.obj))), "")
 
 
 def shortage(

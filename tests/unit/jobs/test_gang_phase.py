@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -122,10 +123,17 @@ def test_no_other_change_occurs_and_the_wanted_phase_is_reached() -> None:
 # --- from the objects
 
 
+def of_dialect(pod: ManagedPod) -> ManagedPod:
+    """The member in a dialect that has extras."""
+    return replace(pod, group="team/example.com/gangs:g")
+
+
 def counted(*pods: ManagedPod, before: GangPhase | None = RUNNING, workload: JSON | None = None, **roles: int) -> Any:
     """The gang's state; `roles` of its admitted Workload, two pods of role `r` where nothing is said."""
     admitted = group_workload(roles or {"r": 2}, condition("Admitted"))
-    return gang_counts(pods, workload or admitted, quorum=sum(roles.values()) or 2, before=before)
+    return gang_counts(
+        [of_dialect(pod) for pod in pods], workload or admitted, quorum=sum(roles.values()) or 2, before=before
+    )
 
 
 def test_what_is_counted() -> None:

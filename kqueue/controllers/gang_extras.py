@@ -1,0 +1,88 @@
+"""Marks members of a gang beyond its quorum as extras, and takes marks back; the reconciler of single pods queues
+extras.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kqueue import model
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import Clock
+from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
+from kqueue.controllers.owner_lifecycle import OwnerStop
+from kqueue.controllers.pod_tools import PodTools
+from kqueue.controllers.workload_steps import as_json
+from kqueue.jobs.gang import counts
+from kqueue.jobs.gang.extras import lose_their_base, mark, to_mark, to_return, unmark, waits_since_before_the_end
+from kqueue.jobs.gang.match import Match, match
+from kqueue.jobs.gang.members import without
+from kqueue.jobs.pod_view import ManagedPod
+from kqueue.runtime.store import Store, split_key
+
+EVENT_MARKED = "QueuedBeyondQuorum"
+EVENT_RETURNED = "BackInQuorum"
+
+
+class ExtraPods:
+    """The steps of one reconcile for extras; gangs of Kueue's own dialect have none."""
+
+    def __init__(self, tools: PodTools, workloads: Store[wire.Workload], clock: Clock) -> None:
+        self._tools, self._workloads, self._clock = tools, workloads, clock
+
+    async def follow_base(
+        self, extras: Sequence[ManagedPod], base: Sequence[ManagedPod], workload: wire.Workload | None
+    ) -> None:
+        """Stop extras whose base has lost its admission; those that wait become members again."""
+        told = as_json(workload) if workload is not None and extras else None
+        if not lose_their_base(extras, base, told):
+            return
+        message = "The pod runs beyond the quorum of its gang, and the gang was stopped"
+        await self._return([pod for pod in extras if pod.gated and not pod.deleting], "the gang waits for its quorum")
+        why = OwnerStop(reason=names.REASON_WORKLOAD_EVICTED, message=message)
+        await self._tools.stop(counts.at_large(extras), why)
+
+    async def mark_after_end(
+        self, extras: Sequence[ManagedPod], members: Sequence[ManagedPod], workload: wire.Workload
+    ) -> Sequence[ManagedPod]:
+        """Mark members that waited when the Workload finished; returns the members without those that still wait."""
+        if not model.condition_true(workload, names.CONDITION_FINISHED):
+            return members
+        told = as_json(workload)
+        found = match(members, told, self._clock.now())
+        if found is None or not found.extras:
+            return members
+        waiting = [pod for pod in found.extras if waits_since_before_the_end(pod, told)]
+        await self._mark(to_mark(found, extras, told), workload)
+        return without(members, waiting)
+
+    async def manage(self, found: Match, extras: Sequence[ManagedPod], workload: wire.Workload) -> None:
+        """Fill places of lost members with waiting extras, and mark further members once the quorum has started."""
+        if not extras and not found.extras:
+            return
+        told = as_json(workload)
+        back = to_return(found, extras, told, reserved=self._is_reserved)
+        await self._return(back, "a member of the quorum is lost")
+        await self._mark(to_mark(found, without(extras, back), told), workload)
+
+    def _is_reserved(self, pod: ManagedPod) -> bool:
+        owned = self._workloads.by_index(OWNER_INDEX, owner_key("", "Pod", *split_key(pod.key)))
+        return any(model.condition_true(workload, names.CONDITION_QUOTA_RESERVED) for workload in owned)
+
+    async def _mark(self, pods: Sequence[ManagedPod], workload: wire.Workload) -> None:
+        told, key = as_json(workload), model.workload_key(workload)
+
+        async def one(pod: ManagedPod) -> None:
+            if await self._tools.writes.patch(pod, mark(pod, told)):
+                message = f"The quorum of Workload {key} has started; the pod is queued alone"
+                self._tools.writes.event(pod, reason=EVENT_MARKED, message=message)
+
+        await self._tools.writes.each(pods, one)
+
+    async def _return(self, pods: Sequence[ManagedPod], why: str) -> None:
+        async def one(pod: ManagedPod) -> None:
+            if await self._tools.writes.patch(pod, unmark()):
+                self._tools.writes.event(pod, reason=EVENT_RETURNED, message=f"The pod waits with its gang: {why}")
+
+        await self._tools.writes.each(pods, one)

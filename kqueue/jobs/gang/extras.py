@@ -1,0 +1,121 @@
+"""Extras: the members of a gang beyond its quorum.  Each is queued alone, after the quorum has started.
+
+A mark on the pod ends its part in the gang's Workload.  All that is known is on the objects, so that a controller that
+is killed anywhere goes on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from kqueue.api import names
+from kqueue.jobs.fields import condition_status, labels_of, mapping, objects, text
+from kqueue.jobs.gang.match import Match, counts_of
+from kqueue.jobs.gang.members import in_order
+from kqueue.jobs.patch import Patch
+from kqueue.jobs.pod_view import ManagedPod
+
+MOST_WAITING = 16
+"""Extras of one gang that wait in a queue at the same time."""
+
+
+def to_mark(found: Match, extras: Sequence[ManagedPod], workload: Mapping[str, Any]) -> tuple[ManagedPod, ...]:
+    """Return the members to mark as extras now, the oldest first; none before the quorum is scheduled.
+
+    With assigned domains the release of the quorum is enough.  After the end of the Workload only members count that
+    existed then: later ones are another generation of the group.
+
+    Args:
+        extras: members that are marked already.
+    """
+    started = _has_started(found, workload)
+    finished = _finished_at(workload)
+    if not started and finished is None:
+        return ()
+    waiting = [pod for pod in found.extras if pod.gated and pod.runnable]
+    if finished is not None:
+        waiting = [pod for pod in waiting if waits_since_before_the_end(pod, workload)]
+    room = MOST_WAITING - sum(pod.gated and pod.runnable for pod in extras)
+    return in_order(waiting)[: max(0, room)]
+
+
+def waits_since_before_the_end(pod: ManagedPod, workload: Mapping[str, Any]) -> bool:
+    """Whether the pod is gated and was there when the Workload finished."""
+    finished = _finished_at(workload)
+    return finished is not None and pod.gated and pod.runnable and pod.created <= finished
+
+
+def _has_started(found: Match, workload: Mapping[str, Any]) -> bool:
+    if not _is_admitted(workload):
+        return False
+    assignments = objects(workload, "status", "admission", "podSetAssignments")
+    if any(mapping(assignment, "topologyAssignment") for assignment in assignments):
+        begun = sum(pod.runnable and not pod.gated for pod in found.kept)
+    else:
+        begun = sum(pod.scheduled for pod in found.kept)
+    return begun >= sum(counts_of(workload).values())
+
+
+def _is_admitted(workload: Mapping[str, Any]) -> bool:
+    evicted = condition_status(workload, names.CONDITION_EVICTED) == "True"
+    return condition_status(workload, names.CONDITION_ADMITTED) == "True" and not evicted
+
+
+def _finished_at(workload: Mapping[str, Any]) -> datetime | None:
+    for condition in objects(workload, "status", "conditions"):
+        if condition.get("type") == names.CONDITION_FINISHED and condition.get("status") == "True":
+            return datetime.fromisoformat(text(condition, "lastTransitionTime"))
+    return None
+
+
+def to_return(
+    found: Match, extras: Sequence[ManagedPod], workload: Mapping[str, Any], *, reserved: Callable[[ManagedPod], bool]
+) -> tuple[ManagedPod, ...]:
+    """Return the waiting extras that take the places of lost members of the base: for each place of a role without a
+    member the oldest extra of the role that is gated and has no reservation of its own (`reserved`).
+    """
+    if not extras or not found.absent:
+        return ()
+    present = Counter(pod.role for pod in found.kept if pod.runnable)
+    vacant = {role: count - present[role] for role, count in counts_of(workload).items()}
+    chosen: list[ManagedPod] = []
+    for pod in in_order(extras):
+        if vacant.get(pod.role, 0) > 0 and pod.gated and pod.runnable and not reserved(pod):
+            vacant[pod.role] -= 1
+            chosen.append(pod)
+    return tuple(chosen)
+
+
+def lose_their_base(
+    extras: Sequence[ManagedPod], base: Sequence[ManagedPod], workload: Mapping[str, Any] | None
+) -> bool:
+    """Whether the extras cannot be queued alone any more, because their base has no quota and has not finished."""
+    if not extras:
+        return False
+    if workload is None:
+        return any(not pod.terminated for pod in base)
+    if condition_status(workload, names.CONDITION_FINISHED) == "True":
+        return False
+    deleted = bool(mapping(workload, "metadata").get("deletionTimestamp"))
+    return deleted or not _is_admitted(workload)
+
+
+def mark(pod: ManagedPod, workload: Mapping[str, Any]) -> Patch:
+    """Return the patch that makes the member an extra, in the queue and with the priority class of its gang."""
+    own = labels_of(pod.obj)
+    spec = mapping(workload, "spec")
+    priority = mapping(spec, "priorityClassRef")
+    wanted = {names.QUEUE_NAME_LABEL: text(spec, "queueName")}
+    if text(priority, "kind") == names.WORKLOAD_PRIORITY_CLASS_KIND:
+        wanted[names.PRIORITY_CLASS_LABEL] = text(priority, "name")
+    labels = {key: value for key, value in wanted.items() if value and not own.get(key)}
+    metadata: Patch = {"annotations": {names.EXTRA_ANNOTATION: "true"}}
+    return {"metadata": {**metadata, "labels": labels} if labels else metadata}
+
+
+def unmark() -> Patch:
+    """Return the patch that makes an extra a member again."""
+    return {"metadata": {"annotations": {names.EXTRA_ANNOTATION: None}}}

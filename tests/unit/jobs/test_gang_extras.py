@@ -1,0 +1,164 @@
+"""Members beyond the quorum: when they are marked, and when they are members again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kqueue.jobs.gang.coscheduling_labels import FRAMEWORK
+from kqueue.jobs.gang.extras import MOST_WAITING, lose_their_base, mark, to_mark, to_return
+from kqueue.jobs.gang.key import KUEUE_GROUPS
+from kqueue.jobs.gang.match import Match, match
+from kqueue.jobs.gang.members import in_order, parted
+from kqueue.jobs.gang.pods import managed_pod
+from kqueue.jobs.patch import apply_merge_patch
+from kqueue.jobs.pod_view import ManagedPod
+from kqueue.jobs.switches import JobFeatures
+from tests.unit.jobs.builders import JSON
+from tests.unit.jobs.pods import NOW, at, condition, group_workload, make_pod
+
+ON = JobFeatures(gangs=(KUEUE_GROUPS, FRAMEWORK))
+NAME, QUORUM = "pod-group.scheduling.x-k8s.io/name", "pod-group.scheduling.x-k8s.io/min-available"
+MARKED = {"kqueue.dev/extra": "true"}
+ADMITTED = condition("Admitted")
+TWO = group_workload({"r": 2}, ADMITTED)
+STARTED: JSON = {"gated": False, "phase": "Running", "node": "n"}
+
+
+def pod(name: str, *, role: str = "r", extra: bool = False, **settings: Any) -> ManagedPod:
+    """A gated member of a gang with quorum 2."""
+    made = make_pod(name, role=role, annotations=MARKED if extra else None, **settings)
+    made["metadata"]["labels"] |= {NAME: "g", QUORUM: "2"}
+    return managed_pod(made, ON)
+
+
+def base(**settings: Any) -> list[ManagedPod]:
+    return [pod(name, **{**STARTED, **settings}) for name in ("a", "b")]
+
+
+def extras(number: int, *, start: int = 0, **settings: Any) -> list[ManagedPod]:
+    return [pod(f"x{i:02}", born=i + 1, **settings) for i in range(start, start + number)]
+
+
+def found(*pods: ManagedPod, workload: JSON = TWO) -> Match:
+    matched = match(in_order(pods), workload, NOW)
+    assert matched is not None
+    return matched
+
+
+def names(pods: tuple[ManagedPod, ...]) -> list[str]:
+    return [pod.name for pod in pods]
+
+
+# --- marking
+
+
+def test_members_beyond_the_quorum_are_not_deleted() -> None:
+    """G3.20, G3.31: also those of a role that the Workload does not have; and they are no misfits."""
+    matched = found(*base(), *extras(1), pod("s", role="s", born=9))
+    assert (names(matched.extras), matched.excess, matched.strangers) == (["x00", "s"], (), ())
+
+
+@pytest.mark.parametrize(
+    ("pods", "workload", "expected"),
+    [
+        pytest.param(base(), TWO, ["x00", "x01"], id="the-quorum-is-scheduled"),
+        pytest.param([base()[0], pod("b", gated=False)], TWO, [], id="one-of-two-is"),
+        pytest.param(base(phase="Succeeded"), TWO, ["x00", "x01"], id="succeeded-counts"),
+        pytest.param(base(), group_workload({"r": 2}), [], id="not-admitted"),
+        pytest.param(base(), group_workload({"r": 2}, ADMITTED, condition("Evicted")), [], id="evicted"),
+        pytest.param([pod("a"), pod("b")], TWO, [], id="not-released"),
+    ],
+)
+def test_extras_are_marked_when_the_quorum_has_started(
+    pods: list[ManagedPod], workload: JSON, expected: list[str]
+) -> None:
+    """G3.22."""
+    assert names(to_mark(found(*pods, *extras(2), workload=workload), (), workload)) == expected
+
+
+def test_with_a_topology_the_release_is_enough() -> None:
+    """G3.22: its places are taken from then on."""
+    domains = {"levels": ["rack"], "slices": []}
+    assigned = {"podSetAssignments": [{"name": "r", "count": 2, "topologyAssignment": domains}]}
+    placed = group_workload({"r": 2}, ADMITTED, status={"admission": assigned})
+    released = [pod(name, gated=False) for name in ("a", "b")]
+    assert names(to_mark(found(*released, *extras(1), workload=placed), (), placed)) == ["x00"]
+    assert to_mark(found(*released, *extras(1)), (), TWO) == ()
+
+
+def test_so_many_extras_wait_at_a_time() -> None:
+    """G3.22: oldest first; one that runs or has ended makes room for the next."""
+    waiting = extras(40)
+    assert names(to_mark(found(*base(), *waiting), (), TWO)) == names(tuple(waiting[:MOST_WAITING]))
+    marked = extras(MOST_WAITING, extra=True)
+    rest = extras(10, start=MOST_WAITING)
+    assert to_mark(found(*base(), *rest), marked, TWO) == ()
+    runs = [pod("x00", extra=True, **STARTED), *marked[1:]]
+    assert names(to_mark(found(*base(), *rest), runs, TWO)) == [rest[0].name]
+
+
+def test_members_that_waited_at_the_end_are_marked_then() -> None:
+    """G3.26: and those that come later are none of this Workload's."""
+    over = {**condition("Finished"), "lastTransitionTime": at(-990)}
+    ended = group_workload({"r": 2}, ADMITTED, over)
+    late = pod("late", born=20)
+    assert names(to_mark(found(*base(phase="Succeeded"), *extras(2), late, workload=ended), (), ended)) == [
+        "x00",
+        "x01",
+    ]
+
+
+def test_a_mark_brings_queue_and_class_of_the_gang() -> None:
+    """G3.23: where the pod has none of its own."""
+    workload = group_workload({"r": 2}, spec={"priorityClassRef": {"kind": "WorkloadPriorityClass", "name": "high"}})
+    bare = apply_merge_patch(pod("x", queue=None).obj, mark(pod("x", queue=None), workload))
+    assert bare["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "main"
+    assert bare["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] == "high"
+    assert managed_pod(bare, ON).extra
+    own = mark(pod("x", queue="mine", labels={"kueue.x-k8s.io/priority-class": "low"}), workload)
+    assert own == {"metadata": {"annotations": MARKED}}
+
+
+def test_kueues_groups_have_no_extras() -> None:
+    """The mark means nothing there."""
+    member = managed_pod(make_pod("a", group="g", total=2, annotations=MARKED), ON)
+    assert (member.extra, member.alone) == (False, False)
+    assert parted([member]) == ([member], ())
+    alone = managed_pod(make_pod("a", annotations=MARKED), ON)
+    assert (alone.extra, alone.alone) == (False, True)
+
+
+# --- taking marks back
+
+
+def test_a_waiting_extra_fills_the_place_of_a_lost_member() -> None:
+    """G3.29: the oldest of the role that is gated and has no reservation; one that runs does not (G3.30)."""
+    lost = found(base()[0])
+    marked = [pod("runs", extra=True, born=0, **STARTED), pod("s", extra=True, role="s"), *extras(3, extra=True)]
+    assert names(to_return(lost, marked, TWO, reserved=lambda _: False)) == ["x00"]
+    assert names(to_return(lost, marked, TWO, reserved=lambda pod: pod.name == "x00")) == ["x01"]
+    assert to_return(found(*base()), marked, TWO, reserved=lambda _: False) == ()
+
+
+@pytest.mark.parametrize(
+    ("workload", "expected"),
+    [
+        pytest.param(TWO, False, id="admitted"),
+        pytest.param(group_workload({"r": 2}, ADMITTED, condition("Evicted")), True, id="evicted"),
+        pytest.param(group_workload({"r": 2}, condition("QuotaReserved", "False")), True, id="waits"),
+        pytest.param(group_workload({"r": 2}, ADMITTED, metadata={"deletionTimestamp": at(0)}), True, id="deleted"),
+        pytest.param(group_workload({"r": 2}, condition("Finished")), False, id="finished"),
+        pytest.param(None, True, id="gone"),
+    ],
+)
+def test_extras_go_with_the_admission_of_their_base(workload: JSON | None, expected: bool) -> None:
+    """G3.25, G3.26."""
+    assert lose_their_base(extras(1, extra=True), base(), workload) is expected
+    assert not lose_their_base((), base(), workload)
+
+
+def test_extras_outlive_a_base_that_has_ended() -> None:
+    """Its Workload may be gone before they are."""
+    assert not lose_their_base(extras(1, extra=True), base(phase="Succeeded"), None)

@@ -61,6 +61,7 @@ async def world(plane: Plane, *, gpus: int) -> AsyncIterator[LabelledGangs]:
         yield pods
 
 
+@pytest.mark.mechanism("0.1", "0.2")
 async def test_a_quorum_runs_and_the_third_pod_waits(either_plane: Plane) -> None:
     """Rows 0.1, 0.2: one Workload of two; the third pod waits alone until there is quota; a pod in no gang is left
     alone; a wrong number is refused."""

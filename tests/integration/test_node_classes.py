@@ -94,6 +94,7 @@ async def until_tainted(cluster: Cluster, pool: str, taints: list[str]) -> None:
     await cluster.until(f"/api/v1/nodes/{pool}-0-0-0", lambda found: keys(found) == taints, what=f"taints of {pool}")
 
 
+@pytest.mark.mechanism("3.35")
 async def test_required_waits_and_preferred_falls_back_3_35(either_plane: Plane) -> None:
     """Another job has all a100."""
     road = await make_classes(either_plane, a100=8, v100=8)
@@ -197,6 +198,7 @@ async def apply_tenants(plane: Plane) -> None:
             await plane.kubectl("apply", "-f", str(file))
 
 
+@pytest.mark.mechanism("3.37", "3.39")
 async def test_each_tenant_of_the_example_has_one_job_in_and_one_out_3_39(either_plane: Plane) -> None:
     """Flavors per queue say who may use which class (3.37, G4.18)."""
     cluster = either_plane.cluster

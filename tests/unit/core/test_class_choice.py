@@ -157,6 +157,7 @@ def test_a_selector_of_the_flavors_label_opens_a_scarce_flavor_g4_11(rules: Node
 # --- the whole queue -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.mechanism("3.37")
 @pytest.mark.parametrize(
     ("flavors", "asked", "sentence"),
     [
@@ -223,6 +224,7 @@ def test_a_request_of_the_whole_workload_leaves_pod_sets_without_cards_alone_g4_
 # --- order -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.mechanism("3.35")
 @pytest.mark.parametrize(
     ("asked", "free", "expected"),
     [

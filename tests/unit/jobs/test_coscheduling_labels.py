@@ -113,6 +113,7 @@ def test_members_are_gated_although_pods_are_off() -> None:
 # --- the wish
 
 
+@pytest.mark.mechanism("0.1")
 def test_members_of_one_label_value_are_one_workload() -> None:
     """G3.L1, G1.11: the Workload's name is made from the group's."""
     found = made_of(view("p0"), view("p1"))
@@ -131,6 +132,7 @@ def test_all_members_beyond_the_quorum_are_extras() -> None:
     assert found.wish.desired is None
 
 
+@pytest.mark.mechanism("0.2")
 @pytest.mark.parametrize(
     ("quorum", "sentence"),
     [

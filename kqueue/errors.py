@@ -4,6 +4,7 @@
 KqueueError                      everything that kqueue raises on purpose
 ├── TerminalError                will not heal by itself: log, count, wait for a change of the object
 ├── ConfigError                  a setting, flag or file is wrong; the command line turns it into exit code 2
+├── PluginError                  a plugin raised, answered wrongly or too late
 ├── InvalidObjectError           an object cannot be read; carries all its field errors
 ├── NotLeadingError              a write that only the leader may make, and this process does not lead any more
 ├── NotServedError               an API that the controller answers is not registered, or not reached
@@ -38,6 +39,10 @@ class TerminalError(KqueueError):
 
 class ConfigError(KqueueError):
     """A setting, a flag or a file is wrong.  The text names it and the remedy."""
+
+
+class PluginError(KqueueError):
+    """A plugin has no usable answer.  The text names it and its error."""
 
 
 class NotLeadingError(KqueueError):

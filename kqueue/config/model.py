@@ -10,6 +10,7 @@ from kqueue.kube.names import NAMESPACE_NAME_LABEL
 from kqueue.config import names
 from kqueue.config.gangs import GangSettings, NodeClassSettings
 from kqueue.config.gates import gate_problems, resolve_gates
+from kqueue.config.plugins import Plugins
 from kqueue.config.policy import (
     AdmissionFairSharing,
     FairSharingSettings,
@@ -76,8 +77,7 @@ class Configuration(Section):
     object_retention_policies: ObjectRetentionPolicies = ObjectRetentionPolicies()
     visibility_server: VisibilityServerSettings = VisibilityServerSettings()
     tas: Tas = Tas()
-    gangs: GangSettings = GangSettings()
-    node_classes: NodeClassSettings = NodeClassSettings()
+    plugins: Plugins = Plugins()
     feature_gates: dict[str, bool] = Field(default_factory=dict)
     """Gates that the file or the flag names; `enabled` returns the resulting value."""
 

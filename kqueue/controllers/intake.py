@@ -28,6 +28,7 @@ from kqueue.model.pending import LastTry, Pending
 from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage
 from kqueue.state.holding import Holding
+from kqueue.state.profile_orders import ProfileOrders
 from kqueue.state.quarantine import Quarantine
 from kqueue.state.queue_policy import POLICIES
 from kqueue.state.queues import Queues
@@ -92,12 +93,14 @@ class IntakeState:
     Args:
         fair_usage: the recent usage of LocalQueues; None: it does not affect the order.
         quarantine: workloads that are not tried because of an error.
+        orders: the orders of workloads by the profile of their ClusterQueue.
     """
 
     cache: Cache
     queues: Queues
     fair_usage: FairUsage | None = None
     quarantine: Quarantine = field(default_factory=Quarantine)
+    orders: ProfileOrders = field(default_factory=ProfileOrders)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +141,7 @@ class Intake:
         windows have their full length.
         """
         self._clock, self._fair_usage, self._quarantine = clock, state.fair_usage, state.quarantine
-        self._cache, self._queues, self._wake = state.cache, state.queues, wake
+        self._cache, self._queues, self._wake, self._orders = state.cache, state.queues, wake, state.orders
         self._namespace_labels, self._order = namespace_labels, settings.order
         self._waits_for_ready, self._flush_window, self._tries = settings.waits_for_ready, settings.flush_window, tries
         self._tried = self._flushing = 0.0  # seconds: all tries until the last window opened; flushes so far
@@ -262,7 +265,8 @@ class Intake:
             self._queues.remove_cluster_queue(name)
         else:
             usage = fair.usage if fair is not None and by_usage else None
-            self._queues.set_cluster_queue(name, POLICIES[new.spec.queueing_strategy], usage=usage)
+            order = self._orders.of(name, model.plugin_profile(new.metadata))
+            self._queues.set_cluster_queue(name, POLICIES[new.spec.queueing_strategy], usage=usage, order=order)
         if changed:
             self._publish(wake_up)
 

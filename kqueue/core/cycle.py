@@ -33,6 +33,7 @@ from kqueue.core.decision import (
     Wait,
 )
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
+from kqueue.core.hooks import NO_HOOKS, HooksByProfile, ProfileHooks
 from kqueue.core.lenders import Lenders
 from kqueue.core.mention import Mention
 from kqueue.core.nomination import FITS, FITS_LATER, NEVER, PREEMPTS, WAITS, NominatedHead, Nominator
@@ -53,6 +54,7 @@ from kqueue.core.workload import (
     QueueSpec,
     Snapshot,
 )
+from kqueue.errors import PluginError
 from kqueue.isolation import isolated
 
 _NO_FIT, _NO_CANDIDATES = Outcome.NO_FIT, Outcome.NO_CANDIDATES
@@ -75,6 +77,7 @@ def plan(
     reserves: bool = True,
     next_head: NextHead = no_next_head,
     planner_failed: Callable[[str, Exception], None] = lambda _name, _error: None,
+    hooks: HooksByProfile | None = None,
 ) -> Iterator[Decision]:
     """Decide every head, in the order in which they are processed.
 
@@ -94,13 +97,16 @@ def plan(
         next_head: returns the next workload of a ClusterQueue: with fair sharing behind a preemptor, otherwise behind
             an admitted head.
         planner_failed: called with the name of a planner that raises; its workloads are placed one by one.
+        hooks: plugins by the profile that a ClusterQueue names; None: there are none.
     """
     enter(Phase.NOMINATE)
     cache = cache if cache is not None else PlanCache()
     cache.trim()
     findings = Findings(rules, cache.lowest)
     nominator = Nominator(snapshot, Claims(snapshot, snapshot.claims), findings, cache.demands)
-    cycle = _Cycle(snapshot, nominator.claims, findings, held_by, one_at_a_time, looks, order, nominator, reserves)
+    cycle = _Cycle(
+        snapshot, nominator.claims, findings, held_by, one_at_a_time, looks, order, nominator, reserves, hooks or {}
+    )
     cycle.share_order = ShareOrder(snapshot.nodes, next_head)
     cycle.lenders = Lenders(snapshot, next_head)
     entries: list[NominatedHead] = []
@@ -149,6 +155,8 @@ def _decided(cycle: _Cycle, entry: NominatedHead) -> Decision:
 
 
 def _broken(head: Head, error: Exception) -> Wait:
+    if isinstance(error, PluginError):
+        return _refused_by_plugin(head, str(error))
     blocker = Blocker(
         kind=BlockerKind.REQUESTS,
         detail=f"planning this workload failed on a bug in kqueue ({type(error).__name__}: {error}); please report it",
@@ -160,6 +168,11 @@ def _broken(head: Head, error: Exception) -> Wait:
         blockers=(blocker,),
         error=error,
     )
+
+
+def _refused_by_plugin(head: Head, sentence: str) -> Wait:
+    blocker = Blocker(kind=BlockerKind.PLUGIN, detail=sentence)
+    return Wait(head=head, outcome=Outcome.PLUGIN, reason=WaitReason.ADMISSION_GATED, blockers=(blocker,))
 
 
 def _refusal(head: Head, snapshot: Snapshot) -> Wait:
@@ -194,6 +207,7 @@ class _Cycle:
     order: ordering.OrderRules
     nominator: Nominator
     reserves: bool = True
+    hooks: HooksByProfile = field(default_factory=dict)
     share_order: ShareOrder = field(init=False)
     lenders: Lenders = field(init=False)
     placed: dict[tuple[object, ...], tuple[object, _Placed]] = field(default_factory=dict, init=False)
@@ -209,11 +223,19 @@ class _Cycle:
             return _refusal(head, self.snapshot)
         if head.problem:
             return _mistaken(head)
+        if head.plugin_problem:
+            return _refused_by_plugin(head, head.plugin_problem)
+        if self.hooks and (refusal := self.hooks_of(head).screened(head)) is not None:
+            return _refused_by_plugin(head, str(refusal))
         claim = self.claims.because_of(head)
         if claim is None:
             return None
         blocker = Blocker(kind=BlockerKind.YIELDS, workloads=(Mention(claim.key, claim.queue),))
         return Wait(head=head, outcome=Outcome.YIELDS, reason=WaitReason.WAITING_FOR_QUOTA, blockers=(blocker,))
+
+    def hooks_of(self, head: Head) -> ProfileHooks:
+        """Return the plugins of the profile of the head's ClusterQueue."""
+        return self.hooks.get(self.snapshot.queues[head.queue].plugin_profile, NO_HOOKS)
 
     def choose(self, head: Head) -> NominatedHead | None:
         """Return the head with its flavors; None: it must be nominated in one step."""

@@ -40,7 +40,9 @@ class Outcome(StrEnum):
     HELD = "Held"
     """No workload is admitted until the pods of the workloads admitted before are ready."""
     REFUSED = "Refused"
-    """The ClusterQueue is inactive now."""
+    """The ClusterQueue may not admit now."""
+    PLUGIN = "Plugin"
+    """A plugin refused the workload, or failed."""
     BROKEN = "Broken"
     """Planning the workload failed on a bug; the cycle continued with all other workloads."""
 

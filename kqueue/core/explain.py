@@ -62,6 +62,8 @@ class BlockerKind(StrEnum):
     LEAVING = "Leaving"
     PODS_NOT_READY = "PodsNotReady"
     PREEMPTION_GATED = "PreemptionGated"
+    PLUGIN = "Plugin"
+    FLAVOR_PLUGIN = "FlavorPlugin"
 
 
 @value(kw_only=True)
@@ -102,6 +104,7 @@ _ORDER = {
     BlockerKind.FLAVOR_TOPOLOGY: 4,
     BlockerKind.FLAVOR_CLASS: 4,
     BlockerKind.FLAVOR_MISSING: 4,
+    BlockerKind.FLAVOR_PLUGIN: 4,
     BlockerKind.NO_CANDIDATES: 5,
 }
 """Causes of single flavors, from the mildest to the most severe; all other causes concern the whole workload."""
@@ -394,6 +397,8 @@ _TEXTS: dict[BlockerKind, Callable[[Blocker], str]] = {
     BlockerKind.QUEUE: lambda b: b.detail,
     BlockerKind.NAMESPACE: lambda b: b.detail,
     BlockerKind.REQUESTS: lambda b: b.detail,
+    BlockerKind.PLUGIN: lambda b: b.detail,
+    BlockerKind.FLAVOR_PLUGIN: lambda b: f"{b.detail} (flavor {b.flavor})",
     BlockerKind.LOWER_SHARE: lambda b: (
         f"ClusterQueue {b.queue} has a lower share and waits for workloads that it preempts; its next workload is first"
     ),

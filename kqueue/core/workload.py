@@ -88,7 +88,9 @@ class QueueSpec:
     ignores_undeclared: bool = False
     """Resources that no group lists are not counted; otherwise a workload that requests them waits."""
     minimum_runtime: int = 0
-    """The seconds for which an admitted workload may not be preempted."""
+    """Seconds for which an admitted workload is safe from preemption."""
+    plugin_profile: str = "default"
+    """The profile of the configuration whose plugins are asked about its workloads."""
     covered: frozenset[str] = field(init=False, repr=False, compare=False)
     """Resources that any group lists."""
 
@@ -141,7 +143,9 @@ class Head:
     avoided: frozenset[str] = frozenset()
     """Hosts on which the workload failed repeatedly: they are avoided, unless it fits nowhere else."""
     closed_gates: tuple[str, ...] = ()
-    """The workload's gates that forbid it to preempt."""
+    """Gates of its own that keep it from preempting."""
+    plugin_problem: str = ""
+    """Why no plugin has a place for it in the order; the workload is not tried then."""
 
 
 @value(kw_only=True)

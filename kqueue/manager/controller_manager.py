@@ -25,6 +25,8 @@ from kqueue.core.topology import HOSTNAME
 from kqueue.jobs.registry import kinds_for
 from kqueue.manager import rules
 from kqueue.manager.leadership import Leadership
+from kqueue.manager.plugin_guard import PluginGuard
+from kqueue.manager.plugins import ActivePlugins, active_plugins, load_plugins
 from kqueue.manager.telemetry import Events, WorkloadCounter
 from kqueue.observe import EventHooks, EventLimits, EventRank, EventRecorder, Metrics
 from kqueue.runtime.controller import Controller, ControllerSettings, Reconcile
@@ -37,6 +39,7 @@ from kqueue.runtime.turns import Turns
 from kqueue.runtime.workqueue import KeyRank
 from kqueue.state.not_running import NotRunning, not_running
 from kqueue.state.preemptions import Preemptions
+from kqueue.state.profile_orders import ProfileOrders
 from kqueue.state.quarantine import Quarantine
 from kqueue.state.queues import Queues
 from kqueue.state.second_pass import SecondPass
@@ -97,13 +100,26 @@ class ControllerManager:
         """Make the state of the process besides the stores of its watches."""
         config = self.config
         self.order = rules.queue_order(config)
-        self.cache = rules.make_cache(config, self.order)
+        self.tries = Tries()
+        self.plugins = self._make_plugins()
+        self.profile_orders = ProfileOrders(self.plugins.orders, first_try=self.tries.first)
+        self.cache = rules.make_cache(config, self.order, self.profile_orders.names)
         self.queues = Queues(self.clock.now, self.wake, by_shape=config.enabled("SchedulingEquivalenceHashing"))
         self.second_pass = SecondPass()
         self.preemptions = Preemptions()
         self.quarantine = Quarantine()
-        self.tries = Tries()
         self.fair_usage = rules.fair_usage(config)
+
+    def _make_plugins(self) -> ActivePlugins:
+        """Load the plugins of the configuration.  Raises ConfigError with all mistakes."""
+        section = self.config.plugins
+        guard = PluginGuard(
+            {plugin.name: plugin.on_error == "Ignore" for plugin in section.enabled},
+            clock=self.clock,
+            leads=lambda: self.leads(),
+            count=self.metrics.plugin,
+        )
+        return active_plugins(section, guard, load_plugins(section))
 
     def _make_writers(self) -> None:
         """Make the writers of objects and events."""

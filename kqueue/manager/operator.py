@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -286,6 +287,7 @@ class Operator:
         work["audit"] = self._keep_auditing
         work["quick audit"] = self._keep_auditing_quickly
         self.ready.set()
+        self.queues.sort_anew()  # from now on plugins are asked for keys
         try:
             async with asyncio.TaskGroup() as tasks:
                 for name, run in work.items():
@@ -374,7 +376,7 @@ def _make_loop(
         writer=manager.workload_writer,
         observer=observer,
         clock=manager.clock,
-        settings=rules.loop_settings(manager.config, manager.timings),
+        settings=replace(rules.loop_settings(manager.config, manager.timings), hooks=manager.plugins.hooks),
         turns=manager.turns,
     )
 
@@ -387,6 +389,7 @@ def _make_intake(manager: ControllerManager, *, busy: Callable[[], float]) -> In
             queues=manager.queues,
             fair_usage=manager.fair_usage,
             quarantine=manager.quarantine,
+            orders=manager.profile_orders,
         ),
         namespace_labels=manager.namespace_labels,
         wake=manager.wake,

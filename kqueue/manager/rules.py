@@ -145,8 +145,8 @@ def copied_keys(config: Configuration) -> CopiedKeys:
     )
 
 
-def make_cache(config: Configuration, order: QueueOrder) -> Cache:
-    """Return an empty cache that counts as the configuration says."""
+def make_cache(config: Configuration, order: QueueOrder, plugin_profiles: tuple[str, ...]) -> Cache:
+    """Return an empty cache that counts as the configuration says; ClusterQueues may name these profiles."""
     return Cache(
         profile(config.enabled),
         merge_duplicate_hostnames=config.tas.merge_duplicate_hostnames,
@@ -159,6 +159,7 @@ def make_cache(config: Configuration, order: QueueOrder) -> Cache:
         ),
         ignores_undeclared=ignores_undeclared(config),
         fungible=config.enabled("FlavorFungibility"),
+        plugin_profiles=plugin_profiles,
     )
 
 

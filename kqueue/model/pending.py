@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
+from kqueue.core.queued import QueuedGang
 from kqueue.core.quota import FlavorResource
 
 
@@ -54,6 +55,10 @@ class Pending:
     version: str
     not_before: datetime | None = None
     on_hold: bool = False
+    created: datetime | None = None
+    """None: as `timestamp`."""
+    gang: QueuedGang | None = None
+    """The group of pods that it represents; None: it represents none."""
     asked: RequestSummary | None = None
     """The parsed requests; None: each try parses the requests again."""
 

@@ -9,6 +9,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import ObjectMeta
 from kqueue.config.duration import parse_duration
+from kqueue.core.order_keys import DEFAULT_PROFILE_NAME
 from kqueue.core.quantity import parse_billionths
 from kqueue.core.quota import FlavorResource, Quota
 from kqueue.core.topology import DEFAULT_PROFILE, Profile
@@ -119,6 +120,7 @@ def queue_spec(
             profile=profile.with_algorithm(algorithm),
             ignores_undeclared=ignores_undeclared,
             minimum_runtime=runtime,
+            plugin_profile=plugin_profile(obj.metadata),
         ),
         columns,
         problem,
@@ -137,7 +139,15 @@ def same_queue(one: wire.ClusterQueue, other: wire.ClusterQueue) -> bool:
 
 def _annotations(meta: ObjectMeta) -> list[str | None]:
     """Return the annotations of a ClusterQueue that planning uses, valid or not."""
-    return [meta.annotations.get(key) for key in (names.PLACEMENT_PROFILE_ANNOTATION, names.MINIMUM_RUNTIME_ANNOTATION)]
+    return [meta.annotations.get(key) for key in _PLANNED_BY]
+
+
+_PLANNED_BY = (names.PLACEMENT_PROFILE_ANNOTATION, names.MINIMUM_RUNTIME_ANNOTATION, names.PROFILE_ANNOTATION)
+
+
+def plugin_profile(meta: ObjectMeta) -> str:
+    """Return the profile that a ClusterQueue names, known or not; `default` where it names none."""
+    return meta.annotations.get(names.PROFILE_ANNOTATION, DEFAULT_PROFILE_NAME)
 
 
 def minimum_runtime(meta: ObjectMeta) -> tuple[int, str]:

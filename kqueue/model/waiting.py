@@ -12,8 +12,9 @@ import msgspec
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.core.queued import QueuedGang
 from kqueue.core.workload import Head, PodSet, Replaced
-from kqueue.model.conditions import condition
+from kqueue.model.conditions import NO_TIME, condition
 from kqueue.model.neighbours import neighbours
 from kqueue.model.node_classes import class_problem, class_requests
 from kqueue.model.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, priority, queue_time
@@ -60,8 +61,18 @@ def pending(
         version=version,
         not_before=state.requeue_at if state is not None else None,
         on_hold=requeued is not None and requeued.status == "False",
+        created=obj.metadata.creation_timestamp,
+        gang=_gang(obj),
         asked=asked,
     )
+
+
+def _gang(obj: wire.Workload) -> QueuedGang | None:
+    """Return the group of pods that a Workload represents; None: it represents none."""
+    if obj.metadata.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) != "true":
+        return None
+    since = obj.metadata.creation_timestamp or NO_TIME
+    return QueuedGang(key=workload_key(obj), since=since, uid=obj.metadata.uid)
 
 
 def asked_for(obj: wire.Workload, *, reclaims: bool = True) -> RequestSummary:

@@ -431,3 +431,7 @@ class ProcessFamilies(_Group):
             "controller_runtime_reconcile_time_seconds", "Time of reconciles", "controller",
             buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
         )  # fmt: skip
+        self.plugin_seconds = self._histogram(
+            "kqueue_plugin_seconds", "Time of calls of plugins", "plugin", "point",
+            buckets=(0.0001, 0.001, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0),
+        )  # fmt: skip

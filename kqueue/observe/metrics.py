@@ -361,6 +361,10 @@ class Metrics:
         self._process.reconciles.labels(controller, result).inc()
         self._process.reconcile_seconds.labels(controller).observe(max(0.0, seconds))
 
+    def plugin(self, plugin: str, point: str, seconds: float) -> None:
+        """Count a call of a plugin.  `plugin` must be a name in the configuration."""
+        self._process.plugin_seconds.labels(plugin, point).observe(max(0.0, seconds))
+
     def webhook(self, *, path: str, operation: str, result: str, seconds: float) -> None:
         """Count an admission review.  `path` must be a known route, not a value from the client."""
         self._process.webhooks.labels(path, operation, result).inc()

@@ -60,6 +60,7 @@ class PlanMaker:
             enter=watch.enter if watch is not None else _unmeasured,
             next_head=self._next_head,
             planner_failed=_planner_failed,
+            hooks=settings.hooks,
         )
 
     def forget(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from kqueue import model
@@ -78,7 +79,9 @@ class HeadReader:
         read = cycle.reads[item.key] = Read(obj, item, self._cache.quota.room_generation(queue))
         last_tried = self._scans.last_tried(item.key, read.attempt(queue, cycle.number))
         try:
-            return self._heads.make(obj, item, queue=queue, now=now, last_tried=last_tried)
+            head = self._heads.make(obj, item, queue=queue, now=now, last_tried=last_tried)
+            problem = self._queues.unplaced(queue)
+            return replace(head, plugin_problem=problem) if problem else head
         except InvalidObjectError as e:
             self._refuse(cycle, obj, RequeueReason.GENERIC, str(e))
             return None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kqueue.core.decision import ALL_LOOKS, SecondLooks
+from kqueue.core.hooks import HooksByProfile
 from kqueue.core.ordering import DEFAULT_RULES, OrderRules
 from kqueue.core.preemption import SharingStrategy
 from kqueue.core.scan import DEFAULT_SCAN, ScanRules
@@ -48,4 +49,6 @@ class LoopSettings:
     preemption_gates: bool = False
     """A workload with a closed preemption gate does not preempt."""
     looks: SecondLooks = ALL_LOOKS
-    """The nominations that are repeated in the same cycle."""
+    """Which nominations are repeated in the same cycle."""
+    hooks: HooksByProfile = field(default_factory=dict)
+    """Plugins by the profile that a ClusterQueue names."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from kqueue.core.decision import Outcome, Wait
 from kqueue.core.scan import is_round
 from kqueue.model.pending import RequeueReason
@@ -24,13 +26,17 @@ _REQUEUE = {
     Outcome.AFTER_LOWER_SHARE: RequeueReason.FAILED_AFTER_NOMINATION,
     Outcome.HELD: RequeueReason.FAILED_AFTER_NOMINATION,
     Outcome.REFUSED: RequeueReason.GENERIC,
+    Outcome.PLUGIN: RequeueReason.GENERIC,
 }
 
 _GATED = Outcome.GATED
 """By name, because looking a member up in its class takes 0.1 us, and every head that waits comes to it."""
 
-_KEEPS_CLAIM = frozenset({Outcome.DEFERRED, Outcome.SKIPPED, Outcome.HELD})
-"""Outcomes after which a preemptor keeps its claim."""
+_ASK_AGAIN = timedelta(seconds=30)
+"""After this pause a plugin that refused a workload is asked again, though nothing else has happened."""
+
+_GOES_ON_WAITING = frozenset({Outcome.DEFERRED, Outcome.SKIPPED, Outcome.HELD})
+"""Outcomes after which a preemptor keeps what it claims."""
 
 _VOLATILE_OUTCOMES = frozenset({Outcome.SKIPPED, Outcome.DEFERRED, Outcome.AFTER_LOWER_SHARE})
 """Outcomes whose message changes every cycle, because it names the workloads that took the resources."""
@@ -49,7 +55,7 @@ class Waiting:
         put_back: PutBack,
         faults: FaultIsolation,
     ) -> None:
-        self._newest, self._preemptions = context.writer.newest, context.state.preemptions
+        self._newest, self._preemptions, self._clock = context.writer.newest, context.state.preemptions, context.clock
         self._quarantine, self._alarm, self._scans = context.state.quarantine, alarm, scans
         self._victims, self._put_back, self._faults = victims, put_back, faults
 
@@ -58,6 +64,8 @@ class Waiting:
         head = decision.head
         if decision.is_robbed:
             cycle.robbed[head.queue] += 1
+        if decision.outcome is Outcome.PLUGIN:
+            self._alarm.hold_up(head.queue, self._clock.now() + _ASK_AGAIN)
         if decision.retry_at is not None:
             self._alarm.hold_up(head.queue, decision.retry_at)
         if decision.error is not None:

@@ -11,6 +11,7 @@ from weakref import ref
 
 from kqueue.api.wire import kueue as wire
 from kqueue.core import quota
+from kqueue.core.order_keys import BUILT_IN_PROFILES
 from kqueue.core.quota import QuotaNode
 from kqueue.core.topology import DEFAULT_PROFILE, NodeFacts, Profile
 from kqueue.core.workload import Admission, Claim, QueueSpec, Snapshot, TopologyView
@@ -37,9 +38,11 @@ class Cache:
         requests: Requests | None = None,
         ignores_undeclared: bool = False,
         fungible: bool = True,
+        plugin_profiles: tuple[str, ...] = tuple(BUILT_IN_PROFILES),
     ) -> None:
-        """Take the options: `profile` serves ClusterQueues that do not choose one; `merge_duplicate_hostnames` is as in
-        `NodeLedger`, `order` as in `model.queue_time`, `ignores_undeclared` and `fungible` as in `QueueSpec`.
+        """`profile` serves ClusterQueues that do not choose one; `merge_duplicate_hostnames` is as in `NodeLedger`,
+        `order` as in `model.queue_time`, `ignores_undeclared` and `fungible` as in `QueueSpec`,
+        `plugin_profiles` the names that annotation `kqueue.dev/profile` may have.
         """
         self.ledger = NodeLedger(merge_duplicate_hostnames=merge_duplicate_hostnames)
         self.requests = requests or Requests()
@@ -50,6 +53,7 @@ class Cache:
             profile=profile,
             ignores_undeclared=ignores_undeclared,
             fungible=fungible,
+            plugin_profiles=plugin_profiles,
         )
         self.held = Holdings(self.quota, self.ledger, self.requests, order)
         self.audits = CacheAudit(self.quota, self.held, self.ledger, self.on_node)

@@ -20,6 +20,7 @@ import structlog
 
 from kqueue.isolation import isolated_logged
 from kqueue.model.pending import NO_VERDICT, LastTry, Pending, RequeueReason
+from kqueue.state.profile_orders import QueueSorting
 from kqueue.state.queue_policy import SHAPE_WIDE, QueuePolicy
 from kqueue.state.waiting_queue import Rank, WaitingQueue, may_come_back
 from kqueue.state.wake_up import QueueLookup, WakeUp
@@ -50,19 +51,33 @@ class Queues:
 
     # --- queues ------------------------------------------------------------------------------------------------
 
-    def set_cluster_queue(self, name: str, policy: QueuePolicy, *, usage: Callable[[str], float] | None = None) -> None:
+    def set_cluster_queue(
+        self,
+        name: str,
+        policy: QueuePolicy,
+        *,
+        usage: Callable[[str], float] | None = None,
+        order: QueueSorting | None = None,
+    ) -> None:
         """Create the ClusterQueue or change its policy; workloads that waited for it enter it.
 
         `usage` returns the usage of a LocalQueue: workloads of the LocalQueue with least usage go first, whatever their
-        priority. It is called whenever a head is taken. None: usage does not count.
+        priority. It is called whenever a head is taken. None: usage does not count.  `order` sorts the workloads; None:
+        by priority, timestamp and UID.
         """
         queue = self._queues.get(name)
         if queue is None:
-            self._queues[name] = WaitingQueue(policy, usage=usage)
+            self._queues[name] = WaitingQueue(policy, usage=usage, order=order)
             self._adopt()
-        elif (queue.policy, queue.usage) != (policy, usage):
+        elif (queue.policy, queue.usage, queue.order) != (policy, usage, order):
             queue.policy, queue.usage = policy, usage
-            queue.rebuild()
+            queue.sort_by(order)
+
+    def sort_anew(self) -> None:
+        """Compute the keys of all workloads again: plugins are asked only while this process leads."""
+        for queue in self._queues.values():
+            if queue.order is not None:
+                queue.sort_by(queue.order)
 
     def remove_cluster_queue(self, name: str) -> None:
         """Forget the ClusterQueue; its workloads are kept and come back with it."""
@@ -182,6 +197,11 @@ class Queues:
         """
         queue = self._queues.get(name)
         return queue.in_flight if queue is not None else None
+
+    def unplaced(self, name: str) -> str:
+        """Why the workload in flight of a ClusterQueue must not be tried (a plugin gave no key); empty: it may be."""
+        queue = self._queues.get(name)
+        return queue.unplaced if queue is not None and queue.in_flight is not None else ""
 
     def settle(self, key: str) -> None:
         """Forget the in-flight workload, which was admitted; its ClusterQueue may offer another head."""

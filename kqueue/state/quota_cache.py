@@ -35,14 +35,16 @@ class QuotaCache:
         profile: Profile,
         ignores_undeclared: bool,
         fungible: bool,
+        plugin_profiles: tuple[str, ...],
     ) -> None:
         """Take the ledger and the options.
 
-        `shares` returns all shares of used quota, for a rebuild of the trees. `profile` serves ClusterQueues that do
-        not choose one; the others are as in `QueueSpec`.
+        `profile` serves ClusterQueues that do not choose one; `plugin_profiles` are all profiles of the configuration;
+        the others are as in `QueueSpec`.
         """
         self._ledger, self._shares = ledger, shares
         self._profile, self._ignores_undeclared, self._fungible = profile, ignores_undeclared, fungible
+        self._plugin_profiles = plugin_profiles
         self.generation = 0
         """The number of changes that may change the outcome of a try."""
         self._room_generations = Counter[str]()
@@ -200,6 +202,11 @@ class QuotaCache:
         )
         if queue.problem:
             yield Inactive(names.REASON_UNKNOWN, queue.problem)
+        chosen = queue.spec.plugin_profile
+        if chosen not in self._plugin_profiles:
+            known = ", ".join(self._plugin_profiles)
+            sentence = f"annotation {names.PROFILE_ANNOTATION} is {chosen!r}; the configuration has {known}"
+            yield Inactive(names.REASON_MISCONFIGURED, sentence)
         if name in self.trees.in_cycle:
             yield Inactive(names.REASON_UNKNOWN, "its cohort tree has a cycle; correct a Cohort's spec.parentName")
 

@@ -6,12 +6,16 @@ import heapq
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
+from kqueue.core.order_keys import PlaceInOrder
 from kqueue.model.pending import LastTry, Pending
+from kqueue.state.profile_orders import QueueSorting
 from kqueue.state.queue_policy import QueuePolicy
 from kqueue.state.ranked import Ranked
 
-Rank = tuple[bool, int, datetime, str]
+Rank = tuple[Any, ...]
+"""The smaller rank goes first; all ranks of a ClusterQueue compare with each other."""
 
 
 _Line = Ranked[str, Rank]
@@ -33,6 +37,10 @@ class WaitingQueue:
 
     policy: QueuePolicy
     usage: Callable[[str], float] | None = None  # usage of LocalQueues: least usage goes first; None: it does not count
+    order: QueueSorting | None = None
+    """The order of its profile; None: priority, timestamp, UID."""
+    places: dict[str, tuple[Pending, PlaceInOrder]] = field(default_factory=dict)
+    """The places of workloads in that order; a workload that changes gets another one."""
     waiting: dict[str, Pending] = field(default_factory=dict)  # active or parked
     active: _Lines = field(default_factory=dict)
     parked: _Lines = field(default_factory=dict)
@@ -45,7 +53,9 @@ class WaitingQueue:
         default_factory=set
     )  # waiting workloads with a back-off, or on hold, as of their last update
     in_flight: Pending | None = None
-    preemptor: str | None = None  # the preemptor, which goes first if the policy may skip heads
+    unplaced: str = ""
+    """Why the workload in flight must not be tried: a plugin gave no key for it.  Empty: it may be tried."""
+    preemptor: str | None = None  # the preemptor; it goes first where others may be skipped
     moved_shapes: dict[str, LastTry] = field(default_factory=dict)  # shape -> the result of the try that parked it
     pops: int = 0
     flushed_at_pop: int = -1
@@ -53,7 +63,22 @@ class WaitingQueue:
     def rank(self, item: Pending) -> Rank:
         """Return the rank of a workload; the smaller rank goes first."""
         sticky = item.key == self.preemptor and self.policy.skips_heads
-        return (not sticky, -item.priority, item.timestamp, item.uid)
+        if self.order is None:
+            return (not sticky, -item.priority, item.timestamp, item.uid)
+        return (not sticky, *self.place(item, self.order).keys)
+
+    def place(self, item: Pending, order: QueueSorting) -> PlaceInOrder:
+        """Return the place of a workload in the order of the profile; it is computed once for each of its versions."""
+        known = self.places.get(item.key)
+        if known is None or known[0] is not item:
+            known = self.places[item.key] = item, order.place(item)
+        return known[1]
+
+    def sort_by(self, order: QueueSorting | None) -> None:
+        """Put all in order by another profile, or by the same one with its keys computed anew."""
+        self.order = order
+        self.places = {}
+        self.rebuild()
 
     def used_by(self, item: Pending) -> float:
         """Return the recent usage of a workload's LocalQueue; 0 if usage does not count."""
@@ -125,6 +150,7 @@ class WaitingQueue:
 
     def _leave(self, lines: _Lines, item: Pending) -> None:
         del self.waiting[item.key]
+        self.places.pop(item.key, None)
         self.resting.discard(item.key)
         line = lines[item.shape][item.local_queue]
         line.remove(item.key)
@@ -259,6 +285,8 @@ class WaitingQueue:
         self.pops += 1
         self.resting.discard(key)
         item = self.in_flight = self.waiting.pop(key)
+        self.unplaced = self.place(item, self.order).problem if self.order is not None else ""
+        self.places.pop(key, None)
         return item
 
     def in_order(self) -> Iterator[str]:

@@ -14,6 +14,7 @@ Source: the compatible system's scheduling cycle.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -31,9 +32,10 @@ from kqueue.core.decision import (
     Retargeted,
     SecondLooks,
     Wait,
+    refused_by_plugin,
 )
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
-from kqueue.core.hooks import NO_HOOKS, HooksByProfile, ProfileHooks
+from kqueue.core.hooks import HooksByProfile, PluginRefusal
 from kqueue.core.lenders import Lenders
 from kqueue.core.mention import Mention
 from kqueue.core.nomination import FITS, FITS_LATER, NEVER, PREEMPTS, WAITS, NominatedHead, Nominator
@@ -103,10 +105,9 @@ def plan(
     cache = cache if cache is not None else PlanCache()
     cache.trim()
     findings = Findings(rules, cache.lowest)
-    nominator = Nominator(snapshot, Claims(snapshot, snapshot.claims), findings, cache.demands)
-    cycle = _Cycle(
-        snapshot, nominator.claims, findings, held_by, one_at_a_time, looks, order, nominator, reserves, hooks or {}
-    )
+    hooks = hooks or {}
+    nominator = Nominator(snapshot, Claims(snapshot, snapshot.claims), findings, cache.demands, hooks)
+    cycle = _Cycle(snapshot, nominator.claims, findings, held_by, one_at_a_time, looks, order, nominator, reserves)
     cycle.share_order = ShareOrder(snapshot.nodes, next_head)
     cycle.lenders = Lenders(snapshot, next_head)
     entries: list[NominatedHead] = []
@@ -156,7 +157,7 @@ def _decided(cycle: _Cycle, entry: NominatedHead) -> Decision:
 
 def _broken(head: Head, error: Exception) -> Wait:
     if isinstance(error, PluginError):
-        return _refused_by_plugin(head, str(error))
+        return refused_by_plugin(head, str(error))
     blocker = Blocker(
         kind=BlockerKind.REQUESTS,
         detail=f"planning this workload failed on a bug in kqueue ({type(error).__name__}: {error}); please report it",
@@ -168,11 +169,6 @@ def _broken(head: Head, error: Exception) -> Wait:
         blockers=(blocker,),
         error=error,
     )
-
-
-def _refused_by_plugin(head: Head, sentence: str) -> Wait:
-    blocker = Blocker(kind=BlockerKind.PLUGIN, detail=sentence)
-    return Wait(head=head, outcome=Outcome.PLUGIN, reason=WaitReason.ADMISSION_GATED, blockers=(blocker,))
 
 
 def _refusal(head: Head, snapshot: Snapshot) -> Wait:
@@ -207,7 +203,6 @@ class _Cycle:
     order: ordering.OrderRules
     nominator: Nominator
     reserves: bool = True
-    hooks: HooksByProfile = field(default_factory=dict)
     share_order: ShareOrder = field(init=False)
     lenders: Lenders = field(init=False)
     placed: dict[tuple[object, ...], tuple[object, _Placed]] = field(default_factory=dict, init=False)
@@ -224,18 +219,14 @@ class _Cycle:
         if head.problem:
             return _mistaken(head)
         if head.plugin_problem:
-            return _refused_by_plugin(head, head.plugin_problem)
-        if self.hooks and (refusal := self.hooks_of(head).screened(head)) is not None:
-            return _refused_by_plugin(head, str(refusal))
+            return refused_by_plugin(head, head.plugin_problem)
+        if self.nominator.hooks and (refusal := self.nominator.hooks_of(head).screened(head)) is not None:
+            return refused_by_plugin(head, str(refusal))
         claim = self.claims.because_of(head)
         if claim is None:
             return None
         blocker = Blocker(kind=BlockerKind.YIELDS, workloads=(Mention(claim.key, claim.queue),))
         return Wait(head=head, outcome=Outcome.YIELDS, reason=WaitReason.WAITING_FOR_QUOTA, blockers=(blocker,))
-
-    def hooks_of(self, head: Head) -> ProfileHooks:
-        """Return the plugins of the profile of the head's ClusterQueue."""
-        return self.hooks.get(self.snapshot.queues[head.queue].plugin_profile, NO_HOOKS)
 
     def choose(self, head: Head) -> NominatedHead | None:
         """Return the head with its flavors; None: it must be nominated in one step."""
@@ -332,7 +323,8 @@ class _Cycle:
             return _wait(entry, _NO_FIT)
         if self.reserves:
             self._reserve(entry, anyway=comes_first)
-        return _wait(entry, _NO_CANDIDATES, after=(self._no_candidates(entry),))
+        after = (self._no_candidates(entry), *_vetoes(self.findings.spared.get(uid, {})))
+        return _wait(entry, _NO_CANDIDATES if len(after) == 1 else Outcome.PLUGIN, after=after)
 
     def _may_borrow(self, entry: NominatedHead) -> bool:
         """Whether a borrowing entry leaves other queues the quota that their own next workloads would reclaim."""
@@ -541,6 +533,14 @@ def _wait(
         blockers=(*blockers, *assignment.blockers, *after),
         last_tried=assignment.last_tried,
     )
+
+
+def _vetoes(spared: Mapping[str, str]) -> Iterator[Blocker]:
+    """Yield one blocker for each plugin that keeps workloads (UID -> plugin) from being preempted."""
+    for plugin, count in sorted(Counter(spared.values()).items()):
+        noun = "workload" if count == 1 else "workloads"
+        sentence = PluginRefusal(plugin, f"{count} {noun} must not be preempted for it")
+        yield Blocker(kind=BlockerKind.PLUGIN, detail=str(sentence))
 
 
 def _skipped(entry: NominatedHead) -> Wait:

@@ -136,6 +136,12 @@ class Wait:
         return message(self.blockers, readers_of(self.head.key))
 
 
+def refused_by_plugin(head: Head, sentence: str) -> Wait:
+    """Return the decision for a workload that a plugin refused, or failed on."""
+    blocker = Blocker(kind=BlockerKind.PLUGIN, detail=sentence)
+    return Wait(head=head, outcome=Outcome.PLUGIN, reason=WaitReason.ADMISSION_GATED, blockers=(blocker,))
+
+
 @value(kw_only=True)
 class Preempt:
     """Preempt these workloads for this one.  `claim` reserves the freed resources for it."""

@@ -367,6 +367,7 @@ def exclusions(misfit: Misfit) -> str:
     if excluded.others:
         counts["another pod of the workload (host port or anti-affinity)"] = excluded.others
     counts.update({f"taint {taint}": n for taint, n in sorted(excluded.taints.items())})
+    counts.update(sorted(excluded.refused.items()))
     counts.update({f"too little {resource}": n for resource, n in sorted(excluded.resources.items())})
     return ", ".join(f"{count} by {cause}" for cause, count in counts.items())
 

@@ -17,6 +17,8 @@ from typing import Any, Protocol
 from kqueue.core import quota
 from kqueue.core.demand import Demands, Grant, GroupDemand, Option, Pick, RequestedGroup
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, mildest, most_severe
+from kqueue.core.hooks import NO_HOOKS, ProfileHooks
+from kqueue.core.preemption import Target
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.core.topology.request import PodSetRequest
 from kqueue.core.value import value
@@ -133,6 +135,8 @@ class Assignment:
         return has_more_flavors(self.last_tried)
 
 
+Victims = Mapping[tuple[FlavorResource, int], tuple[Target, ...]]
+"""Targets for so much of one column and nothing else."""
 Pins = Mapping[str, Mapping[str, str]]
 """By pod set and resource: the flavor of an earlier nomination."""
 
@@ -145,15 +149,20 @@ def assign(
     fair: bool = False,
     pinned: Pins | None = None,
     demands: Demands | None = None,
+    hooks: ProfileHooks = NO_HOOKS,
+    victims: Victims | None = None,
 ) -> Assignment:
     """Choose flavors for every pod set of a workload.
 
-    `oracle` is called if quota is missing that preemption might free; `fair`: fair sharing is on, so preemption is
-    considered in more cases.  `pinned` restricts the choice to flavors of an earlier nomination, and all of them are
-    tried.  `demands` caches results that follow from the form of the workload.
+    `oracle` is asked where quota is missing that preemption might free; `fair`: fair sharing is on, which widens where
+    that is considered.  `pinned` restricts the choice to flavors nominated before, and looks at all of them.  `demands`
+    keeps what follows from the form of the workload.  `hooks` are the plugins of the queue's profile; `victims` gets
+    the targets that the oracle found, for the plugins that compare them.
+
+    Raises PluginError where a plugin fails.
     """
     spec, node = snapshot.queues[head.queue], snapshot.nodes[head.queue]
-    search = _Search(head, spec, node, snapshot, oracle, fair, pinned)
+    search = _Search(head, spec, node, snapshot, oracle, fair, pinned, hooks, _NOTHING if victims is None else victims)
     for demand in (demands if demands is not None else Demands()).of(head.pod_sets, spec):
         reason = _assign_group(demand, search)
         if reason is not None:
@@ -173,6 +182,8 @@ class _Search:
     oracle: Oracle
     fair: bool
     pinned: Pins | None
+    hooks: ProfileHooks = NO_HOOKS
+    victims: Victims = field(default_factory=_nothing)
     mode: Mode = FIT
     level: int = 0
     pod_sets: tuple[PodSetAssignment, ...] = ()
@@ -280,6 +291,9 @@ def _best_flavor(
         if start > last:
             start = 0  # flavors were removed from the queue since then
     reached = start
+    if search.hooks.scores or search.hooks.ranks:
+        tried = _all_tried(demand, choice, search)
+        return _preferred(tried, search), (-1 if spec.fungible else last), tried
     for reached in range(start, last + 1):
         index = choice.order[reached] if choice.order else reached
         if search.pinned is not None and not _is_pinned(demand, choice, names[index], search.pinned):
@@ -295,6 +309,50 @@ def _best_flavor(
             best = attempt
     seen_all = reached >= last and spec.fungible  # without fungibility a workload with a flavor is tried again at once
     return best, (-1 if seen_all else reached), tried
+
+
+def _all_tried(demand: GroupDemand, choice: RequestedGroup, search: _Search) -> list[FlavorTry]:
+    """Try all flavors of a group, in the order of the queue."""
+    names, pinned = choice.group.flavors, search.pinned
+    indices = [i for i, name in enumerate(names) if pinned is None or _is_pinned(demand, choice, name, pinned)]
+    return [_try_flavor(demand, demand.option(choice, index, search.snapshot), search) for index in indices]
+
+
+def _preferred(tried: Sequence[FlavorTry], search: _Search) -> FlavorTry | None:
+    """Return the try that plugins prefer: of fitting flavors the one with the highest score, else the one with the best
+    set of targets.  The order of the queue decides between equal ones.  None: no flavor serves.
+    """
+    best: FlavorTry | None = None
+    for attempt in tried:
+        if attempt.mode is NO_FIT:
+            continue
+        if best is None or _is_preferred(attempt.mode, attempt.level, best.mode, best.level, search.spec):
+            best = attempt
+    if best is None:
+        return None
+    fitting = [attempt for attempt in tried if attempt.worst is FIT and attempt.mode is FIT]
+    if fitting:
+        return _highest(fitting, search) if search.hooks.scores else best
+    with_targets = [attempt for attempt in tried if attempt.worst in (Mode.PREEMPT, Mode.RECLAIM)]
+    if search.hooks.ranks and with_targets:
+        return min(with_targets, key=lambda attempt: search.hooks.ranked(search.head, _targets(attempt, search)))
+    return best
+
+
+def _highest(fitting: Sequence[FlavorTry], search: _Search) -> FlavorTry:
+    flavors = {t.option.name: t.option.flavor for t in fitting if t.option.flavor is not None}
+    scores = search.hooks.scored(search.head, flavors)
+    return max(fitting, key=lambda attempt: scores.get(attempt.option.name, 0))
+
+
+def _targets(attempt: FlavorTry, search: _Search) -> list[Target]:
+    """Return the workloads that would be preempted for the columns of a flavor, each once."""
+    found: dict[str, Target] = {}
+    for column in attempt.lacking:
+        for (asked, _), targets in search.victims.items():
+            if asked == column:
+                found.update({target.admitted.uid: target for target in targets})
+    return list(found.values())
 
 
 def _remembered(demand: GroupDemand, choice: RequestedGroup, last_tried: LastTried) -> int:
@@ -313,9 +371,23 @@ def _try_flavor(demand: GroupDemand, option: Option, search: _Search) -> FlavorT
         attempt.mode = NO_FIT
         attempt.refuse(WaitReason.NO_MATCHING_FLAVOR, option.problem)
         return attempt
+    if search.hooks.filters and option.flavor is not None:
+        refusal = search.hooks.refused_flavor(demand.pod_sets, option.flavor)
+        if refusal is not None:
+            attempt.mode = NO_FIT
+            attempt.refuse(WaitReason.NO_MATCHING_FLAVOR, _refused(demand.name, option.name, str(refusal)))
+            return attempt
+        view = search.snapshot.topologies.get(option.name)
+        if view is not None and search.hooks.filters_nodes:
+            for pod_set in demand.pod_sets:  # nodes are judged before flavors are scored
+                search.hooks.without_refused(pod_set.request, pod_set, view.tree)
     for column, amount in option.columns:
         _try_quota(attempt, column, amount, demand.name, search)
     return attempt
+
+
+def _refused(pod_set: str, flavor: str, sentence: str) -> Blocker:
+    return Blocker(kind=BlockerKind.FLAVOR_PLUGIN, pod_set=pod_set, flavor=flavor, detail=sentence)
 
 
 def _try_quota(attempt: FlavorTry, column: FlavorResource, amount: int, pod_set: str, search: _Search) -> None:

@@ -6,7 +6,8 @@ A plugin that fails either keeps the workload waiting (PluginError) or counts as
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import TracebackType
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from kqueue.core.decision import Admit
@@ -25,7 +26,7 @@ from kqueue.core.plugins import (
     VetoPlugin,
 )
 from kqueue.core.preemption import Target
-from kqueue.core.topology import NodeFacts
+from kqueue.core.topology import NodeFacts, PodSetRequest, Tree
 from kqueue.core.workload import Flavor, Head, PodSet
 from kqueue.errors import PluginError
 from kqueue.isolation import isolated
@@ -73,32 +74,62 @@ def _checked(kind: type[T], answer: object) -> T:
     return answer
 
 
-_MOST_FORMS = 256
-"""Pod sets whose nodes are remembered; then the oldest is forgotten."""
+_MOST_FORMS, _MOST_TREES = 256, 16
+"""Forms of pods, and topologies of each, whose refused hosts are remembered; then the oldest is forgotten."""
+
+_FormKey = tuple[str, int, int, int]
+RefusedHosts = tuple[tuple[str, str], ...]
+"""Sorted names of hosts, each with the reason."""
+
+
+@dataclass(slots=True)
+class _Form:
+    """What is known of pods of one form.  It is found by identity, so `pod_set` keeps its parts alive."""
+
+    pod_set: PodSet
+    judged: dict[str, tuple[NodeFacts, PluginRefusal | None]] = field(default_factory=dict)
+    hosts: dict[int, tuple[Tree, RefusedHosts]] = field(default_factory=dict)
 
 
 class NodeMasks:
-    """The nodes that plugins refuse to pod sets; each node is asked about once for each of its versions."""
+    """The hosts that plugins refuse to pod sets; each node is asked about once for each of its versions."""
 
     def __init__(self) -> None:
-        self._of: dict[int, tuple[PodSet, dict[str, tuple[NodeFacts, PluginRefusal | None]]]] = {}
-        """Pod sets are found by their identity, so they stay as long as their masks do."""
+        self._of: dict[_FormKey, _Form] = {}
 
     def refused(
-        self, pod_set: PodSet, nodes: Iterable[NodeFacts], judge: Callable[[PodSet, NodeFacts], PluginRefusal | None]
-    ) -> dict[str, PluginRefusal]:
-        """Return the refused nodes by name."""
-        known = self._of.get(id(pod_set))
+        self, pod_set: PodSet, tree: Tree, judge: Callable[[PodSet, NodeFacts], PluginRefusal | None]
+    ) -> RefusedHosts:
+        """Return the refused hosts of a topology whose lowest level is the host."""
+        key = pod_set.name, id(pod_set.quota_requests), id(pod_set.request.requests), id(pod_set.request.rules)
+        form = self._of.get(key)
+        if form is None:
+            _make_room(self._of, _MOST_FORMS)
+            form = self._of[key] = _Form(pod_set)
+        known = form.hosts.get(id(tree))
         if known is None:
-            if len(self._of) >= _MOST_FORMS:
-                del self._of[next(iter(self._of))]
-            known = self._of[id(pod_set)] = pod_set, {}
-        before, now = known[1], dict[str, tuple[NodeFacts, PluginRefusal | None]]()
-        for node in nodes:
-            judged = before.get(node.name)
-            now[node.name] = judged if judged is not None and judged[0] is node else (node, judge(pod_set, node))
-        before.update(now)
-        return {name: refusal for name, (_, refusal) in now.items() if refusal is not None}
+            _make_room(form.hosts, _MOST_TREES)
+            known = form.hosts[id(tree)] = tree, _judged(form, tree, judge)
+        return known[1]
+
+
+def _make_room(kept: dict[Any, Any], most: int) -> None:
+    if len(kept) >= most:
+        del kept[next(iter(kept))]
+
+
+def _judged(form: _Form, tree: Tree, judge: Callable[[PodSet, NodeFacts], PluginRefusal | None]) -> RefusedHosts:
+    if len(form.judged) > 2 * len(tree) + 64:  # nodes of other trees, and nodes that are gone
+        form.judged.clear()
+    refused: list[tuple[str, str]] = []
+    for leaf in tree.leaves:
+        for node in leaf.nodes:
+            known = form.judged.get(node.name)
+            if known is None or known[0] is not node:
+                known = form.judged[node.name] = node, judge(form.pod_set, node)
+            if known[1] is not None:
+                refused.append((leaf.path[-1], str(known[1])))
+    return tuple(sorted(refused))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +168,13 @@ class ProfileHooks:
                     return PluginRefusal(plugin.name, reason)
         return None
 
-    def refused_nodes(self, pod_set: PodSet, nodes: Iterable[NodeFacts]) -> dict[str, PluginRefusal]:
-        """Return the nodes that a pod set must not use, by name, each with the first refusal."""
-        return self.masks.refused(pod_set, nodes, self._refused_node)
+    def without_refused(self, request: PodSetRequest, pod_set: PodSet, tree: Tree) -> PodSetRequest:
+        """Return the request of a pod set without the nodes that a plugin refuses to it.
+
+        Only a topology whose lowest level is the host has places of single nodes; other requests stay as they are.
+        """
+        hosts = self.masks.refused(pod_set, tree, self._refused_node) if tree.is_hostname else ()
+        return replace(request, rules=replace(request.rules, refused=hosts)) if hosts else request
 
     def _refused_node(self, pod_set: PodSet, node: NodeFacts) -> PluginRefusal | None:
         for plugin in _with(self.filters, "allows_node"):
@@ -158,13 +193,17 @@ class ProfileHooks:
 
     # --- victims
 
-    def vetoed(self, head: Head, targets: Sequence[Target]) -> frozenset[str]:
-        """Return the UIDs of the targets that must stay, of all plugins together."""
-        stay = nothing = frozenset[str]()
+    def vetoed(self, head: Head, targets: Sequence[Target]) -> dict[str, str]:
+        """Return the UIDs of the targets that must stay, each with a plugin that says so; targets that leave already do
+        not count.
+        """
+        targets = [target for target in targets if not target.admitted.evicted]
+        known, stay, nothing = {target.admitted.uid for target in targets}, dict[str, str](), frozenset[str]()
         for plugin in _with(self.victims, "veto"):
             veto = cast("VetoPlugin", plugin).veto
-            stay |= self.asking(plugin.name, Point.VICTIMS, nothing, _uids, veto, head, targets)
-        return stay & {target.admitted.uid for target in targets}
+            for uid in self.asking(plugin.name, Point.VICTIMS, nothing, _uids, veto, head, targets) & known:
+                stay.setdefault(uid, plugin.name)
+        return stay
 
     @property
     def vetoes(self) -> bool:
@@ -212,12 +251,21 @@ class ProfileHooks:
 
 
 class Reservation:
-    """What plugins have taken in about one decision."""
+    """What plugins have taken in about one decision; as a context manager it is undone when its block raises."""
 
     def __init__(self, asking: Asking, admit: Admit, called: Sequence[ReservePlugin], refusal: str = "") -> None:
         """`called` are the plugins that were asked; `refusal` is why the decision must not be written."""
         self._asking, self._admit, self._called = asking, admit, tuple(called)
         self.refusal = refusal
+
+    def __enter__(self) -> Reservation:
+        return self
+
+    def __exit__(
+        self, failure: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if failure is not None:
+            self.undo()
 
     def undo(self) -> None:
         """Tell the plugins that were asked, the last one first, that the decision is not written.  Once."""

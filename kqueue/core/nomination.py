@@ -20,6 +20,7 @@ from kqueue.core.claims import Claims
 from kqueue.core.demand import Demands
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
 from kqueue.core.flavors import FIT, NO_CANDIDATES, NO_FIT, Assignment, Mode, Pins
+from kqueue.core.hooks import NO_HOOKS, HooksByProfile, ProfileHooks
 from kqueue.core.planners import PLANNERS, Wish, ask
 from kqueue.core.preemption import (
     Findings,
@@ -159,9 +160,15 @@ class Nominator:
     claims: Claims
     findings: Findings
     demands: Demands = field(default_factory=Demands)
-    """Demands by the form of workloads; cycles may share them."""
+    """Demands by the form of workloads; may be kept from cycle to cycle."""
+    hooks: HooksByProfile = field(default_factory=dict)
+    """Plugins by the profile of a ClusterQueue."""
     _answers: dict[tuple[object, ...], _Answer] = field(default_factory=dict, init=False, repr=False)
     """Results for equal pod sets: many queues often have equal heads, and no charge is made during nomination."""
+
+    def hooks_of(self, head: Head) -> ProfileHooks:
+        """Return the plugins of the profile of the head's ClusterQueue."""
+        return self.hooks.get(self.snapshot.queues[head.queue].plugin_profile, NO_HOOKS) if self.hooks else NO_HOOKS
 
     def nominate(self, head: Head, profile: Profile, *, pinned: Pins | None = None) -> NominatedHead:
         """Return the best nomination of a head; `pinned` restricts it to the flavors of an earlier nomination.
@@ -345,6 +352,7 @@ class Nominator:
 
     def _assigned(self, head: Head, profile: Profile, pinned: Pins | None) -> NominatedHead:
         asked: Answers = {}
+        hooks = self.hooks_of(head)
         assignment = flavors.assign(
             head,
             self.snapshot,
@@ -352,6 +360,8 @@ class Nominator:
             fair=self.findings.rules.fair is not None,
             pinned=pinned,
             demands=self.demands,
+            hooks=hooks,
+            victims=asked,
         )
         entry = NominatedHead(
             head,
@@ -369,7 +379,19 @@ class Nominator:
             entry.assignment = replace(assignment, blockers=(blocker,))
         if assignment.mode is not NO_FIT:
             entry.place_requests = assignment.places
+            if hooks.filters_nodes and assignment.places:
+                entry.place_requests = self._filtered(head, assignment.places, hooks)
         return entry
+
+    def _filtered(
+        self, head: Head, places: Mapping[str, Sequence[PodSetRequest]], hooks: ProfileHooks
+    ) -> Mapping[str, Sequence[PodSetRequest]]:
+        """Return requests without the nodes that plugins refuse."""
+        pod_sets = {pod_set.name: pod_set for pod_set in head.pod_sets}
+        return {
+            flavor: [hooks.without_refused(r, pod_sets[r.name], self.snapshot.topologies[flavor].tree) for r in some]
+            for flavor, some in places.items()
+        }
 
     def _misplaced(self, entry: NominatedHead) -> bool:
         """Whether the entry has quota but no domains, so that workloads on the hosts may be preempted."""
@@ -404,6 +426,25 @@ class Nominator:
     # --- preemption --------------------------------------------------------------------------------------
 
     def _targets(self, entry: NominatedHead) -> tuple[Target, ...]:
+        """Return the workloads to preempt; () when there are none, or too many of them must stay.
+
+        Targets that plugins veto are spared, and others are searched for once; a veto of these ends the search.
+        """
+        targets, hooks = self._chosen_targets(entry), self.hooks_of(entry.head)
+        if not targets or not hooks.vetoes:
+            return targets
+        stay = hooks.vetoed(entry.head, targets)
+        if not stay:
+            return targets
+        self.findings.spare(entry.head.uid, stay)
+        entry.asked.clear()
+        targets = self._chosen_targets(entry)
+        stay = hooks.vetoed(entry.head, targets) if targets else {}
+        if stay:
+            self.findings.spare(entry.head.uid, stay)
+        return () if stay else targets
+
+    def _chosen_targets(self, entry: NominatedHead) -> tuple[Target, ...]:
         if not entry.place_requests and not self.claims and len(entry.usage) == 1:
             (question,) = entry.usage.items()
             if question in entry.asked:  # this is the whole request, on the same snapshot

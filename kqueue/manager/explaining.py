@@ -58,6 +58,7 @@ def make_explainer(operator: Operator) -> WorkloadExplainer:
             rules=loop.planning.rules,
             claims=loop.planning.claims,
             held_by=loop.planning.held_by,
+            hooks=manager.plugins.hooks,
         ),
         held_back=held_back,
         not_running=manager.not_running,

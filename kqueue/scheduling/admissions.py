@@ -14,6 +14,7 @@ from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.decision import Admit
+from kqueue.core.hooks import NO_HOOKS, ProfileHooks, Reservation
 from kqueue.core.workload import Admission
 from kqueue.errors import KqueueError
 from kqueue.scheduling.context import Context
@@ -36,6 +37,7 @@ class _Attempt:
     charge: Charge
     generation: int
     """The generation of the workload on which the decision was made."""
+    reservation: Reservation
     tried: int = 0
     """The resource version of the Workload at the last attempt to write; 0 before the first attempt."""
     is_written: bool = False
@@ -60,11 +62,28 @@ class Admissions:
         self._writer, self._writes = context.writer, context.writes
         self._observer, self._clock, self._order = context.observer, context.clock, settings.queue_order
         self._waits_for_ready, self._paused, self._broke = settings.waits_for_ready, paused, broke
+        self._hooks = settings.hooks
         self._failures: LRUCache[str, int] = LRUCache(maxsize=10_000)
         """By workload, the number of writes of its admission that failed in a row."""
 
-    def begin(self, decision: Admit, obj: wire.Workload) -> None:
-        """Charge the decision to the cache, and start a task that writes it to the Workload."""
+    def begin(self, decision: Admit, obj: wire.Workload) -> str:
+        """Charge the decision to the cache, and start a task that writes it to the Workload.
+
+        Returns why a plugin refuses the decision, which then changes nothing; empty: no plugin does.
+        """
+        reservation = self._hooks_of(decision.admission.queue).reserved(decision)
+        if reservation.refusal:
+            reservation.undo()
+            return reservation.refusal
+        with reservation:
+            self._begin(decision, obj, reservation)
+        return ""
+
+    def _hooks_of(self, queue: str) -> ProfileHooks:
+        spec = self._cache.quota.queue_spec(queue) if self._hooks else None
+        return self._hooks.get(spec.plugin_profile, NO_HOOKS) if spec is not None else NO_HOOKS
+
+    def _begin(self, decision: Admit, obj: wire.Workload, reservation: Reservation) -> None:
         head = decision.head
         holding = Holding(
             key=head.key,
@@ -86,7 +105,7 @@ class Admissions:
             self._preemptions.admitted(head.uid)
             if self._fair_usage is not None:
                 self._fair_usage.enter(holding)
-            attempt = _Attempt(decision, charge, obj.metadata.generation)
+            attempt = _Attempt(decision, charge, obj.metadata.generation, reservation)
             self._writes.spawn(self._write(attempt), ended=partial(self._settle, attempt))
 
     async def _write(self, attempt: _Attempt) -> None:
@@ -130,6 +149,7 @@ class Admissions:
             if isinstance(error, Exception):
                 _log.error("what follows an admission failed on a bug", workload=key, exc_info=error)
             return
+        attempt.reservation.undo()
         if self._fair_usage is not None:
             self._fair_usage.withdraw(key)
         if isinstance(error, KqueueError):

@@ -19,7 +19,7 @@ import structlog
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
-from kqueue.core.decision import Admit, Decision, Phase, Preempt
+from kqueue.core.decision import Admit, Decision, Phase, Preempt, refused_by_plugin
 from kqueue.core.workload import Head
 from kqueue.isolation import isolated
 from kqueue.model.pending import Pending, RequeueReason
@@ -336,7 +336,10 @@ class SchedulingLoop:
         older = head.replaces.key if head.replaces is not None else None
         if obj is None or (cycle.gave_way and not self._cache.fits(decision.admission, instead_of=older)):
             return False
-        self._admissions.begin(decision, obj)
+        refusal = self._admissions.begin(decision, obj)
+        if refusal:
+            self._waiting.carry_out(cycle, refused_by_plugin(head, refusal))
+            return False
         self._scans.forget(head.key)
         return True
 

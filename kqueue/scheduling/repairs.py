@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
@@ -12,10 +12,11 @@ import structlog
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.core.hooks import NO_HOOKS, ProfileHooks
 from kqueue.core.host_replacement import HostsNotReplaced, HostsReplaced, replace_hosts
 from kqueue.core.topology import uses_host
 from kqueue.core.topology.request import DEFAULT_PROFILE
-from kqueue.core.workload import Damaged, Snapshot
+from kqueue.core.workload import Damaged, PodSet, Snapshot
 from kqueue.errors import KqueueError
 from kqueue.isolation import isolated
 from kqueue.scheduling.context import Context
@@ -54,6 +55,7 @@ class Repairs:
         self._writer, self._writes = context.writer, context.writes
         self._observer, self._clock, self._host_of = context.observer, context.clock, host_of
         self._fail_fast, self._skips_pod_owned = context.settings.fail_fast, context.settings.skips_pod_owned
+        self._hooks = context.settings.hooks
 
     def take(self) -> list[DamagedWorkload]:
         """Return workloads that are due for their second pass and still need it."""
@@ -96,7 +98,7 @@ class Repairs:
         key = lost.damaged.key
         with isolated(partial(self._look_later, key)):
             keeps = self._skips_pod_owned and model.is_owned_by_one_pod(lost.obj)
-            found = HostsReplaced(lost.damaged, {}) if keeps else replace_hosts(snapshot, lost.damaged)
+            found = HostsReplaced(lost.damaged, {}) if keeps else self._found(snapshot, lost.damaged)
             if isinstance(found, HostsNotReplaced):
                 self._writes.spawn(self._give_up(lost, found), ended=partial(self._settle, key, None))
                 return False
@@ -110,6 +112,14 @@ class Repairs:
                 self._writes.spawn(work, ended=partial(self._settle, key, charge))
             return True
         return False
+
+    def _found(self, snapshot: Snapshot, damaged: Damaged) -> HostsReplaced | HostsNotReplaced:
+        """Find other hosts, without those that plugins refuse."""
+        spec = snapshot.queues.get(damaged.admission.queue) if self._hooks else None
+        hooks = self._hooks.get(spec.plugin_profile, NO_HOOKS) if spec is not None else NO_HOOKS
+        if hooks.filters_nodes:
+            damaged = replace(damaged, pod_sets=_without_refused(snapshot, damaged, hooks))
+        return replace_hosts(snapshot, damaged)
 
     async def _write_hosts(self, lost: DamagedWorkload, found: HostsReplaced, charge: Charge | None) -> None:
         """Write the new hosts, unless the workload has changed since the decision."""
@@ -178,3 +188,15 @@ class Repairs:
         """Try a workload again that has changed since it was read."""
         self._second_pass.drop(key)
         self._second_pass.ask(key)
+
+
+def _without_refused(snapshot: Snapshot, damaged: Damaged, hooks: ProfileHooks) -> tuple[PodSet, ...]:
+    flavors_of = {held.name: held.flavors.values() for held in damaged.admission.pod_sets}
+    found: list[PodSet] = []
+    for pod_set in damaged.pod_sets:
+        views = [view for flavor in flavors_of.get(pod_set.name, ()) if (view := snapshot.topologies.get(flavor))]
+        request = pod_set.request
+        if views:
+            request = hooks.without_refused(request, pod_set, views[0].tree)
+        found.append(replace(pod_set, request=request))
+    return tuple(found)

@@ -20,6 +20,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock, utc_text
 from kqueue.core.decision import Admit, Preempt
 from kqueue.core.mention import mentioned
+from kqueue.core.order_keys import DEFAULT_PROFILE_NAME
 from kqueue.core.topology.node import HOSTNAME
 from kqueue.core.why import Alternative, ChangeSearch, Look, OtherQueue, PlannedState, Trials, WhatIf, look
 from kqueue.core.why.changes import Change
@@ -232,7 +233,11 @@ class WorkloadExplainer:
                 in_local += 1
                 local_before += earlier
         strict = self._queues.is_strict(home)
-        by = "use, priority and age" if self._queues.goes_by_usage(home) else "priority and age"
+        spec = self._cache.quota.queue_spec(home)
+        profile = spec.plugin_profile if spec is not None else DEFAULT_PROFILE_NAME
+        by = "priority and age" if profile == DEFAULT_PROFILE_NAME else f"profile {profile}"
+        if self._queues.goes_by_usage(home):
+            by = f"use, {by}"
         why.position = {
             "clusterQueue": home,
             "place": before + 1,
@@ -325,6 +330,7 @@ class WorkloadExplainer:
             rules=self._planning.rules(self._clock.now(), asked),
             holders=cache.held.views(),
             spares=[spare for flavor in cache.ledger.flavors() for spare in cache.ledger.spares(flavor, _MOST_SPARES)],
+            hooks=self._planning.hooks,
         )
         await pace.step()
         trials, found = Trials(world, queues), Look()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from kqueue.api.wire import kueue as wire
+from kqueue.core.hooks import HooksByProfile
 from kqueue.core.preemption import Rules
 from kqueue.core.workload import Claim
 from kqueue.runtime.store import Store
@@ -24,6 +25,7 @@ class PlanningSource:
         rules: returns the rules of preemption at a time for these preemptors (uids).
         claims: returns the resources reserved for preemptors.
         held_by: returns the workload whose pods must be ready before the next admission; empty: there is none.
+        hooks: plugins by the profile of a ClusterQueue; they are asked in the leader only.
     """
 
     heads: Heads
@@ -31,6 +33,7 @@ class PlanningSource:
     rules: Callable[[datetime, Iterable[str]], Rules]
     claims: Callable[[], Sequence[Claim]]
     held_by: Callable[[], str]
+    hooks: HooksByProfile = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,6 +50,8 @@ class Findings:
     candidates: dict[tuple[str, Preempts], Candidates] = field(default_factory=dict, init=False)
     """The candidates for the last preemptor, by ClusterQueue and policy."""
     _asked_for: str = field(default="", init=False)
+    spared: dict[str, dict[str, str]] = field(default_factory=dict, init=False)
+    """By UID of a preemptor: UIDs of workloads that are not preempted for it, each with the plugin that says so."""
     retry_at: dict[str, datetime] = field(default_factory=dict, init=False)
     """By UID of a preemptor: the earliest time at which a workload that is protected from it now may be preempted."""
 
@@ -61,11 +63,18 @@ class Findings:
             self._asked_for, self.candidates = preemptor.uid, {}
         return self.candidates
 
+    def spare(self, preemptor: str, workloads: Mapping[str, str]) -> None:
+        """Leave workloads alone in further searches for this preemptor; `workloads` are UIDs, each with its plugin."""
+        self.spared.setdefault(preemptor, {}).update(workloads)
+        self._asked_for = ""
+
     def is_protected(self, workload: Admitted, preemptor: Preemptor) -> bool:
         """Whether a workload may not be preempted for this one, now or ever; records the end of the protection in
         `retry_at`.
         """
         if self.rules.is_spared(workload, preemptor):
+            return True
+        if self.spared and workload.uid in self.spared.get(preemptor.uid, ()):
             return True
         until = self.rules.protected_until(workload)
         if until is None:

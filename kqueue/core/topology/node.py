@@ -39,7 +39,8 @@ class NodeRules:
 
     `selector` is sorted (key, value) pairs.  `required` holds ORed terms, None when the pod has no required node
     affinity (an empty tuple matches nothing). `preferred` counts only in profiles with preferred affinity. `avoided`
-    are sorted hosts that the workload must not get; they count only if leaves are hosts.
+    are sorted hosts that the workload must not get; they count only if leaves are hosts. `refused` are sorted
+    hosts that plugins keep it from, each with the reason; the same holds for them.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
@@ -47,6 +48,7 @@ class NodeRules:
     tolerations: tuple[Toleration, ...] = ()
     preferred: tuple[WeightedTerm, ...] = ()
     avoided: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
 
     def avoiding(self, hosts: Collection[str]) -> NodeRules:
         """Return the same rules with these hosts to be avoided."""

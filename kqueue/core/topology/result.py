@@ -117,11 +117,13 @@ class Exclusions:
     others: int = 0
     taints: Mapping[str, int] = field(default_factory=dict)
     resources: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, int] = field(default_factory=dict)
+    """By the reason that a plugin gives."""
 
     def total(self) -> int:
         """The number of excluded leaves."""
         by_rules = self.node_selector + self.affinity + self.topology_domain + self.others
-        return by_rules + sum(self.taints.values()) + sum(self.resources.values())
+        return by_rules + sum(map(sum, (self.taints.values(), self.resources.values(), self.refused.values())))
 
     def __bool__(self) -> bool:
         return self.total() > 0

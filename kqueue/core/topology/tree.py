@@ -298,7 +298,10 @@ class Tree:
         known = self._eligible.get(rules)
         if known is not None:
             return known
-        result = self._without(rules) if rules.avoided else self._checked(rules)
+        if rules.avoided:
+            result = self._without(rules)
+        else:
+            result = self._without_refused(rules) if rules.refused else self._checked(rules)
         if len(self._eligible) >= min(_REMEMBERED_RULES, max(16, _REMEMBERED_BYTES // (9 * len(self) + 1))):
             self._eligible.clear()
         self._eligible[rules] = result
@@ -318,6 +321,21 @@ class Tree:
         others = self.eligible(replace(rules, avoided=()))
         leaves = [self.leaf_of((host,)) for host in rules.avoided] if self.is_hostname else []
         return others.without([leaf for leaf in leaves if leaf is not None], len(self))
+
+    def _without_refused(self, rules: NodeRules) -> Eligibility:
+        """Without the hosts that plugins refuse, counted by the reason where nothing else excludes them."""
+        others = self.eligible(replace(rules, refused=()))
+        if not self.is_hostname:
+            return others
+        leaves: list[int] = []
+        counts: dict[str, int] = {}
+        for host, reason in rules.refused:
+            leaf = self.leaf_of((host,))
+            if leaf is not None and (others.mask is None or others.mask[leaf]):
+                leaves.append(leaf)
+                counts[reason] = counts.get(reason, 0) + 1
+        without = others.without(leaves, len(self))
+        return replace(without, excluded=replace(without.excluded, refused=counts))
 
 
 def _splits(paths: Sequence[Path], depth: int) -> NDArray[np.int8]:

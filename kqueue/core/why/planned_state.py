@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from kqueue.core import quota
 from kqueue.core.charging import same_hosts
+from kqueue.core.hooks import HooksByProfile
 from kqueue.core.preemption import Rules
 from kqueue.core.quota import FlavorResource, Quota, QuotaNode
 from kqueue.core.spares import Spare
@@ -26,12 +27,14 @@ class PlannedState:
         rules: the rules of preemption.
         holders: all workloads with usage, also of queues that the snapshot does not have.
         spares: nodes that are left out, of all flavors; a node has one for each flavor.
+        hooks: plugins by the profile of a ClusterQueue.
     """
 
     snapshot: Snapshot
     rules: Rules
     holders: Sequence[Admitted] = ()
     spares: Sequence[Spare] = ()
+    hooks: HooksByProfile = field(default_factory=dict)
 
     def copied(
         self,

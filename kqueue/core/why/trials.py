@@ -19,6 +19,7 @@ from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.result import Placement
 from kqueue.core.why.planned_state import PlannedState
 from kqueue.core.workload import Admission, Admitted, Head, Snapshot
+from kqueue.errors import PluginError
 
 
 class Trials:
@@ -42,8 +43,12 @@ class Trials:
         """Return the decision of a cycle that tried this head alone now."""
         self.asked += 1
         copy = self._world.copied(self._queues)
-        (decision,) = cycle.plan(copy, [head], rules=self._world.rules, reserves=False)
+        (decision,) = self._plan(copy, head)
         return decision
+
+    def _plan(self, copy: Snapshot, head: Head, cache: PlanCache | None = None) -> Iterator[Decision]:
+        world = self._world
+        return cycle.plan(copy, [head], rules=world.rules, reserves=False, cache=cache, hooks=world.hooks)
 
     def admits(self, head: Head) -> Admit | None:
         """Return the admission of all of the head if a cycle would decide so now, without domains; cheaper than
@@ -73,8 +78,13 @@ class Trials:
         claims, spec = Claims(copy, copy.claims), copy.queues.get(head.queue)
         if spec is None or head.problem or claims.because_of(head) is not None:
             return None
-        nominator = Nominator(copy, claims, Findings(self._world.rules), self._cache.demands)
-        entry = nominator.nominate(head, spec.profile.with_algorithm(head.algorithm))
+        nominator = Nominator(copy, claims, Findings(self._world.rules), self._cache.demands, self._world.hooks)
+        try:
+            if nominator.hooks_of(head).screened(head) is not None:
+                return None
+            entry = nominator.nominate(head, spec.profile.with_algorithm(head.algorithm))
+        except PluginError:
+            return None
         return entry if entry.result is FITS and _is_whole(entry, head) else None
 
     def first_takers(
@@ -103,8 +113,8 @@ class Trials:
     def _next(self, head: Head, copy: Snapshot) -> Decision:
         """Return the decision of a cycle with this head on the capacity left by earlier ones, and charge it."""
         self.asked += 1
-        (decision,) = cycle.plan(copy, [head], rules=self._world.rules, reserves=False, cache=self._cache)
-        copy.claims = ()  # the first plan charges the claims
+        (decision,) = self._plan(copy, head, self._cache)
+        copy.claims = ()  # they are charged from the first plan on
         return decision
 
     @contextmanager

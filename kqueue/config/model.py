@@ -78,6 +78,8 @@ class Configuration(Section):
     visibility_server: VisibilityServerSettings = VisibilityServerSettings()
     tas: Tas = Tas()
     plugins: Plugins = Plugins()
+    gangs: GangSettings = GangSettings()
+    node_classes: NodeClassSettings = NodeClassSettings()
     feature_gates: dict[str, bool] = Field(default_factory=dict)
     """Gates that the file or the flag names; `enabled` returns the resulting value."""
 

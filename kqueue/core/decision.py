@@ -40,7 +40,7 @@ class Outcome(StrEnum):
     HELD = "Held"
     """No workload is admitted until the pods of the workloads admitted before are ready."""
     REFUSED = "Refused"
-    """The ClusterQueue may not admit now."""
+    """The ClusterQueue is inactive now."""
     PLUGIN = "Plugin"
     """A plugin refused the workload, or failed."""
     BROKEN = "Broken"

@@ -5,7 +5,7 @@ A plugin that fails either keeps the workload waiting (PluginError) or counts as
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
@@ -200,7 +200,8 @@ class ProfileHooks:
         targets = [target for target in targets if not target.admitted.evicted]
         known, stay, nothing = {target.admitted.uid for target in targets}, dict[str, str](), frozenset[str]()
         for plugin in _with(self.victims, "veto"):
-            veto = cast("VetoPlugin", plugin).veto
+            vetoing: VetoPlugin = cast("VetoPlugin", plugin)
+            veto = vetoing.veto
             for uid in self.asking(plugin.name, Point.VICTIMS, nothing, _uids, veto, head, targets) & known:
                 stay.setdefault(uid, plugin.name)
         return stay
@@ -212,10 +213,11 @@ class ProfileHooks:
 
     def ranked(self, head: Head, targets: Sequence[Target]) -> tuple[Any, ...]:
         """Return the sort key of a set of targets: the keys of all plugins, the first plugin first."""
-        return tuple(
-            self.asking(plugin.name, Point.VICTIMS, (), _rank, cast("RankPlugin", plugin).rank, head, targets)
-            for plugin in _with(self.victims, "rank")
-        )
+        found: list[Any] = []
+        for plugin in _with(self.victims, "rank"):
+            ranking: RankPlugin = cast("RankPlugin", plugin)
+            found.append(self.asking(plugin.name, Point.VICTIMS, (), _rank, ranking.rank, head, targets))
+        return tuple(found)
 
     @property
     def ranks(self) -> bool:
@@ -313,14 +315,3 @@ def _scores(plugin: ScorePlugin, head: Head, flavors: Mapping[str, Flavor]) -> M
         if not isinstance(score, int) or not 0 <= score <= 100:
             raise ValueError(f"the score of flavor {name} is {score!r}, not a whole number from 0 to 100")
     return scores
-
-
-AsyncQuestion = Callable[[], Awaitable[T]]
-
-
-class AskingAsync(Protocol):
-    """Calls an async method of a plugin."""
-
-    async def __call__(self, plugin: str, point: Point, agreed: T, question: AsyncQuestion[T]) -> T:
-        """Return the answer, `agreed` or PluginError, as `Asking` does."""
-        ...

@@ -243,11 +243,6 @@ class AfterReleasePlugin(Plugin, Protocol):
         ...
 
 
-def points_of(plugin: object) -> frozenset[Point]:
-    """Return the points that a plugin has all needed methods of."""
-    return frozenset(point for point in Point if has_point(plugin, point))
-
-
 def has_point(plugin: object, point: Point) -> bool:
     """Whether a plugin has the methods that a point needs."""
     needed = NEEDS.get(point, frozenset(METHODS[point]))

@@ -143,9 +143,9 @@ class Head:
     avoided: frozenset[str] = frozenset()
     """Hosts on which the workload failed repeatedly: they are avoided, unless it fits nowhere else."""
     closed_gates: tuple[str, ...] = ()
-    """Gates of its own that keep it from preempting."""
+    """The workload's gates that forbid it to preempt."""
     plugin_problem: str = ""
-    """Why no plugin has a place for it in the order; the workload is not tried then."""
+    """Why a plugin gives the workload no place in the order; the workload is not tried then."""
 
 
 @value(kw_only=True)

@@ -71,7 +71,7 @@ class PluginGuard:
         return answer
 
     async def ask_async(self, plugin: str, point: Point, agreed: T, question: Callable[[], Awaitable[T]]) -> T:
-        """Await an async method for ten seconds at most; see `kqueue.core.hooks.AskingAsync`."""
+        """Await an async method for ten seconds at most; return the answer, `agreed` or raise as `ask` does."""
         if not self._leads():
             return agreed
         began = self._clock.monotonic()

@@ -49,6 +49,6 @@ class LoopSettings:
     preemption_gates: bool = False
     """A workload with a closed preemption gate does not preempt."""
     looks: SecondLooks = ALL_LOOKS
-    """Which nominations are repeated in the same cycle."""
+    """The nominations that are repeated in the same cycle."""
     hooks: HooksByProfile = field(default_factory=dict)
     """Plugins by the profile that a ClusterQueue names."""

@@ -35,8 +35,8 @@ _GATED = Outcome.GATED
 _ASK_AGAIN = timedelta(seconds=30)
 """After this pause a plugin that refused a workload is asked again, though nothing else has happened."""
 
-_GOES_ON_WAITING = frozenset({Outcome.DEFERRED, Outcome.SKIPPED, Outcome.HELD})
-"""Outcomes after which a preemptor keeps what it claims."""
+_KEEPS_CLAIM = frozenset({Outcome.DEFERRED, Outcome.SKIPPED, Outcome.HELD})
+"""Outcomes after which a preemptor keeps its claim."""
 
 _VOLATILE_OUTCOMES = frozenset({Outcome.SKIPPED, Outcome.DEFERRED, Outcome.AFTER_LOWER_SHARE})
 """Outcomes whose message changes every cycle, because it names the workloads that took the resources."""

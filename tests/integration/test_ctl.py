@@ -345,7 +345,7 @@ async def test_deleting_a_workload_deletes_its_job(shell: Shell, either_plane: P
     await make("taken", uid="00000000-0000-4000-8000-000000000000")
     taken = await shell.run("delete", "workload", "taken", *ns, "-y")
     assert taken[:2] == (1, "")
-    assert "job.batch/taken is another one by now" in taken[2]
+    assert "job.batch/taken was replaced by an object" in taken[2]
     assert "job/taken" in await there()
     assert agreed[:2] == (0, "job.batch/a deleted\n")
     assert partly[:2] == (1, "workload.kueue.x-k8s.io/free deleted\n")

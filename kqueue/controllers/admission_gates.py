@@ -119,8 +119,8 @@ class AdmissionGates:
         if pod.role in roles or not is_of_kueue(pod.group):
             return None
         return AdmissionGateReason.NOT_IN_WORKLOAD, (
-            f"its role {pod.role} is none of those of Workload {key} ({', '.join(roles)}); make the pod anew, "
-            "like one that it is to replace"
+            f"its role {pod.role} is not a role of Workload {key} ({', '.join(roles)}); create the pod "
+            "again, like the pod that it replaces"
         )
 
     def _report_held(self, pod: ManagedPod, why: str, _age: float) -> None:

@@ -1,6 +1,6 @@
 """Finds pods with the gate of elastic jobs that no controller will release.  It does not release them.
 
-A job that has grown and is not queued any more leaves such pods.  So does a job that was started without ever having
+A job that has grown and is no longer queued leaves such pods.  So does a job that was started without ever having
 been queued, because the gate is in its template.
 """
 

@@ -114,7 +114,7 @@ class ElasticUngater:
     async def _release_all(
         self, workload: wire.Workload, chosen: Sequence[PodRelease[ElasticPod]]
     ) -> list[KqueueError]:
-        """Send the patches; return the errors of failed patches.  Ends early when no slice is admitted any more."""
+        """Send the patches; return the errors of failed patches.  Ends early when no slice is admitted."""
         siblings = model.siblings_key(workload)
         return await self._releases.send_all(
             chosen,

@@ -76,7 +76,7 @@ class Window:
 
     def _hand_over(self) -> None:
         names, self._names = frozenset(self._names), set()
-        with isolated_logged(_log, "what was collected could not be handled", names=len(names)):
+        with isolated_logged(_log, "collected names could not be handled", names=len(names)):
             self._act(names)
 
     async def close(self) -> None:

@@ -162,7 +162,7 @@ class JobReconciler:
             return not model.condition_true(newest, names.CONDITION_EVICTED)
         return model.condition_true(newest, names.CONDITION_ADMITTED)
 
-    # --- jobs that are not queued any more-------------------------------------------------------------------------
+    # --- jobs that are no longer queued ---------------------------------------------------------------------------
 
     async def _let_go(self, job: JSON) -> None:
         """Handle a job that is no longer queued, or is not valid: running Workloads keep their quota to their end, all

@@ -231,7 +231,7 @@ class LifeCycle:
         )
 
     def _end_backoff(self, workload: wire.Workload) -> status.Patch | None:
-        """End a pause whose time is over, if the workload has no usage any more."""
+        """End a pause whose time is over, if the workload has no usage."""
         at, held = requeueing.requeue_at(workload), workload.status.admission is not None
         if at is None or held or not workload.spec.active:
             return None

@@ -1,7 +1,7 @@
 """Lists failed hosts in the status of Workloads, and removes hosts from the list that have recovered.
 
 A node that is gone has failed at once.  A node that is not ready, or has a taint that the pods do not tolerate, has
-failed for a workload when no pod of the workload runs there any more.  Until then the node may recover, and running
+failed for a workload when no pod of the workload runs there.  Until then the node may recover, and running
 pods would not be counted after a move to other domains.  Pods of the workload count by the node that runs them, with or
 without the annotations and the node selector of placed pods.
 

@@ -120,7 +120,7 @@ class PodReconciler:
             self._writes.event(
                 pod,
                 reason=EVENT_LABEL_RESTORED,
-                message=f"Label {names.MANAGED_LABEL} was removed and is back: without it nobody would count the pod; "
+                message=f"Label {names.MANAGED_LABEL} was removed and is restored, because it makes the pod count; "
                 "delete the pod to end it",
                 warning=True,
             )

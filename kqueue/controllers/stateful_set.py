@@ -271,7 +271,7 @@ class StatefulSetReconciler:
             return
         await self._steps.follow_queue(workload, wanted, noun="The StatefulSet")
 
-    # --- telling
+    # --- reports
 
     def _report_misfit(self, found: JSON, workload: wire.Workload, wanted: int) -> None:
         has = sum(pod_set.count for pod_set in workload.spec.pod_sets)

@@ -37,7 +37,7 @@ _log = structlog.get_logger(__name__)
 
 JSON = dict[str, Any]
 _OPTIONAL = ("queueName", "priorityClassRef", "maximumExecutionTimeSeconds")
-"""Fields of a Workload's spec that a job may cease to ask for: a merge patch has to take them away by name."""
+"""Fields of a Workload's spec that a job may remove: a merge patch must remove them by name."""
 """Evictions after which a workload is to be tried again without waiting for anything."""
 
 
@@ -88,7 +88,7 @@ class WorkloadSteps:
         self.on_given_up: Callable[[], None] = lambda: None
         """Called when a Workload is deactivated because it was created again too often."""
 
-    # --- what surrounds a Workload -----------------------------------------------------------------------------
+    # --- the objects of a Workload ------------------------------------------------------------------------------
 
     def priority_of(self, job: JSON, pod_sets: Sequence[JSON]) -> Priority:
         """Return the priority of a job's Workload, and the class that it comes from.
@@ -289,7 +289,7 @@ class WorkloadSteps:
             self.on_given_up()
             event = names.EVENT_RECREATED_TOO_OFTEN
             self._recorder.record(workload_reference(workload), reason=event, message=message, warning=True)
-            _log.warning("workload is not made anew any more", workload=model.workload_key(workload))
+            _log.warning("workload is no longer created again", workload=model.workload_key(workload))
 
     async def release(self, workload: wire.Workload) -> None:
         """Remove kqueue's finalizer from a Workload that no longer needs kqueue."""

@@ -9,8 +9,8 @@ Quota is reserved at every node from the preemptor's queue to the root: a victim
 cohort of both queues, and none in the preemptor's queue or in a cohort of the preemptor alone, which have limits of
 their own.
 
-    as things are      victims in place, and of each claim what they do not hold yet       who may start now?
-    as they will be    victims gone, claimants in place                                    what else must go?
+    present state    victims in place; claims charge what the victims do not use     may a workload start now?
+    future state     victims gone, claimants in place                                which workloads must be preempted?
 
 A preemptor is planned again while its victims leave one by one.  Workloads that are leaving already are not chosen
 again: the plan tests whether the preemptor fits when the last of them has left.

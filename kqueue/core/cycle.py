@@ -3,8 +3,8 @@
     nominate    in three steps, against the untouched snapshot: choose flavors by quota for each head; place the heads,
                 one by one or together by a planner; commit each, with the workloads to preempt where there is no room
     order       less borrowing first, then higher priority, then older; with fair sharing by a tournament of shares
-    process     accepted entries are charged to the snapshot, so the next one sees what is left; an entry whose domains
-                or targets were taken in this cycle is nominated once more in the flavors it was nominated for
+    process     accepted entries are charged to the snapshot, so the next entry sees the rest; an entry whose domains
+                or targets were taken in this cycle is nominated once more in its nominated flavors
 
 Resources that preemption frees are claimed for the preemptor (`claims`) from the decision until the preemptor is
 admitted or gives up.  No other workload gets them meanwhile, and the victims are not admitted again before.

@@ -1,12 +1,12 @@
 """Dominant resource share: the borrowed part of the quota that siblings lend to a node, for the resource with the
 largest part.
 
-    borrowed    per resource: what the node uses beyond its subtree quota, over all flavors
-    lendable    per resource: what the node's parent could ever get, over all flavors
-    ratio       1000 x borrowed / lendable, of the resource where that is highest
-    share       ratio / weight; with weight 0, endless as soon as the ratio is above 0
+    borrowed    per resource: the usage of the node beyond its subtree quota, over all flavors
+    lendable    per resource: the most that the node's parent could get, over all flavors
+    ratio       1000 x borrowed / lendable, of the resource with the highest value
+    share       ratio / weight; with weight 0, infinite if the ratio is above 0
 
-Shares are exact: two that are equal as fractions are equal, and no others.
+Shares are exact: two shares are equal exactly if they are equal as fractions.
 
 Source: the compatible system's fair sharing (KEP-1714).
 """

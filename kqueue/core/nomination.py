@@ -1,8 +1,8 @@
 """Nominations of one head on a snapshot: its flavors, its domains, and the workloads to preempt.
 
-    as things are      flavors by quota, then domains by topology: it fits, or it does not
-    as they will be    otherwise, with what others wait for already fulfilled: it fits then, or more has to go, or less
-                       of it fits (partial admission), or nothing helps
+    present state    flavors by quota, then domains by topology: the head fits, or does not
+    future state     if it does not fit, with all claims of other preemptors fulfilled: the head fits then, or after
+                     further preemptions, or with fewer pods (partial admission), or never
 
 A nomination is not charged: the cycle charges it when it decides the entry.
 """

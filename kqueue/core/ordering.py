@@ -90,11 +90,11 @@ def tournament(
 
     At a cohort the winners of its children are compared.  First come preemptors (by rule), then children
     that do not borrow what their workload requests (by rule), lower share of the child, higher priority (by rule),
-    older, UID.  What a child uses is counted with the workload added.  Trees share no quota: between them, and between
-    several entries of one queue, it goes by reservation, preemptor, priority and age.
+    older, UID.  The usage of a child includes the workload.  Trees share no quota: between them, and between
+    several entries of one queue, the order is by reservation, preemptor, priority and age.
 
     Args:
-        entries: any number; those of one queue come in the order said.
+        entries: any number; entries of one queue come in the order above.
         nodes: the quota nodes of their ClusterQueues.  Between two entries usage may change on the path from the queue
             of the entry that was handed out last to its root, and nowhere else: only that path is looked at again.
         rules: which comparisons take part.

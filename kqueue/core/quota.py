@@ -3,9 +3,9 @@
 All amounts are integers per (flavor, resource), cpu in milli, everything else in base units.  `UNLIMITED` is a value:
 it stays the same when amounts are added to it or taken from it.
 
-    subtree quota    what a node and everything below it brings along: own nominal plus what children lend
+    subtree quota    the quota of a node and all nodes below it: its nominal quota plus the quota that children lend
     local quota      the part of it that a lending limit hides from the rest of the tree
-    usage            of a ClusterQueue: all it holds; of a Cohort: what its children took beyond their local quota
+    usage            of a ClusterQueue: all its usage; of a Cohort: the usage of its children beyond their local quota
 
 Source: the compatible system's hierarchical cohorts (KEP-79, KEP-1224).
 """
@@ -140,7 +140,7 @@ class QuotaNode:
             yield from child.walk()
 
 
-# --- what quotas alone decide ----------------------------------------------------------------------------------------
+# --- values of quotas alone -------------------------------------------------------------------------------------------
 
 
 def rebuild(root: QuotaNode) -> None:

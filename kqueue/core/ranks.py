@@ -92,7 +92,7 @@ class Releases:
 
 
 def left_over(assignment: TopologyAssignment, members: Sequence[Member], *, needed: int) -> TopologyAssignment | None:
-    """Return the domains that no pod will use any more, when at most `needed` pods will run at once from now on.
+    """Return the domains that no pod will use again, if at most `needed` pods run at once from now on.
 
     None while that is unknown.  It is known when `members`, all living pods, are exactly `needed`, and each was
     released to a domain of the assignment and is not being deleted.  All other domains are free then, and stay free

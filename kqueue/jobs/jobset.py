@@ -286,7 +286,7 @@ def _request_changed(replicated: Mapping[str, Any], before: Mapping[str, Any] | 
     )
 
 
-# ---- What makes no Workload ------------------------------------------------------------------------------------------
+# ---- Jobs without a Workload -----------------------------------------------------------------------------------------
 
 
 def _shape_problems(job: Mapping[str, Any]) -> Iterator[FieldError]:

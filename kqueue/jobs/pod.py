@@ -124,11 +124,11 @@ def start(pod: JSON, info: PodSetInfo) -> Patch | Refused:
     placed = names.TOPOLOGY_GATE in info.scheduling_gates
     if placed and names.TOPOLOGY_GATE not in gates:
         return Refused(
-            (f"a place was assigned and the pod lacks the gate {names.TOPOLOGY_GATE} to wait for it; make it anew",)
+            (f"a place was assigned and the pod lacks the gate {names.TOPOLOGY_GATE} to wait for it; create it again",)
         )
     new = merged(pod, info, queued_pod=True)
     if isinstance(new, tuple):
-        return Refused(tuple(f"{conflict}; make the pod anew without it" for conflict in new))
+        return Refused(tuple(f"{conflict}; create the pod again without it" for conflict in new))
     gone = {names.ADMISSION_GATE} | (set() if placed else {names.TOPOLOGY_GATE})
     kept = [gate for gate in objects(new, "spec", "schedulingGates") if gate.get("name") not in gone]
     return merge_patch(pod, {**new, "spec": {**new["spec"], "schedulingGates": kept or None}})

@@ -151,7 +151,7 @@ def _change_problems(new: JSON, old: JSON, around: JobContext) -> Iterator[Field
         new, old, around, new_suspended=suspended, old_suspended=pod_view.is_suspended(old)
     )
     if pod_view.is_managed(old) and not pod_view.is_managed(new) and not pod_view.is_terminated(new):
-        yield FieldError(_MANAGED, "cannot be removed: the pod would run on and nobody would count it; delete the pod")
+        yield FieldError(_MANAGED, "cannot be removed: the pod would run on without being counted; delete the pod")
     before, after = membership(old, around.switches), membership(new, around.switches)
     yield from _group_change(before, after, started=pod_view.is_managed(old) and not suspended)
     role = names.ROLE_HASH_ANNOTATION

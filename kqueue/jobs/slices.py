@@ -36,7 +36,7 @@ class SliceStep(StrEnum):
     WAIT = "Wait"
     """Wait: more pods run than the job requests, and their quota stays until they are gone."""
     RESTART = "Restart"
-    """The pod sets have changed, so the Workload does not fit the job any more."""
+    """The pod sets have changed, so the Workload no longer fits the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -193,7 +193,7 @@ class BoundPods:
             accumulate(group.taken, claim.taken[node].items(), 1)
 
     def _leave(self, claim: _Claim, node: str) -> None:
-        """Remove the node from its place, and charge the other nodes of the place anew."""
+        """Remove the node from its place, and compute the charges of the other nodes of the place."""
         place = claim.places.pop(node)
         if place is None:
             return

@@ -1,6 +1,6 @@
 """One flavor with a topology: its member nodes, and the free capacity of its leaves.
 
-Amounts are updated leaf by leaf as they change; the tree is edited, or built anew, when it is used.
+Amounts are updated leaf by leaf as they change; the tree is edited, or rebuilt, when it is used.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class FlavorRoom:
         leaf = self._capacity.tree.leaf_of(key)
         return None if leaf is None else (self._capacity, leaf)
 
-    # -- questions -----------------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------------
 
     def left_out(self) -> dict[str, LeftOut]:
         """Return the nodes with the flavor's labels that are not in its tree, by name, with the reasons."""

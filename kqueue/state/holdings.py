@@ -100,7 +100,7 @@ class Holdings:
         """Follow a Workload's watch event; return whether usage was released.
 
         A reservation is charged (replacing an assumed one); a finished, inactive or deleted workload is dropped at
-        once. A pending workload is dropped only if it was reserved, so that an event from before our write does not
+        once. A pending workload is dropped only if it was reserved, so that an event from before a write does not
         undo an assumption. If the status of an admitted workload contradicts itself now, and that of `before` did not,
         the workload keeps its usage: its pods run.
         """
@@ -422,7 +422,7 @@ class Holdings:
         """Return the workloads with usage."""
         return self._holdings
 
-    # --- pods that no reservation pays for -----------------------------------------------------------------------
+    # --- pods without a reservation -------------------------------------------------------------------------------
 
     def on_pod(self, key: str, facts: PodFacts | None) -> frozenset[str]:
         """Follow a bound pod that came, changed or (None) is gone; return the nodes on which resources became free."""

@@ -209,7 +209,7 @@ class NodeLedger:
                     for domain in usage.assignment.domains:
                         yield place_of(usage.assignment, domain.values), _taken_by_pods(usage, domain.count)
 
-    # -- questions -----------------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Capacity]:
         """Return tree and free capacity of each topology flavor, independent of later changes."""

@@ -180,7 +180,7 @@ class Queues:
         for name, queue in self._queues.items():
             if queue.in_flight is not None or not queue.fronts:
                 continue
-            with isolated_logged(_log, "a ClusterQueue could not be asked for its head", cluster_queue=name):
+            with isolated_logged(_log, "the head of a ClusterQueue could not be read", cluster_queue=name):
                 item = queue.pop() if is_active(name) else None
                 if item is not None:
                     heads.append((name, item))
@@ -383,7 +383,7 @@ class Queues:
         return (list(islice(queue.in_order(), most)), queue.active_count) if queue is not None else ([], 0)
 
     def waiting(self, name: str) -> list[Pending]:
-        """Return all waiting workloads of a ClusterQueue, with those set aside and the in-flight one, in no order."""
+        """Return all waiting workloads of a ClusterQueue, also those set aside and in flight, in no order."""
         queue = self._queues.get(name)
         return list(queue.items()) if queue is not None else []
 

@@ -108,7 +108,7 @@ class QuotaCache:
             self._cohorts[name] = obj
             problem = model.cohort_problem(obj)
             if problem:
-                _log.warning("a part of a Cohort cannot be read and counts for nothing", name=name, error=problem)
+                _log.warning("a part of a Cohort cannot be parsed and is ignored", name=name, error=problem)
         self._rebuild(lambda: self.queues_in_cohort(name))
 
     def on_topology(self, name: str, obj: wire.Topology | None) -> None:
@@ -217,7 +217,7 @@ class QuotaCache:
         return self._room_generations[name]
 
     def freed_generation(self, name: str) -> tuple[int, int]:
-        """Return a value that differs after quota in the tree of a ClusterQueue was released or configured anew;
+        """Return a value that differs after quota in the tree of a ClusterQueue was released or changed;
         reserving quota does not change it.
         """
         return self._rebuilt, self._freed[self._root_of(name)]

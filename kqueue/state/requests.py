@@ -139,7 +139,7 @@ class Requests:
             try:
                 overhead = model.amounts(new.overhead.pod_fixed, "overhead.podFixed")
             except InvalidObjectError as e:
-                _log.warning("the overhead of a runtime class cannot be read and is left out", name=name, error=str(e))
+                _log.warning("the overhead of a RuntimeClass cannot be parsed and is ignored", name=name, error=str(e))
         text = _text(sorted(overhead.items())) if overhead else ""
         if text == self._overheads.get(name, _NO_OVERHEAD)[1]:
             return None
@@ -316,7 +316,7 @@ def _limits(item: wire_core.LimitRangeItem, name: str) -> ContainerLimits:
             try:
                 found |= model.amounts({resource: text}, field_)
             except InvalidObjectError as e:
-                _log.warning("a limit range is not heeded where it cannot be read", name=name, error=str(e))
+                _log.warning("a part of a LimitRange cannot be parsed and is ignored", name=name, error=str(e))
         return found
 
     return ContainerLimits(

@@ -106,7 +106,7 @@ class HoldingsByQueue(Generic[H]):
                 made[key] = holding.view(with_topology)
             except Exception:  # noqa: BLE001 - the boundary that keeps one workload from stopping the others
                 self._hidden.add(key)
-                _log.exception("what a workload holds cannot be looked at, it is not preempted", workload=key)
+                _log.exception("a workload's usage cannot be read, so the workload is not preempted", workload=key)
         return made
 
 

@@ -1,13 +1,13 @@
-"""Targets of preemption for one workload: candidates, two ways to choose among them, and the trial they run in.
+"""Targets of preemption for one workload: candidates, two ways to choose among them, and their simulation.
 
     candidates  the workloads that the preemptor's queue may preempt, in order
-    classical      by quota: reclaim what others borrowed, then lesser workloads of the own queue
+    classical      by quota: reclaim quota that others borrowed, then workloads of lower priority of the own queue
     fair           by dominant resource shares, from the most borrowing branch of the tree
     fit         the test whether the preemptor fits
     reach       bounds about hosts before a search for domains
     simulation  a snapshot from which workloads are removed, rolled back at the end
 
-Nothing here evicts, and nothing knows why a workload is tried.
+This package evicts no workload, and does not depend on the reason for which a workload is tried.
 Source: the compatible system's preemption (KEP-1337, KEP-1714, KEP-79).
 """
 

@@ -1,10 +1,11 @@
 """Targets by quota and priority: reclaim borrowed quota, and preempt lower workloads of the own queue.
 
-    hierarchical    candidates of queues that borrow what the preemptor's queue, or a cohort around it, has a right to
+    hierarchical    candidates of queues that borrow quota to which the preemptor's queue, or a cohort around it,
+                    has a right
     priority        candidates of other borrowing queues
     own             candidates of the preemptor's queue
 
-Candidates go in this order, those already evicted before all others, until the preemptor fits.
+Candidates are preempted in this order until the preemptor fits; already evicted ones come first.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class _Balancer:
         chosen = self._least_surplus(winner.counts, level, domains)
         return None if chosen is None else self._share_out(winner, level, chosen)
 
-    # -- which family --------------------------------------------------------------------------------------------------
+    # -- the family ---------------------------------------------------------------------------------------------------
 
     def _winner(self, counts: Tally) -> _Winner | None:
         fits, threshold, cautious = self._thresholds(counts)
@@ -227,7 +227,7 @@ class _Balancer:
         _cut(tree, result, level, least)
         return result
 
-    # -- which of the family -------------------------------------------------------------------------------------------
+    # -- the domains of it ---------------------------------------------------------------------------------------------
 
     def _by_entropy(self, counts: Tally, domains: Ints) -> Ints:
         """Sort domains: domains that can carry the leader first, then most room, then the most even pods of the

@@ -1,6 +1,6 @@
 """New domains for pods whose hosts failed, while all other pods of the workload stay where they are.
 
-The failed hosts leave the assignment, their pods are searched anew, and both parts are merged in path order. The
+The failed hosts leave the assignment, their pods get other domains, and both parts are merged in path order. The
 remaining pods decide the possible domains: a slice that lost pods gets new ones in the domain of its other pods. A
 required level keeps the domain of the pod set, or, if the pod set has no pods left, the domain of its group.
 
@@ -221,7 +221,7 @@ def _resolve(pod_set: PodSetRequest, assigned: int, tree: Tree, profile: Profile
     return resolve(replace(pod_set, count=count), tree.levels, profile)
 
 
-# --- what goes where -------------------------------------------------------------------------------------------------
+# --- the parts --------------------------------------------------------------------------------------------------------
 
 
 def _of_one_host(

@@ -83,7 +83,7 @@ class TopologyRequest:
     Args:
         required: level whose one domain must hold all pods.
         preferred: level to try first; may be `auto`.
-        unconstrained: any nodes; None when the request does not say.
+        unconstrained: any nodes; None: the request does not set it.
         implied: the user made no request, but all flavors of the queue have a topology.
         slices: coarse to fine; empty without slices.
     """

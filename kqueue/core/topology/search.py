@@ -85,7 +85,7 @@ class PlacementSearch:
         chosen = below._split_down(found.level, ChosenDomains(found.domains, found.pods, found.leader))
         return None if chosen is None else _in_path_order(chosen)
 
-    # -- which level ---------------------------------------------------------------------------------------------------
+    # -- the level ----------------------------------------------------------------------------------------------------
 
     def _find_level(self, level: int) -> int | Ints | Misfit:
         """Return the domain for the pod set, or the domains, of `level` or a wider one (`last_level`)."""
@@ -194,7 +194,7 @@ class PlacementSearch:
             chosen += more.domains.tolist()
         return np.array(chosen, dtype=np.int64)
 
-    # -- the way down --------------------------------------------------------------------------------------------------
+    # -- the descent ---------------------------------------------------------------------------------------------------
 
     def _descend(self, domains: Ints) -> ChosenDomains | None:
         """Go down from domains of `last_level` to leaves; None: they have less room than was counted."""
@@ -492,7 +492,7 @@ class PlacementSearch:
         first = int(places[0])
         return np.concatenate([order[first : first + 1], order[:first], order[first + 1 :]])
 
-    # -- why not -------------------------------------------------------------------------------------------------------
+    # -- the misfit-----------------------------------------------------------------------------------------------------
 
     def _misfit(
         self, code: MisfitCode, *, fit: int = 0, spread: bool = False, leader: bool = False, detail: str = ""

@@ -226,7 +226,7 @@ class ChangeSearch:
         if best is not None:
             self._verified(_returning(best, spares), returned=[s for node in best for s in spares[node]])
 
-    # --- the workload asks for something else ------------------------------------------------------------------------
+    # --- other requests of the workload ------------------------------------------------------------------------------
 
     def _wishes(self) -> Iterator[None]:
         groups: dict[str, list[str]] = {}
@@ -469,7 +469,7 @@ def _most_lacking(one: FlavorLook) -> float:
     return max(((c.asked - c.free) / c.asked for c in one.columns if c.asked), default=0.0)
 
 
-# --- heads that ask for something else -------------------------------------------------------------------------------
+# --- heads with other requests ----------------------------------------------------------------------------------------
 
 
 def _with_request(head: Head, change: OtherWish) -> Head:

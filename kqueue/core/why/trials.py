@@ -26,7 +26,7 @@ class Trials:
     """Tests of heads of some ClusterQueues.
 
     `might_fit` checks quota and domains on a copy that is changed and rolled back: it is cheap and called often.
-    `starts` and `decide` run the planner itself on a copy of their own, so their answers are those of a cycle.
+    `starts` and `decide` run the planner itself on a copy of their own, so they decide as a cycle.
     """
 
     def __init__(self, world: PlannedState, queues: Collection[str]) -> None:
@@ -99,7 +99,7 @@ class Trials:
         """Return the rivals that would start first after the same changes and use the resources that the head needs;
         empty: the head starts nevertheless.
 
-        Rivals are planned one by one in this order, each on the capacity left by those before: one step each.
+        Rivals are planned one by one in this order, each on the capacity left by earlier rivals: one step each.
         """
         copy = self._world.copied(self._queues, ended=ended, returned=returned, quotas=quotas)
         takers: list[Mention] = []

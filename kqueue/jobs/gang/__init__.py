@@ -14,5 +14,5 @@
     match         which members an existing Workload represents
     counts        the state of a gang, and the members to start or stop
 
-Nothing here writes, reads a clock or knows a controller.
+This package does not write, reads no clock and imports no controller.
 """

@@ -146,7 +146,7 @@ def difference(pod: ManagedPod, template: Mapping[str, Any], *, of: str, paid: M
         return ""
     return (
         f"it requests more {' and '.join(more)} than {of}, whose requests are what the group's quota is counted by; "
-        f"make it anew without annotation {names.ROLE_HASH_ANNOTATION}, or with equal requests"
+        f"create it again without annotation {names.ROLE_HASH_ANNOTATION}, or with equal requests"
     )
 
 

@@ -32,7 +32,9 @@ class AdmissionCheckReconciler:
         *,
         after: float,
     ) -> None:
-        """A controller that has not set Active counts as missing `after` seconds after the check was created."""
+        """Take the parts; a controller that has not set Active counts as missing `after` seconds after the check was
+        created.
+        """
         self._finalizers, self._writer, self._clock = finalizers, writer, clock
         self._after = timedelta(seconds=after)
         self._not_before: dict[str, datetime] = {}

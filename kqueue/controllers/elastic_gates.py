@@ -48,8 +48,8 @@ class ElasticGates:
         recorder: Recorder,
         sweep: Sweep,
     ) -> None:
-        """`slices` returns all Workloads of a job by its key; `standing` its released pods that have not ended, by pod
-        set.
+        """Take the parts; `slices` returns all Workloads of a job by its key; `standing` its released pods that have
+        not ended, by pod set.
         """
         self._slices, self._standing, self._recorder = slices, standing, recorder
         held = HeldPods[ElasticPod](

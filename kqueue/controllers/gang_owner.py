@@ -78,7 +78,7 @@ class GangOwner:
         return not reserved and not model.is_over(self.workload)
 
     def finished(self) -> Finished | None:
-        """The result by the ends of the members; None: the group has not finished."""
+        """Return the result by the ends of the members; None: the group has not finished."""
         return counts.finished(self._kept, as_json(self.workload))
 
     def busy(self) -> bool:
@@ -86,7 +86,7 @@ class GangOwner:
         return self._tools.are_active(self._members)
 
     def reclaimable(self) -> Mapping[str, int]:
-        """The number of succeeded members, by role."""
+        """Return the number of succeeded members, by role."""
         return counts.reclaimable(self._kept, as_json(self.workload))
 
     def ready(self) -> bool | None:

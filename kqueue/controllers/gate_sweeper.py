@@ -51,7 +51,7 @@ class GateSweeper:
         recorder: Recorder,
         sweep: Sweep,
     ) -> None:
-        """`workloads` must have SIBLINGS_INDEX."""
+        """Take the parts; `workloads` must have SIBLINGS_INDEX."""
         self._workloads, self._recorder = workloads, recorder
         held = HeldPods[GangPod](
             pods=lambda: (v.gang for v in pods.by_index(GATED_INDEX, True) if v.gang is not None),

@@ -76,8 +76,8 @@ class HeldPods(Generic[P]):
         reasons: Iterable[StrEnum],
         sweep: Sweep,
     ) -> None:
-        """`judge` returns, at each check, a function that gives the reason why a pod stays held; None: it may be
-        released.
+        """Take the functions. `judge` returns, at each check, a function that returns the reason why a pod stays gated;
+        None: it may be released.
 
         `tell` is called with each pod that counts, the message and its age in seconds.  `headline` is the message of
         the log.

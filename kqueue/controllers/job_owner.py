@@ -79,7 +79,7 @@ class JobOwner:
         return self._kind.is_suspended(self._job) and not self.busy()
 
     def finished(self) -> Finished | None:
-        """The result of the job; None: it has not finished."""
+        """Return the result of the job; None: it has not finished."""
         return self._kind.finished(self._job)
 
     def busy(self) -> bool:
@@ -87,7 +87,7 @@ class JobOwner:
         return self._workloads.busy(self._job, [self.workload])
 
     def reclaimable(self) -> Mapping[str, int]:
-        """The pods that will not run again, counted by the kind; for an elastic job, by its slices."""
+        """Return the pods that will not run again, counted by the kind; for an elastic job, by its slices."""
         return self._slices.reclaimable(self._job, self._pod_sets, self.workload)
 
     def ready(self) -> bool | None:

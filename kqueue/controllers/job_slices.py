@@ -53,7 +53,9 @@ class JobSlices:
         standing: Callable[[str], Mapping[str, int]],
         switches: JobFeatures,
     ) -> None:
-        """`standing` returns for a `siblings_key` the number of released pods, by pod set, that have not ended."""
+        """Take the parts; `standing` returns for a `siblings_key` the number of released pods that have not ended, by
+        pod set.
+        """
         self._kind, self._workload, self._steps, self._writes = kind, workload, steps, writes
         self._standing, self._switches = standing, switches
 

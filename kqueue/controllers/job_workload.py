@@ -70,7 +70,7 @@ class JobWorkload:
         pods_left: Callable[[str], bool],
         reports: OwnerReports = NO_REPORTS,
     ) -> None:
-        """`pods_left` returns for a `siblings_key` whether any pod of the job has not ended."""
+        """Take the parts; `pods_left` returns for a `siblings_key` whether any pod of the job has not ended."""
         policy, workloads = context.policy, context.workloads
         self._kind, self._workloads, self._newest = kind, workloads, context.book.newest
         self._steps, self._writes, self._pods_left = context.steps, writes, pods_left

@@ -80,7 +80,9 @@ class LifeCycle:
         rules: LifeRules,
         pods_left: Callable[[str], bool] = lambda _key: False,
     ) -> None:
-        """`pods_left` returns for a `siblings_key` whether pods that were started with a Workload have not ended."""
+        """Take the parts; `pods_left` returns for a `siblings_key` whether pods that were started with a Workload have
+        not ended.
+        """
         self._blockers, self._clock, self._rules, self._pods_left = blockers, clock, rules, pods_left
 
     def steps(self, workload: wire.Workload) -> Iterator[LifeCycleStep]:

@@ -27,7 +27,7 @@ class OwnedJobs:
     """Follows controllers downwards, from the owners of Workloads to the Jobs below them."""
 
     def __init__(self, stores: Mapping[GroupKind, Sequence[Store[JSON]]]) -> None:
-        """`stores` are the watched jobs by kind; each store gets the indexes of this module."""
+        """Take the watched jobs by kind; each store gets the indexes of this module."""
         self._stores = stores
         for watched in stores.values():
             for store in watched:

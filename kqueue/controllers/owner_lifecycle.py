@@ -82,7 +82,7 @@ class OwnerAdapter(Protocol):
         ...
 
     def finished(self) -> Finished | None:
-        """The result of the owner's work; None: it has not finished."""
+        """Return the result of the owner's work; None: it has not finished."""
         ...
 
     def busy(self) -> bool:
@@ -90,7 +90,7 @@ class OwnerAdapter(Protocol):
         ...
 
     def reclaimable(self) -> Mapping[str, int]:
-        """The number of pods that will not run again, by pod set."""
+        """Return the number of pods that will not run again, by pod set."""
         ...
 
     def ready(self) -> bool | None:

@@ -34,7 +34,7 @@ class OwnerWorkloads:
     """The Workloads whose controller is a given object, by UID."""
 
     def __init__(self, client: Client, workloads: Store[wire.Workload]) -> None:
-        """`workloads` is the watch of Workloads; it must have OWNER_INDEX."""
+        """Take the client and the watch of Workloads, which must have OWNER_INDEX."""
         self._client, self._workloads = client, workloads
 
     def known(self, owner: Ancestor) -> list[wire.Workload]:

@@ -54,7 +54,7 @@ class PodOwner:
         return self._pod.gated and not self._is_reserved()
 
     def finished(self) -> Finished | None:
-        """The result by the phase of the pod; None: it has not ended."""
+        """Return the result by the phase of the pod; None: it has not ended."""
         return KIND.finished(self._pod.obj)
 
     def busy(self) -> bool:

@@ -91,7 +91,7 @@ class WorkloadReconciler:
         pods_left: Callable[[str], bool] = lambda _key: False,
         turns: Turns | None = None,
     ) -> None:
-        """`turns` is as in `PendingExplainer`, `pods_left` as in `LifeCycle`."""
+        """Take the context and the options; `turns` is as in `PendingExplainer`, `pods_left` as in `LifeCycle`."""
         self._workloads, self._client, self._writer = context.workloads, context.client, context.writer
         self._cache, self._recorder, self._clock = context.cache, context.recorder, context.clock
         blockers = Blockers(

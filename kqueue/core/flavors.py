@@ -65,7 +65,7 @@ class Oracle(Protocol):
 
 
 def nobody(column: FlavorResource, amount: int, level: int) -> tuple[Mode, int]:
-    """The oracle for a choice without preemption."""
+    """Return NO_CANDIDATES and `level`: the oracle for a choice without preemption."""
     del column, amount
     return NO_CANDIDATES, level
 
@@ -277,7 +277,8 @@ def _no_flavors(pod_set: str, asked: Mapping[str, int], search: _Search) -> Bloc
 def _best_flavor(
     demand: GroupDemand, choice: RequestedGroup, search: _Search
 ) -> tuple[FlavorTry | None, int, list[FlavorTry]]:
-    """The flavor taken (None: none serves), where the next scan starts after (-1: from the front), all attempts.
+    """Return the chosen flavor (None: none serves), the index after which the next scan starts (-1: the first), and all
+    tries.
 
     Positions are those of the order of tries: the queue's, unless the pod sets prefer card types.
     """

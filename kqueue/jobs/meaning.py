@@ -17,9 +17,9 @@ def same(one: object, other: object) -> bool:
 
 
 def canonical(value: object, field: str = "") -> object:
-    """`value` in a form that `==` compares by meaning: without empty parts, with quantities as integers.
+    """Return `value` in a form that `==` compares by meaning: without empty parts, with quantities as integers.
 
-    `field` is the name of the field, which distinguishes quantities from other text.  None stands for "empty".
+    `field` is the name of the field, which distinguishes quantities from other text.  None means "empty".
     """
     if isinstance(value, Mapping):
         if field in _AMOUNTS:

@@ -35,12 +35,12 @@ def owner_kinds_for(integrations: Integrations) -> dict[GroupKind, OwnerKind]:
 
 
 def features_for(configuration: Configuration) -> JobFeatures:
-    """The features of a configuration, with the dialects of gangs that it switches on."""
+    """Return the features of a configuration, with the dialects of gangs that it enables."""
     return switches_from(configuration.enabled, switched_on(configuration.integrations.frameworks))
 
 
 def timeouts_for(configuration: Configuration) -> ScheduleTimeouts:
-    """The deadlines of gangs whose dialect names none, as a configuration has them."""
+    """Return the deadlines of a configuration for gangs whose dialect names none."""
     settings = configuration.gangs.schedule_timeout
     return ScheduleTimeouts(
         base=settings.base.total_seconds(),

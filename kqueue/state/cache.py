@@ -40,8 +40,8 @@ class Cache:
         fungible: bool = True,
         plugin_profiles: tuple[str, ...] = tuple(BUILT_IN_PROFILES),
     ) -> None:
-        """`profile` serves ClusterQueues that do not choose one; `merge_duplicate_hostnames` is as in `NodeLedger`,
-        `order` as in `model.queue_time`, `ignores_undeclared` and `fungible` as in `QueueSpec`,
+        """Take the options: `profile` serves ClusterQueues that do not choose one; `merge_duplicate_hostnames` is as in
+        `NodeLedger`, `order` as in `model.queue_time`, `ignores_undeclared` and `fungible` as in `QueueSpec`,
         `plugin_profiles` the names that annotation `kqueue.dev/profile` may have.
         """
         self.ledger = NodeLedger(merge_duplicate_hostnames=merge_duplicate_hostnames)

@@ -30,7 +30,9 @@ class Heads:
         preemption_gates: bool = False,
         order: QueueOrder = DEFAULT_ORDER,
     ) -> None:
-        """`newest` returns the latest version of a Workload; the other arguments are fields of `LoopSettings`."""
+        """Take the cache and the options; `newest` returns the latest version of a Workload; the others are fields of
+        `LoopSettings`.
+        """
         self._cache, self._newest = cache, newest
         self._elastic, self._gates, self._order = elastic, preemption_gates, order
 

@@ -33,7 +33,7 @@ class Ranked(Generic[K, R]):
         return len(self._ranks)
 
     def __iter__(self) -> Iterator[K]:
-        """All keys, in no order of rank."""
+        """Iterate over all keys, in no order of rank."""
         return iter(self._ranks)
 
     def __contains__(self, key: object) -> bool:

@@ -205,9 +205,9 @@ class _Balancer:
     # -- pruning -------------------------------------------------------------------------------------------------------
 
     def _pruned(self, counts: Tally, threshold: Ints) -> Tally:
-        """Counts without the domains that hold fewer slices than the threshold of their family.
+        """Return the counts without the domains that have room for fewer slices than the threshold of their family.
 
-        Children are judged before their parents, which are summed up again in between, without inner slice layers.
+        Children are pruned before their parents, whose sums are computed again in between, without inner slice layers.
         """
         tree, level = self._tree, self._level
         result = replace(

@@ -186,7 +186,7 @@ class Capacity:
             _set(table, row, leaf, table.item(row, leaf) + pods)
 
     def add_many(self, leaves: Ints, amounts: Mapping[str, Ints]) -> None:
-        """`add` on many leaves at once.
+        """Apply `add` to many leaves at once.
 
         Args:
             leaves: no leaf occurs twice.

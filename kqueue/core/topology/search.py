@@ -153,8 +153,10 @@ class PlacementSearch:
         return best if len(alike) == 1 else int(alike[pods[inside][alike].argmin()])
 
     def best_domain(self) -> int | None:
-        """The domain of the last level that came closest; None when there are none. It has the most slices; of equals
-        it is the first. If a leader or affinity comes before capacity, only the domains that these prefer are compared.
+        """Return the domain of the last level that came closest; None: there are none.
+
+        It has the most slices; of equals it is the first. If a leader or affinity comes before capacity, only the
+        domains preferred by these are compared.
         """
         slices = self._counts.slices[self.last_level]
         if not len(slices):

@@ -42,7 +42,13 @@ VALIDATING = MUTATING.replace("mutating", "validating")
 OUR_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 CLUSTER_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
-STAY = {"v1beta2.kueue.x-k8s.io", "v1beta1.kueue.x-k8s.io", "kueue-batch-admin-role", "kueue-batch-user-role"}
+STAY = {
+    "v1beta2.kueue.x-k8s.io",
+    "v1beta1.kueue.x-k8s.io",
+    "v1alpha1.kqueue.dev",
+    "kueue-batch-admin-role",
+    "kueue-batch-user-role",
+}
 """APIs of definitions that stay, and roles that would come back by themselves."""
 VISIBILITY = "/apis/visibility.kueue.x-k8s.io/v1beta2"
 

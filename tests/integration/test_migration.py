@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kqueue.api.names import GROUP
 from kqueue.sandbox.simulated_kinds import SIMULATED
 from tests.integration.conftest import CRDS
 from tests.integration.controlplane.access import MERGE_PATCH
@@ -42,6 +43,8 @@ def two_versions(folder: Path, *, stored: str) -> Path:
     folder.mkdir()
     for path in CRDS.glob("*.yaml"):
         definition = yaml.safe_load(path.read_text())
+        if definition["spec"]["group"] != GROUP:
+            continue  # kinds that only kqueue has
         (new,) = definition["spec"]["versions"]
         old = {**copy.deepcopy(new), "name": "v1beta1", "deprecated": True}
         for version in (old, new):
@@ -54,7 +57,7 @@ def two_versions(folder: Path, *, stored: str) -> Path:
 async def definitions(plane: ControlPlane) -> list[Object]:
     """All of ours."""
     found = (await plane.cluster.get(DEFINITIONS))["items"]
-    return [crd for crd in found if crd["spec"]["group"] == "kueue.x-k8s.io"]
+    return [crd for crd in found if crd["spec"]["group"] == GROUP]
 
 
 async def stored_versions(plane: ControlPlane) -> set[tuple[str, ...]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import yaml
 
 from kqueue.manager.process import running
 from tests.integration.controlplane.access import RequestError
-from tests.integration.controlplane.cluster import Cluster, KubectlError
+from tests.integration.controlplane.cluster import POLL_SECONDS, WAIT_SECONDS, Cluster, KubectlError
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.road import KUEUE, Object, Road, job
 from tests.integration.teams import FAST, Plane, configuration, flags, patch, post
@@ -23,6 +25,7 @@ MANAGES = configuration("nodeClasses: {manageTaints: true}\n")
 CARD, PREFERRED, GROUP = "kqueue.dev/card-type", "kqueue.dev/card-type-preferred", "kqueue.dev/private-group"
 POOL = "example.com/pool"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+USER_ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/kueue-batch-user-role"
 GPU = "nvidia.com/gpu"
 
 
@@ -196,6 +199,14 @@ async def apply_tenants(plane: Plane) -> None:
     for file in sorted(TENANTS.glob("[1-5]-*.yaml")):
         if isinstance(plane, ControlPlane) or "tolerations" not in file.name:
             await plane.kubectl("apply", "-f", str(file))
+    if isinstance(plane, ControlPlane):
+        await plane.cluster.until(USER_ROLE, has_all_rules, what="the role of users has its rules")
+
+
+def has_all_rules(role: Object) -> bool:
+    """Another controller gathers the rules of an aggregated role, some time after the role is there."""
+    resources = {resource for rule in role.get("rules") or () for resource in rule["resources"]}
+    return {"jobs", "pods", "workloads"} <= resources
 
 
 @pytest.mark.mechanism("3.37", "3.39")
@@ -233,13 +244,6 @@ async def may(cluster: Cluster, groups: list[str], verb: str, path: str, namespa
 async def test_users_administrators_and_strangers_have_the_rights_of_their_roles_g4_20(either_plane: Plane) -> None:
     cluster = either_plane.cluster
     await apply_tenants(either_plane)
-
-    def gathered(role: Object) -> bool:
-        return any("jobs" in rule["resources"] for rule in role.get("rules") or ())
-
-    if isinstance(either_plane, ControlPlane):  # another controller gathers the rules
-        role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/kueue-batch-user-role"
-        await cluster.until(role, gathered, what="the role of users has its rules")
     asked = {
         "a job here": ("create", "batch/jobs", "red"),
         "a job there": ("create", "batch/jobs", "blue"),
@@ -270,12 +274,15 @@ async def test_users_of_tenants_write_no_tolerations_of_classes_g4_25(plane: Con
         spec = {"containers": [container], "tolerations": [toleration]}
         return yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
 
-    async def create(text: str) -> str:
-        return await plane.kubectl(
-            "create", "-n", "red", "--as", "ann", "--as-group", "red-users", "-f", "-", stdin=text
-        )
+    async def create(text: str, *options: str) -> str:
+        user = ("-n", "red", "--as", "ann", "--as-group", "red-users")
+        return await plane.kubectl("create", *user, *options, "-f", "-", stdin=text)
 
     refused = (pod("a", key=CARD, operator="Exists"), pod("b", operator="Exists"))
+    async with asyncio.timeout(WAIT_SECONDS):  # the API server reads a new policy a moment after it is written
+        with contextlib.suppress(KubectlError):
+            while await create(refused[0], "--dry-run=server"):
+                await asyncio.sleep(POLL_SECONDS)
     for text in refused:
         with pytest.raises(KubectlError, match="for kqueue to add"):
             await create(text)

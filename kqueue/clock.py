@@ -150,7 +150,7 @@ class FakeClock:
         await woken
 
     def next_wake(self) -> float | None:
-        """Seconds until the earliest sleeper's deadline; None when nobody sleeps."""
+        """Seconds until the earliest sleeper's deadline; None when no task sleeps."""
         while self._sleepers and self._sleepers[0][2].done():
             heapq.heappop(self._sleepers)
         return self._sleepers[0][0] - self._elapsed if self._sleepers else None

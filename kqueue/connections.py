@@ -1,7 +1,7 @@
 """Connections of our servers: how many there may be, how long they may take, and how much they may send.
 
 One that asks nothing, or does not read its answers, is cut after a while; when all places are taken, one that asks
-nothing makes room.  So whoever opens a thousand connections keeps nobody out.
+nothing makes room.  So a client that opens a thousand connections keeps no other client out.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ class Connections:
                 task = self._spawn(self._shake(accepted, server))
                 self._shaking[task] = None
                 task.add_done_callback(lambda done: self._shaking.pop(done, None))
-            await asyncio.sleep(0)  # a flood waits for others' turn: accepting does not when somebody has connected
+            await asyncio.sleep(0)  # accepting does not yield by itself while connections wait
 
     def _is_full(self, server: web.Server) -> bool:
         most = self._bounds.connections - len(self._shaking)

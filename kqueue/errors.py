@@ -11,7 +11,7 @@ KqueueError                      everything that kqueue raises on purpose
 └── ApiError                     the API server answered with a failure, or not at all
     ├── NotFoundError            404
     ├── AlreadyExistsError       409, reason AlreadyExists
-    ├── ConflictError            409: somebody else wrote first; read again
+    ├── ConflictError            409: another client wrote first; read again
     ├── InvalidError             400, 415, 422: the request itself is wrong
     ├── ForbiddenError           403: not allowed, or an admission webhook said no
     ├── UnauthorizedError        401

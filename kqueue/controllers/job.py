@@ -144,8 +144,8 @@ class JobReconciler:
         if self._may_run(job, ancestor):
             return
         await self._writes.patch(job, patch)
-        whom = f"{ancestor.gvk.kind} {ancestor.namespace}/{ancestor.name}"
-        self._writes.event(job, reason=names.EVENT_SUSPENDED, message=f"{whom}, which it belongs to, is not admitted")
+        owner = f"{ancestor.gvk.kind} {ancestor.namespace}/{ancestor.name}"
+        self._writes.event(job, reason=names.EVENT_SUSPENDED, message=f"{owner}, which it belongs to, is not admitted")
 
     def _may_run(self, job: JSON, ancestor: Ancestor) -> bool:
         of = owner_key(ancestor.gvk.group, ancestor.gvk.kind, ancestor.namespace, ancestor.name)

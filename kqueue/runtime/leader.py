@@ -264,7 +264,7 @@ class LeaderElection:
         self._observed = _Observed(lease, self._clock.monotonic())
         self._look_for_the_holder()
         if before is None or before.get("holderIdentity") != now.get("holderIdentity"):
-            _log.info("lease observed", lease=self._settings.name, holder=now.get("holderIdentity") or "nobody")
+            _log.info("lease observed", lease=self._settings.name, holder=now.get("holderIdentity") or "none")
 
     def _look_for_the_holder(self) -> None:
         """Record when the process of the holder ended; only a process on the same machine can know this."""

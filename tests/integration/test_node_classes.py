@@ -206,7 +206,7 @@ async def apply_tenants(plane: Plane) -> None:
 def has_all_rules(role: Object) -> bool:
     """Another controller gathers the rules of an aggregated role, some time after the role is there."""
     resources = {resource for rule in role.get("rules") or () for resource in rule["resources"]}
-    return {"jobs", "pods", "workloads"} <= resources
+    return {"jobs", "workloads"} <= resources
 
 
 @pytest.mark.mechanism("3.37", "3.39")
@@ -270,15 +270,16 @@ async def test_users_of_tenants_write_no_tolerations_of_classes_g4_25(plane: Con
     await apply_tenants(plane)
     container = {"name": "c", "image": "registry.k8s.io/pause:3.10"}
 
-    def pod(name: str, **toleration: str) -> str:
-        spec = {"containers": [container], "tolerations": [toleration]}
-        return yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+    def tolerant(name: str, **toleration: str) -> str:
+        pod = {"containers": [container], "restartPolicy": "Never", "tolerations": [toleration]}
+        spec = {"suspend": True, "template": {"spec": pod}}
+        return yaml.safe_dump({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec})
 
     async def create(text: str, *options: str) -> str:
         user = ("-n", "red", "--as", "ann", "--as-group", "red-users")
         return await plane.kubectl("create", *user, *options, "-f", "-", stdin=text)
 
-    refused = (pod("a", key=CARD, operator="Exists"), pod("b", operator="Exists"))
+    refused = (tolerant("a", key=CARD, operator="Exists"), tolerant("b", operator="Exists"))
     async with asyncio.timeout(WAIT_SECONDS):  # the API server reads a new policy a moment after it is written
         with contextlib.suppress(KubectlError):
             while await create(refused[0], "--dry-run=server"):
@@ -286,6 +287,6 @@ async def test_users_of_tenants_write_no_tolerations_of_classes_g4_25(plane: Con
     for text in refused:
         with pytest.raises(KubectlError, match="for kqueue to add"):
             await create(text)
-    assert "pod/c created" in await create(pod("c", key="spot", operator="Exists"))
+    assert "job.batch/c created" in await create(tolerant("c", key="spot", operator="Exists"))
     with pytest.raises(RequestError):
-        await plane.cluster.get("/api/v1/namespaces/red/pods/a")
+        await plane.cluster.get("/apis/batch/v1/namespaces/red/jobs/a")

@@ -1,7 +1,7 @@
 """Write the reference pages of docs/reference from the product's sources.  `--check` only compares.
 
 api.md              kinds and their fields, from config/crd
-labels.md           labels, annotations, gates, finalizers, conditions, reasons: names.py of api, kube and sandbox
+labels.md           labels, annotations, gates, finalizers, conditions, reasons: names of api, kube and sandbox
 configuration.md    fields and feature gates of the configuration file, from kqueue/config
 commands.md         every command with its options, from the command line itself
 """
@@ -137,8 +137,8 @@ def labels() -> str:
         "Every name that kqueue reads or writes in objects; most are Kueue's.",
         "",
     ]
-    for room in ("api", "kube", "sandbox"):
-        lines += _names_of((ROOT / "kqueue" / room / "names.py").read_text())
+    for module in ("api/names.py", "api/gang_names.py", "kube/names.py", "sandbox/names.py"):
+        lines += _names_of((ROOT / "kqueue" / module).read_text())
     return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from kqueue import model
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.handlers import if_changed
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key, owner_keys
@@ -297,7 +297,7 @@ class PodReconciler:
         )
         if pod.extra:
             base = split_key(workload_key_of_gang(pod.group, self._switches))[1]
-            workload["metadata"].setdefault("annotations", {})[names.EXTRA_OF_ANNOTATION] = base
+            workload["metadata"].setdefault("annotations", {})[gang_names.EXTRA_OF_ANNOTATION] = base
         self._created.remember(pod.uid, True)
         try:
             if not await self._steps.create(workload):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.errors import FieldError
 from kqueue.jobs import pod_view, rules, syntax, topology_request
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, sequence, text
@@ -22,7 +22,7 @@ _ANNOTATIONS, _LABELS = "metadata.annotations", "metadata.labels"
 _MANAGED = f"{_LABELS}[{names.MANAGED_LABEL}]"
 _ROLE = f"{_ANNOTATIONS}[{names.ROLE_HASH_ANNOTATION}]"
 _RETRIABLE = f"{_ANNOTATIONS}[{names.RETRIABLE_IN_GROUP_ANNOTATION}]"
-_EXTRA = f"{_ANNOTATIONS}[{names.EXTRA_ANNOTATION}]"
+_EXTRA = f"{_ANNOTATIONS}[{gang_names.EXTRA_ANNOTATION}]"
 _PREBUILT = f"{_ANNOTATIONS}[{names.PREBUILT_WORKLOAD_NAME_ANNOTATION}]"
 
 
@@ -97,8 +97,8 @@ def _group_problems(pod: JSON, old: JSON | None, around: JobContext) -> Iterator
         yield from dialect.pod_problems(pod, old, around)
     if old is None and len(switches.gangs) > 1:
         yield from _two_groups(pod, switches)
-        if names.EXTRA_ANNOTATION in annotations_of(pod):
-            value = annotations_of(pod)[names.EXTRA_ANNOTATION]
+        if gang_names.EXTRA_ANNOTATION in annotations_of(pod):
+            value = annotations_of(pod)[gang_names.EXTRA_ANNOTATION]
             yield FieldError(_EXTRA, "is written by kqueue alone; take it out", value)
     gang, prebuilt = membership(pod, switches), rules.prebuilt_name(pod, switches)
     if prebuilt and gang is not None and gang.framework != KUEUE_GROUPS:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.jobs.fields import (
     JSON,
     annotations_of,
@@ -124,7 +124,7 @@ class ManagedPod:
         """Whether it is marked as a member beyond the quorum of its gang, which is queued alone; never in Kueue's own
         groups.
         """
-        return not is_of_kueue(self.group) and annotations_of(self.obj).get(names.EXTRA_ANNOTATION) == "true"
+        return not is_of_kueue(self.group) and annotations_of(self.obj).get(gang_names.EXTRA_ANNOTATION) == "true"
 
     @property
     def alone(self) -> bool:

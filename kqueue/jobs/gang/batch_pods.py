@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.jobs.fields import JSON, mapping, objects, sequence, text
 from kqueue.jobs.gang.batch_process import MAIN_CONTAINER, BatchPlan, BatchRole
 
@@ -87,17 +87,17 @@ def pod_of(obj: JSON, plan: BatchPlan, role: BatchRole, index: int, *, attempt: 
             spec[part] = [_with_variables(container, variables) for container in containers]
     labels = {
         **mapping(template, "metadata", "labels"),
-        names.BATCH_PROCESS_LABEL: text(meta, "name"),
-        names.BATCH_PROCESS_TYPE_LABEL: role.name,
-        names.BATCH_PROCESS_INDEX_LABEL: str(index),
-        names.BATCH_PROCESS_RANK_LABEL: str(role.first_rank + index),
+        gang_names.BATCH_PROCESS_LABEL: text(meta, "name"),
+        gang_names.BATCH_PROCESS_TYPE_LABEL: role.name,
+        gang_names.BATCH_PROCESS_INDEX_LABEL: str(index),
+        gang_names.BATCH_PROCESS_RANK_LABEL: str(role.first_rank + index),
         names.MANAGED_LABEL: "true",
         names.QUEUE_NAME_LABEL: queue,
         names.POD_GROUP_POD_INDEX_LABEL: str(index),
     }
     annotations = {
         **mapping(template, "metadata", "annotations"),
-        names.BATCH_PROCESS_ATTEMPT_ANNOTATION: str(attempt),
+        gang_names.BATCH_PROCESS_ATTEMPT_ANNOTATION: str(attempt),
         names.WORKLOAD_ANNOTATION: workload,
         names.ROLE_HASH_ANNOTATION: role.name,
     }
@@ -170,12 +170,12 @@ def service_of(obj: JSON) -> JSON:
         "metadata": {
             "name": text(meta, "name"),
             "namespace": text(meta, "namespace"),
-            "labels": {names.BATCH_PROCESS_LABEL: text(meta, "name")},
+            "labels": {gang_names.BATCH_PROCESS_LABEL: text(meta, "name")},
             "ownerReferences": [owner_reference(obj)],
         },
         "spec": {
             "clusterIP": "None",
             "publishNotReadyAddresses": True,
-            "selector": {names.BATCH_PROCESS_LABEL: text(meta, "name")},
+            "selector": {gang_names.BATCH_PROCESS_LABEL: text(meta, "name")},
         },
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kqueue.api import names
+from kqueue.api import gang_names
 from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of
 from kqueue.jobs.gang.dialect import LARGEST_QUORUM, GangRules, GroupProblem, PodSelection, WithoutGroupObject
@@ -16,9 +16,9 @@ from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
 
 FRAMEWORK = "kqueue.dev/coscheduling-labels"
-_NAME, _QUORUM = names.COSCHEDULING_NAME_LABEL, names.COSCHEDULING_MIN_AVAILABLE_LABEL
+_NAME, _QUORUM = gang_names.COSCHEDULING_NAME_LABEL, gang_names.COSCHEDULING_MIN_AVAILABLE_LABEL
 _NAME_PATH, _QUORUM_PATH = f"metadata.labels[{_NAME}]", f"metadata.labels[{_QUORUM}]"
-_TIMEOUT_PATH = f"metadata.annotations[{names.SCHEDULE_TIMEOUT_ANNOTATION}]"
+_TIMEOUT_PATH = f"metadata.annotations[{gang_names.SCHEDULE_TIMEOUT_ANNOTATION}]"
 
 
 class CoschedulingLabels(WithoutGroupObject):
@@ -48,7 +48,7 @@ class CoschedulingLabels(WithoutGroupObject):
             yield FieldError(_NAME_PATH, f"must be set together with {_QUORUM}")
         if name:
             yield from _quorum_problems(new)
-        written = annotations_of(new).get(names.SCHEDULE_TIMEOUT_ANNOTATION)
+        written = annotations_of(new).get(gang_names.SCHEDULE_TIMEOUT_ANNOTATION)
         if name and written is not None and _positive(written) is None:
             yield FieldError(_TIMEOUT_PATH, "must be a whole number of seconds, 1 or more", written)
 
@@ -108,7 +108,7 @@ def _differences(members: Sequence[ManagedPod], quorum: int) -> Iterator[GangNot
 
 
 def _timeout(first: ManagedPod, quorum: int, rules: GangRules) -> float:
-    written = _positive(annotations_of(first.obj).get(names.SCHEDULE_TIMEOUT_ANNOTATION, ""))
+    written = _positive(annotations_of(first.obj).get(gang_names.SCHEDULE_TIMEOUT_ANNOTATION, ""))
     return rules.timeouts.seconds(quorum) if written is None else min(float(written), rules.timeouts.maximum)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.jobs.fields import condition_status, labels_of, mapping, objects, text
 from kqueue.jobs.gang.match import Match, counts_of
 from kqueue.jobs.gang.members import in_order
@@ -112,10 +112,10 @@ def mark(pod: ManagedPod, workload: Mapping[str, Any]) -> Patch:
     if text(priority, "kind") == names.WORKLOAD_PRIORITY_CLASS_KIND:
         wanted[names.PRIORITY_CLASS_LABEL] = text(priority, "name")
     labels = {key: value for key, value in wanted.items() if value and not own.get(key)}
-    metadata: Patch = {"annotations": {names.EXTRA_ANNOTATION: "true"}}
+    metadata: Patch = {"annotations": {gang_names.EXTRA_ANNOTATION: "true"}}
     return {"metadata": {**metadata, "labels": labels} if labels else metadata}
 
 
 def unmark() -> Patch:
     """Return the patch that makes an extra a member again."""
-    return {"metadata": {"annotations": {names.EXTRA_ANNOTATION: None}}}
+    return {"metadata": {"annotations": {gang_names.EXTRA_ANNOTATION: None}}}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.core.quantity import parse_quantity
 from kqueue.jobs import rules
 from kqueue.jobs.fields import JSON, annotations_of, mapping, objects, text, whole
@@ -47,7 +47,7 @@ def is_group_workload(workload: Mapping[str, Any]) -> bool:
 
 def counts_gang(workload: Mapping[str, Any], key: str) -> bool:
     """Whether the Workload is marked as the Workload of the gang with this key; for Kueue's groups its name decides."""
-    named = annotations_of(workload).get(names.GANG_ANNOTATION, "")
+    named = annotations_of(workload).get(gang_names.GANG_ANNOTATION, "")
     return is_group_workload(workload) and (is_of_kueue(key) or named == key.partition("/")[2])
 
 

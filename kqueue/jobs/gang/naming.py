@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kqueue.api import names
+from kqueue.api import gang_names
 from kqueue.jobs.fields import text
 from kqueue.jobs.gang.key import KUEUE_GROUPS, gang_key
 from kqueue.jobs.gang.registry import dialect_of, membership
@@ -43,10 +43,10 @@ def gang_annotation(ref: GangRef) -> dict[str, str]:
     """Return the annotation by which a Workload names its gang; none for Kueue's groups, whose name is the
     Workload's.
     """
-    return {} if ref.framework == KUEUE_GROUPS else {names.GANG_ANNOTATION: f"{ref.framework}:{ref.name}"}
+    return {} if ref.framework == KUEUE_GROUPS else {gang_names.GANG_ANNOTATION: f"{ref.framework}:{ref.name}"}
 
 
 def gang_of_workload(namespace: str, name: str, annotations: Mapping[str, str]) -> str:
     """Return the key of the gang that a Workload counts, if it counts one."""
-    framework, colon, group = annotations.get(names.GANG_ANNOTATION, "").partition(":")
+    framework, colon, group = annotations.get(gang_names.GANG_ANNOTATION, "").partition(":")
     return gang_key(framework, namespace, group) if colon else gang_key(KUEUE_GROUPS, namespace, name)

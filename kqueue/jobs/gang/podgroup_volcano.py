@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON, annotations_of, mapping, text, whole
 from kqueue.jobs.gang import group_object
@@ -19,8 +19,8 @@ from kqueue.jobs.switches import JobFeatures
 
 FRAMEWORK = "scheduling.volcano.sh/podgroup"
 KIND = GroupVersionKind("scheduling.volcano.sh", "v1beta1", "PodGroup")
-_GROUPS = names.VOLCANO_GROUP_ANNOTATIONS
-_TASK = names.VOLCANO_TASK_ANNOTATION
+_GROUPS = gang_names.VOLCANO_GROUP_ANNOTATIONS
+_TASK = gang_names.VOLCANO_TASK_ANNOTATION
 _CONDITION = " || ".join(f"{key!r} in object.metadata.annotations" for key in _GROUPS)
 _PHASES = {
     GangPhase.PENDING: "Pending",
@@ -128,5 +128,5 @@ def object_warnings(obj: JSON) -> Iterator[str]:
         yield f"spec.minMember is {given} and spec.minTaskMember needs {needed} together; {needed} counts"
     if mapping(obj, "spec").get("subGroupPolicy"):
         yield "subGroupPolicy has no effect; use one PodGroup per subgroup, or topology annotations"
-    if names.VOLCANO_WAITING_TIME_ANNOTATION in annotations_of(obj):
-        yield f"metadata.annotations[{names.VOLCANO_WAITING_TIME_ANNOTATION}] has no effect"
+    if gang_names.VOLCANO_WAITING_TIME_ANNOTATION in annotations_of(obj):
+        yield f"metadata.annotations[{gang_names.VOLCANO_WAITING_TIME_ANNOTATION}] has no effect"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of, whole
 from kqueue.jobs.gang import group_object
@@ -19,9 +19,9 @@ from kqueue.jobs.switches import JobFeatures
 
 FRAMEWORK = "scheduling.x-k8s.io/podgroup"
 KIND = GroupVersionKind(names.POD_GROUP_GROUP, names.POD_GROUP_VERSION, "PodGroup")
-_LABEL = names.POD_GROUP_X_K8S_LABEL
+_LABEL = gang_names.POD_GROUP_X_K8S_LABEL
 _PATH = f"metadata.labels[{_LABEL}]"
-_LONGEST_TIME = names.MAX_SCHEDULE_TIME_ANNOTATION
+_LONGEST_TIME = gang_names.MAX_SCHEDULE_TIME_ANNOTATION
 
 
 class CoschedulingPodGroups:

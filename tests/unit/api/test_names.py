@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from kqueue.api import gang_names
 from kqueue.api import names as api_names
 from kqueue.kube import names as kube_names
 from kqueue.sandbox import names as sandbox_names
@@ -21,7 +22,9 @@ def sources(names: Path) -> list[str]:
     return [path.read_text() for path in files if path != names]
 
 
-@pytest.mark.parametrize("module", [api_names, kube_names, sandbox_names], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [api_names, gang_names, kube_names, sandbox_names], ids=lambda module: module.__name__
+)
 def test_every_name_of_the_reference_is_used(module: ModuleType) -> None:
     """By its constant, or by its value where an enumeration or a schema writes it out."""
     path = ROOT.joinpath(*module.__name__.split(".")).with_suffix(".py")

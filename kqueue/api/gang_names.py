@@ -1,0 +1,43 @@
+"""Labels and annotations of gangs: those of other projects, and those of kqueue alone."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# ---- Names of the gangs of other projects ----------------------------------------------------------------------------
+
+POD_GROUP_X_K8S_LABEL: Final = "scheduling.x-k8s.io/pod-group"
+"""On pods: the PodGroup of the coscheduling plugin that they are in."""
+VOLCANO_GROUP_ANNOTATIONS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+"""On pods: the PodGroup of Volcano that they are in; the first one that is set counts."""
+VOLCANO_TASK_ANNOTATION: Final = "volcano.sh/task-spec"
+"""On pods of a PodGroup of Volcano: the task, which is the role."""
+VOLCANO_WAITING_TIME_ANNOTATION: Final = "volcano.sh/sla-waiting-time"
+"""On PodGroups of Volcano: has no effect."""
+COSCHEDULING_NAME_LABEL: Final = "pod-group.scheduling.x-k8s.io/name"
+"""On pods: the group that they start with.  A form of other schedulers; read where its dialect is on."""
+COSCHEDULING_MIN_AVAILABLE_LABEL: Final = "pod-group.scheduling.x-k8s.io/min-available"
+"""On pods of a group by labels: the number of pods that must start together."""
+
+# ---- Names of gangs of ours alone ------------------------------------------------------------------------------------
+
+MAX_SCHEDULE_TIME_ANNOTATION: Final = "kqueue.dev/max-schedule-time-seconds"
+"""On PodGroups: the longest time in seconds from the admission until the quorum has nodes."""
+BATCH_PROCESS_LABEL: Final = "kqueue.dev/batch-process"
+"""On pods of a BatchProcess and on its Service: the BatchProcess's name."""
+BATCH_PROCESS_TYPE_LABEL: Final = "kqueue.dev/process"
+"""On pods of a BatchProcess: the process type."""
+BATCH_PROCESS_INDEX_LABEL: Final = "kqueue.dev/process-index"
+"""On pods of a BatchProcess: the number of the pod within its process type, from 0 on."""
+BATCH_PROCESS_RANK_LABEL: Final = "kqueue.dev/rank"
+"""On pods of a BatchProcess: the number of the pod within the BatchProcess, from 0 on."""
+BATCH_PROCESS_ATTEMPT_ANNOTATION: Final = "kqueue.dev/attempt"
+"""On pods of a BatchProcess: how often the pod was created again, from 0 on."""
+GANG_ANNOTATION: Final = "kqueue.dev/gang"
+"""On Workloads of gangs in other dialects than Kueue's: FRAMEWORK:NAME, the dialect and the gang's name."""
+EXTRA_OF_ANNOTATION: Final = "kqueue.dev/extra-of"
+"""On Workloads of pods beyond a quorum: the name of the Workload that counts the quorum of their gang."""
+SCHEDULE_TIMEOUT_ANNOTATION: Final = "kqueue.dev/schedule-timeout-seconds"
+"""On pods of a group by labels: seconds after the admission within which these pods must be scheduled."""
+EXTRA_ANNOTATION: Final = "kqueue.dev/extra"
+"""On pods of gangs, written by kqueue: "true" where the pod is beyond the quorum and is queued alone."""

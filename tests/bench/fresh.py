@@ -47,7 +47,8 @@ def filled(settings: LoopSettings, *, reports: bool = True) -> World:
     world = World(settings)
     if not reports:
         silent = Silent()
-        for part in (world.loop, world.loop._admissions, world.loop._waits):
+        applier = world.loop._parts.applier
+        for part in (world.loop._runner, applier, applier._admissions, world.loop._waits):
             part._observer = silent
     world.flavor(topology=False)
     for cohort in range(COHORTS):

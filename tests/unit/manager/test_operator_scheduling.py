@@ -207,7 +207,7 @@ async def test_what_cycles_take_decides_when_the_next_flush_comes(busy: float, f
         await clock.advance(2)
         flushes: list[float] = []
         made.queues.flush = lambda *_: len(flushes.append(clock.monotonic()) or [])  # type: ignore[method-assign, func-returns-value]
-        made.loop.busy += busy
+        made.loop._runner.busy += busy
         begun = clock.monotonic()
         made.manager.preemptions.begin(Claim(key="ns/p", uid="p", queue="team", usage={}, victims={}))
         made.manager.preemptions.end("p")

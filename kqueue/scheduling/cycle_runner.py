@@ -1,0 +1,152 @@
+"""Runs one cycle: takes the heads of the queues, plans them on a snapshot, and has each decision carried out.
+
+A cycle also replaces the failed hosts of admitted workloads, before it tries the heads: such a workload holds most of
+its hosts already and needs less than a whole gang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from kqueue.core.decision import Phase
+from kqueue.core.workload import Head
+from kqueue.isolation import isolated
+from kqueue.model.pending import Pending, RequeueReason
+from kqueue.scheduling.applying import DecisionApplier
+from kqueue.scheduling.context import Context
+from kqueue.scheduling.cycle_state import CycleState
+from kqueue.scheduling.failing_workloads import FailingWorkloads
+from kqueue.scheduling.fault_isolation import FaultIsolation
+from kqueue.scheduling.planning import PlanMaker
+from kqueue.scheduling.put_back import PutBack
+from kqueue.scheduling.reading import HeadReader
+from kqueue.scheduling.repairs import DamagedWorkload, Repairs
+from kqueue.scheduling.repeated_tries import Tries
+from kqueue.scheduling.scan_memories import ScanMemories
+from kqueue.scheduling.stopwatch import Stopwatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleParts:
+    """The parts of scheduling that a cycle uses."""
+
+    planning: PlanMaker
+    faults: FaultIsolation
+    trouble: FailingWorkloads
+    repairs: Repairs
+    reader: HeadReader
+    applier: DecisionApplier
+    put_back: PutBack
+    scans: ScanMemories
+
+
+class CycleEnd(NamedTuple):
+    """The result of one cycle."""
+
+    success: bool
+    """Whether a workload was admitted or got new hosts."""
+    stuck: Tries | None = None
+    """The tries of the cycle, if all heads are heads of their queues again; None: other workloads are the heads now."""
+
+
+class CycleRunner:
+    """Runs cycles one after the other."""
+
+    def __init__(self, context: Context, parts: CycleParts) -> None:
+        self._cache, self._queues = context.state.cache, context.state.queues
+        self._observer, self._clock, self._settings = context.observer, context.clock, context.settings
+        self._parts = parts
+        self.state = CycleState(0, Stopwatch(context.clock.monotonic))
+        """The state of the last cycle."""
+        self.cycles = 0
+        """The number of cycles so far."""
+        self.busy = 0.0
+        """The seconds that all cycles took."""
+
+    async def run(self) -> CycleEnd | None:
+        """Try the head of every ClusterQueue that may admit; None: there is nothing to try."""
+        parts = self._parts
+        parts.trouble.report()
+        for _ in self._cache.ledger.build_steps():  # of a flavor that is new, or of which much has changed
+            await self._clock.sleep(0)
+        parts.planning.end_claims()  # there may be no head left to try, and claims that are over must end
+        popped = self._queues.pop_heads(parts.planning.may_admit)
+        damaged = parts.repairs.take()
+        if not popped and not damaged:
+            return None
+        begun = {item.key: parts.scans.known(item.key) for _, item in popped}
+        cycle = self.state = CycleState(self.cycles + 1, Stopwatch(self._clock.monotonic))
+        try:
+            success = await self._try(cycle, popped, damaged)
+        finally:
+            for queue, item in popped:  # a cycle that is cut off half-way loses no workload
+                if self._queues.in_flight(queue) is item:
+                    parts.put_back.requeue(cycle, item.key, RequeueReason.FAILED_AFTER_NOMINATION)
+            for lost in damaged:  # the cycle ended before it reached these
+                parts.repairs.try_again(lost.damaged.key)
+        if len(cycle.came_back) < len(popped):
+            return CycleEnd(success)
+        return CycleEnd(success, frozenset((key, *sorted(begun.get(key, {}).items())) for key in cycle.came_back))
+
+    async def _try(
+        self, cycle: CycleState, popped: Iterable[tuple[str, Pending]], damaged: list[DamagedWorkload]
+    ) -> bool:
+        heads = self._read(cycle, popped)
+        if not heads and not damaged:
+            return False
+        self.cycles += 1
+        cycle.gave_way = False
+        started = self._clock.monotonic()
+        cycle.watch = Stopwatch(self._clock.monotonic)
+
+        async def plan(some: list[Head]) -> bool:
+            return await self._plan(cycle, some, damaged)
+
+        success = await self._parts.faults.plan_in_parts(cycle, heads, plan)
+        cycle.watch.stop()
+        robbed = {**dict.fromkeys([head.queue for head in heads], 0), **cycle.robbed}
+        took = self._clock.monotonic() - started
+        self.busy += took
+        self._observer.cycle_ended(seconds=took, success=success, robbed=robbed, phases=cycle.watch.seconds)
+        return success
+
+    def _read(self, cycle: CycleState, popped: Iterable[tuple[str, Pending]]) -> list[Head]:
+        heads: list[Head] = []
+        now = self._clock.now()
+        for queue, item in popped:
+            with isolated(partial(self._parts.faults.failed, cycle, item.key, doing="reading it")):
+                head = self._parts.reader.read(cycle, queue, item, now)
+                if head is not None:
+                    heads.append(head)
+        return heads
+
+    async def _plan(self, cycle: CycleState, heads: list[Head], damaged: list[DamagedWorkload]) -> bool:
+        """Replace failed hosts, plan the heads, and carry out each decision; True when a workload was admitted or got
+        new hosts.
+        """
+        parts = self._parts
+        snapshot = parts.planning.snapshot({head.queue for head in heads})
+        since, success = self._clock.monotonic(), False
+        while damaged:
+            success |= parts.repairs.replace_hosts(snapshot, damaged.pop(0))
+            since = await self._give_way(cycle, since)
+        for decision in parts.planning.decisions(snapshot, heads, cycle.watch):
+            cycle.watch.enter(Phase.APPLY)
+            doing = "carrying out what was decided on it"
+            with isolated(partial(parts.faults.failed, cycle, decision.head.key, doing=doing)):
+                success |= parts.applier.apply(cycle, decision)
+            since = await self._give_way(cycle, since)
+        return success
+
+    async def _give_way(self, cycle: CycleState, since: float) -> float:
+        """Give the event loop a turn if the plan has run for `yield_after` seconds; return the time of its turn."""
+        if self._clock.monotonic() - since <= self._settings.yield_after:
+            return since
+        cycle.gave_way = True
+        cycle.watch.stop()
+        await self._clock.sleep(0)
+        cycle.watch.go_on()
+        return self._clock.monotonic()

@@ -161,8 +161,14 @@ class BatchProcessStatus(ApiModel):
     """Name of the Workload."""
     start_time: Time | None = None
     """Time of the first release of pods."""
+    scheduled_time: Time | None = None
+    """Time at which the quorum was scheduled first."""
     completion_time: Time | None = None
     """Time of the end."""
+    suspended_seconds: Count | None = None
+    """Seconds for which it was suspended, of suspensions that are over; they do not count for timeoutSeconds."""
+    failures: Count | None = None
+    """Pods that have failed until now, for backoffLimit."""
     message: Annotated[str, Field(max_length=32768)] | None = None
     """Why it waits, or how it ended."""
     replicas: Count = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -22,7 +22,7 @@ from kqueue.jobs.fields import (
     text,
     whole,
 )
-from kqueue.jobs.kind import GroupVersionKind, JobKind, PodSetInfo
+from kqueue.jobs.kind import GroupVersionKind, PodSetInfo
 from kqueue.jobs.meaning import canonical
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.template import merged, without_duplicate_environment
@@ -69,7 +69,24 @@ def workload_name(gvk: GroupVersionKind, name: str, uid: str, *, extra: str = ""
     return f"{prefix}-{digest[:5]}"
 
 
-def workload_name_of(kind: JobKind, job: JSON, switches: JobFeatures) -> str:
+class WorkloadSource(Protocol):
+    """A kind of owners whose Workload follows from the object alone."""
+
+    @property
+    def gvk(self) -> GroupVersionKind:
+        """Group, version and kind of the objects."""
+        ...
+
+    def pod_sets(self, job: JSON, switches: JobFeatures) -> tuple[JSON, ...]:
+        """Return the pod sets of the Workload.
+
+        Raises:
+            InvalidObjectError: an annotation of the object cannot be read.
+        """
+        ...
+
+
+def workload_name_of(kind: WorkloadSource, job: JSON, switches: JobFeatures) -> str:
     """Return the name of the Workload for `job`."""
     metadata = mapping(job, "metadata")
     return workload_name(
@@ -96,7 +113,7 @@ def priority_source(job: JSON, pod_sets: Sequence[JSON]) -> PrioritySource | Non
 
 
 def workload_for(
-    kind: JobKind, job: JSON, *, priority: Priority, switches: JobFeatures, copied: CopiedKeys = COPIES_NONE
+    kind: WorkloadSource, job: JSON, *, priority: Priority, switches: JobFeatures, copied: CopiedKeys = COPIES_NONE
 ) -> JSON:
     """Return the complete Workload to create for `job`.
 
@@ -126,7 +143,9 @@ def workload_for(
     }
 
 
-def spec_for(kind: JobKind, job: JSON, *, priority: Priority, switches: JobFeatures, active: bool = True) -> JSON:
+def spec_for(
+    kind: WorkloadSource, job: JSON, *, priority: Priority, switches: JobFeatures, active: bool = True
+) -> JSON:
     """Return only the `spec`, to rewrite a Workload without a reservation; `active` is kept from the old one."""
     spec = _spec(job, kind.pod_sets(job, switches), priority)
     return spec if active else {**spec, "active": False}
@@ -162,7 +181,7 @@ def _labels(job: JSON, copied: CopiedKeys) -> dict[str, str]:
     return {**found, names.JOB_UID_LABEL: uid} if uid and syntax.label_value(uid) is None else found
 
 
-def _annotations(kind: JobKind, job: JSON, switches: JobFeatures) -> dict[str, str]:
+def _annotations(kind: WorkloadSource, job: JSON, switches: JobFeatures) -> dict[str, str]:
     own = annotations_of(job)
     copied = {key: value for key, value in own.items() if key.startswith(names.PROVISIONING_REQUEST_ANNOTATION_PREFIX)}
     copied |= node_classes.class_annotations(job)

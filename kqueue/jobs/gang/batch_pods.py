@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kqueue.api import gang_names, names
@@ -75,8 +76,26 @@ def _main(obj: JSON, role: BatchRole, container: Mapping[str, Any]) -> JSON:
     return found
 
 
-def pod_of(obj: JSON, plan: BatchPlan, role: BatchRole, index: int, *, attempt: int, queue: str, workload: str) -> JSON:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodPlan:
+    """One pod to create.
+
+    Args:
+        role: the process type.
+        index: the number within the type.
+        attempt: how often the pod of this place was created before.
+        failures: failures before it, in its place or of the whole gang.
+    """
+
+    role: BatchRole
+    index: int
+    attempt: int = 0
+    failures: int = 0
+
+
+def pod_of(obj: JSON, plan: BatchPlan, wanted: PodPlan, *, queue: str, workload: str) -> JSON:
     """Return a pod of the BatchProcess, with its labels, address and environment."""
+    role, index = wanted.role, wanted.index
     template = template_of(obj, role)
     meta, spec = mapping(obj, "metadata"), dict(template["spec"])
     if has_network(obj, plan):
@@ -97,7 +116,8 @@ def pod_of(obj: JSON, plan: BatchPlan, role: BatchRole, index: int, *, attempt: 
     }
     annotations = {
         **mapping(template, "metadata", "annotations"),
-        gang_names.BATCH_PROCESS_ATTEMPT_ANNOTATION: str(attempt),
+        gang_names.BATCH_PROCESS_ATTEMPT_ANNOTATION: str(wanted.attempt),
+        **({gang_names.BATCH_PROCESS_FAILURES_ANNOTATION: str(wanted.failures)} if wanted.failures else {}),
         names.WORKLOAD_ANNOTATION: workload,
         names.ROLE_HASH_ANNOTATION: role.name,
     }
@@ -105,7 +125,7 @@ def pod_of(obj: JSON, plan: BatchPlan, role: BatchRole, index: int, *, attempt: 
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": pod_name(obj, role, index, attempt),
+            "name": pod_name(obj, role, index, wanted.attempt),
             "namespace": text(meta, "namespace"),
             "labels": labels,
             "annotations": annotations,

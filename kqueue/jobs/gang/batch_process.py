@@ -8,10 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kqueue.api import names
 from kqueue.api.batch_process import MOST_PODS, MOST_PROCESSES
 from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON, mapping, objects, sequence, text, whole
+from kqueue.jobs.kind import GroupVersionKind
 
+FRAMEWORK = "kqueue.dev/batchprocess"
+KIND = GroupVersionKind(names.KQUEUE_GROUP, names.KQUEUE_VERSION, "BatchProcess")
+PLURAL = "batchprocesses"
 MAIN_CONTAINER = "main"
 LONGEST_ADDRESS = 57
 """Characters of NAME-PROCESS-INDEX: a DNS label less the digits that make the names of pods unique."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from kqueue.jobs.gang.batch_dialect import BatchProcesses
 from kqueue.jobs.gang.coscheduling_labels import CoschedulingLabels
 from kqueue.jobs.gang.dialect import Dialect
 from kqueue.jobs.gang.key import KUEUE_GROUPS
@@ -52,3 +53,4 @@ def membership(pod: Mapping[str, Any], switches: JobFeatures) -> GangMembership 
 
 register(KueueGroups())
 register(CoschedulingLabels())
+register(BatchProcesses())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.jobs.gang.batch_pods import environment, has_network, pod_name, pod_of, service_of, template_of
+from kqueue.jobs.gang.batch_pods import PodPlan, environment, has_network, pod_name, pod_of, service_of, template_of
 from kqueue.jobs.gang.batch_process import plan_of
 from tests.unit.jobs.gang.test_batch_process import make, process
 
@@ -27,7 +27,8 @@ STUDENT = process("student", 2, 1)
 def made(*processes: JSON, role: int = 0, index: int = 0, attempt: int = 0, **spec: Any) -> JSON:
     obj = make(*processes, **spec)
     plan = plan_of(obj)
-    return pod_of(obj, plan, plan.roles[role], index, attempt=attempt, queue="main", workload="bp-1")
+    wanted = PodPlan(role=plan.roles[role], index=index, attempt=attempt)
+    return pod_of(obj, plan, wanted, queue="main", workload="bp-1")
 
 
 def container(pod: JSON, name: str) -> JSON:
@@ -140,7 +141,7 @@ def test_addresses_are_given_where_they_are_of_use(network: JSON | None, replica
     if network is not None:
         obj["spec"]["network"] = network
     plan = plan_of(obj)
-    pod = pod_of(obj, plan, plan.roles[0], 0, attempt=0, queue="main", workload="w")
+    pod = pod_of(obj, plan, PodPlan(role=plan.roles[0], index=0), queue="main", workload="w")
 
     assert has_network(obj, plan) is wanted
     assert (pod["spec"].get("hostname"), pod["spec"].get("subdomain")) == (

@@ -1,0 +1,94 @@
+"""BatchProcesses (`kqueue.dev/v1alpha1`): gangs whose Workload and pods kqueue makes from one object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from kqueue.api import gang_names
+from kqueue.errors import FieldError
+from kqueue.jobs.fields import JSON, labels_of, objects, text
+from kqueue.jobs.gang import group_object
+from kqueue.jobs.gang.batch_process import FRAMEWORK, KIND, PLURAL, plan_of, problems
+from kqueue.jobs.gang.dialect import GangRules, GroupProblem, PodSelection
+from kqueue.jobs.gang.value import Gang, GangCounts, GangDeadline, GangMembership, GangRef, GangRole, GangSpec
+from kqueue.jobs.kind import GroupVersionKind, JobContext
+from kqueue.jobs.pod_view import ManagedPod
+from kqueue.jobs.switches import JobFeatures
+
+_LABEL = gang_names.BATCH_PROCESS_LABEL
+_FIXED = (_LABEL, gang_names.BATCH_PROCESS_TYPE_LABEL, gang_names.BATCH_PROCESS_INDEX_LABEL)
+
+
+class BatchProcesses:
+    """The dialect: a label on pods names the BatchProcess that controls them."""
+
+    framework = FRAMEWORK
+    kinds = (KIND,)
+    plural = PLURAL
+    writes_status = False
+    """The controller of BatchProcesses writes the status, which has more in it than a gang's."""
+    makes_workloads = True
+    names_workloads: GroupVersionKind | None = KIND
+    has_extras = True
+    joined_by = f"metadata.labels[{_LABEL}]"
+
+    def membership(self, pod: Mapping[str, Any], switches: JobFeatures) -> GangMembership | None:
+        """Return the BatchProcess of the label; None: it does not control the pod, and so has not created it."""
+        labels = labels_of(pod)
+        name = labels.get(_LABEL, "")
+        if not name or not _is_controlled(pod, name):
+            return None
+        return GangMembership(
+            framework=FRAMEWORK,
+            name=name,
+            role=labels.get(gang_names.BATCH_PROCESS_TYPE_LABEL, ""),
+            rank=labels.get(gang_names.BATCH_PROCESS_INDEX_LABEL, ""),
+        )
+
+    def selection(self) -> PodSelection:
+        """Return pods with the label."""
+        return PodSelection(label=_LABEL)
+
+    def pod_problems(self, new: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldError]:
+        """Yield changed labels of a pod's place: two pods in one place would be counted as one."""
+        if old is None or self.membership(old, around.switches) is None:
+            return
+        before, after = labels_of(old), labels_of(new)
+        for key in _FIXED:
+            if before.get(key) != after.get(key):
+                yield FieldError(f"metadata.labels[{key}]", "cannot change; delete the pod instead", after.get(key))
+
+    def spec(
+        self, ref: GangRef, obj: JSON | None, members: Sequence[ManagedPod], rules: GangRules
+    ) -> GangSpec | GroupProblem:
+        """Return the wish of the BatchProcess's spec, or why the gang gets no Workload."""
+        if obj is None:
+            return GroupProblem(f"BatchProcess {ref.name} does not exist in namespace {ref.namespace}", incomplete=True)
+        mistake = next(iter(problems(obj)), None)
+        if mistake is not None:
+            return GroupProblem(f"BatchProcess {ref.name}: {mistake}")
+        plan = plan_of(obj)
+        seconds = group_object.positive(obj, "spec", "podGroup", "timeoutSeconds")
+        return GangSpec(
+            quorum=plan.quorum,
+            desired=plan.replicas,
+            roles=tuple(GangRole(name=r.name, minimum=r.base, desired=r.replicas) for r in plan.roles),
+            deadline=None if seconds is None else GangDeadline(seconds=float(seconds), since="creation", then="fail"),
+            queue=group_object.queue_of(obj),
+            priority_class=group_object.priority_class_of(obj),
+            topology=group_object.topology_of(obj),
+            limit=group_object.positive(obj, "spec", "activeDeadlineSeconds"),
+        )
+
+    def report(self, gang: Gang, counts: GangCounts, now: datetime) -> JSON:
+        """Return nothing: `batch_status` computes the status."""
+        return {}
+
+
+def _is_controlled(pod: Mapping[str, Any], name: str) -> bool:
+    owners = objects(pod, "metadata", "ownerReferences")
+    owner = next((owner for owner in owners if owner.get("controller") is True), {})
+    group = text(owner, "apiVersion").rpartition("/")[0]
+    return (group, text(owner, "kind"), text(owner, "name")) == (KIND.group, KIND.kind, name)

@@ -210,17 +210,14 @@ class _Work:
         """
         from kqueue.clock import SystemClock
         from kqueue.errors import ConfigError
-        from kqueue.operations.removal.lease import holder_in
+        from kqueue.operations.removal.lease import leader_of
         from kqueue.operations.removal.survey import still_registered
 
         if not await still_registered(client, frozenset({"pod"})):
             return
         election = self._configuration.leader_election
         print(f"checking whether a controller renews Lease {election.resource_name}", file=sys.stderr)
-        duration = election.lease_duration.total_seconds()
-        holder = await holder_in(
-            client, election.resource_namespace, election.resource_name, SystemClock(), duration=duration
-        )
+        holder = await leader_of(client, election, SystemClock())
         if holder:
             raise ConfigError(
                 f"{holder} leads and looks after pods: stop the controllers first, or switch the pod integration off"

@@ -206,7 +206,7 @@ class _Work:
         """
         from kqueue.clock import SystemClock
         from kqueue.errors import ConfigError
-        from kqueue.operations.removal.lease import holder_in
+        from kqueue.operations.removal.lease import leader_of
         from kqueue.operations.removal.survey import still_registered
 
         if self._scope.integrations:
@@ -219,13 +219,7 @@ class _Work:
             return
         election = self._configuration.leader_election
         print(f"checking whether a controller renews Lease {election.resource_name}", file=sys.stderr)
-        holder = await holder_in(
-            client,
-            election.resource_namespace,
-            election.resource_name,
-            SystemClock(),
-            duration=election.lease_duration.total_seconds(),
-        )
+        holder = await leader_of(client, election, SystemClock())
         if holder and holder != self._despite:
             raise ConfigError(
                 f"{holder} leads (Lease {election.resource_namespace}/{election.resource_name}) and would gate and "

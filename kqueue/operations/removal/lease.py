@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kqueue.clock import Clock
+from kqueue.config.process import LeaderElectionSettings
 from kqueue.errors import NotFoundError
 from kqueue.runtime.client import Client
 from kqueue.runtime.lane import Lane
@@ -36,6 +37,17 @@ async def holder_in(client: Client, namespace: str, name: str, clock: Clock, *, 
         if now != first:
             return str(now["holderIdentity"])
     return ""
+
+
+async def leader_of(client: Client, election: LeaderElectionSettings, clock: Clock) -> str:
+    """Return the holder of the Lease of these settings; empty: no controller leads.  As `holder_in`."""
+    return await holder_in(
+        client,
+        election.resource_namespace,
+        election.resource_name,
+        clock,
+        duration=election.lease_duration.total_seconds(),
+    )
 
 
 async def _record(client: Client, namespace: str, name: str) -> dict[str, object]:

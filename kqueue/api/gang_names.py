@@ -39,6 +39,11 @@ GANG_ANNOTATION: Final = "kqueue.dev/gang"
 """On Workloads of gangs in other dialects than Kueue's: FRAMEWORK:NAME, the dialect and the gang's name."""
 EXTRA_OF_ANNOTATION: Final = "kqueue.dev/extra-of"
 """On Workloads of pods beyond a quorum: the name of the Workload that counts the quorum of their gang."""
+GANG_TOPOLOGY_ANNOTATION: Final = "kqueue.dev/gang-topology"
+"""On Workloads of gangs: "together" where the group object names the topology level, so that one domain of the level is
+for all roles.
+"""
+TOGETHER: Final = "together"
 SCHEDULE_TIMEOUT_ANNOTATION: Final = "kqueue.dev/schedule-timeout-seconds"
 """On pods of a group by labels: seconds after the admission within which these pods must be scheduled."""
 EXTRA_ANNOTATION: Final = "kqueue.dev/extra"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.jobs import pod_rules, rules, syntax
 from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, text
@@ -175,6 +175,7 @@ def workload_of(
             **_copied_annotations(first, switches),
             names.IS_GROUP_WORKLOAD_ANNOTATION: "true",
             **gang_annotation(GangRef.of_key(first.group)),
+            **_topology_mark(made.wish),
         },
     }
     if labels:
@@ -185,6 +186,13 @@ def workload_of(
         "metadata": metadata,
         "spec": spec_of(made, priority),
     }
+
+
+def _topology_mark(wish: GangSpec) -> dict[str, str]:
+    """Return the annotation that asks for one domain for all roles, where the group object names a level."""
+    levels = (names.REQUIRED_TOPOLOGY_ANNOTATION, names.PREFERRED_TOPOLOGY_ANNOTATION)
+    named = any(wish.topology.get(level) for level in levels)
+    return {gang_names.GANG_TOPOLOGY_ANNOTATION: gang_names.TOGETHER} if named else {}
 
 
 def spec_of(made: Composition, priority: Priority) -> JSON:

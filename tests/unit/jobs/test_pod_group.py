@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -42,6 +43,25 @@ def trouble_of(*members: ManagedPod) -> GroupProblem:
 
 def counts(found: Composition) -> dict[str, int]:
     return {pod_set["name"]: pod_set["count"] for pod_set in found.pod_sets}
+
+
+@pytest.mark.parametrize(
+    ("topology", "expected"),
+    [
+        (prefixed(podset_required_topology="rack"), "together"),
+        (prefixed(podset_preferred_topology="rack"), "together"),
+        (prefixed(podset_unconstrained_topology="true"), None),
+        ({}, None),
+    ],
+    ids=["required", "preferred", "unconstrained", "none"],
+)
+def test_a_level_of_the_group_object_is_for_all_roles(topology: dict[str, str], expected: str | None) -> None:
+    """The Workload says so, because its pod sets do not tell where their level comes from."""
+    made = made_of(member("a", role="x"), member("b", role="w"))
+    made = replace(made, wish=replace(made.wish, topology=topology))
+    workload = workload_of(made, name="g", priority=Priority(), copied=CopiedKeys(), switches=SWITCHES)
+    assert not isinstance(workload, GroupProblem)
+    assert workload["metadata"]["annotations"].get("kqueue.dev/gang-topology") == expected
 
 
 # --- runnable

@@ -244,7 +244,8 @@ def _brief_topology(b: Blocker) -> str:
     misfit = b.misfit
     if misfit is None or misfit.code not in (MisfitCode.NO_FIT, MisfitCode.NO_DOMAINS_AT_LEVEL):
         return _topology(b)
-    if misfit.leaves == 0 or misfit.excluded.total() >= misfit.leaves:
+    outside = misfit.excluded.topology_domain > 0 and misfit.best_domain is not None
+    if misfit.leaves == 0 or (misfit.excluded.total() >= misfit.leaves and not outside):
         return _no_node(b, misfit)
     best = _best(misfit, brief=True)
     if not b.never:
@@ -294,7 +295,9 @@ def _best(misfit: Misfit, *, brief: bool = False) -> str:
     if misfit.best_domain is not None:
         leader = ", but not for the leader besides" if misfit.leader else ""
         level = f" {_last_part(misfit.level)}" if brief and misfit.level else ""
-        comma = " " if brief else ", "
+        if brief and misfit.excluded.topology_domain:
+            level += " of its gang"
+        comma = " " if brief and not misfit.excluded.topology_domain else ", "
         path, alone = "/".join(misfit.best_domain), _one_a_host(misfit, brief=brief)
         return f"the best{level}{comma}{path}{comma}has room for {misfit.fit}{of_total}{leader}{alone}"
     if misfit.leader:
@@ -363,7 +366,7 @@ def exclusions(misfit: Misfit) -> str:
     if excluded.affinity:
         counts["node affinity"] = excluded.affinity
     if excluded.topology_domain:
-        counts["lying outside of the domain to repair"] = excluded.topology_domain
+        counts["lying outside of its gang's domain"] = excluded.topology_domain
     if excluded.others:
         counts["another pod of the workload (host port or anti-affinity)"] = excluded.others
     counts.update({f"taint {taint}": n for taint, n in sorted(excluded.taints.items())})

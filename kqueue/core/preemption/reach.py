@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kqueue.core.charging import own_domains
 from kqueue.core.topology.capacity import Capacity
-from kqueue.core.topology.counting import pods_per_domain
+from kqueue.core.topology.counting import open_leaves, pods_per_domain, pods_within
 from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, Profile, resolve
 from kqueue.core.topology.result import Misfit, Path, Placement, usage_of
 from kqueue.core.topology.tree import Tree
@@ -34,7 +34,7 @@ class VictimReach:
 
     def matters(self, workload: Admitted) -> bool:
         """Whether the workload uses, in the topology flavor of any pod set, a leaf that passes the node rules of the
-        pod set.
+        pod set, and that other pods of its gang do not exclude.
         """
         answer = self._matters.get(workload)
         if answer is None:
@@ -78,7 +78,7 @@ def _lacking(capacity: Capacity, pod_set: PodSetRequest, profile: Profile) -> in
     resolved = resolve(pod_set, capacity.tree.levels, profile)
     if isinstance(resolved, Misfit):
         return 0
-    pods = pods_per_domain(capacity, pod_set.shape)
+    pods = pods_within(capacity, pod_set)
     there = int(pods[0].sum()) if resolved.binding is None else int(pods[resolved.binding].max(initial=0))
     if there >= pod_set.count:
         return 0
@@ -89,11 +89,9 @@ def _lacking(capacity: Capacity, pod_set: PodSetRequest, profile: Profile) -> in
 def _passing(tree: Tree, pod_sets: Sequence[PodSetRequest]) -> NDArray[np.bool_]:
     passing = np.zeros(len(tree), dtype=np.bool_)
     for pod_set in pod_sets:
-        mask = tree.eligible(pod_set.rules).mask
-        if mask is None:
-            passing[:] = True
-        else:
-            passing |= mask
+        masks = (tree.eligible(pod_set.rules).mask, open_leaves(tree, pod_set.within))
+        both = [mask for mask in masks if mask is not None]
+        passing |= np.logical_and.reduce(both) if both else np.True_
     return passing
 
 

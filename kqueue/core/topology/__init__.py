@@ -35,6 +35,7 @@ from kqueue.core.topology.replacement import Replacement, failed_hosts, find_rep
 from kqueue.core.topology.request import (
     DEFAULT_PROFILE,
     Algorithm,
+    GangDomains,
     PodSetRequest,
     Profile,
     SliceLayer,
@@ -67,6 +68,7 @@ __all__ = [
     "Domain",
     "DomainUsage",
     "Exclusions",
+    "GangDomains",
     "LayerFit",
     "Leaf",
     "LevelQuality",

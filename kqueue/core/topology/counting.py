@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.matching import Eligibility
-from kqueue.core.topology.request import PodSetRequest, Resolved, Shape
+from kqueue.core.topology.request import GangDomains, PodSetRequest, Resolved, Shape
 from kqueue.core.topology.result import Exclusions, Path, Shortage
 from kqueue.core.topology.tree import Ints, Tree
 
@@ -176,6 +176,7 @@ class Tally:
         leaders: 1 if the leader can be in the domain; None: there is no leader to place.
         affinity: preferred-affinity score; None: it does not count.
         uniform: True if each slice is one pod.
+        inside: the leaves that other pods of the gang allow; None: all leaves.
     """
 
     pods: list[Ints]
@@ -185,6 +186,7 @@ class Tally:
     leaders: list[Ints] | None = None
     affinity: list[Ints] | None = None
     uniform: bool = False
+    inside: Mask = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +210,29 @@ def leaves_within(tree: Tree, path: Path) -> slice:
     return slice(bisect_left(tree.paths, path, key=head), bisect_right(tree.paths, path, key=head))
 
 
+def open_leaves(tree: Tree, within: GangDomains | None) -> Mask:
+    """Return the leaves that the pods may use because of other pods of their gang; None: all leaves."""
+    if within is None or not within.required:
+        return None
+    mask = np.zeros(len(tree), dtype=np.bool_)
+    if tree.levels[: len(within.levels)] == within.levels:
+        for path in within.paths:
+            mask[leaves_within(tree, path)] = True
+    return mask
+
+
+def pods_within(capacity: Capacity, pod_set: PodSetRequest, closed: Ints = NOWHERE.workers) -> list[Ints]:
+    """Return `pods_per_domain` of a pod set without the leaves that other pods of its gang exclude, and without
+    `closed` ones.
+    """
+    pods, inside = pods_per_domain(capacity, pod_set.shape), open_leaves(capacity.tree, pod_set.within)
+    if inside is None and not len(closed):
+        return pods
+    some = pods[-1].copy() if inside is None else pods[-1] * inside
+    some[closed] = 0
+    return _roll_up(capacity.tree, some)
+
+
 def tally(
     capacity: Capacity,
     workers: PodSetRequest,
@@ -215,31 +240,26 @@ def tally(
     resolved: Resolved,
     *,
     affinity: bool,
-    within: slice | None = None,
     closed: Closed = NOWHERE,
 ) -> Tally:
-    """Count the pods and slices that fit into every domain of the tree.
+    """Count the pods and slices that fit into every domain of the tree, and of `workers.within` if it is required.
 
-    With `affinity`, preferred terms score the leaves.  With `within`, only these leaves have room (workers only).
+    With `affinity`, preferred terms score the leaves.
     """
     tree = capacity.tree
-    shape = workers.shape
-    pods = pods_per_domain(capacity, shape)
-    if within is not None or len(closed.workers):
-        inside = np.zeros_like(pods[-1])
-        open_ = slice(None) if within is None else within
-        inside[open_] = pods[-1][open_]
-        inside[closed.workers] = 0
-        pods = _roll_up(tree, inside)
+    pods, inside = pods_within(capacity, workers, closed.workers), open_leaves(tree, workers.within)
     if resolved.layered or leader is not None:
-        result = _rolled_up(capacity, workers, leader, resolved, pods[-1], closed)
+        result = _rolled_up(capacity, workers, leader, resolved, pods[-1], closed, inside)
     else:
         slices = _slices(tree, resolved, pods)
         uniform = resolved.slice_size == 1 and resolved.slice_level == tree.lowest
         result = Tally(pods=pods, slices=slices, pods_led=pods, slices_led=slices, uniform=uniform)
+    result.inside = inside
     if affinity:
         scores = tree.eligible(workers.rules).affinity
-        result.affinity = _roll_up(tree, scores if scores is not None else np.zeros(len(tree), dtype=np.int64))
+        if scores is None:
+            scores = np.zeros(len(tree), dtype=np.int64)
+        result.affinity = _roll_up(tree, scores if inside is None else scores * inside)
     return result
 
 
@@ -264,6 +284,7 @@ def _rolled_up(
     resolved: Resolved,
     leaf_pods: Ints,
     closed: Closed,
+    inside: Mask,
 ) -> Tally:
     """Count in the general case, level by level: inner layers round down on the way up, and the leader displaces as few
     workers as possible.
@@ -273,9 +294,13 @@ def _rolled_up(
     leaf_leaders = _leader_leaves(capacity, workers.shape, leader) if leader is not None else None
     leaf_led = leaf_pods
     if leader is not None and leaf_leaders is not None:
+        if inside is not None:
+            leaf_leaders *= inside
         leaf_leaders[closed.leader] = 0
         leaf_led = _fit_beside(capacity, workers, leader, leaf_leaders)
         leaf_led[closed.workers] = 0
+        if inside is not None:
+            leaf_led *= inside
     nothing = [np.zeros(tree.domains(level), dtype=np.int64) for level in range(depth)]
     result = Tally(pods=list(nothing), slices=list(nothing), pods_led=list(nothing), slices_led=list(nothing))
     result.pods[-1], result.pods_led[-1] = leaf_pods, leaf_led
@@ -343,11 +368,8 @@ def _fit_beside(capacity: Capacity, workers: PodSetRequest, leader: PodSetReques
     return fit if mask is None else fit * mask
 
 
-def exclusions(
-    capacity: Capacity, shape: Shape, within: slice | None = None, closed: Ints = NOWHERE.workers
-) -> Exclusions:
-    """Count the leaves that cannot hold one pod of this shape, by the first cause; with `within`, all leaves outside
-    cannot.
+def exclusions(capacity: Capacity, shape: Shape, inside: Mask = None, closed: Ints = NOWHERE.workers) -> Exclusions:
+    """Count the leaves that cannot hold one pod of this shape, by the first cause; leaves that are not `inside` cannot.
 
     `closed` leaves have another pod of the workload that may not share a host with it.
     """
@@ -355,11 +377,9 @@ def exclusions(
     pods = pods_per_domain(capacity, shape)[-1]
     passing = np.ones(len(pods), dtype=np.bool_) if eligibility.mask is None else eligibility.mask
     outside = 0
-    if within is not None:
-        inside = np.zeros_like(passing)
-        inside[within] = passing[within]
+    if inside is not None:
         outside = int(np.count_nonzero(passing & ~inside))
-        passing = inside
+        passing = passing & inside
     unable = passing & (pods == 0)
     others = int(np.count_nonzero((passing & ~unable)[closed]))
     leaves = slice(0, len(unable)) if unable.all() else np.flatnonzero(unable)
@@ -411,14 +431,19 @@ def _fit_of(capacity: Capacity, resource: str, amount: int, leaves: Ints | slice
     return np.minimum(fit, COUNT_MAX, out=fit)
 
 
-def shortage(capacity: Capacity, limited: Shape, demand: Iterable[tuple[Shape, int]], leaves: slice) -> Shortage | None:
-    """Return the scarcest resource on these leaves for pods of shape `limited`: the resource that limits most leaves.
+def shortage(
+    capacity: Capacity, limited: Shape, demand: Iterable[tuple[Shape, int]], leaves: slice, inside: Mask = None
+) -> Shortage | None:
+    """Return the scarcest resource on these leaves, as far as they are `inside`, for pods of shape `limited`: the
+    resource that limits most leaves.
 
     `demand` are all requested shapes with their pods. None when rules, not resources, exclude `limited` from all
     leaves.
     """
     passing: Ints | slice = leaves
     mask = capacity.tree.eligible(limited.rules).mask
+    if inside is not None:
+        mask = inside if mask is None else mask & inside
     if mask is not None:
         passing = np.arange(leaves.start, leaves.stop, dtype=np.int64)[mask[leaves]]
     limits: Mapping[str, int] = _limits(capacity, limited, passing)

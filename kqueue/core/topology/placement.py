@@ -13,7 +13,7 @@ from functools import partial
 from kqueue.core.topology.arranged import Hint, hinted
 from kqueue.core.topology.assignment import Domain, TopologyAssignment
 from kqueue.core.topology.capacity import Capacity
-from kqueue.core.topology.counting import exclusions, largest_leaf, leaves_within, most_per_leaf, shortage, tally
+from kqueue.core.topology.counting import exclusions, largest_leaf, most_per_leaf, shortage, tally
 from kqueue.core.topology.elastic import Inheritance, Places, inherit, merged, places
 from kqueue.core.topology.groups import Group, groups_of, in_order, of_group, problem_of
 from kqueue.core.topology.matching import rules_problem
@@ -43,7 +43,6 @@ def place(
     empty: bool = False,
     explain: bool = True,
     measure: bool = False,
-    within: Path | None = None,
     previous: Mapping[str, TopologyAssignment] | None = None,
     beside: Mapping[str, Collection[Path]] | None = None,
     hint: Hint | None = None,
@@ -56,7 +55,6 @@ def place(
         empty: search as if every workload placed by topology had ended.
         explain: fill in the costlier facts of a Misfit (excluded leaves, best domain, shortage).
         measure: fill in `quality` of the placed pod sets.
-        within: full path of the only domain that may be used, for a single pod set; None: all domains.
         previous: per pod set, the assignment of the workload slice that this workload replaces; its pods keep their
             places. `capacity` must not have them charged: `place` charges the places that stay.
         beside: by pod set, full paths of the domains of the workload's pods that are not placed here.
@@ -69,9 +67,7 @@ def place(
     groups = groups_of(pod_sets)
     there = NeighbourHosts(space.tree, beside or {})
     if len(groups) == 1:
-        only = _place_group(
-            space, groups[0], profile, previous, there, explain=explain, measure=measure, within=within, hint=hint
-        )
+        only = _place_group(space, groups[0], profile, previous, there, explain=explain, measure=measure, hint=hint)
         if not isinstance(only, Misfit):
             return Placement(only if len(only) == 1 else in_order(pod_sets, {found.name: found for found in only}))
         return of_group(only, groups[0])
@@ -154,7 +150,6 @@ def _place_group(
     *,
     explain: bool,
     measure: bool,
-    within: Path | None = None,
     hint: Hint | None = None,
 ) -> tuple[PodSetPlacement, ...] | Misfit:
     tree, workers, leader = capacity.tree, group.workers, group.leader
@@ -164,7 +159,7 @@ def _place_group(
     kept = inherit(tree, previous, workers=workers, leader=leader) if previous else None
     if kept is not None:
         return _continue(capacity, workers, leader, kept, profile, there, explain=explain)
-    return _find(capacity, workers, leader, profile, there, explain=explain, measure=measure, within=within, hint=hint)
+    return _find(capacity, workers, leader, profile, there, explain=explain, measure=measure, hint=hint)
 
 
 def _continue(
@@ -209,8 +204,29 @@ def _find(
     *,
     explain: bool,
     measure: bool = False,
-    within: Path | None = None,
     hint: Hint | None = None,
+) -> tuple[PodSetPlacement, ...] | Misfit:
+    """Search for domains, first near the gang if the request says so; return the places of all pods, or the Misfit."""
+    near = workers.within
+    if near is not None and not near.required:
+        inside = replace(workers, within=replace(near, required=True))
+        first = _find(capacity, inside, leader, profile, there, explain=False, measure=measure, hint=hint)
+        if not isinstance(first, Misfit):
+            return first
+        workers = replace(workers, within=None)
+    return _search(capacity, workers, leader, profile, there, explain=explain, measure=measure, hint=hint)
+
+
+def _search(
+    capacity: Capacity,
+    workers: PodSetRequest,
+    leader: PodSetRequest | None,
+    profile: Profile,
+    there: NeighbourHosts,
+    *,
+    explain: bool,
+    measure: bool,
+    hint: Hint | None,
 ) -> tuple[PodSetPlacement, ...] | Misfit:
     """Run one search; return the places of all pods, or the Misfit."""
     tree = capacity.tree
@@ -221,11 +237,8 @@ def _find(
         problem = rules_problem(member.rules, is_hostname=tree.is_hostname, preferred=profile.preferred_affinity)
         if problem:
             return Misfit(code=problem[0], pod_set=member.name, topology=tree.topology, detail=problem[1])
-    inside = leaves_within(tree, within) if within is not None else None
     closed = there.closed(workers, leader)
-    counts = tally(
-        capacity, workers, leader, resolved, affinity=profile.preferred_affinity, within=inside, closed=closed
-    )
+    counts = tally(capacity, workers, leader, resolved, affinity=profile.preferred_affinity, closed=closed)
     question = Question(
         tree=tree,
         counts=counts,
@@ -239,7 +252,7 @@ def _find(
     if found is None:
         found = answer(question)
     if isinstance(found, Misfit):
-        return _explained(found, capacity, workers, leader, question, inside, closed.workers) if explain else found
+        return _explained(found, capacity, workers, leader, question, closed.workers) if explain else found
     (leaves, pods, leader_leaf), proven = found.arrangement, found.proven
     quality = quality_of(tree, counts, resolved, leaves, leader_leaf) if measure else ()
     if workers.surplus:
@@ -291,11 +304,10 @@ def _explained(
     workers: PodSetRequest,
     leader: PodSetRequest | None,
     question: Question,
-    inside: slice | None,
     closed: Ints,
 ) -> Misfit:
     """Return the misfit with the facts that need another pass over the leaves."""
-    tree = capacity.tree
+    tree, inside = capacity.tree, question.counts.inside
     search = PlacementSearch(tree, question.counts, question.request, leaders=question.leaders)
     if misfit.level in tree.levels:
         search.last_level = tree.levels.index(misfit.level)
@@ -314,20 +326,12 @@ def _explained(
     level, best = search.last_level, None if misfit.spread else search.best_domain()
     if best is None and not misfit.spread:
         return facts(layers=search.layers())
-    leaves = _both(slice(0, len(tree)) if best is None else tree.leaves_of(level, best), inside)
+    leaves = slice(0, len(tree)) if best is None else tree.leaves_of(level, best)
     demand = [(workers.shape, workers.count), *([(leader.shape, 1)] if leader is not None else [])]
     limited = leader if misfit.leader and leader is not None else workers
-    short = shortage(capacity, limited.shape, demand, leaves)
+    short = shortage(capacity, limited.shape, demand, leaves, inside)
     return facts(
         layers=search.layers(),
         best_domain=None if best is None else tree.path_of(level, best),
         shortage=None if alone and short is not None and short.asked <= short.free else short,
     )
-
-
-def _both(leaves: slice, inside: slice | None) -> slice:
-    """Return the leaves that lie in both."""
-    if inside is None:
-        return leaves
-    start = max(leaves.start, inside.start)
-    return slice(start, max(start, min(leaves.stop, inside.stop)))

@@ -22,6 +22,7 @@ from kqueue.core.topology.node import HOSTNAME, NodeFacts
 from kqueue.core.topology.placement import place
 from kqueue.core.topology.request import (
     DEFAULT_PROFILE,
+    GangDomains,
     PodSetRequest,
     Profile,
     Resolved,
@@ -43,7 +44,8 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Pods to be searched together: `layers` apply to them, `within` is the only domain that they may use (None: any).
+    """Pods to be searched together: `layers` apply to them, `within` is the only domain that they may use (None: that
+    of the request).
 
     `ragged`: their last slice need not be whole.
     """
@@ -356,9 +358,9 @@ def _search(
     added: Counter[Path] = Counter()
     with capacity.trial():
         for i, part in enumerate(parts):
-            request = _request(pod_set, part)
+            request = _request(pod_set, part, capacity.tree)
             beside = {**there, pod_set.name: {*there.get(pod_set.name, ()), *added}}
-            found = place(capacity, [request], profile=profile, explain=explain, within=part.within, beside=beside)
+            found = place(capacity, [request], profile=profile, explain=explain, beside=beside)
             if isinstance(found, Misfit):
                 return found
             placed = found[pod_set.name]
@@ -369,12 +371,14 @@ def _search(
     return added
 
 
-def _request(pod_set: PodSetRequest, part: _Part) -> PodSetRequest:
+def _request(pod_set: PodSetRequest, part: _Part, tree: Tree) -> PodSetRequest:
     topology = replace(pod_set.topology, slices=part.layers)
     if is_slice_only(pod_set.topology) and not part.layers:
         topology = replace(topology, unconstrained=True)
-    ended = pod_set.ended if part.ragged else 0
-    return replace(pod_set, count=part.count, group=None, topology=topology, ended=ended)
+    ended, within = pod_set.ended if part.ragged else 0, pod_set.within
+    if part.within is not None:
+        within = GangDomains(levels=tree.levels[: len(part.within)], paths=(part.within,))
+    return replace(pod_set, count=part.count, group=None, topology=topology, ended=ended, within=within)
 
 
 def _placement(tree: Tree, pod_set: PodSetRequest, pods: Mapping[Path, int]) -> PodSetPlacement:

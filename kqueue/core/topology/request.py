@@ -11,7 +11,7 @@ from typing import Any
 
 from kqueue.core.quantity import saturating_add
 from kqueue.core.topology.node import ANY_NODE, PODS, NodeRules
-from kqueue.core.topology.result import Misfit, MisfitCode
+from kqueue.core.topology.result import Misfit, MisfitCode, Path
 from kqueue.core.topology.tree import Tree
 from kqueue.core.value import made_anew
 
@@ -132,6 +132,21 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GangDomains:
+    """Domains that have other pods of the same gang.
+
+    Args:
+        levels: the levels of the paths, widest first; trees with other levels have no such domain.
+        paths: full paths, sorted.
+        required: no other domain may be used; if not, these domains are tried first.
+    """
+
+    levels: tuple[str, ...]
+    paths: tuple[Path, ...]
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodSetRequest:
     """A group of identical pods to place.
 
@@ -144,6 +159,7 @@ class PodSetRequest:
         apart: names of pod sets, perhaps this one, whose pods may not share a host with a pod of this one. It counts if
             hosts are the lowest level, and must be mutual.
         one_domain: node labels for which all pods need the same value; labels that are no level do not count.
+        within: domains for the pods; that of the workers counts for a group. None: all domains.
     """
 
     name: str
@@ -155,6 +171,7 @@ class PodSetRequest:
     ended: int = 0
     apart: frozenset[str] = frozenset()
     one_domain: tuple[str, ...] = ()
+    within: GangDomains | None = None
     shape: Shape = field(init=False, repr=False, compare=False)
     """The shape of the pods."""
 

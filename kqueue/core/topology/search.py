@@ -105,7 +105,8 @@ class PlacementSearch:
 
     def _no_domain(self, level: int) -> Misfit:
         best, leaders = self.best_domain(), self._counts.leaders
-        assert best is not None
+        if best is None:  # the pods of the gang are in domains that the tree does not have
+            return self._misfit(MisfitCode.NO_FIT, fit=0)
         fit = int(self._counts.slices[level][best])
         left_over = fit >= self._request.need or (leaders is not None and not leaders[level][best])
         return self._misfit(MisfitCode.NO_FIT, fit=fit, leader=left_over)
@@ -158,12 +159,14 @@ class PlacementSearch:
         It has the most slices; of equals it is the first. If a leader or affinity comes before capacity, only the
         domains preferred by these are compared.
         """
-        slices = self._counts.slices[self.last_level]
-        if not len(slices):
+        level, inside = self.last_level, self._counts.inside
+        slices = self._counts.slices[level]
+        domains = self._all(level) if inside is None else np.unique(self._tree.domain_of(level)[inside])
+        if not len(domains):
             return None
         if self._plain or self._request.least:
-            return int(slices.argmax())
-        return int(self._order(self.last_level, self._all(self.last_level), led=True)[0])
+            return domains.item(slices[domains].argmax())
+        return self._order(level, domains, led=True).item(0)
 
     def _spread(self, level: int) -> Ints | Misfit:
         """Return several domains of this level, in the order in which they are filled."""

@@ -113,7 +113,7 @@ class RefEngine:
         balanced: bool = False,
         tolerated: frozenset[str] = frozenset(),
         empty: bool = False,
-        within: tuple[str, ...] | None = None,
+        within: tuple[tuple[str, ...], ...] | None = None,
     ) -> None:
         self.levels = list(levels)
         self.leaves = sorted(leaves, key=lambda leaf: leaf.path)
@@ -230,10 +230,10 @@ class RefEngine:
         able = tuple(layer for layer in pod_set.slices if missing % layer[1] == 0)
         slices = pod_set.slices
         if broken:
-            self.within = self.incomplete(kept, missing, *broken[-1])
+            self.within = (self.incomplete(kept, missing, *broken[-1]),)
             slices = able[-1:]
         elif kept and pod_set.required is not None:
-            self.within = min(kept)[0][: self.levels.index(pod_set.required) + 1]
+            self.within = (min(kept)[0][: self.levels.index(pod_set.required) + 1],)
         added = self.find_again(pod_set, missing, slices)
         if len(able) > 1 and not self.whole_groups(pod_set.slices, [*kept, *added]):
             added = self.find_again(pod_set, missing, able)
@@ -356,7 +356,7 @@ class RefEngine:
         return None
 
     def outside(self, leaf: RefLeaf) -> bool:
-        return self.within is not None and leaf.path[: len(self.within)] != self.within
+        return self.within is not None and all(leaf.path[: len(path)] != path for path in self.within)
 
     def remaining(self, leaf: RefLeaf) -> dict[str, int]:
         rem = dict(leaf.free)
@@ -404,11 +404,11 @@ class RefEngine:
         if cause is not None:
             self.excluded[cause] = self.excluded.get(cause, 0) + 1
             return
-        if self.filtered:
-            domain.affinity = sum(weight for (k, v), weight in w.weights.items() if leaf.labels.get(k) == v)
         if self.outside(leaf):
             self.excluded["outside"] = self.excluded.get("outside", 0) + 1
             return
+        if self.filtered:
+            domain.affinity = sum(weight for (k, v), weight in w.weights.items() if leaf.labels.get(k) == v)
         rem = self.remaining(leaf)
         wanted = self.with_pod(w)
         domain.pods, limiting = self.fit(wanted, rem)
@@ -542,6 +542,16 @@ class RefEngine:
     def no_domain(self, level: int, best: RefDomain, leaders: int) -> RefFailure:
         return self.no_fit(level, best.slices, best=best, leader=best.slices >= self.need or best.leaders < leaders)
 
+    def near(self, level: int, domains: list[RefDomain]) -> list[RefDomain]:
+        """Those with a leaf that may be used."""
+        if self.within is None:
+            return domains
+        inside = [leaf.path for leaf in self.leaves if not self.outside(leaf)]
+        found = [d for d in domains if any(path[: len(d.path)] == d.path for path in inside)]
+        if not found:
+            raise RefFailure("NoFit", level=self.levels[level], fit=0, best_domain=None, shortage=None)
+        return found
+
     def find_level(self, level: int, leaders: int) -> tuple[int, list[RefDomain]]:
         if not self.by_level[level]:
             raise RefFailure("NoDomainsAtLevel", level=self.levels[level])
@@ -555,7 +565,7 @@ class RefEngine:
                 if (leaders == 0 and d.slices >= need) or (leaders and d.leaders >= leaders and d.slices_led >= need):
                     return level, [d]
             if self.required:
-                best = max(self.by_level[level], key=lambda d: d.slices)
+                best = max(self.near(level, self.by_level[level]), key=lambda d: d.slices)
                 raise self.no_domain(level, best, leaders)
         if top.slices_led >= need and top.leaders >= leaders:
             return level, [top]
@@ -564,8 +574,9 @@ class RefEngine:
                 for i in range(1, len(order)):
                     if order[i].slices_led >= need and order[i].leaders >= leaders:
                         return level, [self.best_fit_of(order[i:], need, leaders, "slices")]
-            if not leaders and not self.with_affinity:
-                top = max(self.by_level[level], key=lambda d: d.slices)  # only the choice among equals differs
+            top = self.near(level, order)[0]
+            if not leaders and not self.with_affinity:  # only the choice among equals differs
+                top = max(self.near(level, self.by_level[level]), key=lambda d: d.slices)
             raise self.no_domain(level, top, leaders)
         if level > 0 and not self.unconstrained:
             return self.find_level(level - 1, leaders)

@@ -411,7 +411,7 @@ def test_a_gang_that_cannot_be_mended_says_why_and_nothing_is_charged() -> None:
     found = replace_hosts(snapshot, damaged)
 
     assert isinstance(found, HostsNotReplaced)
-    for fact in ("pod set main", "flavor gpu", "level rack", "4 by lying outside of the domain to repair"):
+    for fact in ("pod set main", "flavor gpu", "level rack", "4 by lying outside of its gang's domain"):
         assert fact in found.message
     assert [snapshot.topologies["gpu"].capacity.free(leaf) for leaf in range(7)] == before
 

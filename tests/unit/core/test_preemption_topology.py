@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kqueue.core import quota
 from kqueue.core.preemption import Preemptor, Rules, SharingStrategy, VictimReach, simulate
 from kqueue.core.quota import FlavorResource
-from kqueue.core.topology import Capacity, Misfit, NodeRules, PodSetRequest, TopologyRequest, Tree, place
+from kqueue.core.topology import Capacity, GangDomains, Misfit, NodeRules, PodSetRequest, TopologyRequest, Tree, place
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.workload import Admitted, Snapshot, TopologyView
 from tests.builders import GPU, make_view
@@ -131,6 +131,19 @@ def test_hosts_that_do_not_matter_raise_no_question() -> None:
 
     assert find_targets(snapshot, wants("q0", 8, priority=5), RULES, places=never, matters=matters) == ()
     assert next(asked) == 2
+
+
+@pytest.mark.parametrize(("required", "expected"), [(True, ["r0"]), (False, ["r0", "r1"])])
+def test_only_workloads_in_the_domain_of_the_gang_can_help(required: bool, expected: list[str]) -> None:
+    """An extra that must go into its gang's rack gains nothing from the end of a workload in another one."""
+    running = [runs(f"r{i}", "q0", 8, domains=on(f"b0-r{i}-h0")) for i in range(2)]
+    snapshot = cluster(running, make_view((1, 2, 1)))
+    levels = snapshot.topologies["gpu"].tree.levels[:2]
+    near = GangDomains(levels=levels, paths=(("b0", "b0-r0"),), required=required)
+    reach = VictimReach(snapshot, {"gpu": [replace(asks(1, within="rack"), within=near)]})
+
+    assert [workload.key.split("/")[1] for workload in running if reach.matters(workload)] == expected
+    assert reach.lacks() == 1
 
 
 SPOT = FlavorResource("spot", GPU)

@@ -35,6 +35,7 @@ from tests.unit.core.test_topology_reference import (
     Chooser,
     Question,
     Seeded,
+    inside,
     some_balance,
     some_question,
     to_capacity,
@@ -78,10 +79,10 @@ def test_counts_that_hold_never_end_in_such_a_misfit(question: Callable[[Chooser
     outcomes = set()
     for seed in range(100):
         asked = question(Seeded(seed))
-        capacity, requests = to_capacity(asked), [to_request(pod_set) for pod_set in asked.wanted]
+        capacity, requests = to_capacity(asked), [inside(to_request(pod_set), asked) for pod_set in asked.wanted]
         previous = to_previous(asked.levels, asked.wanted)
         for profile in (asked.profile, BEST_FIT, LEAST):
-            found = place(capacity, requests, profile=profile, within=asked.within, previous=previous, explain=False)
+            found = place(capacity, requests, profile=profile, previous=previous, explain=False)
             outcomes.add(found.code if isinstance(found, Misfit) else None)
 
     assert {None, MisfitCode.NO_FIT} <= outcomes

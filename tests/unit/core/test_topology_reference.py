@@ -19,6 +19,7 @@ from kqueue.core.topology import (
     Capacity,
     Domain,
     DomainUsage,
+    GangDomains,
     Misfit,
     NodeFacts,
     NodeRules,
@@ -64,7 +65,7 @@ class Question:
     """A flavor and what is to be placed in it.
 
     `usage`: written domain, requests of a pod, pods, of workloads placed by topology.  `tolerated`: taint keys that the
-    flavor puts up with.  `within`: the only domain that may be used, for a single pod set.
+    flavor puts up with.  `within`: the only domains that may be used.
     """
 
     levels: tuple[str, ...]
@@ -75,7 +76,7 @@ class Question:
     usage: list[tuple[tuple[str, ...], dict[str, int], int]] = field(default_factory=list)
     tolerated: frozenset[str] = frozenset()
     empty: bool = False
-    within: tuple[str, ...] | None = None
+    within: tuple[tuple[str, ...], ...] | None = None
 
 
 class Chooser(Protocol):
@@ -296,6 +297,14 @@ def to_request(pod_set: RefRequest) -> PodSetRequest:
     )
 
 
+def inside(request: PodSetRequest, question: Question) -> PodSetRequest:
+    """The request within the domains of the question."""
+    if question.within is None:
+        return request
+    levels = question.levels[: len(question.within[0])]
+    return replace(request, within=GangDomains(levels=levels, paths=tuple(sorted(question.within))))
+
+
 def to_term(term: dict[str, tuple[str, ...]]) -> NodeTerm:
     return NodeTerm(expressions=tuple(Requirement(key, "In", values) for key, values in term.items()))
 
@@ -349,9 +358,10 @@ def some_question(chance: Chooser) -> Question:
     kind = chance.number(0, 5)
     if kind == 0:
         some_previous(chance, levels, nodes, wanted)
-    elif kind == 1 and len(wanted) == 1:
-        path = chance.one_of([chance.one_of(nodes).path, ("gone",) * len(levels)])
-        question.within = path[: chance.number(1, len(levels))]
+    elif kind == 1:
+        depth = chance.number(1, len(levels))
+        paths = [chance.one_of([*(node.path for node in nodes), ("gone",) * len(levels)])[:depth] for _ in range(2)]
+        question.within = tuple(paths[: chance.number(1, 2)])
     return question
 
 
@@ -415,7 +425,7 @@ def some_balance(chance: Chooser) -> Question:
 def compare(question: Question) -> None:
     """Ask both, twice the engine, so that remembered counts answer, too."""
     capacity = to_capacity(question)
-    requests = [to_request(pod_set) for pod_set in question.wanted]
+    requests = [inside(to_request(pod_set), question) for pod_set in question.wanted]
     previous = to_previous(question.levels, question.wanted)
     expected = to_reference(question).outcome(question.wanted)
     for _ in range(2):
@@ -424,7 +434,6 @@ def compare(question: Question) -> None:
             requests,
             profile=question.profile,
             empty=question.empty,
-            within=question.within,
             previous=previous,
         )
         assert_equal(found, expected)

@@ -67,7 +67,7 @@ def test_a_search_within_a_domain_tells_what_is_short_there() -> None:
     assert found.excluded == Exclusions(topology_domain=2, resources={"cpu": 1})
     assert found.shortage == Shortage("cpu", 12000, 5000)
     text = sentence(Blocker(kind=BlockerKind.TOPOLOGY, flavor="tas", misfit=found))
-    assert "2 by lying outside of the domain to repair" in text
+    assert "2 by lying outside of its gang's domain" in text
 
 
 # --- one failed host -------------------------------------------------------------------------------------------------

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kqueue.core.topology import (
     HOSTNAME,
     Capacity,
+    GangDomains,
     Leaf,
     Misfit,
     NodeFacts,
@@ -82,6 +84,11 @@ def hosts(found: Placement | Misfit, name: str = "main") -> dict[str, int]:
     return {path[-1]: d.count for path, d in zip(placed.paths, placed.assignment.domains, strict=True)}
 
 
-def place_one(capacity: Capacity, pod_set: PodSetRequest, **options: Any) -> Placement | Misfit:
-    """Place a single pod set."""
+def place_one(
+    capacity: Capacity, pod_set: PodSetRequest, *, within: tuple[str, ...] | None = None, **options: Any
+) -> Placement | Misfit:
+    """Place a single pod set, in the domain `within` if it is given."""
+    if within is not None:
+        levels = capacity.tree.levels[: len(within)]
+        pod_set = replace(pod_set, within=GangDomains(levels=levels, paths=(within,)))
     return place(capacity, [pod_set], **options)

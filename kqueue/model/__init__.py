@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kqueue.model.conditions import condition, condition_true, is_active, since
+from kqueue.model.extras import base_key, near_base
 from kqueue.model.holdings import admission, assignment, finished_places
 from kqueue.model.neighbours import NO_RULES, neighbours
 from kqueue.model.node_classes import class_request, class_taints, node_class
@@ -58,6 +59,7 @@ __all__ = [
     "amounts",
     "asked_for",
     "assignment",
+    "base_key",
     "boost",
     "class_request",
     "class_taints",
@@ -82,6 +84,7 @@ __all__ = [
     "is_queueable",
     "local_queue_key",
     "minimum_runtime",
+    "near_base",
     "neighbours",
     "node_class",
     "node_facts",

@@ -15,6 +15,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.core.queued import QueuedGang
 from kqueue.core.workload import Head, PodSet, Replaced
 from kqueue.model.conditions import NO_TIME, condition
+from kqueue.model.extras import base_key
 from kqueue.model.neighbours import neighbours
 from kqueue.model.node_classes import class_problem, class_requests
 from kqueue.model.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, priority, queue_time
@@ -37,7 +38,8 @@ def pending(
     state = obj.status.requeue_state
     asked = asked_for(obj, reclaims=reclaims)
     profile = profile_name(obj.metadata)
-    shape = sys.intern(_digest([priority(obj, order), asked.pods, asked.ended, profile, replaced_key(obj), added]))
+    others = (replaced_key(obj), base_key(obj))
+    shape = sys.intern(_digest([priority(obj, order), asked.pods, asked.ended, profile, others, added]))
     version = _digest(
         [
             obj.metadata.generation,

@@ -22,6 +22,7 @@ from kqueue.isolation import isolated
 from kqueue.scheduling.context import Context
 from kqueue.state import failures, host_status, status
 from kqueue.state.charge import Charge
+from kqueue.state.near_gang import NearGang
 
 _log = structlog.get_logger(__name__)
 
@@ -56,6 +57,7 @@ class Repairs:
         self._observer, self._clock, self._host_of = context.observer, context.clock, host_of
         self._fail_fast, self._skips_pod_owned = context.settings.fail_fast, context.settings.skips_pod_owned
         self._hooks = context.settings.hooks
+        self._near_gang = NearGang(self._cache.ledger, self._writer.newest)
 
     def take(self) -> list[DamagedWorkload]:
         """Return workloads that are due for their second pass and still need it."""
@@ -86,7 +88,7 @@ class Repairs:
             key=key,
             uid=head.uid,
             admission=admission,
-            pod_sets=head.pod_sets,
+            pod_sets=self._near_gang.pod_sets(obj, head.pod_sets),
             failed=frozenset(failed),
             avoided=failures.avoided(obj, self._clock.now()),
             profile=(spec.profile if spec is not None else DEFAULT_PROFILE).with_algorithm(head.algorithm),

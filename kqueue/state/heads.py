@@ -14,6 +14,7 @@ from kqueue.model import DEFAULT_ORDER, QueueOrder
 from kqueue.model.pending import Pending
 from kqueue.state import failures
 from kqueue.state.cache import Cache
+from kqueue.state.near_gang import NearGang
 
 _FROM_THE_FRONT: Mapping[tuple[str, str], int] = {}
 
@@ -35,6 +36,7 @@ class Heads:
         """
         self._cache, self._newest = cache, newest
         self._elastic, self._gates, self._order = elastic, preemption_gates, order
+        self._near_gang = NearGang(cache.ledger, newest)
 
     def make(
         self,
@@ -58,9 +60,12 @@ class Heads:
             replaces=self._replaced(obj, queue) if self._elastic else None,
             order=self._order,
         )
+        pod_sets = self._near_gang.pod_sets(obj, head.pod_sets)
         avoided = failures.avoided(obj, now)
         gates = model.closed_gates(obj) if self._gates else ()
-        return replace(head, avoided=avoided, closed_gates=gates) if avoided or gates else head
+        if pod_sets is head.pod_sets and not avoided and not gates:
+            return head
+        return replace(head, pod_sets=pod_sets, avoided=avoided, closed_gates=gates)
 
     def _replaced(self, obj: wire.Workload, queue: str) -> Replaced | None:
         """Return the older slice of the job that the workload replaces; None: none, or the slice is over or evicted."""

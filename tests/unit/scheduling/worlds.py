@@ -23,6 +23,7 @@ from tests.unit.controllers.builders import (
 from tests.unit.scheduling.scheduled import Scheduled
 
 HOST = "kubernetes.io/hostname"
+IN_R2 = ("h7", "h8", "h9")
 TEAMS = ("red", "green", "blue")
 
 
@@ -55,8 +56,13 @@ def placed(name: str = "a", *, unhealthy: tuple[str, ...] = ("h1",), required: s
     return workload
 
 
-def hospital(make: Callable[..., Scheduled], *workloads: Any, settings: LoopSettings | None = None, **cpus: int) -> Any:
-    """A world of hosts in one rack, where these Workloads are due for their second pass."""
+def hospital(
+    make: Callable[..., Scheduled],
+    *workloads: Any,
+    settings: LoopSettings | None = None,
+    **cpus: int,
+) -> Any:
+    """A world of hosts, where these Workloads are due for their second pass: h7, h8 and h9 in rack r2, others in r1."""
     levels = [{"nodeLabel": "rack"}, {"nodeLabel": HOST}]
     world = make(
         (TOPOLOGIES, {"metadata": {"name": "dc"}, "spec": {"levels": levels}}),
@@ -65,7 +71,7 @@ def hospital(make: Callable[..., Scheduled], *workloads: Any, settings: LoopSett
     )
     world.sync()
     for host, amount in cpus.items():
-        labels = {"rack": "r1", HOST: host, "pool": "all"}
+        labels = {"rack": "r2" if host in IN_R2 else "r1", HOST: host, "pool": "all"}
         node = {
             "metadata": {"name": f"node-{host}", "labels": labels},
             "status": {"allocatable": {"cpu": str(amount), "pods": "9"}, "conditions": [condition("Ready")]},

@@ -1,0 +1,69 @@
+"""Places of pods beyond a gang's quorum: they are tried near the pods that are counted by the quorum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from kqueue.api import gang_names
+from kqueue.api.wire import kueue as wire
+from kqueue.core.topology import GangDomains, TopologyAssignment, TopologyRequest, Tree
+from kqueue.core.topology.request import AUTO
+from kqueue.model.holdings import assignment
+
+Trees = Callable[[str], Tree | None]
+"""Returns the domains of a topology flavor; None: the flavor has none."""
+
+
+def base_key(obj: wire.Workload) -> str | None:
+    """Return namespace/name of the Workload that counts the quorum of the pod's gang; None: the Workload is no extra's,
+    or asks for no domains.
+    """
+    name = obj.metadata.annotations.get(gang_names.EXTRA_OF_ANNOTATION)
+    if not name or name == obj.metadata.name or all(p.topology_request is None for p in obj.spec.pod_sets):
+        return None
+    return f"{obj.metadata.namespace}/{name}"
+
+
+def near_base(topology: TopologyRequest, base: wire.Workload, trees: Trees) -> GangDomains | None:
+    """Return the domains of the requested level that have pods of the base; None: any domain will do.
+
+    A required level excludes all other domains, even while the base has none: it is evicted, or its nodes are gone.
+    Ended pods count, because extras may start after their base has finished.
+    """
+    label = topology.required or topology.preferred
+    if label is None:
+        return None
+    found: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for tree, places in _places(base, trees):
+        level = _level(tree, label)
+        if level is not None:
+            known = found.setdefault(tree.levels[: level + 1], set())
+            known.update(path[: level + 1] for path in _paths(tree, places))
+    levels, paths = next(iter(found.items()), ((label,), set[tuple[str, ...]]()))
+    required = topology.required is not None
+    return GangDomains(levels=levels, paths=tuple(sorted(paths)), required=required) if paths or required else None
+
+
+def _places(base: wire.Workload, trees: Trees) -> Iterator[tuple[Tree, TopologyAssignment]]:
+    stored = base.status.admission
+    for held in stored.pod_set_assignments if stored is not None else ():
+        tree = next((tree for flavor in sorted(held.flavors.values()) if (tree := trees(flavor)) is not None), None)
+        if tree is not None and held.topology_assignment is not None:
+            yield tree, assignment(held.topology_assignment)
+
+
+def _level(tree: Tree, label: str) -> int | None:
+    if label in tree.levels:
+        return tree.levels.index(label)
+    return tree.lowest if label == AUTO else None
+
+
+def _paths(tree: Tree, places: TopologyAssignment) -> Iterator[tuple[str, ...]]:
+    """Yield the full paths of the domains, as far as the tree still has them."""
+    if places.levels == tree.written_levels:
+        for domain in places.domains:
+            leaf = tree.leaf_of(domain.values)
+            if leaf is not None:
+                yield tree.paths[leaf]
+            elif not tree.is_hostname:
+                yield domain.values

@@ -90,12 +90,16 @@ def _ca() -> bytes:
 
 
 @functools.cache
-def configuration(*, job_sets: bool = False, pods: bool = False, serving: bool = False) -> Configuration:
-    """Return Kueue's defaults without leader election; `job_sets`, `pods` and `serving` enable more kinds."""
+def configuration(
+    *, job_sets: bool = False, pods: bool = False, serving: bool = False, gangs: tuple[str, ...] = ()
+) -> Configuration:
+    """Return Kueue's defaults without leader election; `job_sets`, `pods` and `serving` enable more kinds, and `gangs`
+    names dialects to enable.
+    """
     found = load(None)
     election = found.leader_election.model_copy(update={"leader_elect": False})
     asked = (("jobset.x-k8s.io/jobset", job_sets), ("pod", pods), ("deployment", serving), ("statefulset", serving))
-    frameworks = (*found.integrations.frameworks, *(name for name, wanted in asked if wanted))
+    frameworks = (*found.integrations.frameworks, *(name for name, wanted in asked if wanted), *gangs)
     integrations = found.integrations.model_copy(update={"frameworks": frameworks})
     return found.model_copy(update={"leader_election": election, "integrations": integrations})
 
@@ -129,14 +133,16 @@ class World:
         job_sets: bool = False,
         pods: bool = False,
         serving: bool = False,
+        gangs: tuple[str, ...] = (),
         operator: type[Operator] = Operator,
     ) -> None:
         """`job_sets`: the cluster has JobSets and their controller.  `pods`: pods may be queued themselves.  `serving`:
-        Deployments and StatefulSets may be queued.  `operator`: the class of a controller process.
+        Deployments and StatefulSets may be queued.  `gangs`: dialects of gangs that are on.  `operator`: the class of a
+        controller process.
         """
         self._operator = operator
         self.seed, self.tenancy, self.faults = seed, tenancy, faults
-        self.configured = configuration(job_sets=job_sets, pods=pods, serving=serving)
+        self.configured = configuration(job_sets=job_sets, pods=pods, serving=serving, gangs=gangs)
         self.clock = FakeClock()
         self.topology = ClusterSpec(levels=DEFAULT_LEVELS, pools=tenancy.pools)
         self.sandbox = Sandbox(
@@ -165,7 +171,7 @@ class World:
         self.moved: set[str] = set()
         """Nodes whose labels were changed at some time: gangs stay on them in any domain."""
         self.slow: dict[str, float] = {}
-        """Seconds of the controller's writes to a Job, as behind a slow webhook."""
+        """Seconds of the controller's writes to a Job or Workload of this name, as behind a slow webhook."""
         self.horizon = 1.0 if faults == NONE else 90.0
         """Seconds within which the controller knows of a change: events are immediate without faults."""
         self.clients: list[SimulatedClient] = []
@@ -235,7 +241,7 @@ class World:
 
     def _slowness(self, path: str) -> float:
         kind, _, name = path.removesuffix("/status").rpartition("/")
-        return self.slow.get(name, 0.0) if kind.endswith("/jobs") else 0.0
+        return self.slow.get(name, 0.0) if kind.endswith(("/jobs", "/workloads")) else 0.0
 
     def _configuration(self) -> Configuration:
         update = {"fair_sharing": self.tenancy.fair_sharing, "wait_for_pods_ready": self.tenancy.pods_ready}

@@ -12,7 +12,7 @@ from kqueue.manager.process import Flags, running
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import RequestError
 from tests.integration.controlplane.plane import ControlPlane
-from tests.integration.road import Object, condition, has, make_road
+from tests.integration.road import KUEUE, Object, condition, has, make_road
 from tests.integration.test_pods import PARTS, Pods, gates, held
 
 pytestmark = pytest.mark.slow
@@ -45,12 +45,51 @@ class LabelledGangs(Pods):
         listed = await self.cluster.until(self.workloads, lambda found: bool(of(found)), what=f"Workload with {key}")
         return of(listed)[0]
 
+    async def create_of_class(self, gang: str, count: int, priority: str) -> None:
+        """Make a whole gang with a WorkloadPriorityClass."""
+        labels = {NAME: gang, QUORUM: str(count)}
+        if priority:
+            labels["kueue.x-k8s.io/priority-class"] = priority
+        for name in named(gang, count):
+            await self.create(name, labels=labels)
+
+    async def base_of(self, gang: str) -> Object:
+        """The Workload of a gang's quorum."""
+
+        def of(listed: Object) -> list[Object]:
+            marked = f"kqueue.dev/coscheduling-labels:{gang}"
+            return [w for w in listed["items"] if w["metadata"]["annotations"].get("kqueue.dev/gang") == marked]
+
+        return of(await self.cluster.until(self.workloads, lambda got: bool(of(got)), what=f"Workload of {gang}"))[0]
+
+    async def until_base(self, gang: str, kind: str, *, status: str = "True") -> Object:
+        """Wait for a condition of the Workload of a gang's quorum; returns the Workload."""
+        path = f"{self.workloads}/{(await self.base_of(gang))['metadata']['name']}"
+
+        def reached(workload: Object) -> bool:
+            return any(c["type"] == kind and c["status"] == status for c in workload["status"].get("conditions", []))
+
+        return await self.cluster.until(path, reached, what=f"gang {gang}: {kind}={status}")
+
+    async def running(self) -> set[str]:
+        """The pods that run and are not being deleted."""
+        listed = (await self.cluster.get(self.pods))["items"]
+        alive = [p for p in listed if "deletionTimestamp" not in p["metadata"]]
+        return {p["metadata"]["name"] for p in alive if p["status"].get("phase") == "Running"}
+
 
 @asynccontextmanager
 async def world(plane: Plane, *, gpus: int) -> AsyncIterator[LabelledGangs]:
     """Nodes, a tenant with quota for so many GPUs, and a controller with its webhooks."""
     road = await make_road(plane.cluster, gpus=gpus)
     pods = LabelledGangs(plane.cluster, road.namespace)
+    async with controlled(plane):
+        yield pods
+
+
+@asynccontextmanager
+async def controlled(plane: Plane) -> AsyncIterator[None]:
+    """A controller with its webhooks."""
     flags = Flags(
         kubeconfig=plane.kubeconfig, parts=PARTS, health_address="0", metrics_address="0", webhook_host="127.0.0.1",
         webhook_port=0, webhook_url="https://127.0.0.1:{port}",
@@ -58,7 +97,7 @@ async def world(plane: Plane, *, gpus: int) -> AsyncIterator[LabelledGangs]:
     configuration = parse(CONFIGURATION, source="test", own_namespace="kqueue-system")
     async with running(configuration, flags, timings=Timings(queue_flush_window=0.1)) as process:
         await process.operator.ready.wait()
-        yield pods
+        yield
 
 
 @pytest.mark.mechanism("0.1", "0.2")
@@ -101,3 +140,115 @@ async def test_an_extra_runs_beside_its_quorum_and_beyond_its_end(either_plane: 
     assert condition(finished, "Finished")["message"] == "2 of 2 pods of the group succeeded"
     assert [pod_set["count"] for pod_set in extra["spec"]["podSets"]] == [1]
     assert end["metadata"]["annotations"]["kqueue.dev/extra"] == "true"
+
+
+def named(gang: str, count: int) -> list[str]:
+    """The names of so many members."""
+    return [f"{gang}-{number}" for number in range(count)]
+
+
+@pytest.mark.mechanism("0.10", "0.11")
+async def test_the_last_member_of_the_quorum_lets_all_go(either_plane: Plane) -> None:
+    """Rows 0.10, 0.11: 4 of 5 hold nothing and say so; the fifth lets all go.  With 3 running two replacements start."""
+    async with world(either_plane, gpus=40) as pods:
+        await pods.create_labelled("g", *named("g", 4), quorum="5")
+        said = await pods.until_event("g-0", "ErrWorkloadCompose")
+        workloads = (await pods.cluster.get(pods.workloads))["items"]
+        queue = await pods.cluster.get(f"{KUEUE}/clusterqueues/team")
+        held_then = [gates(await pods.pod(name)) for name in named("g", 4)]
+        await pods.create_labelled("g", "g-4", quorum="5")
+        await pods.until_running(*named("g", 5))
+        await pods.delete("g-1")
+        await pods.delete("g-3")
+        await pods.create_labelled("g", "g-5", "g-6", quorum="5")
+        await pods.until_running("g-0", "g-2", "g-4", "g-5", "g-6")
+        await pods.until_gone("g-1", "g-3")
+        base = await pods.base_of("g")
+
+    assert "the group has 4 of 5 pods; it waits for 1 more, since " in said
+    assert workloads == []
+    assert queue["status"].get("reservingWorkloads", 0) == 0
+    assert held_then == [["admission", "topology"]] * 4
+    assert [pod_set["count"] for pod_set in base["spec"]["podSets"]] == [5]
+
+
+@pytest.mark.mechanism("0.12")
+async def test_what_a_starting_gang_has_reserved_is_given_to_nobody(either_plane: Plane) -> None:
+    """Row 0.12: the members have no node yet, for a scheduler that is not there has to bind them; another gang waits."""
+    async with world(either_plane, gpus=16) as pods:
+        for name in named("first", 2):
+            labels = {NAME: "first", QUORUM: "2"}
+            made = pods.made(name, labels=labels)
+            made["spec"]["schedulerName"] = "nobody"
+            await pods.cluster.request("POST", pods.pods, made)
+        await pods.until_base("first", "Admitted")
+        await pods.create_labelled("second", *named("second", 2), quorum="2")
+        waits = condition(await pods.until_base("second", "QuotaReserved", status="False"), "QuotaReserved")
+        unbound = [await pods.until_pod(n, lambda p: not gates(p), what="is released") for n in named("first", 2)]
+
+    assert "16 nvidia.com/gpu of flavor gpu asked, ClusterQueue team has 0 free" in waits["message"]
+    assert [pod["spec"].get("nodeName") for pod in unbound] == [None, None]
+
+
+@pytest.mark.mechanism("0.15")
+async def test_two_gangs_run_one_after_the_other(either_plane: Plane) -> None:
+    """Row 0.15: room for one of two gangs of eight, whose pods come in turns: one runs whole, and then the other."""
+    async with world(either_plane, gpus=64) as pods:
+        for first, second in zip(named("a", 8), named("b", 8), strict=True):
+            await pods.create_labelled("a", first, quorum="8", seconds=5)
+            await pods.create_labelled("b", second, quorum="8", seconds=5)
+        await pods.until_running(*named("a", 8))
+        while_a_runs = [gates(await pods.pod(name)) for name in named("b", 8)]
+        await pods.until_base("a", "Finished")
+        await pods.until_base("b", "Finished")
+
+    assert while_a_runs == [["admission", "topology"]] * 8
+
+
+@pytest.mark.mechanism("3.33")
+async def test_the_successor_of_a_killed_member_starts_alone(either_plane: Plane) -> None:
+    """Row 3.33: one of four running members is deleted; the others are not touched, also over a restart."""
+    async with world(either_plane, gpus=32) as pods:
+        await pods.create_labelled("g", *named("g", 4), quorum="4")
+        await pods.until_running(*named("g", 4))
+        before = {name: (await pods.pod(name))["metadata"]["uid"] for name in ("g-0", "g-2", "g-3")}
+        await pods.delete("g-1")
+        await pods.until_pod("g-1", lambda p: "deletionTimestamp" in p["metadata"], what="is on its way")
+    async with controlled(either_plane):
+        await pods.create_labelled("g", "g-4", quorum="4")
+        await pods.until_running("g-4")
+        assert await pods.running() == {"g-0", "g-2", "g-3", "g-4"}
+        after = {name: (await pods.pod(name))["metadata"]["uid"] for name in before}
+
+    assert after == before
+
+
+@pytest.mark.mechanism("4.20")
+async def test_a_gang_is_preempted_whole_and_preempts_what_it_needs_or_nobody(either_plane: Plane) -> None:
+    """Row 4.20: a gang that never fits preempts nobody; one that needs a part of another's room takes all of it."""
+    async with world(either_plane, gpus=32) as pods:
+        rules = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+        await pods.patch(f"{KUEUE}/clusterqueues/team", {"spec": rules})
+        for name, value in (("gang-low", -10), ("gang-high", 10)):
+            await pods.cluster.request(
+                "POST",
+                f"{KUEUE}/workloadpriorityclasses",
+                {
+                    "apiVersion": "kueue.x-k8s.io/v1beta2",
+                    "kind": "WorkloadPriorityClass",
+                    "metadata": {"name": name},
+                    "value": value,
+                },
+            )
+        await pods.create_of_class("low", 3, "gang-low")
+        await pods.create_of_class("middle", 1, "")
+        await pods.until_running(*named("low", 3), "middle-0")
+        await pods.create_of_class("huge", 5, "gang-high")
+        await pods.until_base("huge", "QuotaReserved", status="False")
+        untouched = await pods.running()
+        await pods.create_of_class("high", 2, "gang-high")
+        await pods.until_running(*named("high", 2))
+        finally_ = await pods.running()
+
+    assert untouched == {*named("low", 3), "middle-0"}
+    assert finally_ == {*named("high", 2), "middle-0"}

@@ -52,6 +52,7 @@ async def lived(seed: int, plan: Plan, faults: Faults, tenancy: Tenancy = PEACEF
 
 
 @pytest.mark.parametrize("seed", _seeds())
+@pytest.mark.mechanism("3.15")
 async def test_whatever_happens_every_promise_holds(seed: int) -> None:
     """Sixty steps, every third world without faults; at the end each Job has come to the end it must come to."""
     await lived(seed, draw(seed), NONE if seed % 3 == 0 else ROUGH)

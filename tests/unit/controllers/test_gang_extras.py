@@ -118,6 +118,7 @@ async def test_an_extra_is_evicted_alone(make: Callable[..., Pods]) -> None:
     assert not any("deletionTimestamp" in world.pod(name)["metadata"] for name in ("a", "b"))
 
 
+@pytest.mark.mechanism("4.20")
 async def test_extras_go_with_an_evicted_base(make: Callable[..., Pods]) -> None:
     """G3.25: those that run end, those that wait are members again and have no Workload."""
     world = await started(make, of_gang("x1", born=2))

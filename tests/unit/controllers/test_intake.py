@@ -437,6 +437,7 @@ def free_cpus(yard: Yard) -> int:
     return free_by_node(yard.cache.ledger)["h1"]["cpu"] // 1000
 
 
+@pytest.mark.mechanism("3.9")
 async def test_foreign_pods_take_room_and_what_they_free_is_looked_at_later(yard: Yard) -> None:
     """The ledger follows at once; the queues that use the node hear of it after the drain, because such pods come and go."""
     await yard.prepare()

@@ -200,6 +200,7 @@ async def test_a_release_without_an_answer_is_not_taken_for_none(error: ApiError
     assert gate.places() == {"p1": "h1", "p0": "h2"}
 
 
+@pytest.mark.mechanism("3.12")
 async def test_when_nothing_is_known_of_a_release_its_event_is_awaited() -> None:
     """The server does not answer at all; it is taken for released until the wait runs out."""
     gate = Gate(make_gang({"h1": 1}), make_pod("p0"))

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from kqueue.core import nomination
 from kqueue.core.claims import Claims
 from kqueue.core.explain import WaitReason
 from kqueue.core.nomination import NominatedHead, NominationResult, Nominator
-from kqueue.core.preemption import Findings
+from kqueue.core.preemption import Findings, find_targets
 from kqueue.core.quota import FlavorResource
 from kqueue.core.topology import DEFAULT_PROFILE, Taint
 from kqueue.core.topology.result import DomainUsage
@@ -171,12 +172,40 @@ def test_who_stands_on_the_hosts_that_it_needs_has_to_go() -> None:
     assert claim.usage == {GPUS: 16}
 
 
+@pytest.mark.mechanism("4.20")
 def test_a_gang_that_fits_on_no_empty_cluster_preempts_nobody() -> None:
     """Three hosts of one rack, which has two."""
     entry = nominate(racks_of_two(holds("lesser", "b0-r0-h0")), make_head("p", pods=3, priority=5))
 
     assert (entry.result, victims(entry)) == (NominationResult.NEVER, [])
     assert entry.assignment.reason is WaitReason.TOPOLOGY_PLACEMENT_FAILED
+
+
+@pytest.mark.mechanism("3.24")
+@pytest.mark.parametrize(
+    ("head", "searches"),
+    [
+        pytest.param(make_head("p", pods=2, priority=5), True, id="others stand in a rack that is large enough"),
+        pytest.param(make_head("p", pods=3, priority=5), False, id="no rack is large enough, not even an empty one"),
+        pytest.param(make_head("p", pods=5, priority=5, required=None), False, id="the flavor has less quota"),
+        pytest.param(make_head("p", pods=1, gpus=9, priority=5), False, id="no node is large enough"),
+    ],
+)
+def test_no_victims_are_searched_where_an_empty_cluster_would_be_too_small(
+    head: Head, searches: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 3.24: all hosts are taken by lower priorities, so only the size of flavor and domains decides."""
+    searched: list[str] = []
+
+    def counted(*args: Any, **how: Any) -> Any:
+        searched.append(head.uid)
+        return find_targets(*args, **how)
+
+    monkeypatch.setattr(nomination, "find_targets", counted)
+    hosts = [f"b0-r{rack}-h{host}" for rack in range(2) for host in range(2)]
+    entry = nominate(racks_of_two(*(holds(host, host) for host in hosts)), head)
+
+    assert (bool(searched), entry.result is NominationResult.PREEMPTS) == (searches, searches)
 
 
 def test_one_that_nobody_makes_room_for_knows_where_it_would_stand() -> None:

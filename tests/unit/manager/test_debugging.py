@@ -78,6 +78,7 @@ class World:
             self.queues.push(model.pending(workload))
 
 
+@pytest.mark.mechanism("3.16")
 async def test_a_dump_shows_queues_quotas_and_free_room(log: io.BytesIO) -> None:
     """Who waits in which order, who is set aside, what is used, and what is free in each rack."""
     world = World()

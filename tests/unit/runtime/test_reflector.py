@@ -207,6 +207,7 @@ async def test_trouble_while_streaming_the_initial_state_heals(
         pytest.param(None, id="in-the-stream"),
     ],
 )
+@pytest.mark.mechanism("3.15")
 async def test_after_410_missed_deletions_are_delivered(
     client: Client, server: FakeServer, how: WatchSettings, gone: Any
 ) -> None:
@@ -567,6 +568,7 @@ def _play(server: FakeServer, step: tuple[Any, ...]) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(_STEPS, max_size=25), streaming=st.booleans(), seed=st.integers(0, 99))
+@pytest.mark.mechanism("3.15")
 def test_the_store_equals_the_server_after_any_history(
     steps: list[tuple[Any, ...]], streaming: bool, seed: int
 ) -> None:

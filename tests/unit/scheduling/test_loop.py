@@ -38,6 +38,7 @@ async def test_what_is_admitted_is_charged_before_the_write_ends(make: Callable[
     assert world.observed.reservations == ["a"]
 
 
+@pytest.mark.mechanism("0.12", "3.21")
 async def test_the_next_cycle_need_not_wait_for_the_write(make: Callable[..., Scheduled]) -> None:
     """What an unfinished write will take is not offered to the next workload."""
     world = make()
@@ -108,6 +109,7 @@ async def test_only_so_many_writes_are_under_way_at_once(make: Callable[..., Sch
         pytest.param(ConflictError("newer", status=409), 5, id="conflicts without end"),
     ],
 )
+@pytest.mark.mechanism("3.12")
 async def test_a_failed_write_gives_back_charge_and_place(
     make: Callable[..., Scheduled], error: ApiError, times: int
 ) -> None:
@@ -219,6 +221,7 @@ async def test_what_another_request_asks_for_is_decided_anew(make: Callable[...,
     assert world.free() == 7
 
 
+@pytest.mark.mechanism("3.12")
 async def test_a_write_whose_answer_was_lost_keeps_its_charge(make: Callable[..., Scheduled]) -> None:
     """The repetition of a write that had come through is a conflict: the workload is admitted, so it is charged."""
     world = make()

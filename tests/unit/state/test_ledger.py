@@ -115,6 +115,7 @@ def test_a_change_of_amounts_keeps_the_tree_and_a_change_of_taints_does_not() ->
     assert ledger.tree("main") is not tree
 
 
+@pytest.mark.mechanism("3.9")
 def test_foreign_pods_take_room_and_say_where_they_give_it_back() -> None:
     """First sight frees nothing; leaving, moving and shrinking free the old node."""
     ledger = make_ledger(make_node("a"), make_node("b"))

@@ -1,0 +1,69 @@
+"""A gang by labels before its quorum, at it, and after members were lost, seen by its reconciler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kqueue.controllers.resources import PODS, WORKLOADS
+from tests.unit.controllers.pod_world import Pods
+from tests.unit.controllers.test_gang_extras import BASE, KEY, QUORUM, make, of_gang, rest, workloads
+
+__all__ = ["make"]  # the fixture
+
+
+def of_five(name: str, **more: Any) -> dict[str, Any]:
+    """A gated member of gang `g` with quorum 5."""
+    pod = of_gang(name, **more)
+    pod["metadata"]["labels"][QUORUM] = "5"
+    return pod
+
+
+@pytest.mark.mechanism("0.10")
+async def test_a_gang_below_its_quorum_is_in_no_queue(make: Callable[..., Pods]) -> None:
+    """G1.4, G3.9: with 4 of 5 members it has no Workload, so no cycle tries it; the oldest member says the numbers."""
+    world = make(*(of_five(f"p{i}", born=i) for i in range(4)))
+    await rest(world)
+    assert workloads(world) == []
+    assert [world.told(name) for name in world.names()] == [["ErrWorkloadCompose"], [], [], []]
+    assert "the group has 4 of 5 pods; it waits for 1 more, since 2025-12-31T23:43:20Z" in world.recorder.messages[-1]
+
+
+@pytest.mark.mechanism("0.11")
+async def test_the_last_member_of_the_quorum_lets_all_go(make: Callable[..., Pods]) -> None:
+    """G3.2: the fifth member makes the Workload, and its admission opens all five gates in one reconcile."""
+    world = make(*(of_five(f"p{i}", born=i) for i in range(4)))
+    await rest(world)
+    world.add(of_five("p4", born=4))
+    await rest(world)
+    assert [world.gated(name) for name in world.names()] == [True] * 5
+    world.admit(BASE)
+    writes = await world.look(KEY)
+    assert writes == [f"patch pods team/p{i}" for i in range(5)]
+    assert [world.gated(name) for name in world.names()] == [False] * 5
+
+
+@pytest.mark.mechanism("0.11", "3.33")
+async def test_replacements_start_while_the_others_run(make: Callable[..., Pods]) -> None:
+    """G3.12: with 3 of 5 running the two replacements start, each when it comes; nobody else is written."""
+    world = make(*(of_five(f"p{i}", born=i) for i in range(5)))
+    await rest(world)
+    world.admit(BASE)
+    await rest(world)
+    world.runs(*(f"p{i}" for i in range(5)))
+    await rest(world)
+    for name in ("p1", "p3"):
+        world.client.drop(PODS, f"team/{name}")
+    await rest(world)
+    waits = {c["type"]: c["status"] for c in world.workload_named(BASE)["status"]["conditions"]}
+    assert waits["WaitingForReplacementPods"] == "True"
+    for number in (5, 6):
+        before = len(world.client.writes())
+        world.add(of_five(f"p{number}", born=number))
+        await rest(world)
+        written = [str(call) for call in world.client.writes()[before:]]
+        assert [call for call in written if " pods " in call] == [f"patch pods team/p{number}"]
+    assert not any(world.gated(name) for name in world.names())
+    assert world.client.keys(WORKLOADS) == [f"team/{BASE}"]

@@ -212,7 +212,12 @@ _ROWS = (
     ),
 )
 
-GANG_DIALECTS = ("kqueue.dev/coscheduling-labels",)
+GANG_DIALECTS = (
+    "scheduling.k8s.io/podgroup",
+    "scheduling.x-k8s.io/podgroup",
+    "kqueue.dev/coscheduling-labels",
+    "scheduling.volcano.sh/podgroup",
+)
 """Names of `integrations.frameworks` that are no kind of job, but a form of gangs of pods; `pod` is both."""
 
 REPLICA_SET = Kind(

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from kqueue import model
 from kqueue.api import names
-from kqueue.api.wire import kueue as wire
+from kqueue.controllers.gang_workloads import GangWorkloads, make_gang_workloads
 from kqueue.controllers.held_pods import HeldPods, Sweep, Why
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
 from kqueue.controllers.manager import Manager
@@ -21,7 +21,6 @@ from kqueue.jobs.gang.compose import compose
 from kqueue.jobs.gang.dialect import GroupProblem
 from kqueue.jobs.gang.key import is_of_kueue
 from kqueue.jobs.gang.members import in_order
-from kqueue.jobs.gang.naming import workload_key_of_gang
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
 from kqueue.runtime.store import Store, split_key
@@ -47,13 +46,13 @@ class AdmissionGates:
         *,
         pods: Store[ManagedPod],
         writes: PodWrites,
-        workloads: Store[wire.Workload],
+        gangs: GangWorkloads,
         manages: Callable[[str], bool],
         switches: JobFeatures,
         sweep: Sweep,
         without_queue: bool = False,
     ) -> None:
-        self._writes, self._workloads, self._manages = writes, workloads, manages
+        self._writes, self._workloads, self._gangs, self._manages = writes, gangs.workloads, gangs, manages
         self._switches, self._without_queue = switches, without_queue
         held = HeldPods[ManagedPod](
             pods=lambda: pods.by_index(GATED_INDEX, True),
@@ -95,11 +94,11 @@ class AdmissionGates:
         return None
 
     def _why_group(self, group: str) -> Why | None:
-        key = workload_key_of_gang(group, self._switches)
+        key = self._gangs.key_of(group)
         workload = self._workloads.get(key)
         if workload is None:
             members = [member for member in self._writes.members(group) if not member.extra]
-            made = compose(in_order(members), self._switches)
+            made = compose(in_order(members), self._switches, group_object=self._gangs.object_of(group))
             if not isinstance(made, GroupProblem):
                 return None
             if made.incomplete:
@@ -111,7 +110,7 @@ class AdmissionGates:
         return None
 
     def _why_member(self, pod: ManagedPod) -> Why | None:
-        key = workload_key_of_gang(pod.group, self._switches)
+        key = self._gangs.key_of(pod.group)
         workload = self._workloads.get(key)
         if workload is None:
             return None
@@ -136,7 +135,7 @@ def setup(manager: Manager) -> None:
     sweeper = AdmissionGates(
         pods=watch.store,
         writes=writes,
-        workloads=manager.watches.workloads.store,
+        gangs=manager.shared(make_gang_workloads),
         manages=manager.manages,
         switches=manager.switches,
         sweep=manager.sweep(),

@@ -14,7 +14,9 @@ from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.gang_extras import ExtraPods
-from kqueue.controllers.gang_owner import GangOwner
+from kqueue.controllers.gang_owner import STILL_THERE, GangOwner
+from kqueue.controllers.gang_past import PastGangs
+from kqueue.controllers.gang_records import GangRecords, make_gang_records
 from kqueue.controllers.handlers import if_changed
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.owner_context import NO_REPORTS, OwnerContext, OwnerReports
@@ -29,10 +31,12 @@ from kqueue.jobs import pod_view, rules
 from kqueue.jobs.gang import counts
 from kqueue.jobs.gang.compose import Composition, compose, owner_reference, spec_of, workload_of
 from kqueue.jobs.gang.dialect import GroupProblem
+from kqueue.jobs.gang.group_object import queue_of as object_queue
 from kqueue.jobs.gang.key import is_of_kueue
-from kqueue.jobs.gang.match import Match, counts_gang, is_group_workload, match, match_prebuilt, newcomers
+from kqueue.jobs.gang.match import Match, counts_gang, is_group_workload, match, match_prebuilt, newcomers, represented
 from kqueue.jobs.gang.members import in_order, parted, queue_of
-from kqueue.jobs.gang.naming import gang_of_workload, workload_key_of_gang
+from kqueue.jobs.gang.naming import gang_of_workload
+from kqueue.jobs.gang.record import record_annotations
 from kqueue.jobs.gang.value import GangNotice
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod import FRAMEWORK
@@ -54,7 +58,9 @@ EVENT_MEMBERS_DIFFER = "MembersDiffer"
 class GangReconciler:
     """The reconciler of all gangs, of all dialects.  Keys are the keys of `gang_key`."""
 
-    def __init__(self, context: OwnerContext, *, writes: PodWrites, reports: OwnerReports = NO_REPORTS) -> None:
+    def __init__(
+        self, context: OwnerContext, *, writes: PodWrites, records: GangRecords, reports: OwnerReports = NO_REPORTS
+    ) -> None:
         policy = context.policy
         self._client, self._writes, self._writer, self._steps = context.client, writes, context.book, context.steps
         self._manages, self._recorder = context.manages, context.recorder
@@ -64,7 +70,9 @@ class GangReconciler:
         self._timeouts = policy.timeouts
         self._lifecycle, self._tools = OwnerLifecycle(context), PodTools(context, writes=writes, reports=reports)
         self._follow, self._on_created = self._tools.follow, reports.created
+        self._gangs, self._records = records.gangs, records
         self._extras = ExtraPods(self._tools, context.workloads, context.clock)
+        self._past = PastGangs(self._tools, records.gangs, context.client)
         self._created: OwnWrites[str, bool] = OwnWrites(context.clock, policy.echo_timeout)
         """Groups whose Workload this process has created, until the watch has reported it."""
 
@@ -74,26 +82,36 @@ class GangReconciler:
 
     async def reconcile(self, key: str) -> Result:
         """Take the next step for one group."""
-        members, extras = parted(in_order(self._writes.members(key)))
-        workload = self._writer.newest(workload_key_of_gang(key, self._switches))
+        members, ends = await self._past.end(key, in_order(self._writes.members(key)))
+        result = await self._reconcile(key, members)
+        return Result(requeue_after=STILL_THERE) if ends and result.requeue_after is None else result
+
+    async def _reconcile(self, key: str, present: Sequence[ManagedPod]) -> Result:
+        """Take the next step for the members that no earlier group object has started."""
+        obj, workload_key = self._gangs.object_of(key), self._gangs.key_of(key)
+        workload = self._writer.newest(workload_key) if workload_key else None
+        if workload is not None and await self._past.loses_its_object(key, workload):
+            return Result(requeue_after=STILL_THERE)  # the watch will report that the group object is gone
+        members, extras = parted(present)
         if not members:
-            await self._leave_behind(workload)
+            await self._leave_behind(key, workload)
             return Result()
         if not self._is_ours(members[0]):
             await self._writes.let_go_all(pod for pod in members if pod.deleting or pod.terminated)
             return Result()
         prebuilt = rules.prebuilt_name(members[0].obj, self._switches) if is_of_kueue(key) else ""
         if workload is None:
-            await self._extras.follow_base(extras, members, None)
+            await self._extras.follow_base(extras, members, None, stops=bool(workload_key))
             return await self._without_workload(key, members, prebuilt=bool(prebuilt))
         self._created.forget(key)
-        if not prebuilt and self._checks_owner and not counts_gang(as_json(workload), key):
+        if not prebuilt and self._checks_owner and not counts_gang(as_json(workload), key, group_object=obj):
             await self._report_conflict(model.workload_key(workload), members)
             return Result()
         if not is_of_kueue(key):
+            extras = tuple(self._extras.of_base(extras, workload))
             await self._extras.follow_base(extras, members, workload)
             members = await self._extras.mark_after_end(extras, members, workload)
-        owner = GangOwner(self._tools, members, workload, prebuilt=bool(prebuilt))
+        owner = GangOwner(self._tools, members, workload, prebuilt=bool(prebuilt), group_object=obj)
         closed = await self._lifecycle.close(owner)
         if closed is not None:
             return closed
@@ -110,9 +128,16 @@ class GangReconciler:
             return False
         return self._manages(split_key(first.key)[0])
 
-    async def _leave_behind(self, workload: wire.Workload | None) -> None:
-        """Release the Workload of a gang without members; the end of its owners deletes the Workload."""
+    async def _leave_behind(self, key: str, workload: wire.Workload | None) -> None:
+        """Release the Workload of a gang without members; the end of its owners deletes the Workload.
+
+        A group object goes on without members, so its Workload is deleted: a gang without members holds nothing.
+        """
         if workload is None or not is_group_workload(as_json(workload)):
+            return
+        if model.controller_of(workload.metadata) is not None:
+            if not self._gangs.has_maker(key) and not model.condition_true(workload, names.CONDITION_FINISHED):
+                await self._steps.delete(workload)
             return
         had_members = any(owner.kind == "Pod" for owner in workload.metadata.owner_references)
         if had_members or workload.metadata.deletion_timestamp is not None:  # otherwise its pods do not exist yet
@@ -131,15 +156,19 @@ class GangReconciler:
     # --- without a Workload
 
     async def _without_workload(self, key: str, members: Sequence[ManagedPod], *, prebuilt: bool) -> Result:
-        first = members[0]
+        first, workload_key = members[0], self._gangs.key_of(key)
         if key in self._created:
             return Result(requeue_after=self._echo_timeout)
-        if not queue_of(members) and not self._without_queue and not prebuilt:
+        if (
+            not (queue_of(members) or object_queue(self._gangs.object_of(key)))
+            and not self._without_queue
+            and not prebuilt
+        ):
             await self._writes.let_go_all(pod for pod in members if pod.deleting or pod.terminated)
             return Result()
         loose = counts.at_large(members)
         if loose:
-            if await self._tools.read(workload_key_of_gang(key, self._switches)) is None:
+            if not workload_key or await self._tools.read(workload_key) is None:
                 message = "The pod runs and its group has no Workload"
                 await self._tools.stop(loose, _no_match(message), soon=True)
             return Result(requeue_after=1.0)
@@ -148,17 +177,24 @@ class GangReconciler:
             self._writes.event(first, reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message, warning=True)
             return Result(requeue_after=_PREBUILT_RETRY)
         await self._writes.let_go_all(pod for pod in members if not pod.runnable)
-        made = compose(members, self._switches, timeouts=self._timeouts)
+        if self._gangs.has_maker(key):
+            return Result()
+        made = self._compose(key, members)
         if isinstance(made, GroupProblem):
-            return self._report_problem(made, members)
+            gone = self._past.report_gone(key, members)
+            return Result() if gone else self._report_problem(made, members)
         self._report_notices(made.wish.notices)
         if self._tools.are_active(members):
             return Result()
         await self._tools.delete(made.excess, "the group has as many pods as it said already")
         return await self._create(key, made)
 
+    def _compose(self, key: str, members: Sequence[ManagedPod]) -> Composition | GroupProblem:
+        obj = self._gangs.object_of(key)
+        return compose(members, self._switches, group_object=obj, timeouts=self._timeouts)
+
     async def _create(self, key: str, made: Composition) -> Result:
-        first, workload_key = made.kept[0], workload_key_of_gang(key, self._switches)
+        first, workload_key = made.kept[0], self._gangs.key_of(key)
         workload = workload_of(
             made,
             name=split_key(workload_key)[1],
@@ -168,6 +204,9 @@ class GangReconciler:
         )
         if isinstance(workload, GroupProblem):
             return self._report_problem(workload, made.kept)
+        seen = self._records.first(key)
+        if seen is not None and made.group_object is None:
+            workload["metadata"]["annotations"] |= record_annotations(*seen)
         self._created.remember(key, True)
         try:
             if not await self._steps.create(workload):
@@ -212,11 +251,14 @@ class GangReconciler:
         told = as_json(workload)
         if prebuilt:
             return await self._find_prebuilt(members, workload, told)
-        found = match(members, told, self._clock.now())
+        obj, now = self._gangs.object_of(members[0].group), self._clock.now()
+        made_elsewhere = self._gangs.has_maker(members[0].group)
+        found = represented(members, told, now) if made_elsewhere else match(members, told, now, group_object=obj)
         if found is None:
             await self._replace(members, workload)
             return None
-        await self._own(workload, found.kept, told)
+        if obj is None:
+            await self._own(workload, found.kept, told)
         await self._tools.delete(found.excess, "its role has as many pods as the group's Workload says already")
         await self._writes.let_go_all([*found.replaced, *(pod for pod in found.strangers if pod.deleting)])
         return found
@@ -259,7 +301,7 @@ class GangReconciler:
                 return  # the watch is behind; its event requeues the group
             await self._tools.stop(loose, _no_match("No Workload matches the group"))
         elif not model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
-            made = compose(members, self._switches, timeouts=self._timeouts)
+            made = self._compose(first.group, members)
             if isinstance(made, GroupProblem):
                 self._report_problem(made, members)
                 return
@@ -303,18 +345,20 @@ _FIRST, _WINDOW = 0.05, 0.2
 def setup(manager: Manager) -> None:
     """Add the reconciler of gangs, where pods are queued."""
     watch, writes = manager.shared(watch_pods), manager.shared(make_pod_writes)
-    if watch is None or writes is None:
+    records = manager.shared(make_gang_records)
+    if watch is None or writes is None or records is None:
         return
-    watches, store, switches = manager.watches, watch.store, manager.switches
-    reconciler = GangReconciler(manager.owner_context(FRAMEWORK), writes=writes, reports=pod_reports(manager))
+    watches, store = manager.watches, watch.store
+    reconciler = GangReconciler(
+        manager.owner_context(FRAMEWORK), writes=writes, records=records, reports=pod_reports(manager)
+    )
+    gangs = records.gangs
     groups = manager.controller(
         "pod_group",
         reconciler.reconcile,
         workers=8,
         group_kind="Pod",
-        rank_of=lambda key: _rank(
-            watches.workloads.store.get(workload_key_of_gang(key, switches)), store.by_index(GROUP_INDEX, key)
-        ),
+        rank_of=lambda key: _rank(watches.workloads.store.get(gangs.key_of(key)), store.by_index(GROUP_INDEX, key)),
     )
     gathering: dict[str, float] = {}
     """The time of the last event, by group."""
@@ -349,6 +393,7 @@ def setup(manager: Manager) -> None:
             groups.enqueue(key)
 
     watch.subscribe(on_pod)
+    gangs.objects.subscribe(gather)
     watches.workloads.subscribe(on_workload)
     watches.workload_priorities.subscribe(on_class)
     watches.priority_classes.subscribe(on_class)

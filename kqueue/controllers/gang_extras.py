@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kqueue import model
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
@@ -16,7 +16,7 @@ from kqueue.controllers.pod_tools import PodTools
 from kqueue.controllers.workload_steps import as_json
 from kqueue.jobs.gang import counts
 from kqueue.jobs.gang.extras import lose_their_base, mark, to_mark, to_return, unmark, waits_since_before_the_end
-from kqueue.jobs.gang.match import Match, match
+from kqueue.jobs.gang.match import Match, represented
 from kqueue.jobs.gang.members import without
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.runtime.store import Store, split_key
@@ -32,16 +32,34 @@ class ExtraPods:
         self._tools, self._workloads, self._clock = tools, workloads, clock
 
     async def follow_base(
-        self, extras: Sequence[ManagedPod], base: Sequence[ManagedPod], workload: wire.Workload | None
+        self,
+        extras: Sequence[ManagedPod],
+        base: Sequence[ManagedPod],
+        workload: wire.Workload | None,
+        *,
+        stops: bool = True,
     ) -> None:
-        """Stop extras whose base has lost its admission; those that wait become members again."""
+        """Stop extras whose base has lost its admission; those that wait become members again.
+
+        `stops`: False lets extras run on, because their group object was deleted.
+        """
         told = as_json(workload) if workload is not None and extras else None
         if not lose_their_base(extras, base, told):
             return
         message = "The pod runs beyond the quorum of its gang, and the gang was stopped"
         await self._return([pod for pod in extras if pod.gated and not pod.deleting], "the gang waits for its quorum")
         why = OwnerStop(reason=names.REASON_WORKLOAD_EVICTED, message=message)
-        await self._tools.stop(counts.at_large(extras), why)
+        if stops:
+            await self._tools.stop(counts.at_large(extras), why)
+
+    def of_base(self, extras: Sequence[ManagedPod], workload: wire.Workload) -> Sequence[ManagedPod]:
+        """Return the extras without those that run beyond the base of an earlier group object of the same name."""
+        name = workload.metadata.name
+        return [pod for pod in extras if pod.gated or self._base_name(pod) in (name, "")]
+
+    def _base_name(self, pod: ManagedPod) -> str:
+        owned = self._workloads.by_index(OWNER_INDEX, owner_key("", "Pod", *split_key(pod.key)))
+        return next((w.metadata.annotations.get(gang_names.EXTRA_OF_ANNOTATION, "") for w in owned), "")
 
     async def mark_after_end(
         self, extras: Sequence[ManagedPod], members: Sequence[ManagedPod], workload: wire.Workload
@@ -50,7 +68,7 @@ class ExtraPods:
         if not model.condition_true(workload, names.CONDITION_FINISHED):
             return members
         told = as_json(workload)
-        found = match(members, told, self._clock.now())
+        found = represented(members, told, self._clock.now())
         if found is None or not found.extras:
             return members
         waiting = [pod for pod in found.extras if waits_since_before_the_end(pod, told)]

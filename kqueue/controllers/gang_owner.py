@@ -11,10 +11,11 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.owner_lifecycle import OwnerStop
 from kqueue.controllers.pod_tools import PodTools
-from kqueue.controllers.workload_steps import as_json
+from kqueue.controllers.workload_steps import JSON, as_json
 from kqueue.jobs.gang import counts
-from kqueue.jobs.gang.match import Match, newcomers
-from kqueue.jobs.gang.members import is_serving, queue_of
+from kqueue.jobs.gang.group_object import queue_of as object_queue
+from kqueue.jobs.gang.match import Match, strays
+from kqueue.jobs.gang.members import gang_queue, is_serving
 from kqueue.jobs.kind import Finished, Refused
 from kqueue.jobs.pod_view import ManagedPod
 
@@ -33,10 +34,17 @@ class GangOwner:
     check_again = STILL_THERE
 
     def __init__(
-        self, tools: PodTools, members: Sequence[ManagedPod], workload: wire.Workload, *, prebuilt: bool
+        self,
+        tools: PodTools,
+        members: Sequence[ManagedPod],
+        workload: wire.Workload,
+        *,
+        prebuilt: bool,
+        group_object: JSON | None = None,
     ) -> None:
         """Take the members in order, at least one; `prebuilt`: a user created the Workload."""
         self.workload, self._tools, self._prebuilt = workload, tools, prebuilt
+        self._group_object = group_object
         self._members = list(members)
         self._found = Match(kept=tuple(members))
 
@@ -55,8 +63,8 @@ class GangOwner:
 
     @property
     def queue(self) -> str:
-        """The queue of the oldest member."""
-        return queue_of(self._members)
+        """The queue of the oldest member, else that of the group object."""
+        return gang_queue(self._members, object_queue(self._group_object))
 
     @property
     def waits(self) -> bool:
@@ -120,7 +128,7 @@ class GangOwner:
     async def closed(self) -> None:
         """Remove the finalizers of all members, and stop members that were created after the end."""
         await self._tools.writes.let_go_all(self._members)
-        late = counts.at_large(newcomers(self._members, as_json(self.workload)))
+        late = counts.at_large(strays(self._members, as_json(self.workload)))
         message = "The pod runs and its group has finished without it"
         await self._tools.stop(late, OwnerStop(reason=names.REASON_NOT_ADMITTED, message=message), soon=True)
 

@@ -9,6 +9,7 @@ import structlog
 from kqueue import model
 from kqueue.api import gang_names, names
 from kqueue.api.wire import kueue as wire
+from kqueue.controllers.gang_workloads import GangWorkloads, make_gang_workloads
 from kqueue.controllers.handlers import if_changed
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key, owner_keys
 from kqueue.controllers.manager import Manager
@@ -22,7 +23,6 @@ from kqueue.controllers.resources import PODS
 from kqueue.controllers.workload_steps import JSON, as_json
 from kqueue.errors import InvalidObjectError, NotFoundError
 from kqueue.jobs import pod_view, rules
-from kqueue.jobs.gang.naming import workload_key_of_gang
 from kqueue.jobs.gang.pods import managed_pod
 from kqueue.jobs.kind import Refused
 from kqueue.jobs.pod import FRAMEWORK
@@ -53,6 +53,7 @@ class PodReconciler:
         context: OwnerContext,
         *,
         writes: PodWrites,
+        gangs: GangWorkloads,
         exists: Callable[[str], bool],
         reports: OwnerReports = NO_REPORTS,
     ) -> None:
@@ -60,7 +61,7 @@ class PodReconciler:
         policy = context.policy
         self._client, self._writes, self._workloads = context.client, writes, context.workloads
         self._newest, self._steps = context.book.newest, context.steps
-        self._manages, self._exists = context.manages, exists
+        self._manages, self._exists, self._gangs = context.manages, exists, gangs
         self._switches, self._clock, self._copied = policy.switches, context.clock, policy.copied
         self._explicit, self._without_queue, self._requeues = policy.explicit, policy.without_queue, policy.requeues
         self._finishes_orphans, self._echo_timeout = policy.finishes_orphans, policy.echo_timeout
@@ -288,6 +289,9 @@ class PodReconciler:
         return Result()
 
     async def _create(self, pod: ManagedPod, pod_sets: Sequence[JSON]) -> None:
+        base = self._gangs.key_of(pod.group) if pod.extra else ""
+        if pod.extra and not base:
+            return  # the reconciler of its gang takes the mark off, because the group object is missing
         workload = workload_for(
             KIND,
             pod.obj,
@@ -296,8 +300,7 @@ class PodReconciler:
             copied=self._copied,
         )
         if pod.extra:
-            base = split_key(workload_key_of_gang(pod.group, self._switches))[1]
-            workload["metadata"].setdefault("annotations", {})[gang_names.EXTRA_OF_ANNOTATION] = base
+            workload["metadata"].setdefault("annotations", {})[gang_names.EXTRA_OF_ANNOTATION] = split_key(base)[1]
         self._created.remember(pod.uid, True)
         try:
             if not await self._steps.create(workload):
@@ -337,6 +340,7 @@ def setup(manager: Manager) -> None:
     reconciler = PodReconciler(
         manager.owner_context(FRAMEWORK),
         writes=writes,
+        gangs=manager.shared(make_gang_workloads),
         exists=lambda key: key in watches.pods.store,
         reports=pod_reports(manager),
     )

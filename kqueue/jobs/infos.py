@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.jobs import node_classes, syntax, topology_request
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, strings, text, whole
 from kqueue.jobs.kind import PodSetInfo, Refused
@@ -149,8 +149,9 @@ def _annotations(
     workload: JSON, pod_set: Mapping[str, Any], assignment: Mapping[str, Any], switches: JobFeatures
 ) -> dict[str, str]:
     wanted: dict[str, str] = {}
-    if switches.topology:
+    if switches.topology or gang_names.GANG_ANNOTATION in annotations_of(workload):
         wanted[names.WORKLOAD_ANNOTATION] = text(workload, "metadata", "name")
+    if switches.topology:
         wanted.update(_marker(pod_set, assignment))
     slice_name = annotations_of(workload).get(names.WORKLOAD_SLICE_NAME_ANNOTATION)
     if switches.elastic_jobs and slice_name:

@@ -86,7 +86,7 @@
   resources: [jobsets/finalizers]
   verbs: [update]
 {{- end }}
-{{- if or (has "pod" .frameworks) (has "deployment" .frameworks) (has "statefulset" .frameworks) (has "kqueue.dev/coscheduling-labels" .frameworks) }}
+{{- if or (has "pod" .frameworks) (has "deployment" .frameworks) (has "statefulset" .frameworks) (has "scheduling.k8s.io/podgroup" .frameworks) (has "scheduling.x-k8s.io/podgroup" .frameworks) (has "kqueue.dev/coscheduling-labels" .frameworks) (has "scheduling.volcano.sh/podgroup" .frameworks) }}
 - apiGroups: [""]
   resources: [pods/finalizers]
   verbs: [update]

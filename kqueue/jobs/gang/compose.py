@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kqueue.api import gang_names, names
@@ -16,15 +16,16 @@ from kqueue.jobs import pod_rules, rules, syntax
 from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, text
 from kqueue.jobs.gang.dialect import DEFAULT_TIMEOUTS, LARGEST_QUORUM, GangRules, GroupProblem, ScheduleTimeouts
-from kqueue.jobs.gang.members import base_of, runnable, shortage, surplus, without
+from kqueue.jobs.gang.members import base_of, gang_queue, queue_disagreement, runnable, shortage, surplus, without
 from kqueue.jobs.gang.naming import gang_annotation
 from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.gang.value import GangRef, GangSpec
+from kqueue.jobs.kind import GroupVersionKind
 from kqueue.jobs.pod import pod_set
 from kqueue.jobs.pod_shape import exceeds
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
-from kqueue.jobs.workload import Priority
+from kqueue.jobs.workload import Priority, controller_reference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,8 @@ class Composition:
     """Runnable members beyond the total, whose finalizer is removed and which are deleted."""
     extras: tuple[ManagedPod, ...] = ()
     """Runnable members beyond the quorum, which are queued alone."""
+    group_object: JSON | None = None
+    """The object that owns the Workload; None: the members own it."""
 
 
 def compose(
@@ -60,17 +63,31 @@ def compose(
     wish = dialect.spec(ref, group_object, members, GangRules(switches=switches, timeouts=timeouts))
     if isinstance(wish, GroupProblem):
         return wish
-    return _composed(wish, runnable(members), switches, has_extras=dialect.has_extras)
+    made = _composed(wish, members, switches, has_extras=dialect.has_extras)
+    return made if isinstance(made, GroupProblem) else replace(made, group_object=group_object)
+
+
+def hindrance(wish: GangSpec, members: Sequence[ManagedPod], *, has_extras: bool) -> GroupProblem | None:
+    """Return why the members make no Workload, by their number, roles and queues; None: they are complete.
+
+    Args:
+        wish: that of the gang's dialect.
+        members: all members in order.
+        has_extras: whether the dialect queues members beyond the quorum alone.
+    """
+    if has_extras and wish.quorum > LARGEST_QUORUM:
+        return GroupProblem(f"the quorum is {wish.quorum}, at most {LARGEST_QUORUM} are possible")
+    trouble = queue_disagreement(pod for pod in members if pod.phase != "Failed") if has_extras else None
+    return trouble or shortage(runnable(members), wish.quorum, roles=wish.roles, fast=wish.fast)
 
 
 def _composed(
-    wish: GangSpec, alive: Sequence[ManagedPod], switches: JobFeatures, *, has_extras: bool
+    wish: GangSpec, members: Sequence[ManagedPod], switches: JobFeatures, *, has_extras: bool
 ) -> Composition | GroupProblem:
-    if has_extras and wish.quorum > LARGEST_QUORUM:
-        return GroupProblem(f"the quorum is {wish.quorum}, at most {LARGEST_QUORUM} are possible")
-    trouble = shortage(alive, wish.quorum, roles=wish.roles, fast=wish.fast)
+    trouble = hindrance(wish, members, has_extras=has_extras)
     if trouble is not None:
         return trouble
+    alive = runnable(members)
     excess = () if has_extras else surplus(alive, wish.quorum)
     base = base_of(alive, wish.quorum, wish.roles) if has_extras else without(alive, excess)
     made = pod_sets_of(base, wish.quorum, switches, fast=wish.fast)
@@ -169,7 +186,7 @@ def workload_of(
         "name": name,
         "namespace": text(first.obj, "metadata", "namespace"),
         "finalizers": [names.RESOURCE_IN_USE_FINALIZER],
-        "ownerReferences": [owner_reference(pod) for pod in made.kept],
+        "ownerReferences": _owners(made),
         "annotations": {
             **copied.annotations_from(first.obj),
             **_copied_annotations(first, switches),
@@ -200,13 +217,25 @@ def spec_of(made: Composition, priority: Priority) -> JSON:
     first = made.kept[0].obj
     spec: JSON = {"podSets": list(made.pod_sets), "priority": priority.value, "active": True}
     for key, value in (
-        ("queueName", rules.queue_name(first) or made.wish.queue),
+        ("queueName", gang_queue(made.kept, made.wish.queue)),
         ("priorityClassRef", priority.reference),
         ("maximumExecutionTimeSeconds", made.wish.limit or rules.maximum_execution_time(first)),
     ):
         if value:
             spec[key] = value
     return spec
+
+
+def _owners(made: Composition) -> list[JSON]:
+    """Return the group object as the controller, or a reference for each member of the base; never both."""
+    obj = made.group_object
+    return [object_reference(obj)] if obj is not None else [owner_reference(pod) for pod in made.kept]
+
+
+def object_reference(obj: JSON) -> JSON:
+    """Return the reference by which a group object controls the Workload."""
+    group, _, version = text(obj, "apiVersion").rpartition("/")
+    return controller_reference(GroupVersionKind(group, version, text(obj, "kind")), obj)
 
 
 def owner_reference(pod: ManagedPod) -> JSON:

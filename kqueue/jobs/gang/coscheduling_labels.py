@@ -9,7 +9,7 @@ from kqueue.api import gang_names
 from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of
 from kqueue.jobs.gang.dialect import LARGEST_QUORUM, GangRules, GroupProblem, PodSelection, WithoutGroupObject
-from kqueue.jobs.gang.members import is_fast, is_serving, queue_disagreement, queue_of
+from kqueue.jobs.gang.members import is_fast, is_serving, queue_of
 from kqueue.jobs.gang.value import GangDeadline, GangMembership, GangNotice, GangRef, GangSpec
 from kqueue.jobs.kind import GroupVersionKind, JobContext
 from kqueue.jobs.pod_view import ManagedPod
@@ -63,9 +63,6 @@ class CoschedulingLabels(WithoutGroupObject):
         for pod in alive:
             for mistake in _quorum_problems(pod.obj):
                 return GroupProblem(str(mistake), pod)
-        trouble = queue_disagreement(alive)
-        if trouble is not None:
-            return trouble
         first = alive[0]
         quorum = _quorum_of(first)
         return GangSpec(

@@ -15,19 +15,10 @@ from typing import Any, Protocol
 from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON
 from kqueue.jobs.gang.value import Gang, GangCounts, GangMembership, GangRef, GangSpec
+from kqueue.jobs.gang.value import GroupProblem as GroupProblem
 from kqueue.jobs.kind import GroupVersionKind, JobContext
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
-
-
-@dataclass(frozen=True, slots=True)
-class GroupProblem:
-    """The reason why a group gets no Workload now.  `pod` is the member that causes it; None: the group as a whole."""
-
-    message: str
-    pod: ManagedPod | None = None
-    incomplete: bool = False
-    """Whether the group only lacks members that may still be created."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +91,11 @@ class Dialect(Protocol):
         ...
 
     @property
+    def makes_workloads(self) -> bool:
+        """Whether a reconciler of the group object makes the Workload, before there are members."""
+        ...
+
+    @property
     def joined_by(self) -> str:
         """Path of the field by which a pod joins, for messages, as in `metadata.labels[example.com/gang]`."""
         ...
@@ -123,7 +119,7 @@ class Dialect(Protocol):
 
         Args:
             obj: the group object; None: it does not exist, or the dialect has none.
-            members: all members in order, at least one.
+            members: all members in order; there may be none if the group object exists.
         """
         ...
 
@@ -138,6 +134,7 @@ class WithoutGroupObject:
     kinds: tuple[GroupVersionKind, ...] = ()
     plural = ""
     writes_status = False
+    makes_workloads = False
 
     def report(self, gang: Gang, counts: GangCounts, now: datetime) -> JSON:
         """Return nothing."""

@@ -14,6 +14,7 @@ from kqueue.jobs import rules
 from kqueue.jobs.fields import JSON, annotations_of, mapping, objects, text, whole
 from kqueue.jobs.gang.compose import pod_sets_of
 from kqueue.jobs.gang.dialect import GroupProblem
+from kqueue.jobs.gang.group_object import limit_of
 from kqueue.jobs.gang.key import is_of_kueue
 from kqueue.jobs.gang.members import in_order, is_fast, runnable, surplus, without
 from kqueue.jobs.gang.registry import dialect_of
@@ -45,10 +46,19 @@ def is_group_workload(workload: Mapping[str, Any]) -> bool:
     return annotations_of(workload).get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true"
 
 
-def counts_gang(workload: Mapping[str, Any], key: str) -> bool:
-    """Whether the Workload is marked as the Workload of the gang with this key; for Kueue's groups its name decides."""
+def counts_gang(workload: Mapping[str, Any], key: str, *, group_object: JSON | None = None) -> bool:
+    """Whether the Workload is marked as the Workload of the gang with this key; for Kueue's groups its name decides.
+
+    A group object must be the Workload's controller.
+    """
+    if not is_group_workload(workload):
+        return False
+    if is_of_kueue(key):
+        return True
     named = annotations_of(workload).get(gang_names.GANG_ANNOTATION, "")
-    return is_group_workload(workload) and (is_of_kueue(key) or named == key.partition("/")[2])
+    owners = objects(workload, "metadata", "ownerReferences")
+    uid = next((text(owner, "uid") for owner in owners if owner.get("controller") is True), "")
+    return named == key.partition("/")[2] and uid == text(mapping(group_object, "metadata"), "uid")
 
 
 def counts_of(workload: Mapping[str, Any]) -> dict[str, int]:
@@ -59,13 +69,25 @@ def counts_of(workload: Mapping[str, Any]) -> dict[str, int]:
     return {name: 1 if count is None else count for name, count in counts}
 
 
-def match(members: Sequence[ManagedPod], workload: JSON, now: datetime) -> Match | None:
-    """Match the members with a Workload that kqueue created for the group; None: they do not match.  `members` in
-    order.
+def match(
+    members: Sequence[ManagedPod], workload: JSON, now: datetime, *, group_object: JSON | None = None
+) -> Match | None:
+    """Match the members with a Workload that kqueue created for the group; None: they do not match.
+
+    Args:
+        members: in order.
+        workload: the Workload.
+        now: the time until which members may have ended.
+        group_object: the object of the group, whose maximum execution time counts before that of the oldest member.
     """
     seconds = whole(workload, "spec", "maximumExecutionTimeSeconds")
-    if not members or seconds != rules.maximum_execution_time(members[0].obj):
+    if not members or seconds != (limit_of(group_object) or rules.maximum_execution_time(members[0].obj)):
         return None
+    return represented(members, workload, now)
+
+
+def represented(members: Sequence[ManagedPod], workload: JSON, now: datetime) -> Match | None:
+    """Match the members with the Workload by their roles alone, as `match` does; `members` at least one, in order."""
     fast, has_extras = is_fast(members[0]), dialect_of(GangRef.of_key(members[0].group).framework).has_extras
     counts = counts_of(workload)
     kept: list[ManagedPod] = []
@@ -120,6 +142,17 @@ def _superfluous(gone: Sequence[ManagedPod], number: int, now: datetime) -> list
 
 def _idle(pod: ManagedPod, now: datetime) -> float:
     return (now - (pod.last_active or now)).total_seconds()
+
+
+def strays(members: Sequence[ManagedPod], workload: Mapping[str, Any]) -> tuple[ManagedPod, ...]:
+    """Return the members that the Workload has not started: those that do not own it, or, where a group object owns it,
+    those without its mark.
+    """
+    owners = objects(workload, "metadata", "ownerReferences")
+    if not any(owner.get("controller") is True for owner in owners):
+        return newcomers(members, workload)
+    name = text(workload, "metadata", "name")
+    return tuple(pod for pod in members if annotations_of(pod.obj).get(names.WORKLOAD_ANNOTATION) != name)
 
 
 def newcomers(kept: Sequence[ManagedPod], workload: Mapping[str, Any]) -> tuple[ManagedPod, ...]:

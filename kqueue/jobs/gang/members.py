@@ -51,6 +51,14 @@ def queue_of(members: Sequence[ManagedPod]) -> str:
     return next((queue for pod in members if (queue := rules.queue_name(pod.obj))), "")
 
 
+def gang_queue(members: Sequence[ManagedPod], of_object: str) -> str:
+    """Return the LocalQueue of a gang: that of its oldest member, of its group object, or of the oldest that has one.
+
+    `members` in order, at least one; `of_object`: the queue of the group object, empty without one.
+    """
+    return rules.queue_name(members[0].obj) or of_object or queue_of(members)
+
+
 def shortage(
     alive: Sequence[ManagedPod], quorum: int, *, roles: Sequence[GangRole] = (), fast: bool = False
 ) -> GroupProblem | None:

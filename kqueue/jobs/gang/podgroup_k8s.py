@@ -11,7 +11,6 @@ from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON, mapping, objects, text, whole
 from kqueue.jobs.gang import group_object
 from kqueue.jobs.gang.dialect import GangRules, GroupProblem, PodSelection
-from kqueue.jobs.gang.members import runnable, shortage
 from kqueue.jobs.gang.value import Gang, GangCounts, GangMembership, GangRef, GangSpec
 from kqueue.jobs.kind import GroupVersionKind, JobContext
 from kqueue.jobs.pod_view import ManagedPod
@@ -31,6 +30,7 @@ class KubernetesPodGroups:
     framework = FRAMEWORK
     kinds = KINDS
     plural = "podgroups"
+    makes_workloads = False
     writes_status = False
     names_workloads: GroupVersionKind | None = KINDS[0]
     has_extras = True
@@ -60,9 +60,6 @@ class KubernetesPodGroups:
         mistake = group_object.quorum_problem("spec.schedulingPolicy.gang.minCount", quorum)
         if mistake is not None:
             return GroupProblem(f"PodGroup {ref.name}: {mistake}")
-        lacking = shortage(runnable(members), quorum)
-        if lacking is not None:
-            return lacking
         return GangSpec(
             quorum=quorum,
             deadline=group_object.deadline_of(rules, quorum),
@@ -70,6 +67,7 @@ class KubernetesPodGroups:
             priority_class=group_object.priority_class_of(obj),
             topology=_topology(obj) or group_object.topology_of(obj),
             limit=group_object.limit_of(obj),
+            quorum_field="spec.schedulingPolicy.gang.minCount",
         )
 
     def report(self, gang: Gang, counts: GangCounts, now: datetime) -> JSON:

@@ -11,7 +11,6 @@ from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON, annotations_of, mapping, text, whole
 from kqueue.jobs.gang import group_object
 from kqueue.jobs.gang.dialect import GangRules, GroupProblem, PodSelection
-from kqueue.jobs.gang.members import runnable, shortage
 from kqueue.jobs.gang.value import Gang, GangCounts, GangMembership, GangPhase, GangRef, GangRole, GangSpec
 from kqueue.jobs.kind import GroupVersionKind, JobContext
 from kqueue.jobs.pod_view import ManagedPod
@@ -39,6 +38,7 @@ class VolcanoPodGroups:
     framework = FRAMEWORK
     kinds = (KIND,)
     plural = "podgroups"
+    makes_workloads = False
     writes_status = True
     names_workloads: GroupVersionKind | None = KIND
     has_extras = True
@@ -70,9 +70,6 @@ class VolcanoPodGroups:
             return GroupProblem(f"PodGroup {ref.name}: {mistake}")
         roles = tuple(GangRole(name=task, minimum=minimum) for task, minimum in sorted(_tasks(obj).items()))
         quorum = quorum_of(obj)
-        lacking = shortage(runnable(members), quorum, roles=roles)
-        if lacking is not None:
-            return lacking
         return GangSpec(
             quorum=quorum,
             roles=roles,
@@ -82,6 +79,7 @@ class VolcanoPodGroups:
             priority_class=group_object.priority_class_of(obj),
             topology=_topology(obj) or group_object.topology_of(obj),
             limit=group_object.limit_of(obj),
+            quorum_field="spec.minMember",
         )
 
     def report(self, gang: Gang, counts: GangCounts, now: datetime) -> JSON:

@@ -11,7 +11,6 @@ from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of, whole
 from kqueue.jobs.gang import group_object
 from kqueue.jobs.gang.dialect import GangRules, GroupProblem, PodSelection
-from kqueue.jobs.gang.members import runnable, shortage
 from kqueue.jobs.gang.value import Gang, GangCounts, GangMembership, GangRef, GangSpec
 from kqueue.jobs.kind import GroupVersionKind, JobContext
 from kqueue.jobs.pod_view import ManagedPod
@@ -30,6 +29,7 @@ class CoschedulingPodGroups:
     framework = FRAMEWORK
     kinds = (KIND,)
     plural = "podgroups"
+    makes_workloads = False
     writes_status = True
     names_workloads: GroupVersionKind | None = KIND
     has_extras = True
@@ -60,9 +60,6 @@ class CoschedulingPodGroups:
         if mistake is not None:
             return GroupProblem(f"PodGroup {ref.name}: {mistake}")
         quorum = quorum_of(obj)
-        lacking = shortage(runnable(members), quorum)
-        if lacking is not None:
-            return lacking
         return GangSpec(
             quorum=quorum,
             least=group_object.least_of(obj),
@@ -71,6 +68,7 @@ class CoschedulingPodGroups:
             priority_class=group_object.priority_class_of(obj),
             topology=group_object.topology_of(obj),
             limit=group_object.limit_of(obj),
+            quorum_field="spec.minMember",
         )
 
     def report(self, gang: Gang, counts: GangCounts, now: datetime) -> JSON:

@@ -10,6 +10,9 @@ from kqueue.jobs.gang.coscheduling_labels import CoschedulingLabels
 from kqueue.jobs.gang.dialect import Dialect
 from kqueue.jobs.gang.key import KUEUE_GROUPS
 from kqueue.jobs.gang.kueue_groups import KueueGroups
+from kqueue.jobs.gang.podgroup_k8s import KubernetesPodGroups
+from kqueue.jobs.gang.podgroup_volcano import VolcanoPodGroups
+from kqueue.jobs.gang.podgroup_x_k8s import CoschedulingPodGroups
 from kqueue.jobs.gang.value import GangMembership
 from kqueue.jobs.switches import JobFeatures
 
@@ -52,5 +55,8 @@ def membership(pod: Mapping[str, Any], switches: JobFeatures) -> GangMembership 
 
 
 register(KueueGroups())
+register(KubernetesPodGroups())
+register(CoschedulingPodGroups())
 register(CoschedulingLabels())
+register(VolcanoPodGroups())
 register(BatchProcesses())

@@ -73,6 +73,16 @@ class GangDeadline:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupProblem:
+    """The reason why a group gets no Workload now.  `pod` is the member that causes it; None: the group as a whole."""
+
+    message: str
+    pod: ManagedPod | None = None
+    incomplete: bool = False
+    """Whether the group only lacks members that may still be created."""
+
+
+@dataclass(frozen=True, slots=True)
 class GangNotice:
     """A contradiction in a gang that does not hold it up; `pod` is the member that has it."""
 
@@ -131,7 +141,8 @@ class Gang:
     """UID of the group object; without one, of the first member that was seen."""
     since: datetime
     """Creation of the group object; without one, of the first member that was seen."""
-    wish: GangSpec
+    wish: GangSpec | None
+    """None: the dialect finds a contradiction, which `problem` has."""
     members: tuple[ManagedPod, ...]
     """All members, oldest first."""
     base: tuple[ManagedPod, ...]
@@ -142,6 +153,10 @@ class Gang:
     """Members that the base lacks, by role."""
     owner: Mapping[str, Any] | None = None
     """Owner reference of the group object; None: the members own the Workload."""
+    quorum: int = 0
+    """Members of the base, as the Workload counts them while it holds quota, else as wished; 0: not known."""
+    problem: GroupProblem | None = None
+    """Why the members make no Workload: a contradiction, or what they lack; None: they are complete."""
     priority: int | None = None
     """The lowest `spec.priority` of present members; None: no member has one."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,6 +11,9 @@ from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.admission_gates import AdmissionGates
 from kqueue.controllers.gang import GangReconciler
+from kqueue.controllers.gang_records import GangRecords
+from kqueue.controllers.gang_workloads import GangWorkloads
+from kqueue.controllers.group_objects import GroupObjects, GroupVersion, resources_of, view_of
 from kqueue.controllers.held_pods import Sweep
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_keys
 from kqueue.controllers.owner_context import OwnerContext, OwnerPolicy, OwnerReports
@@ -18,11 +22,14 @@ from kqueue.controllers.pod_writes import PodWrites
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.controllers.resources import PODS, RESOURCE_FLAVORS, WORKLOADS
 from kqueue.controllers.workload_steps import Referred, WorkloadSteps
+from kqueue.jobs.gang.dialect import GangRules
 from kqueue.jobs.gang.pods import managed_pod
+from kqueue.jobs.gang.registry import dialects
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
 from kqueue.runtime.client import Json
 from kqueue.runtime.controller import Result
+from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.store import Store
 from tests.unit.controllers.builders import World, condition, make_flavor
 from tests.unit.jobs.builders import JSON
@@ -73,18 +80,31 @@ class Pods(World):
             **writes,
         )
         self.switches = switches
+        self.objects = self._watch_objects(switches)
+        self.gangs = GangWorkloads(self.workloads, self.objects, switches)
+        self.records = GangRecords(
+            pods=self.pods,
+            writes=self.writes,
+            gangs=self.gangs,
+            book=self.writer,
+            rules=GangRules(switches=switches),
+            clock=self.clock,
+        )
         reports = OwnerReports(started=lambda _workload, pods: self.started.append(pods))
         self.single = PodReconciler(
             self.context(**(single or {})),
             writes=self.writes,
+            gangs=self.gangs,
             exists=lambda key: self.client.object(PODS, key) is not None,
             reports=reports,
         )
-        self.group = GangReconciler(self.context(**(group or {})), writes=self.writes, reports=reports)
+        self.group = GangReconciler(
+            self.context(**(group or {})), writes=self.writes, records=self.records, reports=reports
+        )
         self.gates = AdmissionGates(
             pods=self.pods,
             writes=self.writes,
-            workloads=self.workloads,
+            gangs=self.gangs,
             manages=self.managed.__contains__,
             switches=switches,
             sweep=Sweep(clock=self.clock, after=300.0, interval=60.0, report=self.held.update),
@@ -92,6 +112,16 @@ class Pods(World):
         for pod in pods:
             self.client.put(PODS, pod)
         self.sync()
+
+    def _watch_objects(self, switches: JobFeatures) -> GroupObjects:
+        """The watches of group objects of all dialects that are on."""
+        versions: dict[str, list[GroupVersion]] = {}
+        for dialect in dialects(switches):
+            for resource in resources_of(dialect):
+                store: Store[JSON] = Store(str(resource))
+                versions.setdefault(dialect.framework, []).append(GroupVersion(resource, store))
+                self.client.watch(resource, store, partial(_view_of, resource))
+        return GroupObjects(self.client, versions)
 
     def context(self, **policy: Any) -> OwnerContext:
         """What reconcilers of pods work with; `policy` as in `OwnerPolicy`."""
@@ -201,6 +231,10 @@ class Pods(World):
     def told(self, name: str) -> list[str]:
         """Reasons of the events on a pod, in order."""
         return [reason for what, reason in self.recorder.events if what == f"Pod {name}"]
+
+
+def _view_of(resource: ResourceType, obj: Json) -> JSON:
+    return view_of(resource, msgspec.convert(obj, RawObject))
 
 
 def grouped(name: str, *, total: int = 2, **settings: Any) -> JSON:

@@ -16,7 +16,7 @@ from kqueue.jobs.switches import JobFeatures
 from kqueue.runtime.store import split_key
 from tests.unit.controllers.builders import make_workload
 from tests.unit.controllers.pod_world import GROUP, Pods
-from tests.unit.jobs.pods import make_pod
+from tests.unit.jobs.pods import at, make_pod
 from tests.unit.toys.toy_dialect import FRAMEWORK, GANG, SIZE, ToyGangs
 
 ON = JobFeatures(gangs=(KUEUE_GROUPS, FRAMEWORK))
@@ -108,3 +108,19 @@ async def test_members_that_are_gone_leave_the_workload(make: Callable[..., Pods
         world.client.drop(PODS, f"team/{name}")
     await world.rest(KEY)
     assert world.workload_named(workload)["metadata"].get("finalizers") in (None, [])
+
+
+async def test_a_gang_keeps_its_first_member_as_its_identity(make: Callable[..., Pods], workload: str) -> None:
+    """g1_6, g1_7, row 0.4: after the deletion of that pod, too; a new gang of the name has another identity."""
+    world = make(of_toy("p0", born=-9), of_toy("p1"), of_toy("p2"))
+    world.client.drop(PODS, "team/p0")
+    await world.rest(KEY)
+    marks = world.workload_named(workload)["metadata"]["annotations"]
+    assert (marks["kqueue.dev/gang-uid"], marks["kqueue.dev/gang-since"]) == ("uid-p0", at(-1009))
+    for name in world.names():
+        world.client.drop(PODS, f"team/{name}")
+    world.client.drop(WORKLOADS, f"team/{workload}")
+    await world.rest(KEY)
+    world.add(of_toy("p3"), of_toy("p4"))
+    await world.rest(KEY)
+    assert world.workload_named(workload)["metadata"]["annotations"]["kqueue.dev/gang-uid"] == "uid-p3"

@@ -8,6 +8,7 @@ import pytest
 
 from kqueue.api.pod_group import PodGroup
 from kqueue.jobs.gang import podgroup_k8s, podgroup_volcano, podgroup_x_k8s
+from kqueue.jobs.gang.compose import hindrance
 from kqueue.jobs.gang.dialect import GangRules, GroupProblem, ScheduleTimeouts
 from kqueue.jobs.gang.podgroup_k8s import KubernetesPodGroups
 from kqueue.jobs.gang.podgroup_volcano import VolcanoPodGroups
@@ -48,8 +49,9 @@ def spec(dialect: Any, obj: JSON, count: int = 5) -> GangSpec:
 
 def problem(dialect: Any, obj: JSON | None, count: int = 5) -> GroupProblem:
     found = read(dialect, obj, count)
-    assert isinstance(found, GroupProblem)
-    return found
+    hindered = hindrance(found, members(count), has_extras=True) if isinstance(found, GangSpec) else found
+    assert isinstance(hindered, GroupProblem)
+    return hindered
 
 
 @pytest.mark.parametrize(

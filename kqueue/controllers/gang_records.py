@@ -1,0 +1,90 @@
+"""The records of gangs of a process: their group objects, members and Workloads put together, for status and views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from kqueue.clock import Clock
+from kqueue.controllers.gang_workloads import GangWorkloads, make_gang_workloads, started_by
+from kqueue.controllers.manager import Manager
+from kqueue.controllers.pod_writes import GROUP_INDEX, PodWrites, make_pod_writes, watch_pods
+from kqueue.controllers.raw import JSON
+from kqueue.controllers.workload_book import WorkloadBook
+from kqueue.controllers.workload_steps import as_json
+from kqueue.jobs.gang.dialect import GangRules
+from kqueue.jobs.gang.members import without
+from kqueue.jobs.gang.record import gang_of
+from kqueue.jobs.gang.value import Gang, GangRef
+from kqueue.jobs.pod_view import ManagedPod
+from kqueue.jobs.registry import timeouts_for
+from kqueue.runtime.store import Store
+
+
+class GangRecords:
+    """Makes records of gangs.  Its only memory is the first member of each gang, while the gang has members."""
+
+    def __init__(
+        self,
+        *,
+        pods: Store[ManagedPod],
+        writes: PodWrites,
+        gangs: GangWorkloads,
+        book: WorkloadBook,
+        rules: GangRules,
+        clock: Clock,
+    ) -> None:
+        self.gangs, self._pods, self._writes, self._book = gangs, pods, writes, book
+        self._rules, self._clock = rules, clock
+        self._first: dict[str, tuple[str, datetime]] = {}
+        """UID and creation of the first member that was seen, by gang; not of Kueue's groups."""
+        pods.subscribe(self._observe)
+
+    def _observe(self, old: ManagedPod | None, new: ManagedPod | None) -> None:
+        for pod in filter(None, (old, new)):
+            if ":" not in pod.group:
+                continue
+            if pod is new and pod.group not in self._first:
+                self._first[pod.group] = pod.uid, pod.created
+            if not self._pods.count_by_index(GROUP_INDEX, pod.group):
+                self._first.pop(pod.group, None)
+
+    def first(self, key: str) -> tuple[str, datetime] | None:
+        """Return UID and creation of the first member that this process has seen; None: the gang has no members."""
+        return self._first.get(key)
+
+    def workload(self, key: str) -> JSON | None:
+        """Return the Workload that counts the gang's base; None: there is none."""
+        workload_key = self.gangs.key_of(key)
+        found = self._book.newest(workload_key) if workload_key else None
+        return as_json(found) if found is not None else None
+
+    def members(self, key: str) -> Sequence[ManagedPod]:
+        """Return the newest known versions of all members that no earlier group object of the name has started."""
+        found: Sequence[ManagedPod] = self._writes.members(key)
+        for workload in self.gangs.earlier(key):
+            found = without(found, started_by(workload, found))
+        return found
+
+    def of(self, key: str) -> Gang | None:
+        """Return the record of a gang; None: it has neither a group object nor a member nor a Workload."""
+        ref, members = GangRef.of_key(key), self.members(key)
+        obj, workload = self.gangs.object_of(key), self.workload(key)
+        if obj is None and workload is None and not members:
+            return None
+        return gang_of(ref, obj, members, workload, self._rules, now=self._clock.now(), first=self._first.get(key))
+
+
+def make_gang_records(manager: Manager) -> GangRecords | None:
+    """Return the records of a process; None: no pods are queued."""
+    watch, writes = manager.shared(watch_pods), manager.shared(make_pod_writes)
+    if watch is None or writes is None:
+        return None
+    return GangRecords(
+        pods=watch.store,
+        writes=writes,
+        gangs=manager.shared(make_gang_workloads),
+        book=manager.workload_writer,
+        rules=GangRules(switches=manager.switches, timeouts=timeouts_for(manager.config)),
+        clock=manager.clock,
+    )

@@ -1,0 +1,246 @@
+"""Gangs with a group object: their Workload belongs to the object, and members outlive an object that is deleted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from kqueue.controllers.group_objects import resources_of
+from kqueue.controllers.resources import PODS, WORKLOADS
+from kqueue.jobs.gang.key import KUEUE_GROUPS, gang_key
+from kqueue.jobs.gang.podgroup_x_k8s import FRAMEWORK, KIND
+from kqueue.jobs.gang.registry import dialect_of
+from kqueue.jobs.kind import GroupVersionKind
+from kqueue.jobs.switches import JobFeatures
+from kqueue.jobs.workload import workload_name
+from tests.unit.controllers.pod_world import Pods
+from tests.unit.jobs.builders import JSON
+from tests.unit.jobs.pods import at, condition, make_pod
+
+ON = JobFeatures(gangs=(KUEUE_GROUPS, FRAMEWORK))
+KEY = gang_key(FRAMEWORK, "team", "g")
+[GROUPS] = resources_of(dialect_of(FRAMEWORK))
+
+
+def pod_group(uid: str = "u1", *, minimum: int = 2, **metadata: Any) -> JSON:
+    """A PodGroup `g`."""
+    meta = {"name": "g", "namespace": "team", "uid": uid, "creationTimestamp": at(-900), "generation": 1, **metadata}
+    return {"metadata": meta, "spec": {"minMember": minimum}}
+
+
+def of_group(name: str, **more: Any) -> JSON:
+    """A gated member of PodGroup `g`."""
+    pod: JSON = make_pod(name, role="r", **more)
+    pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = "g"
+    return pod
+
+
+def name_of(uid: str = "u1") -> str:
+    """The name of the Workload of the PodGroup with this UID."""
+    return workload_name(KIND, "g", uid)
+
+
+@pytest.fixture
+async def make() -> AsyncIterator[Callable[..., Pods]]:
+    worlds: list[Pods] = []
+
+    def build(*pods: JSON, group: JSON | None = None) -> Pods:
+        worlds.append(Pods(*pods, switches=ON))
+        if group is not None:
+            worlds[-1].client.put(GROUPS, group)
+        return worlds[-1]
+
+    yield build
+    for world in worlds:
+        await world.close()
+
+
+async def rest(world: Pods) -> None:
+    """All reconcilers have nothing left to do."""
+    for _ in range(4):
+        await world.rest(KEY)
+        for name in world.names():
+            await world.rest(f"team/{name}")
+
+
+async def started(make: Callable[..., Pods], *more: JSON) -> Pods:
+    """A world in which the quorum of the PodGroup runs."""
+    world = make(of_group("a"), of_group("b"), *more, group=pod_group())
+    await rest(world)
+    world.admit(name_of())
+    await rest(world)
+    world.runs("a", "b")
+    await rest(world)
+    return world
+
+
+def workloads(world: Pods) -> list[str]:
+    return sorted(key.partition("/")[2] for key in world.client.keys(WORKLOADS))
+
+
+def gated(world: Pods) -> list[bool]:
+    return [world.gated(name) for name in world.names()]
+
+
+def collect(world: Pods, uid: str = "u1") -> None:
+    """The garbage collector deletes the Workload of a PodGroup that is gone; its finalizer keeps it for now."""
+    world.client.change(WORKLOADS, f"team/{name_of(uid)}", {"metadata": {"deletionTimestamp": at(0)}})
+
+
+async def test_the_group_object_is_the_one_owner_of_its_workload(make: Callable[..., Pods]) -> None:
+    """g1_11, g1_12: the name has the UID of the object, and no pod owns the Workload."""
+    world = await started(make, of_group("c", born=1))
+    made = world.workload_named(name_of())
+    [owner] = made["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["apiVersion"], owner["uid"]) == ("PodGroup", "scheduling.x-k8s.io/v1alpha1", "u1")
+    assert (owner["controller"], owner["blockOwnerDeletion"]) == (True, True)
+    assert made["metadata"]["annotations"]["kqueue.dev/gang"] == f"{FRAMEWORK}:g"
+    assert [p["count"] for p in made["spec"]["podSets"]] == [2]
+    assert gated(world) == [False, False, True]
+    extra = world.workload_named(workload_name(GroupVersionKind("", "v1", "Pod"), "c", "uid-c"))
+    assert extra["metadata"]["annotations"]["kqueue.dev/extra-of"] == name_of()
+
+
+@pytest.mark.parametrize("order", ["object-first", "pods-first"])
+async def test_object_and_pods_come_in_any_order(make: Callable[..., Pods], order: str) -> None:
+    """g7_2: the end is the same; without the object the pods are told to make it."""
+    world = make()
+    if order == "object-first":
+        world.client.put(GROUPS, pod_group())
+        await rest(world)
+    world.add(of_group("a"), of_group("b"))
+    await rest(world)
+    if order == "pods-first":
+        world.client.put(GROUPS, pod_group())
+        await rest(world)
+    assert workloads(world) == [name_of()]
+    told = ["ErrWorkloadCompose"] if order == "pods-first" else []
+    assert world.told("a")[: len(told)] == told
+
+
+async def test_members_run_on_when_the_object_is_deleted(make: Callable[..., Pods]) -> None:
+    """g3_62: no pod is stopped, the quota stays until the last one has ended, and gated members are told."""
+    world = await started(make)
+    world.client.drop(GROUPS, "team/g")
+    collect(world)
+    world.add(of_group("c", born=1))
+    await rest(world)
+    assert world.names() == ["a", "b", "c"]
+    assert gated(world) == [False, False, True]
+    assert not any(pod["metadata"].get("deletionTimestamp") for pod in map(world.pod, "abc"))
+    assert world.told("c") == ["GangGone"]
+    assert workloads(world) == [name_of()]
+
+    world.runs("a", phase="Succeeded")
+    await rest(world)
+    assert workloads(world) == [name_of()]
+    assert not world.finalizer("a")
+    world.runs("b", phase="Failed")
+    await rest(world)
+    assert workloads(world) == []
+
+
+async def test_a_new_object_of_the_name_has_its_own_gang(make: Callable[..., Pods]) -> None:
+    """g7_3: gated members join it, and members that run stay with the object that started them."""
+    world = await started(make)
+    world.client.drop(GROUPS, "team/g")
+    collect(world)
+    world.client.put(GROUPS, pod_group("u2"))
+    world.add(of_group("c", born=1), of_group("d", born=2))
+    await rest(world)
+    assert workloads(world) == sorted([name_of(), name_of("u2")])
+    assert gated(world) == [False, False, True, True]
+    world.admit(name_of("u2"))
+    await rest(world)
+    assert gated(world) == [False, False, False, False]
+    assert world.pod("c")["metadata"]["annotations"]["kueue.x-k8s.io/workload"] == name_of("u2")
+    world.runs("a", "b", phase="Succeeded")
+    await rest(world)
+    assert workloads(world) == [name_of("u2")]
+
+
+async def test_a_workload_whose_object_is_gone_unseen_stops_no_pod(make: Callable[..., Pods]) -> None:
+    """The watch of Workloads may be faster than that of group objects: the API server is asked before a stop."""
+    world = await started(make)
+    collect(world)
+    world.sync()
+    world.client.drop(GROUPS, "team/g")
+    await world.reconcile(KEY)
+    assert not any(pod["metadata"].get("deletionTimestamp") for pod in map(world.pod, "ab"))
+
+
+async def test_members_are_stopped_with_a_workload_that_is_deleted_alone(make: Callable[..., Pods]) -> None:
+    """g3_63: the object lives, so the deletion stops its pods, and others of the group start anew."""
+    world = await started(make)
+    collect(world)
+    await world.look(KEY)
+    assert world.names() == []
+    await rest(world)
+    world.add(of_group("c"), of_group("d"))
+    await rest(world)
+    assert workloads(world) == [name_of()]
+    assert "deletionTimestamp" not in world.workload_named(name_of())["metadata"]
+
+
+async def test_a_gang_without_members_holds_nothing(make: Callable[..., Pods]) -> None:
+    """g1_4: the object lives on, and its Workload is deleted with the last member."""
+    world = await started(make)
+    for name in "ab":
+        world.client.drop(PODS, f"team/{name}")
+    await rest(world)
+    assert workloads(world) == []
+
+
+async def test_a_workload_that_ends_stays_with_its_object(make: Callable[..., Pods]) -> None:
+    """Members that have ended are let go, and a finished Workload is no reason to stop pods that it started."""
+    world = await started(make)
+    world.runs("a", "b", phase="Succeeded")
+    await rest(world)
+    [end] = [c for c in world.workload_named(name_of())["status"]["conditions"] if c["type"] == "Finished"]
+    assert end["message"] == "2 of 2 pods of the group succeeded"
+    assert not any(map(world.finalizer, "ab"))
+
+
+async def test_a_workload_that_another_object_controls_is_a_conflict(make: Callable[..., Pods]) -> None:
+    """Its name and its annotation are not enough: a user may write both."""
+    world = make(of_group("a"), of_group("b"), group=pod_group())
+    await rest(world)
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "other", "controller": True}
+    world.client.change(WORKLOADS, f"team/{name_of()}", {"metadata": {"ownerReferences": [owner]}})
+    world.admit(name_of())
+    await rest(world)
+    assert gated(world) == [True, True]
+    assert "WorkloadNameConflict" in world.told("a")
+
+
+async def test_an_evicted_gang_without_object_ends(make: Callable[..., Pods]) -> None:
+    """A higher priority needs its quota: members that outlive their object are stopped by an eviction."""
+    world = await started(make)
+    world.client.drop(GROUPS, "team/g")
+    collect(world)
+    world.evict(name_of())
+    await world.look(KEY)
+    assert all(pod["metadata"].get("deletionTimestamp") for pod in map(world.pod, "ab"))
+
+
+async def test_an_orphaned_workload_is_deleted(make: Callable[..., Pods]) -> None:
+    """`kubectl delete --cascade=orphan` leaves the Workload without an owner; nobody else would delete it."""
+    world = await started(make)
+    world.client.drop(GROUPS, "team/g")
+    world.client.change(WORKLOADS, f"team/{name_of()}", {"metadata": {"ownerReferences": None}})
+    await rest(world)
+    assert world.workload_named(name_of())["metadata"]["deletionTimestamp"]
+    assert gated(world) == [False, False]
+
+
+async def test_the_maximum_execution_time_of_the_object_counts(make: Callable[..., Pods]) -> None:
+    """g3_60: it is that of the Workload, and no reason to make the Workload anew."""
+    label = {"kueue.x-k8s.io/max-exec-time-seconds": "60"}
+    world = make(of_group("a"), of_group("b"), group=pod_group(labels=label))
+    await rest(world)
+    assert world.workload_named(name_of())["spec"]["maximumExecutionTimeSeconds"] == 60
+    world.admit(name_of(), condition("Evicted", "False"))
+    await rest(world)
+    assert gated(world) == [False, False]

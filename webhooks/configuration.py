@@ -18,7 +18,9 @@ from kqueue.jobs.catalog import webhook_path
 from kqueue.jobs.kind import ReviewedKind
 from kqueue.kinds import FRAMEWORKS
 from kqueue.kube import names as kube_names
+from webhooks.gang_selection import gang_selections, not_of_gangs, outside_gangs
 from webhooks.routes import DEFAULT_QUEUE_PATH, reviewed_kinds
+from webhooks.selectors import absent, condition, exists, selector
 
 JSON = dict[str, Any]
 
@@ -35,7 +37,7 @@ takes for an object."""
 _OURS = f"{names.GROUP.replace('.', '-')}-{names.VERSION}"
 _FAIL_SECONDS, _IGNORE_SECONDS = 10, 5
 """Time limits of the API server in seconds: for entries that fail closed, and for entries that fail open."""
-_ALIVE = {"name": "not-being-deleted", "expression": "!has(object.metadata.deletionTimestamp)"}
+_ALIVE = condition("not-being-deleted", "!has(object.metadata.deletionTimestamp)")
 """Excludes objects that are being deleted, so that finalizers can be removed during an outage of the webhooks."""
 
 
@@ -72,7 +74,7 @@ class WebhookScope:
     queue.  `default_queues` are the namespaces that have a LocalQueue named `default`.
     """
 
-    frameworks: Iterable[str]
+    frameworks: Sequence[str]
     own_namespace: str
     managed: SelectorSettings = SelectorSettings()  # noqa: RUF009  (frozen)
     without_queue: bool = False
@@ -125,14 +127,34 @@ def _configuration(kind: str, name: str, hooks: list[JSON]) -> JSON:
     }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _EntrySelection:
+    """The objects of one entry of a kind."""
+
+    suffix: str
+    """The end of the entry's name."""
+    objects: JSON
+    namespaces: JSON
+    conditions: Sequence[JSON] = ()
+    created_only: bool = False
+    """Whether no entry reviews updates of these objects; the mutating entry of some kinds never does."""
+
+    def applied(self, hook: JSON) -> JSON:
+        """Return an entry with this selection."""
+        conditions = [*hook["matchConditions"], *self.conditions]
+        selectors = {"objectSelector": self.objects, "namespaceSelector": self.namespaces}
+        return {**hook, **selectors, "matchConditions": conditions}
+
+
 def _mutating_hooks(framework: str, kind: ReviewedKind, target: WebhookEndpoint, scope: WebhookScope) -> Iterator[JSON]:
     """Return an entry that fails closed: a job that starts unsuspended or ungated bypasses its queue before kqueue can
     stop it."""
     path = f"/mutate-{webhook_path(kind)}"
     verbs = ["CREATE", "UPDATE"] if kind.defaults_on_update else ["CREATE"]
-    for suffix, objects, namespaces in _selections(framework, scope):
-        hook = _hook(f"m{_word(framework, kind)}{suffix}.kb.io", path, [_rule(kind, verbs)], target, fail=True)
-        yield {**hook, "objectSelector": objects, "namespaceSelector": namespaces, "reinvocationPolicy": "Never"}
+    for selection in _selections(framework, scope):
+        name = f"m{_word(framework, kind)}{selection.suffix}.kb.io"
+        hook = _hook(name, path, [_rule(kind, verbs)], target, fail=True)
+        yield {**selection.applied(hook), "reinvocationPolicy": "Never"}
 
 
 def _validating_hooks(
@@ -141,10 +163,10 @@ def _validating_hooks(
     """Return an entry that fails open: reconcilers report or correct unchecked changes, and running objects stay
     editable."""
     path = f"/validate-{webhook_path(kind)}"
-    rule = _rule(kind, ["CREATE", "UPDATE"])
-    for suffix, objects, namespaces in _selections(framework, scope):
-        hook = _hook(f"v{_word(framework, kind)}{suffix}.kb.io", path, [rule], target, fail=False)
-        yield {**hook, "objectSelector": objects, "namespaceSelector": namespaces}
+    for selection in _selections(framework, scope):
+        rule = _rule(kind, ["CREATE"] if selection.created_only else ["CREATE", "UPDATE"])
+        name = f"v{_word(framework, kind)}{selection.suffix}.kb.io"
+        yield selection.applied(_hook(name, path, [rule], target, fail=False))
 
 
 def _word(framework: str, kind: ReviewedKind) -> str:
@@ -153,16 +175,39 @@ def _word(framework: str, kind: ReviewedKind) -> str:
     return name if framework in FRAMEWORKS else f"{name}-{kind.gvk.group.replace('.', '-')}"
 
 
-def _selections(framework: str, scope: WebhookScope) -> Iterator[tuple[str, JSON, JSON]]:
-    """Yield (suffix of the name, object selector, namespace selector) of each entry of a kind, without overlaps."""
-    everywhere = _selector(_not_protected(scope))
-    yield "", _selector(_exists(names.QUEUE_NAME_LABEL)), everywhere
-    nameless = [_absent(names.QUEUE_NAME_LABEL)]
+def _selections(framework: str, scope: WebhookScope) -> Iterator[_EntrySelection]:
+    """Yield the selection of each entry of a kind, without overlaps."""
+    everywhere = selector(_not_protected(scope))
+    yield _EntrySelection(suffix="", objects=selector(exists(names.QUEUE_NAME_LABEL)), namespaces=everywhere)
+    nameless = [absent(names.QUEUE_NAME_LABEL)]
+    conditions: Sequence[JSON] = ()
     if framework == "pod":  # pods of a StatefulSet get the queue's name after their creation, from the StatefulSet
-        yield "-managed", _selector(_exists(names.MANAGED_LABEL), *nameless), everywhere
-        nameless.append(_absent(names.MANAGED_LABEL))
+        managed = selector(exists(names.MANAGED_LABEL), *nameless)
+        yield _EntrySelection(suffix="-managed", objects=managed, namespaces=everywhere)
+        nameless.append(absent(names.MANAGED_LABEL))
+        yield from _gang_pods(scope, nameless)
+        outside = outside_gangs(scope.frameworks)
+        nameless += outside.labels
+        conditions = outside.conditions
     if scope.without_queue:
-        yield "-unlabelled", _selector(*nameless), _managed(scope)
+        yield _EntrySelection(
+            suffix="-unlabelled", objects=selector(*nameless), namespaces=_managed(scope), conditions=conditions
+        )
+
+
+def _gang_pods(scope: WebhookScope, nameless: Sequence[JSON]) -> Iterator[_EntrySelection]:
+    """Yield the selections for pods that name a group and no queue, one for each dialect.
+
+    kqueue labels each of these pods that it queues, so an update of a pod without labels is none of its concern.
+    """
+    for gang in gang_selections(scope.frameworks):
+        yield _EntrySelection(
+            suffix=f"-{gang.word}",
+            objects=selector(*gang.labels, *nameless),
+            namespaces=_managed(scope),
+            conditions=gang.conditions,
+            created_only=True,
+        )
 
 
 def _default_queue_hook(kinds: Iterable[ReviewedKind], target: WebhookEndpoint, scope: WebhookScope) -> JSON:
@@ -171,12 +216,14 @@ def _default_queue_hook(kinds: Iterable[ReviewedKind], target: WebhookEndpoint, 
     listed = sorted(scope.default_queues)[:MOST_DEFAULT_QUEUES]
     namespaces = _managed(scope)
     namespaces["matchExpressions"].append({"key": kube_names.NAMESPACE_NAME_LABEL, "operator": "In", "values": listed})
-    return {
-        **_hook("mdefault-queue.kb.io", DEFAULT_QUEUE_PATH, rules, target, fail=True),
-        "objectSelector": _selector(_absent(names.QUEUE_NAME_LABEL), _absent(names.MANAGED_LABEL)),
-        "namespaceSelector": namespaces,
-        "reinvocationPolicy": "Never",
-    }
+    selection = _EntrySelection(
+        suffix="",
+        objects=selector(absent(names.QUEUE_NAME_LABEL), absent(names.MANAGED_LABEL)),
+        namespaces=namespaces,
+        conditions=not_of_gangs(scope.frameworks),
+    )
+    hook = _hook("mdefault-queue.kb.io", DEFAULT_QUEUE_PATH, rules, target, fail=True)
+    return {**selection.applied(hook), "reinvocationPolicy": "Never"}
 
 
 def _own_hook(
@@ -227,18 +274,6 @@ def _rule(kind: ReviewedKind, verbs: Sequence[str]) -> JSON:
         "operations": list(verbs),
         "scope": "Namespaced",
     }
-
-
-def _selector(*expressions: JSON) -> JSON:
-    return {"matchExpressions": list(expressions)}
-
-
-def _exists(key: str) -> JSON:
-    return {"key": key, "operator": "Exists"}
-
-
-def _absent(key: str) -> JSON:
-    return {"key": key, "operator": "DoesNotExist"}
 
 
 def _not_protected(scope: WebhookScope) -> JSON:

@@ -49,7 +49,7 @@ class BatchProcesses:
 
     def selection(self) -> PodSelection:
         """Return pods with the label."""
-        return PodSelection(label=_LABEL)
+        return PodSelection(word="batchprocess", label=_LABEL)
 
     def pod_problems(self, new: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldError]:
         """Yield changed labels of a pod's place: two pods in one place would be counted as one."""

@@ -36,7 +36,7 @@ class CoschedulingLabels(WithoutGroupObject):
 
     def selection(self) -> PodSelection:
         """Return pods with the name label."""
-        return PodSelection(label=_NAME)
+        return PodSelection(word="coscheduling", label=_NAME)
 
     def pod_problems(self, new: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldError]:
         """Yield mistakes in name and number, which go together, and in the deadline."""

@@ -23,12 +23,22 @@ from kqueue.jobs.switches import JobFeatures
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSelection:
-    """The pods that a dialect's webhook entry reviews: pods that match both."""
+    """The pods that a dialect's webhook entry reviews: either pods with a label, or pods for which a condition holds.
 
+    Raises:
+        ValueError: both are given, or neither is (a bug of the dialect).
+    """
+
+    word: str
+    """The dialect in the name of its webhook entry, a DNS label; unique among dialects."""
     label: str = ""
-    """Label that such a pod has; empty: labels do not matter."""
+    """Label that such a pod has."""
     condition: str = ""
-    """CEL expression over `object` that is true of such a pod; empty: no condition."""
+    """CEL expression over `object` that is true of such a pod, and false, without an error, of every other pod."""
+
+    def __post_init__(self) -> None:
+        if bool(self.label) == bool(self.condition):
+            raise ValueError(f"the selection of {self.word} needs a label or a condition")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ class KubernetesPodGroups:
 
     def selection(self) -> PodSelection:
         """Return pods with the field."""
-        return PodSelection(condition="has(object.spec.schedulingGroup)")
+        return PodSelection(word="schedulinggroup", condition="has(object.spec.schedulingGroup)")
 
     def pod_problems(self, new: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldError]:
         """Yield nothing: the API server checks the field."""

@@ -52,7 +52,7 @@ class VolcanoPodGroups:
 
     def selection(self) -> PodSelection:
         """Return pods with one of the annotations."""
-        return PodSelection(condition=f"has(object.metadata.annotations) && ({_CONDITION})")
+        return PodSelection(word="volcano", condition=f"has(object.metadata.annotations) && ({_CONDITION})")
 
     def pod_problems(self, new: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldError]:
         """Yield nothing: Volcano's controllers write the annotations."""

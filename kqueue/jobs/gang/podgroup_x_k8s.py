@@ -42,7 +42,7 @@ class CoschedulingPodGroups:
 
     def selection(self) -> PodSelection:
         """Return pods with the label."""
-        return PodSelection(label=_LABEL)
+        return PodSelection(word="podgroup", label=_LABEL)
 
     def pod_problems(self, new: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldError]:
         """Yield an empty label."""

@@ -33,7 +33,7 @@ class ToyGangs(WithoutGroupObject):
 
     def selection(self) -> PodSelection:
         """Return pods with the label."""
-        return PodSelection(label=GANG)
+        return PodSelection(word="toys", label=GANG)
 
     def pod_problems(self, new: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldError]:
         """Yield a size that is no number."""

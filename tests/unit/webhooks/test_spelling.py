@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.errors import KqueueError
 from kqueue.jobs.switches import JobFeatures
 from kqueue.kube import names as kube_names
@@ -98,7 +98,8 @@ def test_other_names_are_left_in_peace(obj: Object) -> None:
 
 def test_every_label_and_annotation_of_ours_is_known() -> None:
     """A constant that no longer ends in _LABEL or _ANNOTATION would be warned of."""
-    ours = {key: value for key, value in vars(names).items() if key.endswith(("_LABEL", "_ANNOTATION"))}
+    every = vars(names) | vars(gang_names)
+    ours = {key: value for key, value in every.items() if key.endswith(("_LABEL", "_ANNOTATION"))}
     for key, value in ours.items():
         field = "labels" if key.endswith("_LABEL") else "annotations"
         pod = {"metadata": {field: {value: "x"}}, "spec": {"containers": []}}

@@ -17,11 +17,12 @@ from kqueue.jobs import rules
 from kqueue.jobs.ancestry import Lineage, controller_kind, controller_uid, parent_of
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, text
 from kqueue.jobs.gang.naming import group_workload
+from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.kind import JobContext
 from kqueue.jobs.switches import JobFeatures
-from kqueue.kinds import GroupKind
+from kqueue.kinds import POD, GroupKind
 from kqueue.kube import names as kube_names
-from webhooks import spelling, unjudged
+from webhooks import gang_queues, spelling, unjudged
 from webhooks.accounts import Accounts
 from webhooks.review import Request
 
@@ -57,6 +58,10 @@ class ReviewLookups(Protocol):
         """Whether a Workload of the job with this UID, or the gang Workload of the name `group`, is admitted."""
         ...
 
+    async def group_object(self, ref: GangRef) -> JSON | None:
+        """Return the group object of a gang; None: it does not exist, or the API server does not serve its kind."""
+        ...
+
     async def topology_levels(self, wanted: Collection[str]) -> frozenset[str] | None:
         """Return the levels of all Topologies, read again if one of `wanted` is missing; None if they are unknown."""
         ...
@@ -84,6 +89,10 @@ class NoLookups:
     async def is_admitted(self, uid: str, group: str, namespace: str) -> bool:
         """Return True, so that the object may start."""
         return True
+
+    async def group_object(self, ref: GangRef) -> JSON | None:
+        """There is none."""
+        return None
 
     async def topology_levels(self, wanted: Collection[str]) -> frozenset[str] | None:
         """Return None: levels are unknown."""
@@ -139,24 +148,28 @@ class JobContextFinder:
                 switches=self.policy.switches,
                 managed_namespace=False,
                 managed_ancestor=ancestor,
+                ancestor=_named(lineage),
                 false_parent=false_parent,
             )
         named = bool(rules.queue_name(request.obj))
-        queue = not ancestor and not named and await self._default_queue(request)
+        gang_queue = "" if ancestor or named else await self._gang_queue(request)
+        queue = not ancestor and not named and not gang_queue and await self._default_queue(request)
         without = self.policy.manage_without_queue
         # pods of a disabled kind start, unless they would be queued themselves without the names that they have
         false_parent = false_parent or (
-            _claims_a_parent(request.obj) and (queue or without) and not self._is_on(request.obj)
+            _claims_a_parent(request.obj) and (queue or gang_queue or without) and not self._is_on(request.obj)
         )
-        queued = not ancestor and (queue or without or named)
-        classed = queued and await self._default_class(request.obj)
-        if not (ancestor or queue or classed or without or false_parent):
+        queued = not ancestor and (queue or gang_queue or without or named)
+        classed = bool(queued) and await self._default_class(request.obj)
+        if not (ancestor or queue or gang_queue or classed or without or false_parent):
             return self._plain
         return JobContext(
             switches=self.policy.switches,
             default_queue=queue,
+            gang_queue=gang_queue,
             default_priority_class=classed,
             managed_ancestor=ancestor,
+            ancestor=_named(lineage),
             manage_without_queue=without,
             false_parent=false_parent,
         )
@@ -192,6 +205,7 @@ class JobContextFinder:
             switches=self.policy.switches,
             default_queue=queue,
             managed_ancestor=ancestor,
+            ancestor=_named(lineage),
             manage_without_queue=without,
             managed_namespace=ours,
             not_admitted=not_admitted,
@@ -231,6 +245,12 @@ class JobContextFinder:
         if controller_kind(request.obj) in self.policy.kinds:
             return False
         return await self._lookups.has_local_queue(request.namespace, _DEFAULT)
+
+    async def _gang_queue(self, request: Request) -> str:
+        """Return the queue of the gang that a pod without a queue is in; empty for other objects and pods."""
+        if _kind_of(request) != POD:
+            return ""
+        return await gang_queues.queue_of_pod(request.obj, request.namespace, self.policy.switches, self._lookups)
 
     async def _default_class(self, obj: JSON) -> bool:
         if not self.policy.switches.default_priority_class or rules.priority_class(obj):
@@ -297,6 +317,12 @@ def _kind_of(request: Request) -> GroupKind:
     if request.kind:
         return request.group, request.kind
     return text(request.obj, "apiVersion").rpartition("/")[0], text(request.obj, "kind")
+
+
+def _named(lineage: Lineage) -> str:
+    """Return kind and name of the queued owner; empty: there is none."""
+    above = lineage.ancestor
+    return f"{above.gvk.kind} {above.name}" if above is not None else ""
 
 
 def _claims_a_parent(obj: JSON) -> bool:

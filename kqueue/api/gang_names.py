@@ -21,6 +21,8 @@ COSCHEDULING_MIN_AVAILABLE_LABEL: Final = "pod-group.scheduling.x-k8s.io/min-ava
 
 # ---- Names of gangs of ours alone ------------------------------------------------------------------------------------
 
+GANG_QUEUE_LABEL: Final = "kqueue.dev/gang-queue"
+"""On namespaces: the LocalQueue of gangs for which neither their pods nor their group object names one."""
 MAX_SCHEDULE_TIME_ANNOTATION: Final = "kqueue.dev/max-schedule-time-seconds"
 """On PodGroups: the longest time in seconds from the admission until the quorum has nodes."""
 BATCH_PROCESS_LABEL: Final = "kqueue.dev/batch-process"

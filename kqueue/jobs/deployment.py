@@ -56,7 +56,7 @@ class Deployment:
         """Check the shared rules; queue and priority class against ready pods; the topology of one pod."""
         if mapping(new, "metadata").get("deletionTimestamp"):
             return []
-        found = list(serving.problems(new, old, around))
+        found = list(serving.problems(new, old, around, kind="Deployment", queued="its pods are queued one by one"))
         if serving.is_managed(new, around):
             found += serving.topology_problems(new, old, around, count=1)
         return found

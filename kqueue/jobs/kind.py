@@ -93,10 +93,14 @@ class JobContext:
     switches: JobFeatures = field(default_factory=JobFeatures)
     default_queue: bool = False
     """Whether a LocalQueue named `default` exists in the job's namespace."""
+    gang_queue: str = ""
+    """The LocalQueue that a pod of a gang gets, which names none itself; empty: there is none."""
     default_priority_class: bool = False
     """Whether a WorkloadPriorityClass named `default` exists."""
     managed_ancestor: bool = False
     """Whether an owner above the job is queued itself, so that this job is not."""
+    ancestor: str = ""
+    """Kind and name of that owner, for messages; empty: they are not known."""
     manage_without_queue: bool = False
     """Whether jobs of this namespace are managed even if they name no queue."""
     managed_namespace: bool = True

@@ -5,25 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kqueue.api import gang_names, names
+from kqueue.api import names
 from kqueue.errors import FieldError
 from kqueue.jobs import pod_view, rules, syntax, topology_request
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, sequence, text
-from kqueue.jobs.gang.key import KUEUE_GROUPS, gang_key
+from kqueue.jobs.gang import marks
 from kqueue.jobs.gang.pods import group_name, rank_of, role_of
-from kqueue.jobs.gang.registry import dialect_of, dialects, membership
+from kqueue.jobs.gang.registry import dialect_of, membership
 from kqueue.jobs.gang.value import GangMembership
 from kqueue.jobs.kind import JobContext
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.switches import JobFeatures
 
+_DEFAULT_SCHEDULER = "default-scheduler"
 _MAY_BE_WRONG = names.TOPOLOGY_ANNOTATIONS | {names.POD_INDEX_OFFSET_ANNOTATION}
 _ANNOTATIONS, _LABELS = "metadata.annotations", "metadata.labels"
 _MANAGED = f"{_LABELS}[{names.MANAGED_LABEL}]"
 _ROLE = f"{_ANNOTATIONS}[{names.ROLE_HASH_ANNOTATION}]"
 _RETRIABLE = f"{_ANNOTATIONS}[{names.RETRIABLE_IN_GROUP_ANNOTATION}]"
-_EXTRA = f"{_ANNOTATIONS}[{gang_names.EXTRA_ANNOTATION}]"
-_PREBUILT = f"{_ANNOTATIONS}[{names.PREBUILT_WORKLOAD_NAME_ANNOTATION}]"
 
 
 def defaults(pod: JSON, around: JobContext) -> Patch:
@@ -50,22 +49,28 @@ def defaults(pod: JSON, around: JobContext) -> Patch:
         metadata["labels"] = new
     if not annotations_of(pod).get(names.ROLE_HASH_ANNOTATION):
         metadata["annotations"] = {names.ROLE_HASH_ANNOTATION: role_of(pod, gang)}
-    return {**({"metadata": metadata} if metadata else {}), **_gated(pod, around)}
+    spec = _gates(pod, around)
+    if gang is not None and text(pod, "spec", "schedulerName") in around.switches.take_over_schedulers:
+        spec["schedulerName"] = _DEFAULT_SCHEDULER
+    return {**({"metadata": metadata} if metadata else {}), **({"spec": spec} if spec else {})}
 
 
-def _gated(pod: JSON, around: JobContext) -> Patch:
+def _gates(pod: JSON, around: JobContext) -> Patch:
     has = pod_view.gates_of(pod)
     wanted = [names.ADMISSION_GATE, names.TOPOLOGY_GATE] if around.switches.topology else [names.ADMISSION_GATE]
     missing = [{"name": gate} for gate in wanted if gate not in has]
-    return {"spec": {"schedulingGates": [*objects(pod, "spec", "schedulingGates"), *missing]}} if missing else {}
+    return {"schedulingGates": [*objects(pod, "spec", "schedulingGates"), *missing]} if missing else {}
 
 
 def problems(new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
     """Return every mistake in a pod.  A pod that is being deleted has none, so that its finalizers can be removed."""
     if pod_view.is_deleting(new):
         return []
+    if marks.is_stranger(new, around) and (old is None or marks.is_stranger(old, around)):
+        return list(marks.stranger_problems(new, around))
+    elastic = marks.gang_of(new, around.switches) is not None  # without effect there, and warned of
     return [
-        *(rules.create_problems(new, around, elastic=False) if old is None else ()),
+        *(rules.create_problems(new, around, elastic=elastic) if old is None else ()),
         *_managed_problems(new),
         *_group_problems(new, old, around),
         *topology_problems(new, around.switches),
@@ -81,8 +86,8 @@ def warnings(pod: JSON, around: JobContext) -> list[str]:
             f"{_MANAGED} is set on a pod whose owner is queued itself; remove the label, the owner's Workload counts it"
         )
     if around.switches.topology:
-        found += [text.removeprefix(".") for text in topology_request.warnings(pod, pod, path="")]
-    return found
+        found += [said.removeprefix(".") for said in topology_request.warnings(pod, pod, path="")]
+    return [*found, *marks.warnings(pod, around)]
 
 
 def _managed_problems(pod: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -92,31 +97,10 @@ def _managed_problems(pod: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def _group_problems(pod: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldError]:
-    switches = around.switches
-    for dialect in dialects(switches):
-        yield from dialect.pod_problems(pod, old, around)
-    if old is None and len(switches.gangs) > 1:
-        yield from _two_groups(pod, switches)
-        if gang_names.EXTRA_ANNOTATION in annotations_of(pod):
-            value = annotations_of(pod)[gang_names.EXTRA_ANNOTATION]
-            yield FieldError(_EXTRA, "is written by kqueue alone; take it out", value)
-    gang, prebuilt = membership(pod, switches), rules.prebuilt_name(pod, switches)
-    if prebuilt and gang is not None and gang.framework != KUEUE_GROUPS:
-        yield FieldError(_PREBUILT, "cannot use a prebuilt Workload; remove it", prebuilt)
-    elif prebuilt and gang is not None and prebuilt != gang.name:
-        yield FieldError(_PREBUILT, f"must be the group's name, {gang.name!r}, or be removed", prebuilt)
+    yield from marks.problems(pod, old, around)
     role = annotations_of(pod).get(names.ROLE_HASH_ANNOTATION)
     if role:
         yield from syntax.check(syntax.dns_label, role, _ROLE)
-
-
-def _two_groups(pod: JSON, switches: JobFeatures) -> Iterator[FieldError]:
-    namespace = text(pod, "metadata", "namespace")
-    found = [gang for dialect in dialects(switches) if (gang := dialect.membership(pod, switches)) is not None]
-    keys = [gang_key(gang.framework, namespace, gang.name) for gang in found]
-    if len(keys) > 1:
-        path = dialect_of(found[1].framework).joined_by
-        yield FieldError(path, f"names two groups: {keys[0]} and {keys[1]}; keep one", found[1].name)
 
 
 def topology_problems(pod: Mapping[str, Any], switches: JobFeatures) -> Iterator[FieldError]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kqueue.config.model import Configuration
 from kqueue.config.policy import Integrations
 from kqueue.jobs.ancestry import OwnerKind, owner_kinds
@@ -35,8 +37,14 @@ def owner_kinds_for(integrations: Integrations) -> dict[GroupKind, OwnerKind]:
 
 
 def features_for(configuration: Configuration) -> JobFeatures:
-    """Return the features of a configuration, with the dialects of gangs that it enables."""
-    return switches_from(configuration.enabled, switched_on(configuration.integrations.frameworks))
+    """Return the features of a configuration, with the dialects of gangs that it enables and their bounds."""
+    gangs = configuration.gangs
+    return replace(
+        switches_from(configuration.enabled),
+        gangs=switched_on(configuration.integrations.frameworks),
+        take_over_schedulers=frozenset(gangs.take_over_schedulers),
+        longest_schedule_seconds=gangs.schedule_timeout.maximum.total_seconds(),
+    )
 
 
 def timeouts_for(configuration: Configuration) -> ScheduleTimeouts:

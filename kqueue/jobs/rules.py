@@ -71,12 +71,15 @@ def managed(job: Mapping[str, Any], around: JobContext) -> bool:
 
 
 def default_labels(job: Mapping[str, Any], around: JobContext) -> Patch:
-    """Return the labels that a new job without labels gets if a queue or class named `default` exists."""
+    """Return the labels that a new job without labels gets: the queue of its gang, else the queue named `default` if
+    it exists, and the class named `default`.
+    """
     if around.managed_ancestor:
         return {}
     wanted: dict[str, str] = {}
-    if around.default_queue and not queue_name(job):
-        wanted[names.QUEUE_NAME_LABEL] = names.DEFAULT_LOCAL_QUEUE
+    queue = around.gang_queue or (names.DEFAULT_LOCAL_QUEUE if around.default_queue else "")
+    if queue and not queue_name(job):
+        wanted[names.QUEUE_NAME_LABEL] = queue
     if around.default_priority_class and around.switches.default_priority_class and not priority_class(job):
         wanted[names.PRIORITY_CLASS_LABEL] = names.DEFAULT_WORKLOAD_PRIORITY_CLASS
     return {"metadata": {"labels": wanted}} if wanted else {}

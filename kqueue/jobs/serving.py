@@ -12,6 +12,7 @@ from kqueue.api import names
 from kqueue.errors import FieldError
 from kqueue.jobs import rules, syntax, topology_request
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, whole
+from kqueue.jobs.gang import marks
 from kqueue.jobs.kind import JobContext
 from kqueue.jobs.patch import Patch, apply_merge_patch
 
@@ -43,8 +44,11 @@ def with_template(obj: JSON, *, labels: Mapping[str, str], annotations: Mapping[
     return apply_merge_patch(obj, {"spec": {"template": {"metadata": metadata}}})
 
 
-def problems(new: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldError]:
-    """Yield mistakes in labels and annotations of the object itself, and in changes of them."""
+def problems(new: JSON, old: JSON | None, around: JobContext, *, kind: str, queued: str) -> Iterator[FieldError]:
+    """Yield mistakes in labels and annotations of the object itself, and in changes of them.
+
+    `queued` says how pods of the kind are queued, for messages.
+    """
     queue = rules.queue_name(new)
     if queue:
         yield from syntax.check(syntax.subdomain, queue, _QUEUE)
@@ -52,6 +56,8 @@ def problems(new: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldE
         yield FieldError(_ELASTIC, "this kind cannot be elastic; remove the annotation, it is scaled as it is", "true")
     if around.switches.admission_gated_by:
         yield from rules.gate_problems(new)
+    if is_managed(new, around):
+        yield from marks.template_problems(new, around, kind=kind, instead=queued)
     if old is not None:
         yield from _queue_change(new, old)
         yield from rules.priority_change(new, old, suspended=not serves(old))

@@ -50,7 +50,7 @@ class StatefulSet:
         """Check the shared rules; while it is queued, its pods keep their shape, and it scales only from and to 0."""
         if mapping(new, "metadata").get("deletionTimestamp") or not is_ours(new):
             return []
-        found = list(serving.problems(new, old, around))
+        found = list(serving.problems(new, old, around, kind="StatefulSet", queued="its pods are one group already"))
         if serving.is_managed(new, around):
             found += serving.topology_problems(new, old, around, count=replicas(new) or None)
             if old is not None and serving.is_managed(old, around):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,10 @@ class JobFeatures:
     """The dialects of gangs that are on, by framework, in the order in which they count for a pod of several groups;
     not a feature gate.
     """
+    take_over_schedulers: frozenset[str] = frozenset()
+    """`gangs.takeOverSchedulers`: schedulers that the webhook replaces on pods of gangs; not a feature gate."""
+    longest_schedule_seconds: float = 1800.0
+    """`gangs.scheduleTimeout.maximum`: the longest deadline of a gang; not a feature gate."""
 
 
 GATES: Mapping[str, str] = MappingProxyType(
@@ -84,6 +89,7 @@ GATES: Mapping[str, str] = MappingProxyType(
 """Names of the fields and their feature gates."""
 
 
-def switches_from(enabled: Callable[[str], bool], gangs: tuple[str, ...] = ("pod",)) -> JobFeatures:
-    """Return the features by the configuration's gates and dialects; `enabled` returns whether a gate is on."""
-    return JobFeatures(gangs=gangs, **{switch: enabled(gate) for switch, gate in GATES.items()})
+def switches_from(enabled: Callable[[str], bool]) -> JobFeatures:
+    """Return the features by the configuration's gates; `enabled` returns whether a gate is on."""
+    flags: dict[str, Any] = {switch: enabled(gate) for switch, gate in GATES.items()}
+    return JobFeatures(**flags)

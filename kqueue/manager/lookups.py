@@ -14,6 +14,7 @@ from cachetools import TTLCache
 
 from kqueue.api import names
 from kqueue.clock import Clock
+from kqueue.controllers.group_objects import resources_of
 from kqueue.controllers.resources import (
     LOCAL_QUEUES,
     NAMESPACES,
@@ -24,13 +25,17 @@ from kqueue.controllers.resources import (
 from kqueue.errors import ApiError, NotFoundError
 from kqueue.jobs.ancestry import Lineage, OwnerKind, has_known_owner, lineage_of
 from kqueue.jobs.fields import JSON, condition_status, mapping, objects, strings, text
+from kqueue.jobs.gang.registry import dialect_of
+from kqueue.jobs.gang.value import GangRef
 from kqueue.kinds import GroupKind
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from webhooks.surroundings import LookupFailedError
 
-FOUND_SECONDS, MISSING_SECONDS = 10.0, 1.0
+FOUND_SECONDS, MISSING_SECONDS = 5.0, 1.0
 """Seconds for which an answer is kept: of an object that exists, and of one that does not."""
+VERSION_SECONDS = 60.0
+"""Seconds for which the served version of a kind is kept."""
 LOOKUP_SECONDS = 2.0
 """Seconds for one question, and half of the seconds for following owners.  A review that asks every question and waits
 each time is still answered in the ten seconds that the API server allows."""
@@ -42,9 +47,9 @@ REMEMBERED = 20_000
 _ALL = ""
 """Stands in a key for all objects of the kind."""
 
-Key = tuple[str, str, str, str]
-"""Group, plural, namespace (empty for cluster-wide kinds), name (empty for all objects).  A tuple of strings, because
-strings cache their hash and dataclasses do not."""
+Key = tuple[str, str, str, str, str]
+"""Group, version, plural, namespace (empty for cluster-wide kinds), name (empty for all objects).  A tuple of strings,
+because strings cache their hash and dataclasses do not."""
 
 
 class ApiLookups:
@@ -66,6 +71,8 @@ class ApiLookups:
         self._missing: TTLCache[Key, None] = TTLCache(REMEMBERED, MISSING_SECONDS, clock.monotonic)
         self._fresh: TTLCache[Key, None] = TTLCache(REMEMBERED, MISSING_SECONDS, clock.monotonic)
         """Lists that were read less than MISSING_SECONDS ago."""
+        self._versions: TTLCache[str, ResourceType] = TTLCache(REMEMBERED, VERSION_SECONDS, clock.monotonic)
+        """The served version of group objects, by framework."""
         self._asked: dict[Key, asyncio.Task[JSON | None]] = {}
 
     async def namespace_labels(self, namespace: str) -> Mapping[str, str]:
@@ -113,6 +120,19 @@ class ApiLookups:
         except ApiError as e:
             raise LookupFailedError(f"Workloads could not be listed: {e}") from e
         return any(_may_run(workload) for workload in found)
+
+    async def group_object(self, ref: GangRef) -> JSON | None:
+        """Return the group object of a gang; None: it does not exist, or the API server does not serve its kind.
+
+        The version that had an object last is the served one; until one is known, every version is asked.
+        """
+        known = self._versions.get(ref.framework)
+        for resource in [known] if known is not None else resources_of(dialect_of(ref.framework)):
+            found = await self.get(resource, ref.namespace, ref.name)
+            if found is not None:
+                self._versions[ref.framework] = resource
+                return found
+        return None
 
     async def topology_levels(self, wanted: Collection[str]) -> frozenset[str] | None:
         """Return the levels of all Topologies; at most MISSING_SECONDS old where a level of `wanted` is missing."""
@@ -189,7 +209,7 @@ class ApiLookups:
 
 
 def _key(resource: ResourceType, namespace: str, name: str) -> Key:
-    return resource.group, resource.plural, namespace, name
+    return resource.group, resource.version, resource.plural, namespace, name
 
 
 def _levels(topologies: JSON) -> frozenset[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -51,6 +51,10 @@ class BatchProcesses:
         """Return pods with the label."""
         return PodSelection(word="batchprocess", label=_LABEL)
 
+    def proposed_queue(self, obj: JSON) -> str:
+        """Return nothing: the kind has no such field."""
+        return ""
+
     def pod_problems(self, new: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldError]:
         """Yield changed labels of a pod's place: two pods in one place would be counted as one."""
         if old is None or self.membership(old, around.switches) is None:
@@ -59,6 +63,10 @@ class BatchProcesses:
         for key in _FIXED:
             if before.get(key) != after.get(key):
                 yield FieldError(f"metadata.labels[{key}]", "cannot change; delete the pod instead", after.get(key))
+
+    def pod_warnings(self, pod: JSON, around: JobContext) -> Iterable[str]:
+        """Return nothing."""
+        return ()
 
     def spec(
         self, ref: GangRef, obj: JSON | None, members: Sequence[ManagedPod], rules: GangRules

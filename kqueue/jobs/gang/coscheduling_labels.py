@@ -9,7 +9,9 @@ from kqueue.api import gang_names
 from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of
 from kqueue.jobs.gang.dialect import LARGEST_QUORUM, GangRules, GroupProblem, PodSelection, WithoutGroupObject
+from kqueue.jobs.gang.group_object import cut
 from kqueue.jobs.gang.members import is_fast, is_serving, queue_of
+from kqueue.jobs.gang.podgroup_x_k8s import FRAMEWORK as PODGROUPS
 from kqueue.jobs.gang.value import GangDeadline, GangMembership, GangNotice, GangRef, GangSpec
 from kqueue.jobs.kind import GroupVersionKind, JobContext
 from kqueue.jobs.pod_view import ManagedPod
@@ -30,9 +32,11 @@ class CoschedulingLabels(WithoutGroupObject):
     joined_by = _NAME_PATH
 
     def membership(self, pod: Mapping[str, Any], switches: JobFeatures) -> GangMembership | None:
-        """Return the group of the name label."""
+        """Return the group of the name label, unless the pod is in a PodGroup of the same name, which then counts."""
         name = labels_of(pod).get(_NAME, "")
-        return GangMembership(framework=FRAMEWORK, name=name) if name else None
+        if not name or _is_podgroup(pod, name, switches):
+            return None
+        return GangMembership(framework=FRAMEWORK, name=name)
 
     def selection(self) -> PodSelection:
         """Return pods with the name label."""
@@ -42,6 +46,8 @@ class CoschedulingLabels(WithoutGroupObject):
         """Yield mistakes in name and number, which go together, and in the deadline."""
         labels = labels_of(new)
         name = labels.get(_NAME)
+        if name and _is_podgroup(new, name, around.switches):
+            return
         if name == "":
             yield FieldError(_NAME_PATH, "must not be empty")
         if name is None and _QUORUM in labels:
@@ -51,6 +57,16 @@ class CoschedulingLabels(WithoutGroupObject):
         written = annotations_of(new).get(gang_names.SCHEDULE_TIMEOUT_ANNOTATION)
         if name and written is not None and _positive(written) is None:
             yield FieldError(_TIMEOUT_PATH, "must be a whole number of seconds, 1 or more", written)
+
+    def pod_warnings(self, pod: JSON, around: JobContext) -> Iterator[str]:
+        """Yield a quorum that a PodGroup overrides, and a deadline that is cut."""
+        name = labels_of(pod).get(_NAME, "")
+        if name and _is_podgroup(pod, name, around.switches):
+            if _QUORUM in labels_of(pod):
+                yield f"{_QUORUM_PATH} has no effect: PodGroup {name} has the quorum"
+        elif name:
+            written = _positive(annotations_of(pod).get(gang_names.SCHEDULE_TIMEOUT_ANNOTATION, ""))
+            yield from cut(_TIMEOUT_PATH, written, around)
 
     def spec(
         self, ref: GangRef, obj: JSON | None, members: Sequence[ManagedPod], rules: GangRules
@@ -74,6 +90,11 @@ class CoschedulingLabels(WithoutGroupObject):
             quorum_field=f"label {_QUORUM}",
             notices=tuple(_differences(alive, quorum)),
         )
+
+
+def _is_podgroup(pod: Mapping[str, Any], name: str, switches: JobFeatures) -> bool:
+    """Whether the pod is in a PodGroup of this name, by the label of a dialect that is on."""
+    return PODGROUPS in switches.gangs and labels_of(pod).get(gang_names.POD_GROUP_X_K8S_LABEL) == name
 
 
 def _quorum_problems(pod: Mapping[str, Any]) -> Iterable[FieldError]:

@@ -118,8 +118,20 @@ class Dialect(Protocol):
         """Return the pods that the dialect's webhook entry reviews; None: the entries of queued pods review them."""
         ...
 
+    def proposed_queue(self, obj: JSON) -> str:
+        """Return the queue that a group object names in a field of its own kind, which counts if a LocalQueue has that
+        name; empty: it names none.
+        """
+        ...
+
     def pod_problems(self, new: JSON, old: JSON | None, around: JobContext) -> Iterable[FieldError]:
         """Return each mistake in a pod's marks of this dialect; called for pods of other dialects, too."""
+        ...
+
+    def pod_warnings(self, pod: JSON, around: JobContext) -> Iterable[str]:
+        """Return a sentence for each mark of this dialect that has another effect than the user may expect; called for
+        queued pods of other dialects, too.
+        """
         ...
 
     def spec(
@@ -145,6 +157,14 @@ class WithoutGroupObject:
     plural = ""
     writes_status = False
     makes_workloads = False
+
+    def proposed_queue(self, obj: JSON) -> str:
+        """Return nothing."""
+        return ""
+
+    def pod_warnings(self, pod: JSON, around: JobContext) -> Iterable[str]:
+        """Return nothing."""
+        return ()
 
     def report(self, gang: Gang, counts: GangCounts, now: datetime) -> JSON:
         """Return nothing."""

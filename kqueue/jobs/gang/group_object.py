@@ -9,6 +9,7 @@ from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of, mapping, whole
 from kqueue.jobs.gang.dialect import GangRules
 from kqueue.jobs.gang.value import GangDeadline
+from kqueue.jobs.kind import JobContext
 from kqueue.kube import quantity
 
 MOST_MEMBERS = 10_000
@@ -41,6 +42,13 @@ def deadline_of(rules: GangRules, quorum: int, *, seconds: int | None = None) ->
     """Return the deadline from the admission on: `seconds`, else the default of the quorum, at most the maximum."""
     found = rules.timeouts.seconds(quorum) if seconds is None else min(float(seconds), rules.timeouts.maximum)
     return GangDeadline(seconds=found)
+
+
+def cut(path: str, seconds: int | None, around: JobContext) -> Iterator[str]:
+    """Yield a sentence if a deadline, the number at `path`, is longer than the configuration allows."""
+    longest = around.switches.longest_schedule_seconds
+    if seconds is not None and seconds > longest:
+        yield f"{path} is cut to {longest:g} s, the cluster's maximum"
 
 
 def topology_of(obj: JSON | None) -> dict[str, str]:

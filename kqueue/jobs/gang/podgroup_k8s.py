@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -45,9 +45,17 @@ class KubernetesPodGroups:
         """Return pods with the field."""
         return PodSelection(word="schedulinggroup", condition="has(object.spec.schedulingGroup)")
 
+    def proposed_queue(self, obj: JSON) -> str:
+        """Return nothing: the kind has no such field."""
+        return ""
+
     def pod_problems(self, new: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldError]:
         """Yield nothing: the API server checks the field."""
         yield from ()
+
+    def pod_warnings(self, pod: JSON, around: JobContext) -> Iterable[str]:
+        """Return nothing."""
+        return ()
 
     def spec(
         self, ref: GangRef, obj: JSON | None, members: Sequence[ManagedPod], rules: GangRules

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -54,9 +54,17 @@ class VolcanoPodGroups:
         """Return pods with one of the annotations."""
         return PodSelection(word="volcano", condition=f"has(object.metadata.annotations) && ({_CONDITION})")
 
+    def proposed_queue(self, obj: JSON) -> str:
+        """Return `spec.queue`."""
+        return text(obj, "spec", "queue")
+
     def pod_problems(self, new: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldError]:
         """Yield nothing: Volcano's controllers write the annotations."""
         yield from ()
+
+    def pod_warnings(self, pod: JSON, around: JobContext) -> Iterable[str]:
+        """Return nothing."""
+        return ()
 
     def spec(
         self, ref: GangRef, obj: JSON | None, members: Sequence[ManagedPod], rules: GangRules

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -44,10 +44,18 @@ class CoschedulingPodGroups:
         """Return pods with the label."""
         return PodSelection(word="podgroup", label=_LABEL)
 
+    def proposed_queue(self, obj: JSON) -> str:
+        """Return nothing: the kind has no such field."""
+        return ""
+
     def pod_problems(self, new: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldError]:
         """Yield an empty label."""
         if labels_of(new).get(_LABEL) == "":
             yield FieldError(_PATH, "must not be empty", "")
+
+    def pod_warnings(self, pod: JSON, around: JobContext) -> Iterable[str]:
+        """Return nothing."""
+        return ()
 
     def spec(
         self, ref: GangRef, obj: JSON | None, members: Sequence[ManagedPod], rules: GangRules

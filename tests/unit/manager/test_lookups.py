@@ -12,7 +12,9 @@ from kqueue.clock import FakeClock
 from kqueue.controllers.resources import PODS
 from kqueue.errors import InvalidObjectError, NotFoundError, ServerError
 from kqueue.jobs.ancestry import owner_kinds
-from kqueue.manager.lookups import FOUND_SECONDS, MISSING_SECONDS, ApiLookups
+from kqueue.jobs.gang.value import GangRef
+from kqueue.manager.lookups import FOUND_SECONDS, MISSING_SECONDS, VERSION_SECONDS, ApiLookups
+from kqueue.runtime.resources import ResourceType
 from webhooks.surroundings import LookupFailedError
 
 Object = dict[str, Any]
@@ -24,10 +26,15 @@ class Server:
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
         self.asked: list[str] = []
+        self.versions: list[str] = []
+        self.served = ""
         self.before: Callable[[], Any] | None = None
 
-    async def get_json(self, resource: object, name: str, namespace: str | None = None) -> Object:
+    async def get_json(self, resource: ResourceType, name: str, namespace: str | None = None) -> Object:
         self.asked.append(f"{resource}/{namespace}/{name}")
+        self.versions.append(resource.version)
+        if self.served not in ("", resource.version):
+            raise NotFoundError(f"no {resource.version}", status=404)
         if self.before is not None:
             await self.before()
         try:
@@ -35,7 +42,7 @@ class Server:
         except KeyError:
             raise NotFoundError(f"no {name}", status=404) from None
 
-    async def list_json(self, resource: object) -> list[Object]:
+    async def list_json(self, resource: ResourceType) -> list[Object]:
         await self.get_json(resource, "topologies")
         return [{"spec": {"levels": [{"nodeLabel": level}]}} for level in self.objects["topologies"]]
 
@@ -47,7 +54,7 @@ class Desk:
 
 
 async def test_an_answer_is_believed_for_seconds() -> None:
-    """What exists for ten of them, what does not for one."""
+    """What exists for five of them, what does not for one."""
     desk = Desk()
     before = [await desk.lookups.has_local_queue("ns", "default") for _ in range(5)]
     desk.server.objects["default"] = {"metadata": {"uid": "1"}}
@@ -167,6 +174,36 @@ async def test_a_child_of_a_namesake_is_not_judged_by_the_one_that_is_gone() -> 
     after = await is_owned_by_queued(desk, new, REPLICA_SET)
 
     assert (before, after) == (True, True)
+
+
+async def test_the_pods_of_a_gang_cost_one_look_up() -> None:
+    """G2.14: of the group object, and for seconds; a group that comes after its first pod is found a second later."""
+    desk, ref = Desk(), GangRef(framework="scheduling.x-k8s.io/podgroup", namespace="ns", name="g")
+    missing = [await desk.lookups.group_object(ref) for _ in range(100)]
+    desk.server.objects["g"] = {"metadata": {"uid": "1"}}
+    await desk.clock.advance(MISSING_SECONDS + 0.1)
+    found = [await desk.lookups.group_object(ref) for _ in range(100)]
+    await desk.clock.advance(FOUND_SECONDS + 0.1)
+    await desk.lookups.group_object(ref)
+
+    assert (missing, [obj and obj["metadata"]["uid"] for obj in found]) == ([None] * 100, ["1"] * 100)
+    assert desk.server.asked == ["podgroups.scheduling.x-k8s.io/ns/g"] * 3
+
+
+async def test_the_served_version_of_a_group_object_is_remembered() -> None:
+    """Kubernetes serves one of several versions; once an object was found, the others are not asked."""
+    desk = Desk()
+    refs = [GangRef(framework="scheduling.k8s.io/podgroup", namespace="ns", name=name) for name in ("a", "b", "c")]
+    desk.server.objects |= {"a": {"metadata": {}}, "b": {"metadata": {}}}
+    desk.server.served = "v1alpha2"
+    found = [await desk.lookups.group_object(ref) for ref in refs]
+    asked = list(desk.server.versions)
+    desk.server.served = "v1beta1"
+    await desk.clock.advance(VERSION_SECONDS + 0.1)
+
+    assert [obj is not None for obj in found] == [True, True, False]
+    assert asked == ["v1beta1", "v1alpha3", "v1alpha2", "v1alpha2", "v1alpha2"]
+    assert await desk.lookups.group_object(refs[0]) is not None
 
 
 async def test_a_level_that_is_missing_is_looked_for_anew_after_a_second() -> None:

@@ -10,6 +10,7 @@ import pytest
 from kqueue.config.selector import RequirementSettings, SelectorSettings
 from kqueue.errors import FieldError, InvalidObjectError
 from kqueue.jobs.ancestry import Ancestor, Lineage
+from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.kind import GroupVersionKind
 from kqueue.jobs.switches import JobFeatures
 from webhooks.accounts import Accounts
@@ -36,6 +37,7 @@ class World:
         self.queues, self.classes, self.queued = queues, classes, queued
         self.labels: dict[str, dict[str, str]] = {}
         self.above: tuple[tuple[str, str], ...] = ()
+        self.groups: dict[GangRef, Object] = {}
         self.admitted = False
         self.fails: Exception | None = None
         self.asked: list[str] = []
@@ -51,8 +53,7 @@ class World:
 
     async def has_local_queue(self, namespace: str, name: str) -> bool:
         self._ask("queue")
-        assert name == "default"
-        return namespace in self.queues
+        return (namespace if name == "default" else f"{namespace}/{name}") in self.queues
 
     async def has_priority_class(self, name: str) -> bool:
         self._ask("class")
@@ -69,6 +70,10 @@ class World:
     async def is_admitted(self, uid: str, group: str, namespace: str) -> bool:
         self._ask(f"admitted {uid or group}")
         return self.admitted
+
+    async def group_object(self, ref: GangRef) -> Object | None:
+        self._ask(f"group {ref.name}")
+        return self.groups.get(ref)
 
     async def topology_levels(self, wanted: Collection[str]) -> frozenset[str] | None:
         self._ask("levels")

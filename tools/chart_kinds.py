@@ -14,7 +14,9 @@ from pathlib import Path
 
 from kqueue.controllers.leftovers import READ_IN_BULK
 from kqueue.jobs.catalog import BY_FRAMEWORK
-from kqueue.kinds import FRAMEWORKS, GANG_DIALECTS, OWNERS, Kind
+from kqueue.jobs.gang.dialect import Dialect
+from kqueue.jobs.gang.registry import dialect_of
+from kqueue.kinds import ALL_VIEWERS, FRAMEWORKS, GANG_DIALECTS, OWNERS, Kind
 
 CHART = Path(__file__).resolve().parent.parent / "charts" / "kqueue"
 TEMPLATE = CHART / "templates" / "_kinds.tpl"
@@ -41,6 +43,16 @@ def template() -> str:
             '{{/* Rights for objects of enabled kinds: (dict "frameworks" list "deletes" bool). */}}',
             '{{- define "kqueue.queuedKinds" -}}',
             *(line for kind in FRAMEWORKS.values() for line in _queued(kind)),
+            "{{- end }}",
+            "",
+            '{{/* Rights of the controller for group objects of enabled gang dialects: (dict "frameworks" list). */}}',
+            '{{- define "kqueue.groupObjects" -}}',
+            *(line for dialect in _with_objects() for line in _group_objects(dialect)),
+            "{{- end }}",
+            "",
+            '{{/* Group objects that webhooks look up for the queue of a gang: (dict "frameworks" list). */}}',
+            '{{- define "kqueue.readGroupObjects" -}}',
+            *(line for dialect in _with_objects() for line in _where(dialect, _group_rule(dialect, "get"))),
             "{{- end }}",
             "",
             "{{/* Kinds whose objects are searched for leftovers before kqueue is removed. */}}",
@@ -79,18 +91,50 @@ def _started(kind: Kind) -> list[str]:
     return _rule(kind, "get, list, patch" if kind.group_kind in READ_IN_BULK else "list")
 
 
+def _with_objects() -> list[Dialect]:
+    """Return the dialects of gangs that have a group object."""
+    return [dialect for name in GANG_DIALECTS if (dialect := dialect_of(name)).kinds]
+
+
+def _where(dialect: Dialect, rules: list[str]) -> list[str]:
+    """Return rules that hold where the dialect is on."""
+    return [f"{{{{- if has {json.dumps(dialect.framework)} .frameworks }}}}", *rules, "{{- end }}"]
+
+
+def _group_rule(dialect: Dialect, verbs: str, subresource: str = "") -> list[str]:
+    return _rule_for(dialect.kinds[0].group, dialect.plural, verbs, subresource)
+
+
+def _group_objects(dialect: Dialect) -> list[str]:
+    """Return the controller's rights for group objects of a dialect; a Workload blocks the deletion of its owner."""
+    rules = _group_rule(dialect, "get, list, watch, patch")
+    rules += _group_rule(dialect, "get, patch", "/status") if dialect.writes_status else []
+    return _where(dialect, [*rules, *_group_rule(dialect, "update", "/finalizers")])
+
+
 def _roles() -> dict[str, dict[str, str]]:
-    return {
+    """Return the roles of users by kind; group objects of several groups with one kind share a role."""
+    roles = {
         kind.kind.lower(): {"path": f"{kind.group}/{kind.plural}", "viewers": kind.viewers}
         for kind in FRAMEWORKS.values()
         if kind.viewers
     }
+    groups: dict[tuple[str, str], list[str]] = {}
+    for dialect in _with_objects():
+        groups.setdefault((dialect.kinds[0].kind.lower(), dialect.plural), []).append(dialect.kinds[0].group)
+    for (kind, plural), found in groups.items():
+        roles[kind] = {"path": f"{', '.join(found)}/{plural}", "viewers": ALL_VIEWERS}
+    return roles
 
 
 def _rule(kind: Kind, verbs: str, subresource: str = "") -> list[str]:
+    return _rule_for(kind.group, kind.plural, verbs, subresource)
+
+
+def _rule_for(group: str, plural: str, verbs: str, subresource: str = "") -> list[str]:
     return [
-        f"- apiGroups: [{kind.group or json.dumps(kind.group)}]",
-        f"  resources: [{kind.plural}{subresource}]",
+        f"- apiGroups: [{group or json.dumps(group)}]",
+        f"  resources: [{plural}{subresource}]",
         f"  verbs: [{verbs}]",
     ]
 

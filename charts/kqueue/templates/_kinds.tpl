@@ -101,6 +101,59 @@
 {{- end }}
 {{- end }}
 
+{{/* Rights of the controller for group objects of enabled gang dialects: (dict "frameworks" list). */}}
+{{- define "kqueue.groupObjects" -}}
+{{- if has "scheduling.k8s.io/podgroup" .frameworks }}
+- apiGroups: [scheduling.k8s.io]
+  resources: [podgroups]
+  verbs: [get, list, watch, patch]
+- apiGroups: [scheduling.k8s.io]
+  resources: [podgroups/finalizers]
+  verbs: [update]
+{{- end }}
+{{- if has "scheduling.x-k8s.io/podgroup" .frameworks }}
+- apiGroups: [scheduling.x-k8s.io]
+  resources: [podgroups]
+  verbs: [get, list, watch, patch]
+- apiGroups: [scheduling.x-k8s.io]
+  resources: [podgroups/status]
+  verbs: [get, patch]
+- apiGroups: [scheduling.x-k8s.io]
+  resources: [podgroups/finalizers]
+  verbs: [update]
+{{- end }}
+{{- if has "scheduling.volcano.sh/podgroup" .frameworks }}
+- apiGroups: [scheduling.volcano.sh]
+  resources: [podgroups]
+  verbs: [get, list, watch, patch]
+- apiGroups: [scheduling.volcano.sh]
+  resources: [podgroups/status]
+  verbs: [get, patch]
+- apiGroups: [scheduling.volcano.sh]
+  resources: [podgroups/finalizers]
+  verbs: [update]
+{{- end }}
+{{- end }}
+
+{{/* Group objects that webhooks look up for the queue of a gang: (dict "frameworks" list). */}}
+{{- define "kqueue.readGroupObjects" -}}
+{{- if has "scheduling.k8s.io/podgroup" .frameworks }}
+- apiGroups: [scheduling.k8s.io]
+  resources: [podgroups]
+  verbs: [get]
+{{- end }}
+{{- if has "scheduling.x-k8s.io/podgroup" .frameworks }}
+- apiGroups: [scheduling.x-k8s.io]
+  resources: [podgroups]
+  verbs: [get]
+{{- end }}
+{{- if has "scheduling.volcano.sh/podgroup" .frameworks }}
+- apiGroups: [scheduling.volcano.sh]
+  resources: [podgroups]
+  verbs: [get]
+{{- end }}
+{{- end }}
+
 {{/* Kinds whose objects are searched for leftovers before kqueue is removed. */}}
 {{- define "kqueue.startedKinds" -}}
 - apiGroups: [batch]
@@ -168,6 +221,10 @@
   },
   "sparkapplication": {
     "path": "sparkoperator.k8s.io/sparkapplications",
+    "viewers": "buva"
+  },
+  "podgroup": {
+    "path": "scheduling.k8s.io, scheduling.x-k8s.io, scheduling.volcano.sh/podgroups",
     "viewers": "buva"
   }
 }

@@ -22,6 +22,7 @@ from kqueue.config import Timings, parse
 from kqueue.config.model import Configuration
 from kqueue.config.policy import Integrations
 from kqueue.jobs import ancestry
+from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.unmanaged import kinds_not_queued
 from kqueue.kinds import FRAMEWORKS, GANG_DIALECTS
 from kqueue.manager.operator import Operator
@@ -52,7 +53,7 @@ EVERYTHING: Object = {
         "leaderElection": {"resourceName": "other.example.com"},
         "health": {"readinessEndpointName": "/ready"},
         "integrations": {
-            "frameworks": ALL_FRAMEWORKS,
+            "frameworks": [*ALL_FRAMEWORKS, "scheduling.x-k8s.io/podgroup"],
             "externalFrameworks": ["Sim.v1.lab.example.com"],
             "declaredKinds": [
                 {
@@ -488,6 +489,49 @@ def test_rights_follow_the_frameworks() -> None:
     assert ("delete" in few["", "pods"], "delete" in few["batch", "jobs"]) == (True, False)
     assert few["jobset.x-k8s.io", "jobsets"] == {"get", "list"}
     assert {"delete", "patch", "watch"} <= many["jobset.x-k8s.io", "jobsets"] & many["train.example.com", "trains"]
+
+
+@pytest.mark.parametrize("framework", GANG_DIALECTS)
+def test_rights_for_group_objects_follow_the_dialect(framework: str) -> None:
+    """G2.18: the controller reads and patches them, and their status if kqueue writes it; webhooks read them."""
+    made = objects({"configuration": {"integrations": {"frameworks": [framework]}}})
+    roles = {who: granted(one(made, "ClusterRole", f"kqueue-{who}")) for who in ("controller", "webhook")}
+    group_objects = {
+        (kind.group, dialect.plural): (name, dialect)
+        for name in GANG_DIALECTS
+        for dialect in [dialect_of(name)]
+        for kind in dialect.kinds[:1]
+    }
+
+    for (group, plural), (name, dialect) in group_objects.items():
+        allowed = roles["controller"].get((group, plural), set())
+        assert ({"get", "list", "watch", "patch"} <= allowed) is (name == framework)
+        assert roles["webhook"].get((group, plural), set()) == ({"get"} if name == framework else set())
+        status = roles["controller"].get((group, f"{plural}/status"), set())
+        assert ("patch" in status) is (name == framework and dialect.writes_status)
+
+
+def test_users_may_make_group_objects_as_they_may_make_jobs() -> None:
+    """G4.24: in the groups of all dialects, whichever is on."""
+    made = objects()
+    for name in GANG_DIALECTS:
+        for kind in dialect_of(name).kinds[:1]:
+            job, group = (one(made, "ClusterRole", f"kueue-{each}-editor-role") for each in ("job", kind.kind.lower()))
+
+            assert group["rules"][0]["verbs"] == job["rules"][0]["verbs"]
+            assert kind.group in group["rules"][0]["apiGroups"]
+            assert {key for key in group["metadata"]["labels"] if "batch-" in key} == {
+                key for key in job["metadata"]["labels"] if "batch-" in key
+            }
+
+
+def test_the_definition_of_podgroups_is_optional() -> None:
+    """G3.P1: other projects bring it, too."""
+
+    def defined(values: Object) -> set[str]:
+        return {o["metadata"]["name"] for o in objects(values) if o["kind"] == "CustomResourceDefinition"}
+
+    assert defined({"crds": {"podGroup": True}}) - defined({}) == {"podgroups.scheduling.x-k8s.io"}
 
 
 def test_labelled_objects_of_every_kind_may_be_counted() -> None:

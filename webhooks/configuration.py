@@ -15,11 +15,12 @@ from typing import Any
 from kqueue.api import names
 from kqueue.config.selector import SelectorSettings
 from kqueue.jobs.catalog import webhook_path
+from kqueue.jobs.gang.reviewed import ReviewedGroup
 from kqueue.jobs.kind import ReviewedKind
 from kqueue.kinds import FRAMEWORKS
 from kqueue.kube import names as kube_names
 from webhooks.gang_selection import gang_selections, not_of_gangs, outside_gangs
-from webhooks.routes import DEFAULT_QUEUE_PATH, reviewed_kinds
+from webhooks.routes import DEFAULT_QUEUE_PATH, reviewed_groups, reviewed_kinds
 from webhooks.selectors import absent, condition, exists, selector
 
 JSON = dict[str, Any]
@@ -96,6 +97,9 @@ def webhook_configurations(target: WebhookEndpoint, scope: WebhookScope) -> list
     validating = [hook for f, kind in kinds.items() for hook in _validating_hooks(f, kind, target, scope)]
     if kinds and scope.default_queues and not scope.without_queue:
         mutating.append(_default_queue_hook(kinds.values(), target, scope))
+    for group in reviewed_groups(scope.frameworks):
+        mutating += _group_mutating_hooks(group, target, scope)
+        validating += _group_validating_hooks(group, target, scope)
     for name, plural in (
         ("ClusterQueue", "clusterqueues"),
         ("ResourceFlavor", "resourceflavors"),
@@ -167,6 +171,35 @@ def _validating_hooks(
         rule = _rule(kind, ["CREATE"] if selection.created_only else ["CREATE", "UPDATE"])
         name = f"v{_word(framework, kind)}{selection.suffix}.kb.io"
         yield selection.applied(_hook(name, path, [rule], target, fail=False))
+
+
+def _group_mutating_hooks(group: ReviewedGroup, target: WebhookEndpoint, scope: WebhookScope) -> Iterator[JSON]:
+    """Return the entry that gives new objects of kqueue's own kind their queue; other projects' objects stay as they
+    are.
+    """
+    if group.is_ours:
+        rule = _group_rule(group, ["CREATE"])
+        hook = _hook(f"m{group.word}.kb.io", f"/mutate-{webhook_path(group)}", [rule], target, fail=True)
+        yield {**hook, "namespaceSelector": selector(_not_protected(scope)), "reinvocationPolicy": "Never"}
+
+
+def _group_validating_hooks(group: ReviewedGroup, target: WebhookEndpoint, scope: WebhookScope) -> Iterator[JSON]:
+    """Return the entries that check group objects.
+
+    They fail open, because the controller reports mistakes, too; only new objects of kqueue's own kind wait for it.
+    """
+    path = f"/validate-{webhook_path(group)}"
+    if not group.is_ours:
+        hook = _hook(f"v{group.word}.kb.io", path, [_group_rule(group, ["CREATE", "UPDATE"])], target, fail=False)
+        yield {**hook, "namespaceSelector": _managed(scope)}
+        return
+    for suffix, verb, fail in (("", "CREATE", True), ("-update", "UPDATE", False)):
+        hook = _hook(f"v{group.word}{suffix}.kb.io", path, [_group_rule(group, [verb])], target, fail=fail)
+        yield {**hook, "namespaceSelector": selector(_not_protected(scope))}
+
+
+def _group_rule(group: ReviewedGroup, verbs: Sequence[str]) -> JSON:
+    return {**_rule(group, verbs), "apiVersions": [each.version for each in group.versions]}
 
 
 def _word(framework: str, kind: ReviewedKind) -> str:

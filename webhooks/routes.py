@@ -7,13 +7,15 @@ integrations.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
 from kqueue.api import names
 from kqueue.errors import FieldError, InvalidObjectError
 from kqueue.jobs import rules
 from kqueue.jobs.catalog import REVIEWED, webhook_path
 from kqueue.jobs.fields import JSON
+from kqueue.jobs.gang.registry import switched_on
+from kqueue.jobs.gang.reviewed import REVIEWED_GROUPS, ReviewedGroup
 from kqueue.jobs.kind import GroupVersionKind, JobContext, ReviewedKind
 from kqueue.jobs.pod_of_parent import ReviewedPod
 from kqueue.jobs.switches import JobFeatures
@@ -48,6 +50,11 @@ def reviewed_kinds(frameworks: Iterable[str], declared: Iterable[ReviewedKind] =
     return found | {kind.framework: kind for kind in declared}
 
 
+def reviewed_groups(frameworks: Iterable[str]) -> list[ReviewedGroup]:
+    """Return the group objects with webhooks of the dialects that are on."""
+    return [REVIEWED_GROUPS[name] for name in switched_on(set(frameworks)) if name in REVIEWED_GROUPS]
+
+
 def routes(
     frameworks: Iterable[str],
     switches: JobFeatures,
@@ -71,6 +78,12 @@ def routes(
         found[f"/mutate-{webhook_path(kind)}"] = mutating[kind.gvk.group, kind.gvk.kind] = _mutate_job(kind, observer)
         found[f"/validate-{webhook_path(kind)}"] = _validate_job(kind, observer)
     found[DEFAULT_QUEUE_PATH] = _by_kind(mutating)
+    for path, group in _group_paths():
+        found[path] = _allow
+        if group.framework in switches.gangs:
+            found[path] = (
+                _mutate_job(group, observer) if path.startswith("/mutate") else _validate_group(group, observer)
+            )
     for (word, kind_name), check in _own_kinds(switches).items():
         gvk = GroupVersionKind(names.GROUP, names.VERSION, kind_name)
         found[f"/{word}-{_OURS}-{kind_name.lower()}"] = _own(check, gvk)
@@ -179,6 +192,40 @@ def _validate_job(kind: ReviewedKind, observer: JobContextFinder) -> Handler:
         warnings = [*kind.warnings(request.obj, around), *_strangers(request, around)]
         if not problems:
             warnings += await observer.warnings(request)
+        return ReviewResult(problems=problems, warnings=warnings)
+
+    return answer
+
+
+def _group_paths() -> Iterator[tuple[str, ReviewedGroup]]:
+    """Yield the paths of all group objects of gangs; objects of other projects are not mutated."""
+    for group in REVIEWED_GROUPS.values():
+        yield f"/validate-{webhook_path(group)}", group
+        if group.is_ours:
+            yield f"/mutate-{webhook_path(group)}", group
+
+
+def _validate_group(group: ReviewedGroup, observer: JobContextFinder) -> Handler:
+    async def answer(request: Request) -> ReviewResult:
+        misdirected = _misdirected(request, group.gvk)
+        if misdirected is not None:
+            return misdirected
+        obj, old = request.obj, request.old
+        try:
+            needs_quota = old is not None and group.may_need_quota(obj, old)
+            around = await observer.of_group(request, group.framework, needs_quota=needs_quota)
+        except LookupFailedError as e:
+            return _unknown(e)
+        problems = ratcheted(
+            request, lambda new, before: [*group.problems(new, before, around), *node_classes.request_problems(new)]
+        )
+        warnings = _strangers(request, around)
+        if await observer.is_group_queued(request, around):
+            warnings += group.warnings(obj, around)
+            level = group.level(obj)
+            if level is not None and not await observer.is_level(level[0]):
+                warnings.append(level[1])
+            warnings += [] if problems else await observer.warnings(request)
         return ReviewResult(problems=problems, warnings=warnings)
 
     return answer

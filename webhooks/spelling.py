@@ -85,7 +85,7 @@ def _mistake(place: MetadataLocation, sort: str, key: str) -> _Mistake | None:
     is_label = sort == "labels"
     right, other = (_LABELS, _ANNOTATIONS) if is_label else (_ANNOTATIONS, _LABELS)
     if key in right.values():
-        if key in _ON_TEMPLATES and not place.is_pod and not is_label:
+        if key in _ON_TEMPLATES and not place.has_topology and not is_label:
             return _Mistake(place.path, sort, key, "has no effect here; write it into the pod template's metadata")
         return None
     if key in other.values():
@@ -110,6 +110,6 @@ def _keys(obj: JSON) -> Iterator[tuple[MetadataLocation, str, str]]:
 
 def _levels(obj: JSON) -> Iterator[RequestedLevel]:
     for place in places(obj):
-        if place.is_pod:
+        if place.has_topology:
             for level in topology_request.levels(place.body, obj):
                 yield RequestedLevel(level, place.path)

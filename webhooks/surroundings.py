@@ -16,7 +16,8 @@ from kqueue.errors import FieldError, InvalidObjectError, KqueueError
 from kqueue.jobs import rules
 from kqueue.jobs.ancestry import Lineage, controller_kind, controller_uid, parent_of
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, text
-from kqueue.jobs.gang.naming import group_workload
+from kqueue.jobs.gang.naming import group_workload, workload_of_gang
+from kqueue.jobs.gang.registry import framework_of_kind
 from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.kind import JobContext
 from kqueue.jobs.switches import JobFeatures
@@ -62,6 +63,10 @@ class ReviewLookups(Protocol):
         """Return the group object of a gang; None: it does not exist, or the API server does not serve its kind."""
         ...
 
+    async def holds_quota(self, workload: str, namespace: str) -> bool:
+        """Whether quota is reserved for the Workload of this name; False if it does not exist."""
+        ...
+
     async def topology_levels(self, wanted: Collection[str]) -> frozenset[str] | None:
         """Return the levels of all Topologies, read again if one of `wanted` is missing; None if they are unknown."""
         ...
@@ -93,6 +98,10 @@ class NoLookups:
     async def group_object(self, ref: GangRef) -> JSON | None:
         """There is none."""
         return None
+
+    async def holds_quota(self, workload: str, namespace: str) -> bool:
+        """Return False, so that the object may change."""
+        return False
 
     async def topology_levels(self, wanted: Collection[str]) -> frozenset[str] | None:
         """Return None: levels are unknown."""
@@ -247,10 +256,49 @@ class JobContextFinder:
         return await self._lookups.has_local_queue(request.namespace, _DEFAULT)
 
     async def _gang_queue(self, request: Request) -> str:
-        """Return the queue of the gang that a pod without a queue is in; empty for other objects and pods."""
-        if _kind_of(request) != POD:
+        """Return the queue of the gang that a pod or a group object without a queue is in; empty for other objects."""
+        obj, namespace, kind = request.obj, request.namespace, _kind_of(request)
+        if kind == POD:
+            return await gang_queues.queue_of_pod(obj, namespace, self.policy.switches, self._lookups)
+        framework = framework_of_kind(*kind)
+        if framework not in self.policy.switches.gangs:
             return ""
-        return await gang_queues.queue_of_pod(request.obj, request.namespace, self.policy.switches, self._lookups)
+        return await gang_queues.queue_of_group(obj, framework, namespace, self._lookups)
+
+    async def of_group(self, request: Request, framework: str, *, needs_quota: bool) -> JobContext:
+        """Return the context of a group object for validation.
+
+        `needs_quota`: it depends on the quota of the gang if the change is possible.
+
+        Raises:
+            LookupFailedError: a fact that the rules need could not be read.
+        """
+        ours = await self._managed_namespace(request.namespace)
+        name, uid = (text(request.obj, "metadata", key) for key in ("name", "uid"))
+        ref = GangRef(framework=framework, namespace=request.namespace, name=name)
+        workload = workload_of_gang(ref, self.policy.switches, uid=uid)
+        return JobContext(
+            switches=self.policy.switches,
+            managed_namespace=ours,
+            manage_without_queue=self.policy.manage_without_queue and ours,
+            holds_quota=needs_quota and ours and await self._lookups.holds_quota(workload, request.namespace),
+        )
+
+    async def is_group_queued(self, request: Request, around: JobContext) -> bool:
+        """Whether a queue is known for the gang of a group object; False if it could not be looked up."""
+        if not around.managed_namespace:
+            return False
+        if rules.managed(request.obj, around):
+            return True
+        try:
+            return bool(await self._gang_queue(request)) or await self._default_queue(request)
+        except LookupFailedError:
+            return False  # only warnings depend on the answer
+
+    async def is_level(self, level: str) -> bool:
+        """Whether a Topology has this level, or it is not known."""
+        known = await self._levels({level})
+        return known is None or level in known
 
     async def _default_class(self, obj: JSON) -> bool:
         if not self.policy.switches.default_priority_class or rules.priority_class(obj):

@@ -94,7 +94,9 @@ class JobContext:
     default_queue: bool = False
     """Whether a LocalQueue named `default` exists in the job's namespace."""
     gang_queue: str = ""
-    """The LocalQueue that a pod of a gang gets, which names none itself; empty: there is none."""
+    """The LocalQueue that a pod of a gang, or a group object, gets if it names none itself; empty: there is none."""
+    holds_quota: bool = False
+    """Whether quota is reserved for the gang of a group object."""
     default_priority_class: bool = False
     """Whether a WorkloadPriorityClass named `default` exists."""
     managed_ancestor: bool = False

@@ -112,14 +112,12 @@ class ApiLookups:
 
     async def is_admitted(self, uid: str, group: str, namespace: str) -> bool:
         """Whether a Workload of the job with this UID, or of this group of pods, is admitted.  Answers are not kept."""
-        try:
-            async with asyncio.timeout(self._seconds):
-                found = await self._workloads(uid, group, namespace)
-        except TimeoutError:
-            raise LookupFailedError(f"Workloads were not listed within {self._seconds:g} s") from None
-        except ApiError as e:
-            raise LookupFailedError(f"Workloads could not be listed: {e}") from e
-        return any(_may_run(workload) for workload in found)
+        return any(_may_run(workload) for workload in await self._in_time(uid, group, namespace))
+
+    async def holds_quota(self, workload: str, namespace: str) -> bool:
+        """Whether quota is reserved for the Workload of this name.  Answers are not kept."""
+        found = await self._in_time("", workload, namespace)
+        return any(condition_status(each, names.CONDITION_QUOTA_RESERVED) == "True" for each in found)
 
     async def group_object(self, ref: GangRef) -> JSON | None:
         """Return the group object of a gang; None: it does not exist, or the API server does not serve its kind.
@@ -146,6 +144,15 @@ class ApiLookups:
         except TimeoutError:
             raise LookupFailedError(f"Topologies were not listed within {WARNING_SECONDS:g} s") from None
         return _levels(found) if found is not None else None
+
+    async def _in_time(self, uid: str, group: str, namespace: str) -> list[JSON]:
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._workloads(uid, group, namespace)
+        except TimeoutError:
+            raise LookupFailedError(f"Workloads were not listed within {self._seconds:g} s") from None
+        except ApiError as e:
+            raise LookupFailedError(f"Workloads could not be listed: {e}") from e
 
     async def _workloads(self, uid: str, group: str, namespace: str) -> list[JSON]:
         if not group:

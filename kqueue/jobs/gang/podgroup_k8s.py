@@ -65,7 +65,7 @@ class KubernetesPodGroups:
             message = f"PodGroup {ref.name} does not exist in namespace {ref.namespace}; create it"
             return GroupProblem(message, members[0], incomplete=True)
         quorum = quorum_of(obj)
-        mistake = group_object.quorum_problem("spec.schedulingPolicy.gang.minCount", quorum)
+        mistake = next(iter(object_problems(obj)), None)
         if mistake is not None:
             return GroupProblem(f"PodGroup {ref.name}: {mistake}")
         return GangSpec(
@@ -98,6 +98,21 @@ def _topology(obj: JSON) -> dict[str, str]:
     constraints = objects(obj, "spec", "schedulingConstraints", "topology")
     key = text(constraints[0], "key") if constraints else ""
     return {names.REQUIRED_TOPOLOGY_ANNOTATION: key} if key else {}
+
+
+def object_problems(obj: JSON) -> Iterator[FieldError]:
+    """Yield each mistake of a PodGroup's spec."""
+    found = group_object.quorum_problem("spec.schedulingPolicy.gang.minCount", quorum_of(obj))
+    if found is not None:
+        yield found
+
+
+def named_level(obj: JSON) -> tuple[str, str] | None:
+    """Return the topology level that the spec names, and the sentence in case no Topology has it; None: it names
+    none.
+    """
+    key = _topology(obj).get(names.REQUIRED_TOPOLOGY_ANNOTATION, "")
+    return (key, f"spec.schedulingConstraints names {key}, which is a level of no Topology") if key else None
 
 
 def object_warnings(obj: JSON) -> Iterator[str]:

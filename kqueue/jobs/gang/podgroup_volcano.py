@@ -119,6 +119,18 @@ def _topology(obj: JSON) -> dict[str, str]:
     return {key: tier} if key and tier else {}
 
 
+def named_level(obj: JSON) -> tuple[str, str] | None:
+    """Return the topology level that the spec names, and the sentence in case no Topology has it; None: it names
+    none.
+    """
+    tier = next(iter(_topology(obj).values()), "")
+    return (tier, _no_level(tier)) if tier else None
+
+
+def _no_level(tier: object) -> str:
+    return f"spec.networkTopology has no effect: {tier} is no level of a Topology"
+
+
 def object_problems(obj: JSON) -> Iterator[FieldError]:
     """Yield each mistake of a PodGroup's spec."""
     found = group_object.quorum_problem("spec.minMember", quorum_of(obj))
@@ -132,6 +144,9 @@ def object_warnings(obj: JSON) -> Iterator[str]:
     given, needed = whole(obj, "spec", "minMember") or 1, sum(_tasks(obj).values())
     if needed > given:
         yield f"spec.minMember is {given} and spec.minTaskMember needs {needed} together; {needed} counts"
+    wish = mapping(obj, "spec", "networkTopology")
+    if wish and not _topology(obj):
+        yield _no_level(wish.get("highestTierName") or wish.get("highestTierAllowed") or "the highest tier")
     if mapping(obj, "spec").get("subGroupPolicy"):
         yield "subGroupPolicy has no effect; use one PodGroup per subgroup, or topology annotations"
     if gang_names.VOLCANO_WAITING_TIME_ANNOTATION in annotations_of(obj):

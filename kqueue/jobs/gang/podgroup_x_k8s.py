@@ -21,6 +21,7 @@ KIND = GroupVersionKind(names.POD_GROUP_GROUP, names.POD_GROUP_VERSION, "PodGrou
 _LABEL = gang_names.POD_GROUP_X_K8S_LABEL
 _PATH = f"metadata.labels[{_LABEL}]"
 _LONGEST_TIME = gang_names.MAX_SCHEDULE_TIME_ANNOTATION
+_TIMEOUT_PATH, _LONGEST_PATH = "spec.scheduleTimeoutSeconds", f"metadata.annotations[{_LONGEST_TIME}]"
 
 
 class CoschedulingPodGroups:
@@ -104,12 +105,16 @@ def object_problems(obj: JSON) -> Iterator[FieldError]:
     yield from group_object.least_problems(obj)
     seconds = whole(obj, "spec", "scheduleTimeoutSeconds")
     if seconds is not None and seconds < 1:
-        problem = "must be 1 or more; leave it out for the default"
-        yield FieldError("spec.scheduleTimeoutSeconds", problem, seconds)
+        yield FieldError(_TIMEOUT_PATH, "must be 1 or more; leave it out for the default", seconds)
     longest = annotations_of(obj).get(_LONGEST_TIME)
     if longest is not None and (int_of(longest) or 0) < 1:
-        path = f"metadata.annotations[{_LONGEST_TIME}]"
-        yield FieldError(path, "must be a whole number of seconds, 1 or more", longest)
+        yield FieldError(_LONGEST_PATH, "must be a whole number of seconds, 1 or more", longest)
+
+
+def object_warnings(obj: JSON, around: JobContext) -> Iterator[str]:
+    """Yield each deadline that is cut."""
+    yield from group_object.cut(_TIMEOUT_PATH, whole(obj, "spec", "scheduleTimeoutSeconds"), around)
+    yield from group_object.cut(_LONGEST_PATH, int_of(annotations_of(obj).get(_LONGEST_TIME, "")), around)
 
 
 def _seconds(obj: JSON) -> int | None:

@@ -40,6 +40,14 @@ def switched_on(frameworks: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in _dialects if name in frameworks or name == KUEUE_GROUPS)
 
 
+def framework_of_kind(group: str, kind: str) -> str:
+    """Return the framework of the dialect whose group objects have this kind; empty: no dialect's have."""
+    for framework, dialect in _dialects.items():
+        if any((each.group, each.kind) == (group, kind) for each in dialect.kinds):
+            return framework
+    return ""
+
+
 def dialects(switches: JobFeatures) -> tuple[Dialect, ...]:
     """Return the dialects that are on, in the order in which they count."""
     return tuple(_dialects[framework] for framework in switches.gangs)

@@ -135,7 +135,7 @@ class Topologies(World):
         super().__init__()
         self.levels, self.fails_on_levels = frozenset(levels), fails
 
-    async def topology_levels(self, wanted: Collection[str]) -> frozenset[str]:
+    async def topology_levels(self, wanted: Collection[str]) -> frozenset[str] | None:
         self._ask("levels")
         if self.fails_on_levels is not None:
             raise self.fails_on_levels

@@ -38,6 +38,8 @@ class World:
         self.labels: dict[str, dict[str, str]] = {}
         self.above: tuple[tuple[str, str], ...] = ()
         self.groups: dict[GangRef, Object] = {}
+        self.quota = False
+        self.levels: frozenset[str] | None = None
         self.admitted = False
         self.fails: Exception | None = None
         self.asked: list[str] = []
@@ -75,9 +77,13 @@ class World:
         self._ask(f"group {ref.name}")
         return self.groups.get(ref)
 
+    async def holds_quota(self, workload: str, namespace: str) -> bool:
+        self._ask(f"quota {workload[: workload.rindex('-') + 1]}")
+        return self.quota
+
     async def topology_levels(self, wanted: Collection[str]) -> frozenset[str] | None:
         self._ask("levels")
-        return None
+        return self.levels
 
 
 def job(queue: str | None = "main", *, owner: Object | None = None, **metadata: Any) -> Object:

@@ -6,14 +6,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
+from kqueue.api.batch_limits import MOST_PODS, MOST_PROCESSES
 from kqueue.api.fields import DNS_LABEL_PATTERN, Bool, Conditions, Count, PositiveCount, ResourceList, Time
 from kqueue.api.model import ATOMIC, ApiModel, Column, Resource, Served
 from kqueue.api.names import KQUEUE_API_VERSION, KQUEUE_GROUP, KQUEUE_VERSION, QUEUE_NAME_LABEL
 from kqueue.api.workload import PodTemplate
-
-MOST_PODS = 10_000
-"""The most pods of one gang."""
-MOST_PROCESSES = 16
 
 PodCount = Annotated[int, Field(strict=True, ge=0, le=MOST_PODS)]
 RestartPolicy = Literal["Never", "OnFailure"]

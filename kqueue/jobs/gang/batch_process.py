@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kqueue.api import names
-from kqueue.api.batch_process import MOST_PODS, MOST_PROCESSES
+from kqueue.api.batch_limits import MOST_PODS, MOST_PROCESSES
 from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON, mapping, objects, sequence, text, whole
 from kqueue.jobs.kind import GroupVersionKind

@@ -235,6 +235,8 @@ def _topology(b: Blocker) -> str:
     misfit = b.misfit
     if misfit is None:
         return b.detail
+    if misfit.together and misfit.code is MisfitCode.NO_FIT:
+        return _no_common_domain(b, misfit)
     if misfit.code in (MisfitCode.NO_FIT, MisfitCode.NO_DOMAINS_AT_LEVEL):
         return _no_room(b, misfit)
     return f"flavor {b.flavor}, topology {misfit.topology}: {request_fault(misfit)}"
@@ -244,6 +246,8 @@ def _brief_topology(b: Blocker) -> str:
     misfit = b.misfit
     if misfit is None or misfit.code not in (MisfitCode.NO_FIT, MisfitCode.NO_DOMAINS_AT_LEVEL):
         return _topology(b)
+    if misfit.together:
+        return _common_domain(misfit, when=", even with no workload running" if b.never else "")
     outside = misfit.excluded.topology_domain > 0 and misfit.best_domain is not None
     if misfit.leaves == 0 or (misfit.excluded.total() >= misfit.leaves and not outside):
         return _no_node(b, misfit)
@@ -276,6 +280,25 @@ def _no_room(b: Blocker, misfit: Misfit) -> str:
     if b.never:
         text += f"; {_remedy(b)}"
     return text
+
+
+def _no_common_domain(b: Blocker, misfit: Misfit) -> str:
+    """Return why no domain has room for all roles of a gang, as text."""
+    when = ", even with no workload running" if b.never else ""
+    text = _common_domain(misfit, when=f" (topology {misfit.topology}, flavor {b.flavor}){when}")
+    if misfit.shortage is not None:
+        text += f"; {_short_of(misfit.shortage)}"
+    if b.unusable:
+        text += f"; {unusable_nodes(b.unusable)}"
+    return f"{text}; {_remedy(b)}" if b.never else text
+
+
+def _common_domain(misfit: Misfit, *, when: str) -> str:
+    level = _last_part(misfit.level or "domain")
+    text = f"no {level} has room for all roles together{when}"
+    if misfit.best_domain is None:
+        return text
+    return f"{text}: the best, {'/'.join(misfit.best_domain)}, has room for {misfit.fit} of {misfit.total} pods"
 
 
 def _remedy(b: Blocker) -> str:

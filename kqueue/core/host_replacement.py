@@ -15,6 +15,7 @@ from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.replacement import Replacement, repair, uses_host
 from kqueue.core.topology.request import PodSetRequest
 from kqueue.core.topology.result import DomainUsage, Misfit, MisfitCode, Placement, usage_of
+from kqueue.core.topology.together import Held, near_each_other
 from kqueue.core.workload import Damaged, Snapshot
 
 
@@ -80,10 +81,33 @@ def _may_stay(damaged: Damaged, snapshot: Snapshot) -> frozenset[str]:
 def _replace_hosts(
     snapshot: Snapshot, damaged: Damaged, failed: frozenset[str], *, avoided: frozenset[str]
 ) -> HostsReplaced | HostsNotReplaced:
+    """Try the domains that pod sets which share a level may have; the last answer tells why none of them will do."""
+    held = _held_by_flavor(damaged, avoided, snapshot)
+    capacities = {flavor: snapshot.topologies[flavor].capacity for flavor in held if flavor in snapshot.topologies}
+    found: dict[str, tuple[Replacement, ...]] | HostsNotReplaced = {}
+    for choice in near_each_other(held, capacities, failed):
+        found = _repaired(snapshot, damaged, failed, choice)
+        if not isinstance(found, HostsNotReplaced):
+            break
+    if isinstance(found, HostsNotReplaced):
+        return found
+    for flavor, replacements in found.items():
+        added = Placement(tuple(replacement.added for replacement in replacements))
+        charge_domains(flavor, usage_of(added), snapshot.topologies)
+    whole = {r.whole.name: r.whole.assignment for replacements in found.values() for r in replacements}
+    return HostsReplaced(damaged, whole)
+
+
+def _repaired(
+    snapshot: Snapshot, damaged: Damaged, failed: frozenset[str], held: Held
+) -> dict[str, tuple[Replacement, ...]] | HostsNotReplaced:
+    """Return the replacements by flavor, of flavors in which hosts failed."""
     found: dict[str, tuple[Replacement, ...]] = {}
     blockers: list[Blocker] = []
     on_hosts: list[DomainUsage] = []
-    for flavor, pod_sets in sorted(_held_by_flavor(damaged, failed, avoided, snapshot).items()):
+    for flavor, pod_sets in sorted(held.items()):
+        if not any(uses_host(places, failed) for _, places in pod_sets):
+            continue
         view = snapshot.topologies.get(flavor)
         if view is None:
             gone = f"the nodes of flavor {flavor} are not known any more, it or its Topology is gone"
@@ -98,19 +122,11 @@ def _replace_hosts(
             continue
         found[flavor] = answer
         on_hosts += usage_of(Placement(tuple(replacement.added for replacement in answer)))
-    if blockers:
-        return HostsNotReplaced(damaged, tuple(blockers))
-    for flavor, replacements in found.items():
-        added = Placement(tuple(replacement.added for replacement in replacements))
-        charge_domains(flavor, usage_of(added), snapshot.topologies)
-    whole = {r.whole.name: r.whole.assignment for replacements in found.values() for r in replacements}
-    return HostsReplaced(damaged, whole)
+    return HostsNotReplaced(damaged, tuple(blockers)) if blockers else found
 
 
-def _held_by_flavor(
-    damaged: Damaged, failed: frozenset[str], avoided: frozenset[str], snapshot: Snapshot
-) -> dict[str, list[tuple[PodSetRequest, TopologyAssignment]]]:
-    """Return pod sets with their assignments by topology flavor, for flavors in which hosts failed."""
+def _held_by_flavor(damaged: Damaged, avoided: frozenset[str], snapshot: Snapshot) -> Held:
+    """Return pod sets with their assignments by topology flavor."""
     requests = {pod_set.name: pod_set.request.avoiding(avoided) for pod_set in damaged.pod_sets}
     out: dict[str, list[tuple[PodSetRequest, TopologyAssignment]]] = {}
     for held in damaged.admission.pod_sets:
@@ -119,4 +135,4 @@ def _held_by_flavor(
         flavors_held = sorted(set(held.flavors.values()))
         flavor = next((f for f in flavors_held if f in snapshot.topologies), flavors_held[0])
         out.setdefault(flavor, []).append((requests[held.name], held.topology))
-    return {flavor: held for flavor, held in out.items() if any(uses_host(a, failed) for _, a in held)}
+    return out

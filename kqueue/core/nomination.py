@@ -558,7 +558,7 @@ def topology_blocker(flavor: str, misfit: Misfit, *, unusable: tuple[str, ...] =
     """Return a misfit as a blocker; with `never` it is the misfit on an empty cluster."""
     return Blocker(
         kind=BlockerKind.TOPOLOGY,
-        pod_set=misfit.pod_set,
+        pod_set="" if misfit.together else misfit.pod_set,
         flavor=flavor,
         misfit=misfit,
         unusable=unusable,

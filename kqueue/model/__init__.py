@@ -9,7 +9,7 @@ from kqueue.model.neighbours import NO_RULES, neighbours
 from kqueue.model.node_classes import class_request, class_taints, node_class
 from kqueue.model.nodes import node_facts, node_rules, taint, toleration
 from kqueue.model.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, priority, queue_time
-from kqueue.model.pod_sets import ended_pods, pod_set, template_path, topology_request
+from kqueue.model.pod_sets import ended_pods, is_together, pod_set, template_path, topology_request
 from kqueue.model.pods import CustomOwner, ElasticPod, GangPod, PodView, UnboundPod, controller_of, pod_view
 from kqueue.model.profiles import profile_name
 from kqueue.model.quota_objects import (
@@ -82,6 +82,7 @@ __all__ = [
     "is_ownerless_group",
     "is_placed",
     "is_queueable",
+    "is_together",
     "local_queue_key",
     "minimum_runtime",
     "near_base",

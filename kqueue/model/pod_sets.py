@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kqueue.api import gang_names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.node_classes import NO_CLASS_REQUEST, ClassRequest
 from kqueue.core.pod_requests import Amounts
@@ -34,9 +35,15 @@ def pod_sets_of(obj: wire.Workload, *, implied: bool) -> tuple[PodSet, ...]:
                 implied=implied,
                 rules=rules.get(p.name, NO_RULES),
                 node_class=class_request(p.template.metadata, obj.metadata),
+                together=is_together(obj),
             )
         )
     return tuple(found)
+
+
+def is_together(obj: wire.Workload) -> bool:
+    """Whether one domain of the requested level is for all pod sets."""
+    return obj.metadata.annotations.get(gang_names.GANG_TOPOLOGY_ANNOTATION) == gang_names.TOGETHER
 
 
 def template_path(index: int) -> str:
@@ -54,12 +61,13 @@ def pod_set(
     partial: bool = False,
     rules: NeighbourRules = NO_RULES,
     node_class: ClassRequest = NO_CLASS_REQUEST,
+    together: bool = False,
 ) -> PodSet:
     """Return a pod set in the form of planning.
 
     `requests` are the requests of one pod, `costs` its quota requests (None: the same); `ended` pods are not needed
     again; `implied`: it is placed without an explicit request, too; `partial`: partial admission is on; `rules`: see
-    `neighbours`; `node_class`: see `class_request`.
+    `neighbours`; `node_class`: see `class_request`; `together`: see `is_together`.
     """
     topology = topology_request(p.topology_request)
     asks = _asks(p.topology_request)
@@ -75,6 +83,7 @@ def pod_set(
             ended=p.count - count,
             apart=rules.apart,
             one_domain=rules.one_domain,
+            together=together and asks,
         ),
         quota_requests=requests if costs is None else costs,
         asks_topology=asks,

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.queued import QueuedGang
 from kqueue.core.workload import Head, PodSet, Replaced
@@ -20,7 +20,7 @@ from kqueue.model.neighbours import neighbours
 from kqueue.model.node_classes import class_problem, class_requests
 from kqueue.model.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, priority, queue_time
 from kqueue.model.pending import Pending, RequestSummary
-from kqueue.model.pod_sets import ended_pods, pod_sets_of
+from kqueue.model.pod_sets import ended_pods, is_together, pod_sets_of
 from kqueue.model.profiles import chosen_algorithm, profile_name
 from kqueue.model.workloads import local_queue_key, replaced_key, workload_key
 
@@ -50,6 +50,8 @@ def pending(
             boost(obj, order),
             profile,
             class_requests(obj),
+            is_together(obj),
+            base_key(obj),
             added,
         ]
     )
@@ -87,6 +89,8 @@ def asked_for(obj: wire.Workload, *, reclaims: bool = True) -> RequestSummary:
     rules = neighbours(obj)  # the matches of the templates' selectors among these labels
     pods += [(name, sorted(rules[name].apart), rules[name].one_domain) for name in sorted(rules)]
     pods += class_requests(obj)
+    if is_together(obj):
+        pods.append(gang_names.TOGETHER)
     return _asked(obj.metadata.generation, ended_pods(obj) if reclaims else (), _digest(pods))
 
 

@@ -286,6 +286,7 @@ class Requests:
                 partial=self._partial,
                 rules=rules.get(p.name, model.NO_RULES),
                 node_class=model.class_request(p.template.metadata, obj.metadata),
+                together=model.is_together(obj),
             )
             for p in obj.spec.pod_sets
         )

@@ -8,6 +8,8 @@ matching.py    which nodes accept a pod
 counting.py    pods and slices that fit per domain, kept per request shape
 knapsack.py    given numbers of domains, the best leaves
 balanced.py    few domains, filled evenly, for preferred requests
+together.py    one domain for several pod sets
+packing.py     all ways to fill the leaves of one domain
 elastic.py     the places that a workload slice inherits from the replaced one
 optimal.py     the best of all placements, with proof
 placement.py   the choice of level and domains: `place`

@@ -32,7 +32,11 @@ from kqueue.core.topology.result import (
     usage_of,
 )
 from kqueue.core.topology.search import PlacementSearch
+from kqueue.core.topology.together import kin_of, place_kin
 from kqueue.core.topology.tree import Ints, Tree
+
+_QUICK = 10
+"""Searches without an explanation, of which a search for victims makes many, get this part of the steps."""
 
 
 def place(
@@ -97,9 +101,47 @@ def place_workload(
 ) -> dict[str, Placement | Misfit]:
     """Run `place` for a workload whose pod sets use several flavors; return the answer of each flavor by name.
 
-    Flavors are tried in name order. Flavors with hostname topologies share hosts, so a later one sees the usage of an
-    earlier one. A failing flavor does not stop the others.
+    Pod sets that share a level are placed in one domain. Flavors are tried in name order. Flavors with hostname
+    topologies share hosts, so a later one sees the usage of an earlier one. A failing flavor does not stop the others.
     """
+    kin = kin_of(requests)
+    if kin is not None:
+        spaces = {flavor: c.empty() if empty else c for flavor, c in capacities.items()}
+        attempt = partial(_in_flavors, capacities, profile=profile, empty=empty, measure=measure, previous=previous)
+        found = place_kin(
+            kin,
+            spaces,
+            requests,
+            lambda restricted, hint: attempt(restricted, explain=False, hint=hint),
+            steps=profile.search_limit if explain else profile.search_limit // _QUICK,
+            hint=hint,
+        )
+        if found is not None:
+            return found
+    return _in_flavors(
+        capacities,
+        requests,
+        profile=profile,
+        empty=empty,
+        explain=explain,
+        measure=measure,
+        previous=previous,
+        hint=hint,
+    )
+
+
+def _in_flavors(
+    capacities: Mapping[str, Capacity],
+    requests: Mapping[str, Sequence[PodSetRequest]],
+    *,
+    profile: Profile,
+    empty: bool,
+    explain: bool,
+    measure: bool,
+    previous: Mapping[str, TopologyAssignment] | None,
+    hint: Hint | None,
+) -> dict[str, Placement | Misfit]:
+    """Place each pod set for itself, or with its leader."""
     if len(requests) == 1:  # a single pod set has no competitor for hosts
         ((flavor, pod_sets),) = requests.items()
         space = capacities[flavor]

@@ -159,6 +159,8 @@ class PodSetRequest:
         apart: names of pod sets, perhaps this one, whose pods may not share a host with a pod of this one. It counts if
             hosts are the lowest level, and must be mutual.
         one_domain: node labels for which all pods need the same value; labels that are no level do not count.
+        together: the required or preferred level is that of the gang: one domain is for all pod sets with this mark and
+            the same level.
         within: domains for the pods; that of the workers counts for a group. None: all domains.
     """
 
@@ -171,6 +173,7 @@ class PodSetRequest:
     ended: int = 0
     apart: frozenset[str] = frozenset()
     one_domain: tuple[str, ...] = ()
+    together: bool = False
     within: GangDomains | None = None
     shape: Shape = field(init=False, repr=False, compare=False)
     """The shape of the pods."""

@@ -179,6 +179,7 @@ class Misfit:
         hosts: for StaleAssignment the assigned host that is gone, for NoReplacement the failed ones.
         detail: the problem as text, for the codes about invalid input and failed hosts.
         placed: pod sets of earlier groups, which were placed.
+        together: the pod sets that were to share a domain; empty: each was placed for itself.
     """
 
     code: MisfitCode
@@ -206,3 +207,4 @@ class Misfit:
     hosts: tuple[str, ...] = ()
     detail: str = ""
     placed: tuple[PodSetPlacement, ...] = ()
+    together: tuple[str, ...] = ()

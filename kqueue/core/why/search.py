@@ -231,8 +231,10 @@ class ChangeSearch:
     def _wishes(self) -> Iterator[None]:
         groups: dict[str, list[str]] = {}
         for index, pod_set in enumerate(self._head.pod_sets):
-            if pod_set.request.topology.required is not None:
-                groups.setdefault(pod_set.request.group or str(index), []).append(pod_set.name)
+            level = pod_set.request.topology.required
+            if level is not None:
+                shared = f"/{level}" if pod_set.request.together else pod_set.request.group  # groups have no slash
+                groups.setdefault(shared or str(index), []).append(pod_set.name)
         sets = [tuple(names) for names in groups.values()]
         if len(sets) > 1:
             sets.append(tuple(name for names in sets for name in names))

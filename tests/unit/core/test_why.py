@@ -479,3 +479,25 @@ def _led(name: str, *, workers: int) -> Head:
         for pod_set, count in (("leader", 1), ("workers", workers))
     )
     return Head(key=f"default/{name}", uid=name, queue="team", priority=0, timestamp=START, pod_sets=pod_sets)
+
+
+# --- roles together --------------------------------------------------------------------------------------------------
+
+
+def test_roles_that_find_no_common_rack_are_told_so_with_changes_that_help() -> None:
+    """Each rack has a free host, which is enough for each role alone."""
+    world = make_world(make_snapshot(PLENTY), make_head("one", pods=3), make_head("two", pods=3))
+    head = make_head("late", pods=1)
+    (main,) = head.pod_sets
+    both = [replace(main, request=replace(main.request, name=name, together=True)) for name in ("servers", "workers")]
+    found, changes = explain(replace(head, pod_sets=tuple(both)), world)
+
+    told = [sentence(b) for b in found.blockers("team") if b.kind is BlockerKind.TOPOLOGY]
+    assert told == [
+        "no rack has room for all roles together (topology dc, flavor gpu): the best, b0/b0-r0, has room for 1 of 2 "
+        "pods; short of nvidia.com/gpu: asked 16, free 8"
+    ]
+    assert conditions(changes.found) == [
+        "pod sets servers and workers only preferred level rack instead of requiring it",
+        "pod sets servers and workers required one domain of level block instead of rack",
+    ]

@@ -11,6 +11,7 @@ from kqueue.config import Timings, parse
 from kqueue.manager.process import Flags, running
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import RequestError
+from tests.integration.controlplane.cluster import RACK_LABEL
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.road import KUEUE, Object, condition, has, make_road
 from tests.integration.test_pods import PARTS, Pods, gates, held
@@ -30,10 +31,29 @@ integrations: {frameworks: [kqueue.dev/coscheduling-labels]}
 class LabelledGangs(Pods):
     """One tenant whose pods say their gang by labels."""
 
-    async def create_labelled(self, group: str, *names: str, quorum: str, seconds: int = 600) -> None:
+    async def create_labelled(
+        self, group: str, *names: str, quorum: str, seconds: int = 600, **annotations: str
+    ) -> None:
         """Make pods of a gang, one by one."""
         for name in names:
-            await self.create(name, seconds=seconds, labels={NAME: group, QUORUM: quorum})
+            await self.create(name, seconds=seconds, labels={NAME: group, QUORUM: quorum}, **annotations)
+
+    async def racks_by_pod(self, *names: str) -> list[str]:
+        """The rack of each of these pods, once it has a node."""
+        nodes = (await self.cluster.get("/api/v1/nodes"))["items"]
+        racks = {n["metadata"]["name"]: n["metadata"]["labels"][RACK_LABEL] for n in nodes}
+        bound = [await self.until_pod(n, lambda p: "nodeName" in p["spec"], what="has a node") for n in names]
+        return [racks[pod["spec"]["nodeName"]] for pod in bound]
+
+    async def until_told(self, name: str, words: str) -> None:
+        """Wait until the Workload of a pod says so of its wait."""
+
+        def told(listed: Object) -> bool:
+            mine = [w for w in listed["items"] if any(o["name"] == name for o in w["metadata"]["ownerReferences"])]
+            conditions = [c for w in mine for c in w.get("status", {}).get("conditions", [])]
+            return any(c["type"] == "QuotaReserved" and words in c["message"] for c in conditions)
+
+        await self.cluster.until(self.workloads, told, what=f"Workload of {name} says: {words}")
 
     async def workload_named(self, *, extra: bool) -> Object:
         """The Workload of the quorum, or the oldest one of an extra."""
@@ -79,9 +99,9 @@ class LabelledGangs(Pods):
 
 
 @asynccontextmanager
-async def world(plane: Plane, *, gpus: int) -> AsyncIterator[LabelledGangs]:
+async def world(plane: Plane, *, gpus: int, shape: tuple[int, ...] = (2, 4, 8)) -> AsyncIterator[LabelledGangs]:
     """Nodes, a tenant with quota for so many GPUs, and a controller with its webhooks."""
-    road = await make_road(plane.cluster, gpus=gpus)
+    road = await make_road(plane.cluster, gpus=gpus, shape=shape)
     pods = LabelledGangs(plane.cluster, road.namespace)
     async with controlled(plane):
         yield pods
@@ -252,3 +272,33 @@ async def test_a_gang_is_preempted_whole_and_preempts_what_it_needs_or_nobody(ei
 
     assert untouched == {*named("low", 3), "middle-0"}
     assert finally_ == {*named("high", 2), "middle-0"}
+
+
+async def test_an_extra_waits_for_the_rack_of_its_gang(either_plane: Plane) -> None:
+    """A free rack is no place for a pod beyond the quorum; it starts when its gang's rack has room again."""
+    async with world(either_plane, gpus=512, shape=(1, 2, 3)) as pods:
+        await pods.create_labelled("g", "g-0", "g-1", quorum="2", podset_required_topology=RACK_LABEL)
+        await pods.until_running("g-0", "g-1")
+        await pods.create_labelled("g", "g-2", quorum="2", podset_required_topology=RACK_LABEL)
+        await pods.until_running("g-2")
+        await pods.create_labelled("g", "g-3", quorum="2", podset_required_topology=RACK_LABEL)
+        await pods.until_told("g-3", "rack of its gang, block-0/rack-0-0, has room for 0 of 1 pods")
+        before = await pods.racks_by_pod("g-0", "g-1", "g-2")
+        waits = await pods.pod("g-3")
+        await pods.delete("g-2")
+        (after,) = await pods.racks_by_pod("g-3")
+
+    assert gates(waits) == ["admission", "topology"]
+    assert {*before, after} == {"rack-0-0"}
+
+
+async def test_an_extra_may_leave_a_preferred_rack(either_plane: Plane) -> None:
+    """It goes into the rack of its gang while there is room, and then into another one."""
+    async with world(either_plane, gpus=512, shape=(1, 2, 3)) as pods:
+        for number in range(4):
+            await pods.create_labelled("g", f"g-{number}", quorum="2", podset_preferred_topology=RACK_LABEL)
+            if number:
+                await pods.until_running(f"g-{number}")
+        racks = await pods.racks_by_pod("g-0", "g-1", "g-2", "g-3")
+
+    assert racks == ["rack-0-0", "rack-0-0", "rack-0-0", "rack-0-1"]

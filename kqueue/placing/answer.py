@@ -142,6 +142,8 @@ def _no_fit(why: Misfit) -> dict[str, Any]:
     }
     if why.layers:
         facts["layers"] = [{"level": layer.level, "fit": layer.fit, "total": layer.total} for layer in why.layers]
+    if why.together:
+        facts["together"] = list(why.together)
     return {**facts, "totalNodes": why.leaves, "excluded": _excluded(why.excluded)}
 
 

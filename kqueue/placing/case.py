@@ -22,8 +22,8 @@ def read(document: Any) -> Case | list[FieldProblem]:
     found_cluster = cluster(problems, fields)
     levels = found_cluster.levels
     chosen = switches(problems, fields)
-    unhealthy, owned = workload(problems, fields, levels)
-    asked = pod_sets(problems, fields, levels)
+    unhealthy, owned, together = workload(problems, fields, levels)
+    asked = pod_sets(problems, fields, levels, together=together)
     output = output_options(problems, fields)
     if problems:
         return problems.found

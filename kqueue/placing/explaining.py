@@ -83,7 +83,8 @@ def _asked(requests: Sequence[PodSetRequest]) -> str:
         amounts = (f"{resource} {format_quantity(n, resource)}" for resource, n in sorted(request.requests.items()))
         each = ", ".join(amounts)
         parts.append(f"{request.name or 'pod set'}: {_pods(request.count)}" + (f" of {each}" if each else ""))
-    group = f"group {requests[0].group}: " if len(requests) > 1 else ""
+    name = "together" if requests[0].together else f"group {requests[0].group}"
+    group = f"{name}: " if len(requests) > 1 else ""
     return f"{group}{' + '.join(parts)} ({_request_text(requests[0].topology)})"
 
 

@@ -28,7 +28,7 @@ def picture(case: Case, step: PlacingStep) -> Iterator[str]:
     search.
     """
     workers = max(step.requests, key=lambda request: request.count)
-    leader = next((request for request in step.requests if request is not workers), None)
+    leader = next((request for request in step.requests if request is not workers and not workers.together), None)
     tree, profile = step.capacity.tree, case.switches.profile
     result = step.result
     if isinstance(result, UpdateConflict) or (isinstance(result, Misfit) and result.code is not MisfitCode.NO_FIT):

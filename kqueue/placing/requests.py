@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kqueue.core.topology import (
@@ -18,6 +19,7 @@ from kqueue.core.topology import (
     WeightedTerm,
 )
 from kqueue.core.topology.placers import PLACERS
+from kqueue.core.topology.together import kin_of
 from kqueue.placing.document import pointer
 from kqueue.placing.fields import FieldProblem, Fields, Problems
 from kqueue.placing.parts import assignment, node_affinity, quantities, tolerations
@@ -92,10 +94,10 @@ def switches(problems: Problems, document: Fields) -> Switches:
     )
 
 
-def workload(problems: Problems, document: Fields, levels: Sequence[str]) -> tuple[tuple[str, ...], bool]:
-    """Return failed nodes, and whether a single pod owns the workload."""
+def workload(problems: Problems, document: Fields, levels: Sequence[str]) -> tuple[tuple[str, ...], bool, bool]:
+    """Return failed nodes, whether a single pod owns the workload, and whether pod sets share a level."""
     fields = problems.fields(
-        document.value("workload", {}), document.path("workload"), ("unhealthyNodes", "ownedBySinglePod")
+        document.value("workload", {}), document.path("workload"), ("unhealthyNodes", "ownedBySinglePod", "together")
     )
     unhealthy = fields.texts("unhealthyNodes")
     if unhealthy and levels and levels[-1] != HOSTNAME:
@@ -103,7 +105,7 @@ def workload(problems: Problems, document: Fields, levels: Sequence[str]) -> tup
             fields.path("unhealthyNodes"),
             f"nodes can be replaced only where {HOSTNAME} is the last level: add it, or list no unhealthy nodes",
         )
-    return unhealthy, fields.flag("ownedBySinglePod")
+    return unhealthy, fields.flag("ownedBySinglePod"), fields.flag("together")
 
 
 def output_options(problems: Problems, document: Fields) -> OutputOptions:
@@ -119,8 +121,10 @@ def output_options(problems: Problems, document: Fields) -> OutputOptions:
     )
 
 
-def pod_sets(problems: Problems, document: Fields, levels: Sequence[str]) -> tuple[AskedPodSet, ...]:
-    """Return all pod sets in the order of placement. `levels` are the levels of the topology, empty if unknown."""
+def pod_sets(problems: Problems, document: Fields, levels: Sequence[str], *, together: bool) -> tuple[AskedPodSet, ...]:
+    """Return all pod sets in the order of placement. `levels` are the levels of the topology, empty if unknown;
+    `together`: one domain of the level that they share is for all.
+    """
     document.require("podSets", "a list of pod sets")
     written = levels[-1:] if levels and levels[-1] == HOSTNAME else levels
     found = []
@@ -132,7 +136,12 @@ def pod_sets(problems: Problems, document: Fields, levels: Sequence[str]) -> tup
             called = f"of the name {name}" if name else "without a name"
             problems.add(f"{path}/name", f"there is another pod set {called}: give each its own")
         seen.add(name)
-        found.append(pod_set)
+        found.append(replace(pod_set, request=replace(pod_set.request, together=True)) if together else pod_set)
+    if together and kin_of({"": [pod_set.request for pod_set in found]}) is None:
+        problems.remark(
+            pointer(document.path("workload"), "together"),
+            "no two pod sets ask for the same required or preferred level, so it has no effect",
+        )
     return tuple(found)
 
 

@@ -23,12 +23,14 @@ from kqueue.core.topology import (
     failed_hosts,
     find_replacement,
     place,
+    place_workload,
     usage_of,
     uses_host,
 )
 from kqueue.core.topology.elastic import inherit
 from kqueue.core.topology.groups import Group, groups_of
 from kqueue.core.topology.result import Path
+from kqueue.core.topology.together import kin_of, near_each_other
 from kqueue.placing.values import AskedPodSet, Case
 
 _LATE = (MisfitCode.NO_FIT, MisfitCode.NO_DOMAINS_AT_LEVEL, MisfitCode.INTERNAL_INCONSISTENCY)
@@ -154,8 +156,8 @@ class _Run:
     def placements(self) -> list[PodSetOutcome]:
         """Place group after group; return the outcome of every pod set."""
         done: dict[str, PodSetOutcome] = {}
-        for group in groups(self._case.pod_sets):
-            result = self._place_group(group)
+        for group in steps_of(self._case.pod_sets):
+            result = self._place_together(group) if shares_level(group) else self._place_group(group)
             self._watch(PlacingStep(tuple(pod_set.request for pod_set in group), self.capacity, result))
             if not isinstance(result, tuple):
                 names = [pod_set.request.name for pod_set in group]
@@ -171,6 +173,20 @@ class _Run:
             else done.get(pod_set.request.name, PodSetOutcome(pod_set.request.name, PodSetStatus.NOT_EVALUATED))
             for pod_set in self._case.pod_sets
         ]
+
+    def _place_together(self, pod_sets: Sequence[AskedPodSet]) -> Result:
+        """Place pod sets that share a level in one domain; contradicting updates are reported first."""
+        conflict = next((pod_set for pod_set in pod_sets if pod_set.conflict is not None), None)
+        if conflict is not None:
+            return _conflict_of(conflict)
+        found = place_workload(
+            {"": self.capacity},
+            {"": [pod_set.request for pod_set in pod_sets]},
+            profile=self._case.switches.profile,
+            measure=self._case.output.quality,
+            previous=previous_of(self._case, pod_sets),
+        )[""]
+        return found if isinstance(found, Misfit) else found.pod_sets
 
     def _place_group(self, group: Sequence[AskedPodSet]) -> Result:
         """Place the group; contradicting updates are reported first, as in the order of checks."""
@@ -207,13 +223,20 @@ class _Run:
         failed = failed_hosts(self._case.unhealthy_nodes[:1], self._case.cluster.nodes)
         outcomes: list[PodSetOutcome] = []
         failure = False
-        for pod_set in self._case.pod_sets:
+        for pod_set in self._near_each_other(failed):
             name = pod_set.request.name
             outcomes.append(
                 PodSetOutcome(name, PodSetStatus.NOT_EVALUATED) if failure else self._replace(pod_set, failed)
             )
             failure = outcomes[-1].status is PodSetStatus.FAILED or failure
         return outcomes
+
+    def _near_each_other(self, failed: Collection[str]) -> list[AskedPodSet]:
+        """Return the pod sets; those that share a level are within the domains in which some of them keep pods."""
+        held = [(p.request, p.assignment) for p in self._case.pod_sets if p.request.count and p.assignment is not None]
+        choice = next(near_each_other({"": held}, {"": self.capacity}, failed))
+        near = {request.name: request for request, _ in choice[""]}
+        return [replace(p, request=near.get(p.request.name, p.request)) for p in self._case.pod_sets]
 
     def _replace(self, pod_set: AskedPodSet, failed: Collection[str]) -> PodSetOutcome:
         name, old = pod_set.request.name, pod_set.assignment
@@ -298,6 +321,26 @@ def groups(pod_sets: Sequence[AskedPodSet]) -> list[tuple[AskedPodSet, ...]]:
     asked = _by_request(pod_sets)
     found = groups_of([pod_set.request for pod_set in pod_sets])
     return [tuple([asked[id(member)] for member in group.members]) for group in found]
+
+
+def steps_of(pod_sets: Sequence[AskedPodSet]) -> list[tuple[AskedPodSet, ...]]:
+    """Return the groups in order; groups that share a level are one entry, at the place of the first."""
+    kin = kin_of({"": [pod_set.request for pod_set in pod_sets]})
+    found: list[tuple[AskedPodSet, ...]] = []
+    shared: list[AskedPodSet] = []
+    for group in groups(pod_sets):
+        if kin is None or all(pod_set.request.name not in kin.names for pod_set in group):
+            found.append(group)
+            continue
+        if not shared:
+            found.append(())
+        shared += group
+    return [group or tuple(shared) for group in found]
+
+
+def shares_level(pod_sets: Sequence[AskedPodSet]) -> bool:
+    """Whether these pod sets of one step share a level."""
+    return kin_of({"": [pod_set.request for pod_set in pod_sets]}) is not None
 
 
 def _by_request(pod_sets: Iterable[AskedPodSet]) -> dict[int, AskedPodSet]:

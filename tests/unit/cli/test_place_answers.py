@@ -602,6 +602,54 @@ def test_pod_sets_without_pods_are_no_failure() -> None:
     assert (answer.code, answer.document["placed"], statuses(answer)) == (0, True, {"main": "Skipped"})
 
 
+# --- together --------------------------------------------------------------------------------------------------------
+
+TOGETHER = {"together": True}
+
+
+def test_pod_sets_that_share_a_level_are_in_one_domain_of_it() -> None:
+    """Each for itself would take the tighter rack; what does not ask for the level is placed for itself, afterwards."""
+    hosts = (make_host("b1/r1/h1", cpu=4), make_host("b1/r2/h2", cpu=6))
+    pods = [make_pods(1, "servers", **RACK), make_pods(3, "logs"), make_pods(4, "workers", **RACK)]
+
+    answer = ask(make_document(*hosts, pods=pods, workload=TOGETHER))
+    apart = ask(make_document(*hosts, pods=pods))
+
+    assert [where(answer, name) for name in ("servers", "workers", "logs")] == [{"h2": 1}, {"h2": 4}, {"h1": 3}]
+    assert where(apart, "servers") == {"h1": 1}
+
+
+def test_a_failure_is_that_of_all_pod_sets_that_share_a_level() -> None:
+    """It counts their pods, and names them."""
+    hosts = (make_host("b1/r1/h1", cpu=4), make_host("b1/r2/h2", cpu=4))
+    pods = [make_pods(1, "servers", **RACK), make_pods(4, "workers", **RACK), make_pods(1, "late")]
+
+    answer = ask(make_document(*hosts, pods=pods, workload=TOGETHER))
+
+    assert statuses(answer) == {"servers": "Failed", "workers": "Failed", "late": "NotEvaluated"}
+    why = failure(answer, "workers")
+    assert (why["code"], why["fit"], why["total"], why["together"]) == ("NoFit", 4, 5, ["servers", "workers"])
+
+
+def test_contradicting_updates_of_pod_sets_that_share_a_level_are_told_first() -> None:
+    """Whichever pod set has them."""
+    pods = [make_pods(1, "servers", **RACK), make_pods(40, "workers", **RACK, **UPDATES)]
+    assert failure(ask(make_document(pods=pods, workload=TOGETHER)), "servers")["code"] == "InvalidPodSetUpdate"
+
+
+def test_a_pod_set_that_lost_all_hosts_returns_to_the_domain_of_the_others() -> None:
+    """The tightest host is in another rack."""
+    hosts = (make_host("b1/r1/h1", ready=False), make_host("b1/r1/h2", cpu=9), make_host("b1/r2/h3", cpu=1))
+    lost, stays = (
+        make_pods(1, "lost", assignment=assigned(h1=1), **RACK),
+        make_pods(1, "stays", assignment=assigned(h2=1), **RACK),
+    )
+
+    answer = ask(make_document(*hosts, pods=[lost, stays], workload={"unhealthyNodes": ["h1"], **TOGETHER}))
+
+    assert where(answer, "lost") == {"h2": 1}
+
+
 # --- replacement -----------------------------------------------------------------------------------------------------
 
 

@@ -98,6 +98,7 @@ POD_SETS = [
     _row(make_document(pods=pods_with(podSetSliceSize=2, **{LIST: layers(("rack", 4))})), f"{REQUEST}/podSetSliceSize", f"{LIST} is set, too, and is used; keep one of them", because="both ways to ask for slices"),
     _row(make_document(pods=pods_with(required="block", preferred="rack")), f"{REQUEST}/preferred", "required is set, too, and decides the level; keep one of them", because="required and preferred"),
     _row(make_document(pods=pods_with(preferred="rack", unconstrained=True)), f"{REQUEST}/unconstrained", "preferred is set, too, and decides the level", because="preferred and unconstrained"),
+    _row(make_document(pods=[make_pods(1, "a", required="rack"), make_pods(1, "b", required="block")], workload={"together": True}), "/workload/together", "no two pod sets ask for the same required or preferred level, so it has no effect", because="levels that differ"),
 ]  # fmt: skip
 
 CLUSTER = [

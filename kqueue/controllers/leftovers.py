@@ -9,12 +9,16 @@ from typing import Any
 
 import msgspec
 
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.api.wire.meta import Condition, ObjectMeta, OwnerReference, Struct
 from kqueue.jobs.catalog import child_labels
 from kqueue.jobs.fields import JSON, mapping
+from kqueue.jobs.gang.batch_process import FRAMEWORK as BATCH_PROCESSES
+from kqueue.jobs.gang.marks import gang_of
+from kqueue.jobs.gang.registry import switched_on
 from kqueue.jobs.kind import JobKind
-from kqueue.kinds import framework_above, framework_of
+from kqueue.jobs.switches import JobFeatures
+from kqueue.kinds import GANG_DIALECTS, framework_above, framework_of
 from kqueue.runtime.resources import ResourceType
 
 GATES = frozenset({names.ADMISSION_GATE, names.TOPOLOGY_GATE, names.ELASTIC_JOB_GATE})
@@ -23,6 +27,7 @@ FINALIZERS = frozenset({names.MANAGED_POD_FINALIZER, names.RESOURCE_IN_USE_FINAL
 """Finalizers that no controller removes when kqueue is gone."""
 READ_IN_BULK = frozenset({("batch", "Job"), ("jobset.x-k8s.io", "JobSet")})
 """Kinds whose suspension and templates `Seen` reads.  The adapters read objects of all other kinds."""
+_EVERY_DIALECT = JobFeatures(gangs=switched_on(GANG_DIALECTS))
 _OVER = ("Complete", "Completed", "Failed")
 
 
@@ -47,6 +52,8 @@ class Left(StrEnum):
     """A suspended Job whose template has a gate: the gate can be removed as long as the Job has not started."""
     SUSPENDED = "suspended"
     """A job that waits for kqueue to start it."""
+    UNATTENDED = "unattended"
+    """An unfinished BatchProcess: without kqueue no controller creates or replaces its pods."""
 
     @property
     def releasable(self) -> bool:
@@ -55,8 +62,8 @@ class Left(StrEnum):
 
     @property
     def counts(self) -> bool:
-        """Whether the object prevents a clean removal of kqueue; a suspended job does not."""
-        return self is not Left.SUSPENDED
+        """Whether the object prevents a clean removal of kqueue; a suspended job and a BatchProcess do not."""
+        return self not in (Left.SUSPENDED, Left.UNATTENDED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +125,7 @@ class _JobSpec(Struct, frozen=True, kw_only=True):
     template: _Template = _Template()
     replicated_jobs: tuple[_ReplicatedJob, ...] = ()
     scheduling_gates: tuple[_Gate, ...] = ()
+    scheduling_group: Any = None
     active: bool | None = None
 
 
@@ -167,7 +175,7 @@ def of_object(resource: ResourceType, obj: Seen) -> Leftover | None:
         resource,
         obj,
         ours=marks,
-        integration=_framework_of(owners[0]) if owners else "",
+        integration=_dialect_of_workload(obj) or (_framework_of(owners[0]) if owners else ""),
         finalizers=_without(obj.metadata.finalizers, FINALIZERS),
     )
 
@@ -213,6 +221,14 @@ def of_kind(resource: ResourceType, obj: JSON, kind: JobKind, *, waits_for_us: b
     return (_leftover(Left.GATED_TEMPLATE, resource, seen, ours=ours, integration=kind.framework),) if ours else ()
 
 
+def of_batch_process(resource: ResourceType, obj: Seen) -> Leftover | None:
+    """Return a BatchProcess that has not ended; None for others."""
+    over = obj.metadata.deletion_timestamp is not None
+    if over or any(c.status == "True" and c.type in _OVER for c in obj.status.conditions):
+        return None
+    return _leftover(Left.UNATTENDED, resource, obj, ours=(), integration=BATCH_PROCESSES)
+
+
 def _gates_in(value: Any) -> Iterator[str]:
     """Yield the names of all scheduling gates below a value."""
     if isinstance(value, dict):
@@ -249,7 +265,27 @@ def _without(names_: Iterable[str], ours: frozenset[str]) -> tuple[str, ...]:
     return tuple(name for name in names_ if name not in ours)
 
 
+def _dialect_of_workload(obj: Seen) -> str:
+    """Return the dialect of the gang that a Workload counts; empty for other objects."""
+    return obj.metadata.annotations.get(gang_names.GANG_ANNOTATION, "").partition(":")[0]
+
+
+def _dialect_of_pod(pod: Seen) -> str:
+    """Return the dialect of the gang in which kqueue queues the pod; empty: it is in none, or in a group of Kueue."""
+    meta = pod.metadata
+    if names.MANAGED_LABEL not in meta.labels:
+        return ""
+    references = [{"apiVersion": o.api_version, "kind": o.kind, "name": o.name, "controller": o.controller}
+                  for o in meta.owner_references]  # fmt: skip
+    metadata = {"labels": meta.labels, "annotations": meta.annotations, "ownerReferences": references}
+    gang = gang_of({"metadata": metadata, "spec": {"schedulingGroup": pod.spec.scheduling_group}}, _EVERY_DIALECT)
+    return gang.framework if gang is not None else ""
+
+
 def _framework_of_pod(pod: Seen) -> str:
+    dialect = _dialect_of_pod(pod)
+    if dialect:
+        return dialect
     owner = next((owner for owner in pod.metadata.owner_references if owner.controller), None)
     if owner is None:
         return "pod"

@@ -34,6 +34,10 @@ _WORDS = {
         "jobs wait for kqueue to start them",
         "start or delete them yourself; to start a job, set its spec.suspend to false",
     ),
+    Left.UNATTENDED: (
+        "BatchProcesses have no controller without kqueue",
+        "their pods that run go on, and no pod is made or replaced; delete the objects to end them",
+    ),
 }
 
 

@@ -16,6 +16,7 @@ from kqueue.controllers.leftovers import (
     Left,
     Leftover,
     Seen,
+    of_batch_process,
     of_job,
     of_kind,
     of_object,
@@ -26,8 +27,10 @@ from kqueue.controllers.resources import resource_of
 from kqueue.errors import ForbiddenError, GoneError, NotFoundError, ServerError
 from kqueue.jobs.catalog import BY_FRAMEWORK
 from kqueue.jobs.declared import Declared
+from kqueue.jobs.gang.batch_process import KIND, PLURAL
+from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.kind import JobKind
-from kqueue.kinds import FRAMEWORKS
+from kqueue.kinds import FRAMEWORKS, GANG_DIALECTS
 from kqueue.manager.registration import CONFIGURATIONS
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
@@ -40,6 +43,7 @@ _CLUSTER_SCOPED = (
 _NAMESPACED = (kinds.LOCAL_QUEUES,)
 _SERVICES = ResourceType("", "v1", "services", "Service")
 API_SERVICES = ResourceType("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)
+_BATCH_PROCESSES = ResourceType(KIND.group, KIND.version, PLURAL, KIND.kind)
 _PAGE = "500"
 _ATTEMPTS = 3
 """Attempts to list one kind, if the continue token expires before the last page."""
@@ -100,7 +104,9 @@ async def survey(client: Client, scope: Scope) -> list[Leftover]:
             found += await _found(client, resource, scope, _judge_job(resource, waiting))
         else:
             found += await _of_kind(client, kind, scope, waiting)
-    return found
+    return found + await _found(
+        client, _BATCH_PROCESSES, scope, lambda obj: _one(of_batch_process(_BATCH_PROCESSES, obj))
+    )
 
 
 async def _of_kind(client: Client, kind: JobKind, scope: Scope, waiting: set[str]) -> list[Leftover]:
@@ -243,10 +249,13 @@ async def _missing(client: Client, target: str) -> str:
 async def still_registered(client: Client, integrations: frozenset[str]) -> list[str]:
     """Return the integrations whose webhooks are registered, because a controller runs with them."""
     paths = {f"/mutate-{FRAMEWORKS[name].webhook_path}": name for name in integrations if name in FRAMEWORKS}
+    dialects = {selection.word: name for name in integrations if name in GANG_DIALECTS
+                for selection in [dialect_of(name).selection()] if selection is not None}  # fmt: skip
     asked: set[str] = set()
     for obj in await client.list_json(CONFIGURATIONS["MutatingWebhookConfiguration"]):
         for hook in obj.get("webhooks") or ():
             config = hook.get("clientConfig") or {}
             path = (config.get("service") or {}).get("path") or str(config.get("url", ""))
             asked.update(name for end, name in paths.items() if path.endswith(end))
+            asked.update(name for word, name in dialects.items() if hook["name"] == f"mpod-{word}.kb.io")
     return sorted(asked)

@@ -13,7 +13,17 @@ import pytest
 from kqueue.cli.app import run
 from kqueue.clock import FakeClock
 from kqueue.config.declared import DeclaredKind
-from kqueue.controllers.leftovers import Left, Leftover, Seen, of_job, of_kind, of_object, of_pod, waiting_owners
+from kqueue.controllers.leftovers import (
+    Left,
+    Leftover,
+    Seen,
+    of_batch_process,
+    of_job,
+    of_kind,
+    of_object,
+    of_pod,
+    waiting_owners,
+)
 from kqueue.controllers.resources import CLUSTER_QUEUES, PODS, WORKLOADS
 from kqueue.errors import ForbiddenError, GoneError, NotFoundError, UnreachableError
 from kqueue.jobs import catalog
@@ -550,6 +560,87 @@ async def test_an_integration_that_is_still_on_is_seen(client: Client) -> None:
 
     assert await still_registered(client, frozenset({"pod", "batch/job"})) == ["pod"]
     assert await still_registered(client, frozenset({"deployment"})) == []
+
+
+async def test_a_dialect_that_is_still_on_is_seen(client: Client) -> None:
+    """All dialects share the path of pods; the entry's name tells them apart."""
+    made = webhooks("ours", True)
+    made["webhooks"][0]["name"] = "mpod-coscheduling.kb.io"
+    await client.create(MUTATING, made)
+    asked = frozenset({"kqueue.dev/coscheduling-labels", "scheduling.x-k8s.io/podgroup"})
+
+    assert await still_registered(client, asked) == ["kqueue.dev/coscheduling-labels"]
+
+
+IN_GANG = {f"{P}managed": "true"}
+
+
+@pytest.mark.parametrize(
+    ("given", "integration"),
+    [
+        pytest.param(
+            pod(f"{P}admission", labels=IN_GANG | {"pod-group.scheduling.x-k8s.io/name": "g"}),
+            "kqueue.dev/coscheduling-labels",
+            id="labels",
+        ),
+        pytest.param(
+            pod(f"{P}admission", labels=IN_GANG | {"scheduling.x-k8s.io/pod-group": "g"}),
+            "scheduling.x-k8s.io/podgroup",
+            id="a PodGroup",
+        ),
+        pytest.param(
+            pod(
+                f"{P}admission",
+                labels=IN_GANG,
+                annotations={"scheduling.k8s.io/group-name": "g"},
+                ownerReferences=owned("Train", "a.b/v1"),
+            ),
+            "scheduling.volcano.sh/podgroup",
+            id="Volcano, whoever owns the pod",
+        ),
+        pytest.param(
+            pod(
+                f"{P}topology",
+                labels={"scheduling.x-k8s.io/pod-group": "g"},
+                ownerReferences=owned("Job", "batch/v1"),
+            ),
+            "batch/job",
+            id="a pod of a queued Job is the Job's",
+        ),
+        pytest.param(pod(f"{P}admission", labels=IN_GANG | {f"{P}pod-group-name": "g"}), "pod", id="a group of Kueue"),
+    ],
+)
+def test_pods_of_gangs_are_told_by_their_dialect(given: JSON, integration: str) -> None:
+    """G2.18: each dialect can be switched off for itself."""
+    of_field = pod(f"{P}admission", labels=IN_GANG)
+    of_field["spec"]["schedulingGroup"] = {"podGroupName": "g"}
+    found, kubernetes = of_pod(PODS, seen(given)), of_pod(PODS, seen(of_field))
+
+    assert found is not None
+    assert found.integration == integration
+    assert kubernetes is not None
+    assert kubernetes.integration == "scheduling.k8s.io/podgroup"
+
+
+def test_a_workload_of_a_gang_is_its_dialects() -> None:
+    """A group by labels has no object that owns it."""
+    gang = {"kqueue.dev/gang": "kqueue.dev/coscheduling-labels:g"}
+    found = of_object(WORKLOADS, seen({"metadata": {"finalizers": [f"{P}resource-in-use"], "annotations": gang}}))
+
+    assert found is not None
+    assert found.integration == "kqueue.dev/coscheduling-labels"
+
+
+def test_a_batch_process_that_has_not_ended_is_listed() -> None:
+    """It holds nobody up, and nothing of it is changed."""
+    kind = ResourceType("kqueue.dev", "v1alpha1", "batchprocesses", "BatchProcess")
+    running = of_batch_process(kind, seen({}))
+    ended = of_batch_process(kind, seen({"status": {"conditions": [{"type": "Complete", "status": "True"}]}}))
+
+    assert running is not None
+    assert (running.left, running.integration) == (Left.UNATTENDED, "kqueue.dev/batchprocess")
+    assert (running.left.releasable, is_clean([running]), ended) == (False, True, None)
+    assert "BatchProcesses have no controller without kqueue: 1" in "\n".join(lines([running], None))
 
 
 def test_workloads_follow_their_owners() -> None:

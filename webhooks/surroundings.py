@@ -16,14 +16,14 @@ from kqueue.errors import FieldError, InvalidObjectError, KqueueError
 from kqueue.jobs import rules
 from kqueue.jobs.ancestry import Lineage, controller_kind, controller_uid, parent_of
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, text
-from kqueue.jobs.gang.naming import group_workload, workload_of_gang
+from kqueue.jobs.gang.naming import workload_of_gang
 from kqueue.jobs.gang.registry import framework_of_kind
 from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.kind import JobContext
 from kqueue.jobs.switches import JobFeatures
 from kqueue.kinds import POD, GroupKind
 from kqueue.kube import names as kube_names
-from webhooks import gang_queues, spelling, unjudged
+from webhooks import gang_context, spelling, unjudged
 from webhooks.accounts import Accounts
 from webhooks.review import Request
 
@@ -259,11 +259,11 @@ class JobContextFinder:
         """Return the queue of the gang that a pod or a group object without a queue is in; empty for other objects."""
         obj, namespace, kind = request.obj, request.namespace, _kind_of(request)
         if kind == POD:
-            return await gang_queues.queue_of_pod(obj, namespace, self.policy.switches, self._lookups)
+            return await gang_context.queue_of_pod(obj, namespace, self.policy.switches, self._lookups)
         framework = framework_of_kind(*kind)
         if framework not in self.policy.switches.gangs:
             return ""
-        return await gang_queues.queue_of_group(obj, framework, namespace, self._lookups)
+        return await gang_context.queue_of_group(obj, framework, namespace, self._lookups)
 
     async def of_group(self, request: Request, framework: str, *, needs_quota: bool) -> JobContext:
         """Return the context of a group object for validation.
@@ -353,8 +353,11 @@ class JobContextFinder:
         """Whether the object may start: the request is kqueue's, or its Workload is admitted."""
         if self.policy.accounts.is_ours(request.user):
             return True
-        uid, group = text(request.obj, "metadata", "uid"), group_workload(request.obj, self.policy.switches)
-        return await self._lookups.is_admitted(uid, group, request.namespace)
+        namespace, group = request.namespace, ""
+        if _kind_of(request) == POD:
+            before = request.old or request.obj  # the request may have added a mark
+            group = await gang_context.workload_of_pod(before, namespace, self.policy.switches, self._lookups)
+        return await self._lookups.is_admitted(text(request.obj, "metadata", "uid"), group, namespace)
 
 
 _REMEMBERED = 10_000

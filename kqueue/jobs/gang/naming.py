@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from kqueue.api import gang_names
-from kqueue.jobs.fields import text
 from kqueue.jobs.gang.key import KUEUE_GROUPS, gang_key
-from kqueue.jobs.gang.registry import dialect_of, membership
+from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import LONG_NAME, SHORT_NAME, workload_name
@@ -28,15 +26,6 @@ def workload_key_of_gang(key: str, switches: JobFeatures) -> str:
         return key  # of Kueue's groups, the most frequent ones
     ref = GangRef.of_key(key)
     return f"{ref.namespace}/{workload_of_gang(ref, switches)}"
-
-
-def group_workload(pod: Mapping[str, Any], switches: JobFeatures) -> str:
-    """Return the name of the Workload that counts the pod's gang; empty for a pod that is queued alone."""
-    gang = membership(pod, switches)
-    if gang is None:
-        return ""
-    ref = GangRef(framework=gang.framework, namespace=text(pod, "metadata", "namespace"), name=gang.name)
-    return workload_of_gang(ref, switches)
 
 
 def gang_annotation(ref: GangRef) -> dict[str, str]:

@@ -18,7 +18,6 @@ from kqueue.jobs.gang.members import base_of, in_order, shortage
 from kqueue.jobs.gang.naming import (
     gang_annotation,
     gang_of_workload,
-    group_workload,
     workload_key_of_gang,
     workload_of_gang,
 )
@@ -97,9 +96,6 @@ def test_a_workload_names_its_gang_and_a_gang_its_workload() -> None:
     for ref in (kueue, other):
         namespace, name = split_key(workload_key_of_gang(ref.key, ON))
         assert gang_of_workload(namespace, name, gang_annotation(ref)) == ref.key
-    assert group_workload(of_toy("p0"), ON) == workload_of_gang(other, ON)
-    assert group_workload(make_pod("p0", group="g", total=2), ON) == "g"
-    assert group_workload(make_pod("alone"), ON) == ""
 
 
 @pytest.mark.parametrize("framework", [KUEUE_GROUPS, FRAMEWORK])

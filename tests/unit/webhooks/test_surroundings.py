@@ -70,7 +70,7 @@ class World:
         return Lineage(found if gvk.kind in self.queued else None, ((group, gvk.kind), *self.above))
 
     async def is_admitted(self, uid: str, group: str, namespace: str) -> bool:
-        self._ask(f"admitted {uid or group}")
+        self._ask(f"admitted {group or uid}")
         return self.admitted
 
     async def group_object(self, ref: GangRef) -> Object | None:

@@ -8,6 +8,7 @@ import pytest
 
 from kqueue.api import gang_names, names
 from kqueue.config.selector import RequirementSettings, SelectorSettings
+from kqueue.jobs.gang.naming import workload_of_gang
 from kqueue.jobs.gang.registry import switched_on
 from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.switches import JobFeatures
@@ -197,6 +198,53 @@ async def test_a_stranger_is_not_judged() -> None:
     assert (stranger.allowed, list(stranger.warnings)) == (True, [])
     assert [problem.path for problem in gated.problems] == ["spec.schedulingGates"]
     assert [problem.value for problem in queued.problems] == ["two"]
+
+
+GATED: Object = {"schedulingGates": [{"name": names.ADMISSION_GATE}]}
+OF_LABELS = workload_of_gang(GangRef(framework="kqueue.dev/coscheduling-labels", namespace="ns", name="g"), SWITCHES)
+OF_OBJECT = workload_of_gang(GangRef(framework=X_K8S, namespace="ns", name="g"), SWITCHES, uid="of-group")
+EXTRA = {gang_names.EXTRA_ANNOTATION: "true"}
+
+
+@pytest.mark.parametrize(
+    ("obj", "asked"),
+    [
+        pytest.param(pod(LABELLED, **GATED), [f"admitted {OF_LABELS}"], id="a-group-by-labels"),
+        pytest.param(
+            pod(IN_PODGROUP, **GATED), ["group g", f"admitted {OF_OBJECT}"], id="named-after-the-group-object"
+        ),
+        pytest.param(pod(IN_VOLCANO, **GATED), ["admitted pod-uid"], id="in-no-gang"),
+        pytest.param(pod(LABELLED, EXTRA, **GATED), ["admitted pod-uid"], id="an-extra-has-a-workload-of-its-own"),
+        pytest.param(
+            pod(
+                None,
+                {names.POD_GROUP_NAME_ANNOTATION: "k", names.POD_GROUP_TOTAL_COUNT_ANNOTATION: "1"} | EXTRA,
+                **GATED,
+            ),
+            ["admitted k"],
+            id="a-group-of-kueue",
+        ),
+    ],
+)
+@pytest.mark.parametrize("admitted", [True, False])
+async def test_a_member_is_released_only_if_its_workload_is_admitted(
+    obj: Object, asked: list[str], admitted: bool
+) -> None:
+    """Whoever removes the gate: the Workload is that of the gang, and of an extra its own; a mark that comes with the
+    request does not count."""
+    lookups = world(group={"metadata": {"uid": "of-group"}})
+    lookups.admitted = admitted
+    old = {**obj, "metadata": {**obj["metadata"], "uid": "pod-uid"}}
+    old["metadata"]["labels"] = old["metadata"]["labels"] | {QUEUE: "q", names.MANAGED_LABEL: "true"}
+    new = {**old, "spec": {"containers": []}}
+    new["metadata"] = {**old["metadata"], "annotations": old["metadata"].get("annotations", {}) | EXTRA}
+    handlers = routes(["pod", *GANG_DIALECTS], SWITCHES, policy=POLICY, lookups=lookups)
+    answer = await handlers["/validate--v1-pod"](
+        Request(uid="u", operation="UPDATE", obj=new, old=old, namespace="ns", kind="Pod")
+    )
+
+    assert ("spec.schedulingGates" in [problem.path for problem in answer.problems]) is not admitted
+    assert lookups.asked == asked
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Find the LocalQueue of a gang for a pod or a group object that names none.
+"""Find the LocalQueue of a gang for a pod or a group object that names none, and the Workload of a pod's gang.
 
 Group objects and namespaces are looked up by name and remembered for seconds, so the pods of one gang that are created
 together cost one look-up.
@@ -11,9 +11,10 @@ from typing import Protocol
 
 from kqueue.api import gang_names
 from kqueue.jobs import syntax
-from kqueue.jobs.fields import JSON
+from kqueue.jobs.fields import JSON, annotations_of, text
 from kqueue.jobs.gang import group_object
 from kqueue.jobs.gang.key import KUEUE_GROUPS
+from kqueue.jobs.gang.naming import workload_of_gang
 from kqueue.jobs.gang.registry import dialect_of, membership
 from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.switches import JobFeatures
@@ -50,6 +51,23 @@ async def queue_of_pod(pod: JSON, namespace: str, switches: JobFeatures, lookups
     exists = dialect_of(ref.framework).kinds and syntax.subdomain(ref.name) is None
     obj = await lookups.group_object(ref) if exists else None
     return await queue_of_group(obj, gang.framework, namespace, lookups)
+
+
+async def workload_of_pod(pod: JSON, namespace: str, switches: JobFeatures, lookups: GangLookups) -> str:
+    """Return the name of the Workload that counts the pod's gang; empty: the pod is queued alone, or the gang has no
+    Workload because its group object does not exist.
+
+    Raises:
+        LookupFailedError: the API server could not be asked.
+    """
+    gang = membership(pod, switches)
+    if gang is None or (gang.framework != KUEUE_GROUPS and gang_names.EXTRA_ANNOTATION in annotations_of(pod)):
+        return ""
+    ref = GangRef(framework=gang.framework, namespace=namespace, name=gang.name)
+    if not dialect_of(ref.framework).kinds:
+        return workload_of_gang(ref, switches)
+    obj = await lookups.group_object(ref) if syntax.subdomain(ref.name) is None else None
+    return workload_of_gang(ref, switches, uid=text(obj, "metadata", "uid")) if obj is not None else ""
 
 
 async def queue_of_group(obj: JSON | None, framework: str, namespace: str, lookups: GangLookups) -> str:

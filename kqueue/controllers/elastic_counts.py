@@ -22,6 +22,12 @@ def may_run(workload: wire.Workload) -> bool:
     )
 
 
+def is_elastic(workload: wire.Workload) -> bool:
+    """Whether the Workload is a slice of an elastic job."""
+    annotations = workload.metadata.annotations
+    return bool(annotations.get(names.WORKLOAD_SLICE_NAME_ANNOTATION) or annotations.get(names.ELASTIC_JOB_ANNOTATION))
+
+
 def newest_running(slices: Iterable[wire.Workload]) -> wire.Workload | None:
     """Return the newest slice whose pods may run, which replaces all older ones; None: no slice's pods may run."""
     running = [w for w in slices if may_run(w)]

@@ -13,11 +13,13 @@ from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
-from kqueue.controllers.elastic_counts import newest_running, room
+from kqueue.controllers.elastic_counts import is_elastic, newest_running, room
 from kqueue.controllers.elastic_excess import ElasticExcess
 from kqueue.controllers.manager import Manager
+from kqueue.controllers.plugin_releases import make_release_hooks
 from kqueue.controllers.pod_releases import Patch, PodRelease, PodReleases
 from kqueue.controllers.record import Reporter
+from kqueue.controllers.release_hooks import NO_RELEASE_HOOKS, ReleaseHooks
 from kqueue.controllers.short_stop import PodStop
 from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.errors import KqueueError
@@ -70,11 +72,6 @@ class ElasticUngater:
         seen = self._releases.observe(old, new)
         return (seen.siblings or None) if seen is not None else None
 
-    @staticmethod
-    def is_elastic(workload: wire.Workload) -> bool:
-        """Whether the Workload is a slice of an elastic job."""
-        return bool(_chain_of(workload))
-
     def slices(self, siblings: str) -> list[wire.Workload]:
         """Return all Workloads of an elastic job, finished ones included."""
         return list(self._workloads.by_index(CHAIN_INDEX, siblings))
@@ -97,6 +94,9 @@ class ElasticUngater:
         if chosen and self._releases.is_unread(namespace):
             await self._releases.read(namespace)
             return await self.reconcile(siblings)
+        pause = await self._releases.pause_before(workload) if chosen else None
+        if pause is not None:
+            return Result(requeue_after=pause)
         failed = await self._release_all(workload, chosen) if chosen else []
         if failed:
             raise failed[0]
@@ -117,6 +117,7 @@ class ElasticUngater:
         """Send the patches; return the errors of failed patches.  Ends early when no slice is admitted."""
         siblings = model.siblings_key(workload)
         return await self._releases.send_all(
+            workload,
             chosen,
             goes_on=lambda: self._active(siblings) is not None,
             on_released=lambda _choice: self._on_released(workload, 1),
@@ -130,9 +131,7 @@ def _siblings_of(view: PodView) -> list[str]:
 
 def _chain_of(workload: wire.Workload) -> list[str]:
     """Return the index values of a Workload of an elastic job: the key of its pods."""
-    annotations = workload.metadata.annotations
-    sliced = annotations.get(names.WORKLOAD_SLICE_NAME_ANNOTATION) or annotations.get(names.ELASTIC_JOB_ANNOTATION)
-    return [model.siblings_key(workload)] if sliced else []
+    return [model.siblings_key(workload)] if is_elastic(workload) else []
 
 
 def _chosen(workload: wire.Workload, pods: Iterable[ElasticPod]) -> list[PodRelease[ElasticPod]]:
@@ -185,22 +184,30 @@ _FIRST_PODS = 0.05
 
 
 def elastic_releases(
-    client: Client, pods: Store[PodView], clock: Clock, *, timeout: float = 60.0
+    client: Client,
+    pods: Store[PodView],
+    clock: Clock,
+    *,
+    timeout: float = 60.0,
+    hooks: ReleaseHooks = NO_RELEASE_HOOKS,
 ) -> PodReleases[ElasticPod]:
-    """Return the sender of patches for pods of elastic jobs; `timeout` is as in `PodReleases`."""
-    return PodReleases(client=client, pods=pods, of=lambda view: view.elastic, clock=clock, timeout=timeout)
+    """Return the sender of patches for pods of elastic jobs; the options are as in `PodReleases`."""
+    return PodReleases(
+        client=client, pods=pods, of=lambda view: view.elastic, clock=clock, timeout=timeout, hooks=hooks
+    )
 
 
 def make_elastic_ungater(manager: Manager) -> ElasticUngater:
     """Return the elastic ungater of a process.  Reconcilers of jobs read the slices that it knows."""
     client, clock, pods = manager.client, manager.clock, manager.watches.pods.store
     timeout = manager.timings.expectation_timeout
+    hooks = manager.shared(make_release_hooks)
     stop = PodStop(client, manager.recorder(Reporter.GATES), manager.short_stop)
     return ElasticUngater(
         workloads=manager.watches.workloads.store,
         book=manager.workload_writer,
         pods=pods,
-        releases=elastic_releases(client, pods, clock, timeout=timeout),
+        releases=elastic_releases(client, pods, clock, timeout=timeout, hooks=hooks),
         excess=ElasticExcess(client=client, stop=stop, clock=clock),
         on_released=manager.counter.on_elastic_released,
     )
@@ -218,7 +225,7 @@ def setup(manager: Manager) -> None:
             controller.enqueue(siblings, after=_FIRST_PODS)
 
     def on_workload(_old: wire.Workload | None, new: wire.Workload | None) -> None:
-        if new is not None and ungater.is_elastic(new):
+        if new is not None and is_elastic(new):
             controller.enqueue(model.siblings_key(new))
 
     manager.watches.pods.subscribe(on_pod)

@@ -74,7 +74,14 @@ class JobReconciler:
         self.kind, self._lifecycle = kind, OwnerLifecycle(context)
         self._jobs, self._workload, self._writes, self._steps = tuple(jobs), workload, writes, context.steps
         self._slices = slices
-        self._tools = JobTools(kind=kind, workloads=workload, slices=slices, writes=writes, steps=context.steps)
+        self._tools = JobTools(
+            kind=kind,
+            workloads=workload,
+            slices=slices,
+            writes=writes,
+            steps=context.steps,
+            releases=context.releases,
+        )
         self._owners, self._manages, self._manages_all = owners, context.manages, policy.without_queue
         self._switches, self._echo_timeout = policy.switches, policy.echo_timeout
         self._told: TTLCache[str, str] = TTLCache(10_000, 3600.0, context.clock.monotonic)

@@ -11,10 +11,12 @@ import structlog
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.controllers.elastic_counts import is_elastic
 from kqueue.controllers.job_slices import JobSlices
 from kqueue.controllers.job_workload import JobWorkload, was_started
 from kqueue.controllers.job_writes import JobWrites, job_key
 from kqueue.controllers.owner_lifecycle import OwnerStop, pending_checks, start_message
+from kqueue.controllers.release_hooks import NO_RELEASE_HOOKS, ReleaseHooks
 from kqueue.controllers.workload_steps import WorkloadSteps, as_json
 from kqueue.jobs import node_classes, rules
 from kqueue.jobs.infos import infos_at_stop
@@ -34,6 +36,7 @@ class JobTools:
     slices: JobSlices
     writes: JobWrites
     steps: WorkloadSteps
+    releases: ReleaseHooks = NO_RELEASE_HOOKS
 
 
 class JobOwner:
@@ -55,7 +58,7 @@ class JobOwner:
         """Take the job and its Workload; `told`: the last reported message of admission checks, by job UID."""
         self.workload = workload
         self._kind, self._workloads, self._slices = tools.kind, tools.workloads, tools.slices
-        self._writes, self._steps = tools.writes, tools.steps
+        self._writes, self._steps, self._releases = tools.writes, tools.steps, tools.releases
         self._job, self._pod_sets, self._told = job, pod_sets, told
 
     @property
@@ -150,6 +153,7 @@ class JobOwner:
             self._writes.event(self._job, reason=names.REASON_FAILED_TO_START, message=message, warning=True)
             return
         await self._writes.patch(self._job, patch)
+        self._releases.tell_released(self.workload, _released_with_job(self.workload))
         self._writes.event(self._job, reason=names.EVENT_STARTED, message=start_message(self.workload))
         admission = self.workload.status.admission
         queue = admission.cluster_queue if admission is not None else ""
@@ -182,3 +186,13 @@ class JobOwner:
         await self._writes.delete(self._job)
         message = "Deleted the job: it was deactivated longer ago than such jobs are kept"
         self._writes.event(self._job, reason=names.EVENT_DELETED, message=message)
+
+
+def _released_with_job(workload: wire.Workload) -> int:
+    """Return the number of pods that start with their job; an ungater releases pods with a place and elastic ones."""
+    admission = workload.status.admission
+    if admission is None or is_elastic(workload):
+        return 0
+    free = {a.name: a.count for a in admission.pod_set_assignments if a.topology_assignment is None}
+    counts = {p.name: p.count for p in workload.spec.pod_sets}
+    return sum(counts.get(name, 0) if count is None else count for name, count in free.items())

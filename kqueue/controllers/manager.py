@@ -19,6 +19,7 @@ from kqueue.controllers.record import Recorder
 from kqueue.controllers.short_stop import ShortStop
 from kqueue.controllers.watches import Watches
 from kqueue.controllers.workload_steps import WorkloadSteps
+from kqueue.core.hooks import HooksByProfile
 from kqueue.jobs.kind import JobKind
 from kqueue.jobs.switches import JobFeatures
 from kqueue.runtime.client import Client
@@ -122,6 +123,11 @@ class Manager(Protocol):
     charge_pod: Callable[[str, str, Mapping[str, int] | None], None]
     """See `Intake.charge_pod`."""
     release_pod: Callable[[str], None]
+
+    @property
+    def hooks(self) -> HooksByProfile:
+        """The plugins of all points but `order` and `permit`, by profile."""
+        ...
 
     @property
     def metrics(self) -> ControllerMetrics:

@@ -11,6 +11,7 @@ from datetime import timedelta
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.record import Recorder
+from kqueue.controllers.release_hooks import NO_RELEASE_HOOKS, ReleaseHooks
 from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.controllers.workload_steps import WorkloadSteps
 from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
@@ -61,6 +62,7 @@ class OwnerContext:
         workloads: the watch of Workloads.
         steps: the steps for the Workload of any owner.
         manages: whether owners of a namespace are managed.
+        releases: plugins that take part in releases.
     """
 
     client: Client
@@ -71,6 +73,7 @@ class OwnerContext:
     clock: Clock
     manages: Callable[[str], bool]
     policy: OwnerPolicy
+    releases: ReleaseHooks = NO_RELEASE_HOOKS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -147,7 +147,7 @@ class OwnerLifecycle:
 
     def __init__(self, context: OwnerContext) -> None:
         self._steps, self._clock = context.steps, context.clock
-        self._keep_deactivated = context.policy.keep_deactivated
+        self._keep_deactivated, self._releases = context.policy.keep_deactivated, context.releases
 
     async def step(self, owner: OwnerAdapter) -> Result:
         """Take the next step."""
@@ -184,7 +184,9 @@ class OwnerLifecycle:
             if await self._leave(owner, evicted):
                 return Result(requeue_after=owner.check_again)
         elif owner.waits:
-            await self._start_or_follow(owner)
+            pause = await self._start_or_follow(owner)
+            if pause is not None:
+                return Result(requeue_after=pause)
         else:
             await owner.guard()
         return await self._retain(owner)
@@ -204,16 +206,20 @@ class OwnerLifecycle:
             await owner.give_back()
         return False
 
-    async def _start_or_follow(self, owner: OwnerAdapter) -> None:
+    async def _start_or_follow(self, owner: OwnerAdapter) -> float | None:
+        """Take the step of an owner that waits; return the seconds after which an admitted owner that a plugin holds
+        is read again, None: none holds it.
+        """
         admitted = model.is_admitted(owner.workload)
-        if admitted and await owner.intercept():
-            return
-        if await self._follow_queue(owner):
-            return
-        if admitted:
-            await owner.start()
-        else:
+        if (admitted and await owner.intercept()) or await self._follow_queue(owner):
+            return None
+        if not admitted:
             await owner.wait()
+            return None
+        pause = await self._releases.pause_before(owner.workload)
+        if pause is None:
+            await owner.start()
+        return pause
 
     async def _follow_queue(self, owner: OwnerAdapter) -> bool:
         return owner.may_move and await self._steps.follow_queue(owner.workload, owner.queue, noun=owner.noun)

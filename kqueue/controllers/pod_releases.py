@@ -12,10 +12,21 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from kqueue.api.wire import core as wire_core
+from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
+from kqueue.controllers.release_hooks import NO_RELEASE_HOOKS, ReleaseHooks
 from kqueue.controllers.released_pods import FirstLook, WatchedPod
 from kqueue.controllers.resources import PODS
-from kqueue.errors import ApiError, ConflictError, KqueueError, NotFoundError, ServerError, UnreachableError
+from kqueue.core.plugins import PodRef
+from kqueue.errors import (
+    ApiError,
+    ConflictError,
+    KqueueError,
+    NotFoundError,
+    PluginError,
+    ServerError,
+    UnreachableError,
+)
 from kqueue.model import PodView
 from kqueue.runtime.client import Client
 from kqueue.runtime.lane import Lane
@@ -72,6 +83,7 @@ class PodReleases(Generic[Pod]):
         of: Callable[[PodView], Pod | None],
         clock: Clock,
         timeout: float = 60.0,
+        hooks: ReleaseHooks = NO_RELEASE_HOOKS,
     ) -> None:
         """Create the sender of one ungater.
 
@@ -81,7 +93,9 @@ class PodReleases(Generic[Pod]):
             of: returns a pod in the form of the ungater; None: the gate does not concern the pod.
             clock: measures the timeout.
             timeout: seconds after which the event of a release is assumed to be lost.
+            hooks: plugins that take part in releases.
         """
+        self._hooks = hooks
         self._client, self._pods, self._of = client, pods, of
         self._pending = PendingReleases(clock, timeout)
         self._first_look = FirstLook(
@@ -125,28 +139,38 @@ class PodReleases(Generic[Pod]):
         seen = self._of(view) if view is not None else None
         return seen is None or seen.resource_version != pod.resource_version
 
+    async def pause_before(self, workload: wire.Workload) -> float | None:
+        """Return the seconds until the Workload is read again, whose pods must not be released now; None: they may
+        be.
+        """
+        return await self._hooks.pause_before(workload)
+
     async def send_all(
         self,
+        workload: wire.Workload,
         choices: Iterable[ChoiceT],
         *,
         goes_on: Callable[[], bool],
         on_released: Callable[[ChoiceT], None],
     ) -> list[KqueueError]:
-        """Send the patches, some at a time; return the errors of failed patches.
+        """Release pods of a Workload, some at a time; return the errors of those that were not released.
 
         Sending ends when `goes_on` returns False.  A pod that has changed meanwhile is skipped: its event causes the
-        next reconcile.  `on_released` is called for each pod whose patch was accepted.  A missing pod is not an error.
+        next reconcile.  `on_released` is called for each released pod.  A missing pod is not an error.
         """
         todo, failed = iter(choices), list[KqueueError]()
+        released = 0
 
         async def work() -> None:
+            nonlocal released
             for choice in todo:
                 if not goes_on():
                     return
                 if self.has_changed(choice.pod):
                     continue
-                error = await self._send(choice)
+                error = await self._send(workload, choice)
                 if error is None:
+                    released += 1
                     on_released(choice)
                 elif not isinstance(error, NotFoundError):
                     failed.append(error)
@@ -154,14 +178,19 @@ class PodReleases(Generic[Pod]):
         async with asyncio.TaskGroup() as tasks:
             for _ in range(PATCHES_AT_ONCE):
                 tasks.create_task(work())
+        self._hooks.tell_released(workload, released)
         return failed
 
-    async def _send(self, choice: PodRelease[GatedPod]) -> KqueueError | None:
-        """Send one patch; return the error for which the pod was not released, None: it was released."""
+    async def _send(self, workload: wire.Workload, choice: PodRelease[GatedPod]) -> KqueueError | None:
+        """Let a plugin release one pod, or send its patch; return the error for which the pod was not released, None:
+        it was released.
+        """
         pod = choice.pod
         namespace, name = split_key(pod.key)
         self._pending.expect(pod.siblings, pod.uid)
         try:
+            if await self._hooks.is_released(workload, PodRef(namespace, name, pod.uid), choice.patch):
+                return None
             await self._client.patch(PODS, name, choice.patch, namespace, lane=Lane.UNGATE)
         except KqueueError as e:
             if await self._may_be_released(pod, e) and not self.has_changed(pod):
@@ -175,11 +204,11 @@ class PodReleases(Generic[Pod]):
         """Whether the API server may have another version of the pod than the one patched, so that an event will come.
 
         A conflict may be the answer to a second attempt after the first was accepted, and a server may fail after it
-        has stored the change.
+        has stored the change.  A plugin may fail after it has released the pod.
         """
         if isinstance(error, ConflictError):
             return True
-        if not isinstance(error, ServerError | UnreachableError):
+        if not isinstance(error, ServerError | UnreachableError | PluginError):
             return False
         namespace, name = split_key(pod.key)
         try:

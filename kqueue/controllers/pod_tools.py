@@ -10,8 +10,9 @@ from kqueue.api.wire import kueue as wire
 from kqueue.controllers.owner_context import OwnerContext, OwnerReports
 from kqueue.controllers.owner_lifecycle import OwnerStop, start_message
 from kqueue.controllers.pod_follow import PodFollow
-from kqueue.controllers.pod_writes import PodWrites
+from kqueue.controllers.pod_writes import PodWrites, addressed
 from kqueue.controllers.resources import WORKLOADS
+from kqueue.core.plugins import PodRef
 from kqueue.errors import NotFoundError
 from kqueue.jobs.gang import counts
 from kqueue.jobs.patch import Patch
@@ -29,6 +30,7 @@ class PodTools:
         self.follow = PodFollow(writes=writes, steps=context.steps, switches=policy.switches)
         self._client, self._newest, self._clock = context.client, context.book.newest, context.clock
         self._fast_release, self._on_started = policy.fast_release, reports.started
+        self._releases = context.releases
 
     def are_active(self, pods: Sequence[ManagedPod]) -> bool:
         """Whether any pod may still use quota, which is released only after its end."""
@@ -66,19 +68,33 @@ class PodTools:
     async def start(
         self, workload: wire.Workload, patches: Sequence[tuple[ManagedPod, Patch]], *, on_start: Callable[[], None]
     ) -> None:
-        """Write the patches that start pods, while the Workload's admission is unchanged; report each pod."""
+        """Start pods by these patches, while the Workload's admission is unchanged; report each pod."""
         by_key: Mapping[str, Patch] = {pod.key: patch for pod, patch in patches}
-        key = model.workload_key(workload)
+        key, started = model.workload_key(workload), 0
 
         async def one(pod: ManagedPod) -> None:
+            nonlocal started
             if not self._still_admitted(key, workload):
                 return  # the event of the change requeues the owner
-            if await self.writes.patch(pod, by_key[pod.key]):
+            if await self._start_one(workload, pod, by_key[pod.key]):
+                started += 1
                 on_start()
                 self.writes.event(pod, reason=names.EVENT_STARTED, message=start_message(workload))
                 self._on_started(workload, 1)
 
-        await self.writes.each([pod for pod, _ in patches], one)
+        try:
+            await self.writes.each([pod for pod, _ in patches], one)
+        finally:
+            self._releases.tell_released(workload, started)
+
+    async def _start_one(self, workload: wire.Workload, pod: ManagedPod, change: Patch) -> bool:
+        """Let a plugin release the pod, or write its patch; return whether the pod starts by this call."""
+        if not change:
+            return False
+        patch, ref = addressed(pod, change), PodRef(*split_key(pod.key), pod.uid)
+        if self._releases.is_sent(ref, patch["metadata"]["resourceVersion"]):
+            return False
+        return await self._releases.is_released(workload, ref, patch) or await self.writes.patch(pod, change)
 
     def _still_admitted(self, key: str, workload: wire.Workload) -> bool:
         """Whether the admission on which the start was decided is still valid, before one more write."""

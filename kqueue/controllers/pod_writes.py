@@ -124,11 +124,11 @@ class PodWrites:
         """Send one merge patch; return False if there is nothing to change, or the pod is gone."""
         if not change:
             return False
-        lock = {"resourceVersion": text(pod.obj, "metadata", "resourceVersion")} if locked else {}
         namespace, name = split_key(pod.key)
-        metadata = {**change.get("metadata", {}), **lock, "uid": pod.uid}
         try:
-            answer = await self._client.patch(PODS, name, {**change, "metadata": metadata}, namespace, lane=Lane.UNGATE)
+            answer = await self._client.patch(
+                PODS, name, addressed(pod, change, locked=locked), namespace, lane=Lane.UNGATE
+            )
         except NotFoundError:
             self._is_gone(pod)
             return False
@@ -227,6 +227,12 @@ class PodWrites:
         namespace, name = split_key(pod.key)
         reference = ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name, uid=pod.uid)
         self._recorder.record(reference, reason=reason, message=message, warning=warning, once=reason in _LASTING)
+
+
+def addressed(pod: ManagedPod, change: Mapping[str, Any], *, locked: bool = True) -> dict[str, Any]:
+    """Return a patch that applies to this pod alone, and, if `locked`, to its present version alone."""
+    lock = {"resourceVersion": text(pod.obj, "metadata", "resourceVersion")} if locked else {}
+    return {**change, "metadata": {**change.get("metadata", {}), **lock, "uid": pod.uid}}
 
 
 def _version(pod: ManagedPod) -> int:

@@ -21,8 +21,10 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX
 from kqueue.controllers.manager import Manager
+from kqueue.controllers.plugin_releases import make_release_hooks
 from kqueue.controllers.pod_releases import PodRelease, PodReleases
 from kqueue.controllers.record import Recorder, Reporter, workload_reference
+from kqueue.controllers.release_hooks import NO_RELEASE_HOOKS, ReleaseHooks
 from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.core.ranks import Member, OrderLost, RankRules, Release, left_over, releases
 from kqueue.core.topology import HOSTNAME, TopologyAssignment
@@ -150,6 +152,9 @@ class TopologyUngater:
         if not plan.choices:
             await self._give_back(key)
             return Result()
+        pause = await self._releases.pause_before(workload)
+        if pause is not None:
+            return Result(requeue_after=pause)
         for pod_set, lost in plan.lost:
             self._report_order_lost(workload, pod_set, lost)
         failed = await self._carry_out(key, plan)
@@ -293,7 +298,9 @@ class TopologyUngater:
             released += 1
             self._on_released(plan.workload, choice.in_order)
 
-        failed = await self._releases.send_all(plan.choices, goes_on=lambda: self._holds(key, plan), on_released=count)
+        failed = await self._releases.send_all(
+            plan.workload, plan.choices, goes_on=lambda: self._holds(key, plan), on_released=count
+        )
         if released:
             _log.info("pods released", workload=key, pods=released)
         return failed
@@ -425,18 +432,26 @@ _FIRST_PODS = 0.05
 """Seconds in which the first pods of a gang are collected; later pods are collected for the ungater's window."""
 
 
-def gang_releases(client: Client, pods: Store[PodView], clock: Clock, *, timeout: float = 60.0) -> PodReleases[GangPod]:
-    """Return the sender of patches for pods with the topology gate; `timeout` is as in `PodReleases`."""
-    return PodReleases(client=client, pods=pods, of=lambda view: view.gang, clock=clock, timeout=timeout)
+def gang_releases(
+    client: Client,
+    pods: Store[PodView],
+    clock: Clock,
+    *,
+    timeout: float = 60.0,
+    hooks: ReleaseHooks = NO_RELEASE_HOOKS,
+) -> PodReleases[GangPod]:
+    """Return the sender of patches for pods with the topology gate; the options are as in `PodReleases`."""
+    return PodReleases(client=client, pods=pods, of=lambda view: view.gang, clock=clock, timeout=timeout, hooks=hooks)
 
 
 def make_ungater(manager: Manager) -> TopologyUngater:
     """Return the ungater of a process."""
-    pods = manager.watches.pods.store
+    pods, timeout = manager.watches.pods.store, manager.timings.expectation_timeout
+    hooks = manager.shared(make_release_hooks)
     return TopologyUngater(
         workloads=manager.workload_writer,
         pods=pods,
-        releases=gang_releases(manager.client, pods, manager.clock, timeout=manager.timings.expectation_timeout),
+        releases=gang_releases(manager.client, pods, manager.clock, timeout=timeout, hooks=hooks),
         host_of=manager.host_of,
         recorder=manager.recorder(Reporter.GATES),
         on_released=manager.counter.on_released,

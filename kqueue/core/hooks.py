@@ -5,7 +5,7 @@ A plugin that fails either keeps the workload waiting (PluginError) or counts as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
@@ -16,8 +16,10 @@ from kqueue.core.plugins import (
     AfterReleasePlugin,
     BeforeReleasePlugin,
     Plugin,
+    PodRef,
     Point,
     RankPlugin,
+    ReleasePatch,
     ReleasePlugin,
     ReservePlugin,
     ScorePlugin,
@@ -27,7 +29,7 @@ from kqueue.core.plugins import (
 )
 from kqueue.core.preemption import Target
 from kqueue.core.topology import NodeFacts, PodSetRequest, Tree
-from kqueue.core.workload import Flavor, Head, PodSet
+from kqueue.core.workload import Admission, Flavor, Head, PodSet
 from kqueue.errors import PluginError
 from kqueue.isolation import isolated
 
@@ -45,11 +47,31 @@ class Asking(Protocol):
         ...
 
 
+class AskingAsync(Protocol):
+    """Calls an async method of a plugin."""
+
+    async def __call__(
+        self, plugin: str, point: Point, agreed: T, question: Callable[..., Awaitable[T]], *about: Any
+    ) -> T:
+        """Return the answer, as `Asking` does."""
+        ...
+
+
 def ask_plainly(plugin: str, point: Point, agreed: T, question: Callable[..., T], *about: Any) -> T:
     """Ask without a limit of time; each failure is raised as PluginError."""
     del point, agreed
     with isolated() as call:
         return question(*about)
+    raise failure(plugin, call.error) from call.error
+
+
+async def ask_async_plainly(
+    plugin: str, point: Point, agreed: T, question: Callable[..., Awaitable[T]], *about: Any
+) -> T:
+    """Await an answer without a limit of time; each failure is raised as PluginError."""
+    del point, agreed
+    with isolated() as call:
+        return await question(*about)
     raise failure(plugin, call.error) from call.error
 
 
@@ -137,6 +159,7 @@ class ProfileHooks:
     """The plugins of one profile by point; points without plugins cost nothing."""
 
     asking: Asking = ask_plainly
+    asking_async: AskingAsync = ask_async_plainly
     screens: tuple[ScreenPlugin, ...] = ()
     filters: tuple[Plugin, ...] = ()
     victims: tuple[Plugin, ...] = ()
@@ -251,6 +274,36 @@ class ProfileHooks:
                 return Reservation(self.asking, admit, called, str(call.error))
         return Reservation(self.asking, admit, called)
 
+    # --- release
+
+    async def refused_release(self, key: str, admission: Admission) -> PluginRefusal | None:
+        """Return the first refusal to release the pods of a workload; None: all agree.  Raises PluginError."""
+        for plugin in self.before_releases:
+            prepare, point = plugin.before_release, Point.BEFORE_RELEASE
+            verdict = await self.asking_async(plugin.name, point, AGREED, _verdict_later, prepare, key, admission)
+            if not verdict.ok:
+                return PluginRefusal(plugin.name, verdict.reason)
+        return None
+
+    async def is_released(self, pod: PodRef, patch: ReleasePatch) -> bool:
+        """Return whether a plugin has released the pod; the first one that has ends the calls.  Raises PluginError."""
+        for plugin in self.releases:
+            release, point = plugin.release, Point.RELEASE
+            if await self.asking_async(plugin.name, point, False, _truth_later, release, pod, patch):
+                return True
+        return False
+
+    def tell_released(self, key: str, pods: int) -> None:
+        """Tell all plugins that pods of a workload were released; their failures change nothing."""
+        for plugin in self.after_releases:
+            with isolated():  # the guard around the call has reported the failure
+                self.asking(plugin.name, Point.AFTER_RELEASE, None, plugin.after_release, key, pods)
+
+    @property
+    def releases_pods(self) -> bool:
+        """Whether a plugin takes part in releases."""
+        return bool(self.before_releases or self.releases or self.after_releases)
+
 
 class Reservation:
     """What plugins have taken in about one decision; as a context manager it is undone when its block raises."""
@@ -288,6 +341,14 @@ def _with(plugins: Iterable[Plugin], method: str) -> Iterator[Plugin]:
 
 def _verdict(method: Callable[..., object], about: object) -> Verdict:
     return _checked(Verdict, method(about))
+
+
+async def _verdict_later(method: Callable[..., Awaitable[object]], key: str, admission: Admission) -> Verdict:
+    return _checked(Verdict, await method(key, admission))
+
+
+async def _truth_later(method: Callable[..., Awaitable[object]], pod: PodRef, patch: ReleasePatch) -> bool:
+    return _checked(bool, await method(pod, patch))
 
 
 def _text(method: Callable[..., object], pod_set: PodSet, about: object) -> str:

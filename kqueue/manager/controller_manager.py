@@ -17,10 +17,12 @@ from kqueue.controllers.held_pods import Sweep
 from kqueue.controllers.manager import Manager, Setup
 from kqueue.controllers.owned_jobs import OwnedJobs
 from kqueue.controllers.owner_context import OwnerContext
+from kqueue.controllers.plugin_releases import make_release_hooks
 from kqueue.controllers.record import Reporter, job_controller
 from kqueue.controllers.short_stop import ShortStop
 from kqueue.controllers.watches import Watches
 from kqueue.controllers.workload_steps import Referred, WorkloadSteps
+from kqueue.core.hooks import HooksByProfile
 from kqueue.core.topology import HOSTNAME
 from kqueue.jobs.registry import kinds_for
 from kqueue.manager import rules
@@ -260,6 +262,7 @@ class ControllerManager:
             clock=self.clock,
             manages=self.manages,
             policy=self.owner_policy,
+            releases=self.shared(make_release_hooks),
         )
 
     def _make_recorder(self) -> EventRecorder:
@@ -291,6 +294,11 @@ class ControllerManager:
                 rank.value, depth=partial(recorder.depth, rank), oldest_age=partial(recorder.oldest_age, rank)
             )
         return recorder
+
+    @property
+    def hooks(self) -> HooksByProfile:
+        """The plugins of all points but `order` and `permit`, by profile."""
+        return self.plugins.hooks
 
     # --- lookups -------------------------------------------------------------------------------------------------
 

@@ -57,11 +57,9 @@ class PluginGuard:
         """Call a plain method; see `kqueue.core.hooks.Asking`."""
         if not self._leads():
             return agreed
-        until = self._aside.get(plugin)
-        if until is not None and point is not Point.UNRESERVE:
-            if until > self._clock.now():
-                return self._failed(plugin, point, agreed, _aside_error(plugin, until))
-            del self._aside[plugin]
+        aside = self._set_aside(plugin) if point is not Point.UNRESERVE else None
+        if aside is not None:
+            return self._failed(plugin, point, agreed, aside)
         began = self._clock.monotonic()
         with isolated() as call:
             answer = question(*about)
@@ -70,13 +68,18 @@ class PluginGuard:
             return self._failed(plugin, point, agreed, failure(plugin, call.error), cause=call.error)
         return answer
 
-    async def ask_async(self, plugin: str, point: Point, agreed: T, question: Callable[[], Awaitable[T]]) -> T:
+    async def ask_async(
+        self, plugin: str, point: Point, agreed: T, question: Callable[..., Awaitable[T]], *about: Any
+    ) -> T:
         """Await an async method for ten seconds at most; return the answer, `agreed` or raise as `ask` does."""
         if not self._leads():
             return agreed
+        aside = self._set_aside(plugin)
+        if aside is not None:
+            return self._failed(plugin, point, agreed, aside)
         began = self._clock.monotonic()
         with isolated() as call:
-            answer = await within(self._clock, LONGEST_WAIT, _awaited(question))
+            answer = await within(self._clock, LONGEST_WAIT, _awaited(question, about))
         self._count(plugin, point.value, self._clock.monotonic() - began)
         error = call.error
         if isinstance(error, TimeoutError):
@@ -84,6 +87,16 @@ class PluginGuard:
         if error is not None:
             return self._failed(plugin, point, agreed, failure(plugin, error), cause=error)
         return answer
+
+    def _set_aside(self, plugin: str) -> PluginError | None:
+        """Return the error of a plugin that is not called now; None: it is called."""
+        until = self._aside.get(plugin)
+        if until is None:
+            return None
+        if until > self._clock.now():
+            return _aside_error(plugin, until)
+        del self._aside[plugin]
+        return None
 
     def _measure(self, plugin: str, point: Point, seconds: float) -> None:
         self._count(plugin, point.value, seconds)
@@ -119,5 +132,5 @@ def _aside_error(plugin: str, until: datetime) -> PluginError:
     return failure(plugin, TimeoutError(why))
 
 
-async def _awaited(question: Callable[[], Awaitable[T]]) -> T:
-    return await question()
+async def _awaited(question: Callable[..., Awaitable[T]], about: tuple[Any, ...]) -> T:
+    return await question(*about)

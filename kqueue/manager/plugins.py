@@ -174,6 +174,7 @@ def _hooks(profile: SchedulingProfile, guard: PluginGuard, loaded: Loaded) -> Pr
 
     return ProfileHooks(
         asking=guard.ask,
+        asking_async=guard.ask_async,
         screens=of(profile.screen),
         filters=of(profile.filter),
         victims=of(profile.victims),

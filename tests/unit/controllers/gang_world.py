@@ -14,12 +14,14 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import FakeClock
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.controllers.topology_ungater import TopologyUngater, gang_releases
+from kqueue.core.hooks import ProfileHooks
 from kqueue.model import PodView
 from kqueue.runtime.controller import Result
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store
 from tests.unit.controllers.builders import EARLIER, JSON, condition, make_workload
 from tests.unit.controllers.fakes import Call, FakeClient, FakeRecorder
+from tests.unit.controllers.pod_world import releases_of
 from tests.unit.jobs.builders import prefixed
 
 HOST = "kubernetes.io/hostname"
@@ -106,7 +108,7 @@ def make_pod(
 class Gate:
     """A server with Workloads and pods, and the ungater."""
 
-    def __init__(self, *objects: JSON) -> None:
+    def __init__(self, *objects: JSON, hooks: ProfileHooks | None = None) -> None:
         self.clock, self.client = FakeClock(), FakeClient()
         self.workloads: Store[wire.Workload] = Store("workloads")
         self.pods: Store[PodView] = Store("pods")
@@ -122,10 +124,11 @@ class Gate:
         self.in_order = Counter[bool | None]()
         self.recorder, self.fallbacks = FakeRecorder(), Counter[str]()
         self.hosts: dict[str, str] = {}
+        releases = releases_of(self, hooks)
         self.ungater = TopologyUngater(
             workloads=self.writer,
             pods=self.pods,
-            releases=gang_releases(self.client, self.pods, self.clock),
+            releases=gang_releases(self.client, self.pods, self.clock, hooks=releases),
             host_of=self.hosts.get,
             recorder=self.recorder,
             on_released=self._count,

@@ -17,11 +17,14 @@ from kqueue.controllers.group_objects import GroupObjects, GroupVersion, resourc
 from kqueue.controllers.held_pods import Sweep
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_keys
 from kqueue.controllers.owner_context import OwnerContext, OwnerPolicy, OwnerReports
+from kqueue.controllers.plugin_releases import PluginReleases
 from kqueue.controllers.pod import PodReconciler
 from kqueue.controllers.pod_writes import PodWrites
 from kqueue.controllers.raw import RawObject, as_json
+from kqueue.controllers.release_hooks import NO_RELEASE_HOOKS, ReleaseHooks
 from kqueue.controllers.resources import PODS, RESOURCE_FLAVORS, WORKLOADS
 from kqueue.controllers.workload_steps import Referred, WorkloadSteps
+from kqueue.core.hooks import ProfileHooks
 from kqueue.jobs.gang.dialect import GangRules
 from kqueue.jobs.gang.pods import managed_pod
 from kqueue.jobs.gang.registry import dialects
@@ -38,6 +41,14 @@ from tests.unit.jobs.pods import make_pod
 GROUP = "team/g"
 
 
+def releases_of(world: Any, hooks: ProfileHooks | None) -> ReleaseHooks:
+    """What the plugins of a world's only profile have to do with releases; None: there are no plugins."""
+    if hooks is None:
+        return NO_RELEASE_HOOKS
+    found = {"default": hooks}
+    return PluginReleases(found, profile_of=lambda _q: "default", recorder=world.recorder, clock=world.clock)
+
+
 class Pods(World):
     """A world with a flavor that selects nodes, the reconcilers of single pods and of groups, and the sweeper."""
 
@@ -47,10 +58,12 @@ class Pods(World):
         group: JSON | None = None,
         single: JSON | None = None,
         switches: JobFeatures | None = None,
+        hooks: ProfileHooks | None = None,
         **writes: Any,
     ) -> None:
         super().__init__((RESOURCE_FLAVORS, make_flavor(nodeLabels={"pool": "gpu"})))
         switches = switches or JobFeatures()
+        self.releases = releases_of(self, hooks)
         self.pods: Store[ManagedPod] = Store("pods")
         self.client.watch(PODS, self.pods, lambda obj: managed_pod(as_json(msgspec.convert(obj, RawObject)), switches))
         self.workloads.add_index(OWNER_INDEX, owner_keys)
@@ -134,6 +147,7 @@ class Pods(World):
             clock=self.clock,
             manages=self.managed.__contains__,
             policy=OwnerPolicy(switches=self.switches, **policy),
+            releases=self.releases,
         )
 
     def lose_label(self, key: str) -> None:

@@ -243,6 +243,8 @@ MAX_PODSETS: Final = 18
 
 MULTIKUEUE_CONTROLLER: Final = "kueue.x-k8s.io/multikueue"
 """Check controller, and `managedBy`, of jobs that run in worker clusters."""
+PLUGIN_CONTROLLER_PREFIX: Final = "kqueue.dev/plugin."
+"""Of the controller names of AdmissionChecks that a plugin of this kqueue answers; the plugin's name follows."""
 PROVISIONING_REQUEST_CONTROLLER: Final = "kueue.x-k8s.io/provisioning-request"
 """Check controller that asks for new nodes."""
 
@@ -449,6 +451,8 @@ REASON_CLUSTER_QUEUE_DOES_NOT_EXIST: Final = "ClusterQueueDoesNotExist"
 """The LocalQueue's ClusterQueue does not exist."""
 REASON_CLUSTER_QUEUE_IS_INACTIVE: Final = "ClusterQueueIsInactive"
 """The LocalQueue's ClusterQueue is not active."""
+REASON_PLUGIN_NOT_ENABLED: Final = "PluginNotEnabled"
+"""The check names a plugin that the configuration does not enable; kqueue's own."""
 REASON_NOT_ACTIVATED: Final = "NotActivated"
 """On ControllerMissing: the check's controller has not set Active; kqueue's own."""
 

@@ -19,9 +19,10 @@ from kqueue.controllers.record import Recorder
 from kqueue.controllers.short_stop import ShortStop
 from kqueue.controllers.watches import Watches
 from kqueue.controllers.workload_steps import WorkloadSteps
-from kqueue.core.hooks import HooksByProfile
+from kqueue.core.hooks import HooksByProfile, PermitHooks
 from kqueue.jobs.kind import JobKind
 from kqueue.jobs.switches import JobFeatures
+from kqueue.model import QueueOrder
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Controller, Reconcile
 from kqueue.runtime.reflector import Reflector
@@ -124,9 +125,17 @@ class Manager(Protocol):
     """See `Intake.charge_pod`."""
     release_pod: Callable[[str], None]
 
+    order: QueueOrder
+    """The times that order workloads of equal priority."""
+
     @property
     def hooks(self) -> HooksByProfile:
         """The plugins of all points but `order` and `permit`, by profile."""
+        ...
+
+    @property
+    def permits(self) -> PermitHooks:
+        """The plugins that AdmissionChecks can name."""
         ...
 
     @property

@@ -5,6 +5,7 @@ A plugin that fails either keeps the workload waiting (PluginError) or counts as
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -14,7 +15,11 @@ from kqueue.core.decision import Admit
 from kqueue.core.plugins import (
     AGREED,
     AfterReleasePlugin,
+    Approve,
     BeforeReleasePlugin,
+    Deny,
+    Permission,
+    PermitPlugin,
     Plugin,
     PodRef,
     Point,
@@ -26,6 +31,7 @@ from kqueue.core.plugins import (
     ScreenPlugin,
     Verdict,
     VetoPlugin,
+    WaitFor,
 )
 from kqueue.core.preemption import Target
 from kqueue.core.topology import NodeFacts, PodSetRequest, Tree
@@ -330,6 +336,20 @@ class Reservation:
                 self._asking(plugin.name, Point.UNRESERVE, None, plugin.unreserve, self._admit)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermitHooks:
+    """The plugins of point `permit` by name; AdmissionChecks name them, whatever the profile."""
+
+    asking_async: AskingAsync = ask_async_plainly
+    plugins: Mapping[str, PermitPlugin] = field(default_factory=dict)
+
+    async def permission(self, plugin: str, admit: Admit) -> Permission:
+        """Return whether a workload with quota may start.  Raises PluginError."""
+        permit = self.plugins[plugin].permit
+        return await self.asking_async(plugin, Point.PERMIT, Approve(), _permission_later, permit, admit)
+
+
+NO_PERMITS = PermitHooks()
 NO_HOOKS = ProfileHooks()
 HooksByProfile = Mapping[str, ProfileHooks]
 """Hooks by the name of the profile; profiles without plugins are left out."""
@@ -345,6 +365,15 @@ def _verdict(method: Callable[..., object], about: object) -> Verdict:
 
 async def _verdict_later(method: Callable[..., Awaitable[object]], key: str, admission: Admission) -> Verdict:
     return _checked(Verdict, await method(key, admission))
+
+
+async def _permission_later(method: Callable[..., Awaitable[object]], admit: Admit) -> Permission:
+    answer = await method(admit)
+    if not isinstance(answer, Approve | Deny | WaitFor):
+        raise TypeError(f"the answer is {type(answer).__name__}, not Approve, Deny or WaitFor")
+    if not isinstance(answer, Approve) and not math.isfinite(answer.seconds):
+        raise ValueError(f"{answer.seconds} is no number of seconds")
+    return answer
 
 
 async def _truth_later(method: Callable[..., Awaitable[object]], pod: PodRef, patch: ReleasePatch) -> bool:

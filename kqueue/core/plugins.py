@@ -111,7 +111,10 @@ class Deny:
 
 @dataclass(frozen=True, slots=True)
 class WaitFor:
-    """The workload keeps its quota, and the plugin is asked again, until `seconds` after the reservation."""
+    """The workload keeps its quota, and the plugin is asked again, until `seconds` after the reservation.
+
+    Then the workload returns its quota, and is queued again.  A later answer can shorten the wait, but not prolong it.
+    """
 
     seconds: float
     reason: str = ""

@@ -22,7 +22,7 @@ from kqueue.controllers.record import Reporter, job_controller
 from kqueue.controllers.short_stop import ShortStop
 from kqueue.controllers.watches import Watches
 from kqueue.controllers.workload_steps import Referred, WorkloadSteps
-from kqueue.core.hooks import HooksByProfile
+from kqueue.core.hooks import HooksByProfile, PermitHooks
 from kqueue.core.topology import HOSTNAME
 from kqueue.jobs.registry import kinds_for
 from kqueue.manager import rules
@@ -299,6 +299,11 @@ class ControllerManager:
     def hooks(self) -> HooksByProfile:
         """The plugins of all points but `order` and `permit`, by profile."""
         return self.plugins.hooks
+
+    @property
+    def permits(self) -> PermitHooks:
+        """The plugins that AdmissionChecks can name."""
+        return self.plugins.permits
 
     # --- lookups -------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from kqueue.config.plugins import EnabledPlugin, Plugins, SchedulingProfile
-from kqueue.core.hooks import HooksByProfile, ProfileHooks
+from kqueue.core.hooks import NO_PERMITS, HooksByProfile, PermitHooks, ProfileHooks
 from kqueue.core.order_keys import (
     BUILT_IN_KEYS,
     BUILT_IN_PROFILES,
@@ -38,13 +38,15 @@ Loaded = Mapping[str, Any]
 class ActivePlugins:
     """The plugins of a process.
 
-    `orders` are the orders that are not built in, by profile; `hooks` all other points, by profile.
+    `orders` are the orders that are not built in, by profile; `permits` is point `permit`; `hooks` are all other
+    points, by profile.
     """
 
     guard: PluginGuard | None = None
     loaded: Loaded = field(default_factory=dict)
     orders: Mapping[str, ProfileOrder] = field(default_factory=dict)
     hooks: HooksByProfile = field(default_factory=dict)
+    permits: PermitHooks = NO_PERMITS
 
 
 def load_plugins(section: Plugins, found: Iterable[EntryPoint] | None = None) -> Loaded:
@@ -154,7 +156,9 @@ def active_plugins(section: Plugins, guard: PluginGuard, loaded: Loaded) -> Acti
             orders[profile.name] = ProfileOrder([_key(key, guard, loaded) for key in keys])
         if any(profile.points().values()):
             hooks[profile.name] = _hooks(profile, guard, loaded)
-    return ActivePlugins(guard=guard, loaded=loaded, orders=orders, hooks=hooks)
+    permitting = {name: plugin for name, plugin in loaded.items() if has_point(plugin, Point.PERMIT)}
+    permits = PermitHooks(asking_async=guard.ask_async, plugins=permitting)
+    return ActivePlugins(guard=guard, loaded=loaded, orders=orders, hooks=hooks, permits=permits)
 
 
 def _key(name: str, guard: PluginGuard, loaded: Loaded) -> Callable[[Queued], Any]:

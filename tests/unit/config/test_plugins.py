@@ -48,6 +48,7 @@ def test_mistakes_have_a_path_and_a_remedy(section: str, said: str) -> None:
     assert said in str(raised.value)
 
 
+@pytest.mark.mechanism("3.17")
 def test_two_orders_in_one_profile_are_refused() -> None:
     """Row 3.17."""
     with pytest.raises(Exception, match="order is given twice"):

@@ -212,7 +212,7 @@ async def test_an_answer_for_a_reservation_that_ended_is_dropped() -> None:
         return Deny("no")
 
     world = Checked(None)
-    world.budget.permit = permit  # type: ignore[method-assign]
+    vars(world.budget)["permit"] = permit
     task = asyncio.create_task(world.checks.reconcile("ns/a"))
     await asyncio.sleep(0)
     await world.clock.advance(10)

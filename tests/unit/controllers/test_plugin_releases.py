@@ -187,6 +187,7 @@ def released_by(world: Pods, name: str = "p") -> Callable[[PodRef, Any], bool]:
     return release
 
 
+@pytest.mark.mechanism("3.19")
 async def test_the_first_plugin_that_releases_a_pod_is_the_last_one_asked_g5_9() -> None:
     """The plugins behind it and kqueue's own patch are left out, and the pod counts as started by kqueue."""
     calls: list[str] = []

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from kqueue.core import flavors
+from kqueue.core import flavors, nomination
 from kqueue.core.decision import ALL_LOOKS, Admit, Decision, Outcome, Preempt, Retargeted, SecondLooks, Wait
 from kqueue.core.explain import WaitReason
 from kqueue.core.ordering import OrderRules
+from kqueue.core.preemption import find_targets
 from kqueue.core.quota import QuotaNode
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.workload import (
@@ -445,3 +446,35 @@ def test_hosts_are_kept_for_a_preemptor_too() -> None:
     assert decide(hosts(victim), small) == {"small": "admitted"}
     assert decide(replace(hosts(victim), claims=(preempt.claim,)), small) == {"small": "NoCandidates"}
     assert decide(replace(hosts(), claims=(preempt.claim,)), make_head("p", pods=2, priority=5)) == {"p": "admitted"}
+
+
+# --- what is not searched ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("nominal", "gpus", "rack", "searched"),
+    [
+        pytest.param(2, 2, 8, True, id="preemption may help"),
+        pytest.param(2, 3, 8, False, id="more than the quota"),
+        pytest.param(9, 2, 1, False, id="more than any rack of an empty cluster"),
+    ],
+)
+@pytest.mark.mechanism("3.24")
+def test_what_never_fits_is_not_searched_for_victims(
+    nominal: int, gpus: int, rack: int, searched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a flavor with too little quota, nor one whose domains are too small even when they are empty."""
+    calls: list[object] = []
+
+    def counted(*about: Any, **more: Any) -> Any:
+        calls.append(about)
+        return find_targets(*about, **more)
+
+    monkeypatch.setattr(nomination, "find_targets", counted)
+    roots = [cohort("all", leaf("team", nominal=nominal))]
+    snapshot = world(roots, [runs("a", "team", 2)], [make_queue("team", preempts_own=LOWER)])
+    flavor = Flavor(name="gpu", topology="dc")
+    snapshot = replace(snapshot, flavors={"gpu": flavor}, topologies={"gpu": make_view((1, 1, 1), gpus=rack)})
+    head = make_head("high", queue="team", pods=1, gpus=gpus, priority=9)
+    list(plan(snapshot, [head]))
+    assert bool(calls) is searched

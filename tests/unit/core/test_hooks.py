@@ -136,6 +136,7 @@ def test_a_workload_without_an_allowed_flavor_says_why_g5_11() -> None:
     assert "plugin acme: no licence (flavor slow)" in found.details
 
 
+@pytest.mark.mechanism("3.18")
 def test_later_filters_are_not_called_after_a_refusal_g5_12() -> None:
     """Row 3.18, for flavors and for nodes."""
     calls: list[str] = []
@@ -217,6 +218,7 @@ def targets_of(decision: Decision) -> list[str]:
         pytest.param([("a", 1), ("b", 1)], [], ["b"], id="nobody is protected"),
     ],
 )
+@pytest.mark.mechanism("3.27")
 def test_vetoed_workloads_stay_g5_4(running: list[tuple[str, int]], vetoed: list[str], gone: list[str]) -> None:
     """Row 3.27.  Of two equal ones, the later UID goes first here."""
     acme = Says("acme", veto=stays(*vetoed))
@@ -313,6 +315,7 @@ def test_scores_out_of_bounds_are_failures_g5_5(score: Any) -> None:
 # --- the order of calls --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.mechanism("3.17")
 def test_calls_of_one_try_go_in_order_g5_12() -> None:
     """Row 3.17, as far as a plan goes: scores where it fits, victims where it does not."""
     calls: list[str] = []

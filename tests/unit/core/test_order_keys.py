@@ -111,6 +111,7 @@ def test_uids_descend_g3_39(uids: list[str]) -> None:
     assert in_order("back-to-back", *(queued(uid) for uid in uids)) == sorted(uids, reverse=True)
 
 
+@pytest.mark.mechanism("0.16")
 def test_keys_of_plugins_and_built_in_keys_combine_g5_19() -> None:
     """Row 0.16, in the core."""
     deadline = {"a": 3, "b": 1, "c": 2}

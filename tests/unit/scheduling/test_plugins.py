@@ -71,6 +71,7 @@ async def test_reservations_are_kept_when_the_decision_is_written_g5_6(make: Mak
         pytest.param(OSError("x"), "Plugin two failed: OSError: x", id="it fails"),
     ],
 )
+@pytest.mark.mechanism("3.20")
 async def test_a_refused_reservation_is_undone_in_reverse_g5_6(make: Make, answer: Any, said: str) -> None:
     """Row 3.20: the third plugin is not asked, usage is as before, and another workload is admitted."""
     calls: list[str] = []
@@ -109,6 +110,7 @@ async def test_a_refused_reservation_does_not_spin_g5_6(make: Make) -> None:
     assert calls.count("one.reserve") <= 3
 
 
+@pytest.mark.mechanism("3.20")
 async def test_a_write_that_fails_undoes_reservations_in_reverse_g5_6(make: Make) -> None:
     """Row 3.20."""
     calls: list[str] = []

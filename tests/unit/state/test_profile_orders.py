@@ -117,6 +117,7 @@ def with_deadlines(deadlines: Deadlines, **profiles: str) -> Queues:
     return make_queues(ProfileOrders(orders), **profiles)
 
 
+@pytest.mark.mechanism("0.16", "3.2")
 def test_two_queues_go_by_different_profiles_g5_18_g5_19(deadlines: Deadlines) -> None:
     """Row 0.16: a key of a plugin before the timestamp in one queue, none in the other."""
     queues = with_deadlines(deadlines, night="night", day="default")

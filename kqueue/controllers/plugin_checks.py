@@ -265,19 +265,29 @@ def _admits(manager: Manager) -> Callable[[wire.Workload], Admit | None]:
 
 def setup(manager: Manager) -> None:
     """Add the reconcilers of the checks that name plugins, and of Workloads that wait for them."""
-    watches, permits, found = manager.watches, manager.permits, manager.watches.checks.store
+    watches, permits = manager.watches, manager.permits
     writer = manager.writer(kinds.ADMISSION_CHECKS, watches.checks, wire.AdmissionCheck)
     active = manager.controller("plugin_check_status", PluginCheckStatus(writer, permits, manager.clock).reconcile)
+
+    def on_check(_old: wire.AdmissionCheck | None, new: wire.AdmissionCheck | None) -> None:
+        if plugin_of(new) is not None and new is not None:
+            active.enqueue(new.metadata.name)
+
+    watches.checks.subscribe(on_check)
+    if permits.plugins:
+        _ask_plugins(manager, permits)
+
+
+def _ask_plugins(manager: Manager, permits: PermitHooks) -> None:
+    """Add the reconciler of Workloads that wait for plugins."""
+    watches, admit = manager.watches, _admits(manager)
     asker = PluginChecks(
-        manager.workload_writer, check=found.get, permits=permits, admit=_admits(manager), clock=manager.clock
+        manager.workload_writer, check=watches.checks.store.get, permits=permits, admit=admit, clock=manager.clock
     )
     waiting = manager.controller("plugin_checks", asker.reconcile, workers=8)
 
     def on_check(old: wire.AdmissionCheck | None, new: wire.AdmissionCheck | None) -> None:
-        if new is None or plugin_of(new) is None:
-            return
-        active.enqueue(new.metadata.name)
-        if permits.plugins and (old is None or plugin_of(old) != plugin_of(new)):
+        if plugin_of(new) != plugin_of(old):
             for workload in watches.workloads.store.values():
                 on_workload(workload, workload)
 
@@ -288,5 +298,4 @@ def setup(manager: Manager) -> None:
             waiting.enqueue(model.workload_key(new))
 
     watches.checks.subscribe(on_check)
-    if permits.plugins:
-        watches.workloads.subscribe(on_workload)
+    watches.workloads.subscribe(on_workload)

@@ -46,6 +46,7 @@ AT_ONCE = Timings(
 )
 CORE = {
     "admission_check",
+    "plugin_check_status",
     "workload_priority",
     "workload_priority_class",
     "workload",

@@ -61,7 +61,7 @@ from kqueue.isolation import isolated
 
 _NO_FIT, _NO_CANDIDATES = Outcome.NO_FIT, Outcome.NO_CANDIDATES
 _NEVER_ITS_OWN, _FROM_ANYBODY = Preempts.NEVER, Preempts.ANY
-_NOBODY = BlockerKind.NO_CANDIDATES
+_NOBODY, _NEVER_PREEMPTS = BlockerKind.NO_CANDIDATES, BlockerKind.NEVER_PREEMPTS
 """A constant for speed, as `flavors.FIT`."""
 
 
@@ -394,6 +394,8 @@ class _Cycle:
         return self.looks.for_domains or self.claims.of(entry.head.uid) is not None
 
     def _may_preempt(self, entry: NominatedHead) -> bool:
+        if entry.head.never_preempts:
+            return False
         columns = frozenset(entry.usage)
         return not none_may_be_preempted(self.snapshot, entry.head, columns, self.findings)
 
@@ -483,6 +485,8 @@ class _Cycle:
         were candidates.
         """
         head, spec = entry.head, self.snapshot.queues[entry.head.queue]
+        if head.never_preempts:
+            return Blocker(kind=_NEVER_PREEMPTS)
         policies = _policies(spec, alone=self.snapshot.nodes[head.queue].parent is None)
         holders = None
         if spec.preempts_own is not _NEVER_ITS_OWN:  # otherwise the search did not consider these workloads either

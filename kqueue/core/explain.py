@@ -52,6 +52,7 @@ class BlockerKind(StrEnum):
     QUOTA = "Quota"
     TOPOLOGY = "Topology"
     NO_CANDIDATES = "NoCandidates"
+    NEVER_PREEMPTS = "NeverPreempts"
     TAKEN_THIS_CYCLE = "TakenThisCycle"
     LENDERS = "Lenders"
     QUEUE = "Queue"
@@ -106,7 +107,9 @@ _ORDER = {
     BlockerKind.FLAVOR_MISSING: 4,
     BlockerKind.FLAVOR_PLUGIN: 4,
     BlockerKind.NO_CANDIDATES: 5,
+    BlockerKind.NEVER_PREEMPTS: 5,
 }
+_NO_PREEMPTION = (BlockerKind.NO_CANDIDATES, BlockerKind.NEVER_PREEMPTS)
 """Causes of single flavors, from the mildest to the most severe; all other causes concern the whole workload."""
 _LACKS_QUOTA = (BlockerKind.QUOTA, BlockerKind.EXCEEDS_MAX_QUOTA)
 
@@ -130,7 +133,7 @@ def root_cause(blockers: Sequence[Blocker]) -> Blocker:
     first. Raises ValueError without blockers.
     """
     mildest_of: dict[str, Blocker] = {}
-    causes = [blocker for blocker in blockers if blocker.kind is not BlockerKind.NO_CANDIDATES]
+    causes = [blocker for blocker in blockers if blocker.kind not in _NO_PREEMPTION]
     for blocker in causes or blockers:
         known = mildest_of.get(blocker.pod_set)
         if known is None or _ORDER.get(blocker.kind, 0) < _ORDER.get(known.kind, 0):
@@ -415,6 +418,7 @@ _TEXTS: dict[BlockerKind, Callable[[Blocker], str]] = {
     BlockerKind.QUOTA: _quota,
     BlockerKind.TOPOLOGY: _topology,
     BlockerKind.NO_CANDIDATES: _no_candidates,
+    BlockerKind.NEVER_PREEMPTS: lambda _: "its priority class never preempts",
     BlockerKind.TAKEN_THIS_CYCLE: lambda b: (
         f"fitted until {b.detail} took the room in the same cycle; it is tried again"
     ),

@@ -430,6 +430,8 @@ class Nominator:
 
         Targets that plugins veto are spared, and others are searched for once; a veto of these ends the search.
         """
+        if entry.head.never_preempts:
+            return ()
         targets, hooks = self._chosen_targets(entry), self.hooks_of(entry.head)
         if not targets or not hooks.vetoes:
             return targets
@@ -479,6 +481,8 @@ class Nominator:
 
         The function stores the targets in `asked`.
         """
+        if head.never_preempts:
+            return flavors.nobody
         preemptor: Preemptor | None = None  # most heads never need it
 
         def ask(column: FlavorResource, amount: int, level: int) -> tuple[Mode, int]:

@@ -144,6 +144,8 @@ class Head:
     """Hosts on which the workload failed repeatedly: they are avoided, unless it fits nowhere else."""
     closed_gates: tuple[str, ...] = ()
     """The workload's gates that forbid it to preempt."""
+    never_preempts: bool = False
+    """Whether its priority class never preempts."""
     plugin_problem: str = ""
     """Why a plugin gives the workload no place in the order; the workload is not tried then."""
 

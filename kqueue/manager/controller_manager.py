@@ -312,6 +312,11 @@ class ControllerManager:
         namespace = self.watches.namespaces.store.get(name)
         return namespace.metadata.labels if namespace is not None else None
 
+    def preemption_policy(self, name: str) -> str | None:
+        """Return the preemptionPolicy of a PriorityClass; None: the class does not exist, or has none."""
+        found = self.watches.priority_classes.store.get(name)
+        return found.preemption_policy if found is not None else None
+
     def manages(self, namespace: str) -> bool:
         """Whether jobs of the namespace are managed at all (`managedJobsNamespaceSelector`)."""
         labels = self.namespace_labels(namespace)

@@ -53,6 +53,7 @@ def make_explainer(operator: Operator) -> WorkloadExplainer:
                 elastic=settings.elastic,
                 preemption_gates=settings.preemption_gates,
                 order=settings.queue_order,
+                policy_of=manager.preemption_policy,
             ),
             tries=manager.tries,
             rules=loop.planning.rules,

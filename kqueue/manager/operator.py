@@ -376,7 +376,11 @@ def _make_loop(
         writer=manager.workload_writer,
         observer=observer,
         clock=manager.clock,
-        settings=replace(rules.loop_settings(manager.config, manager.timings), hooks=manager.plugins.hooks),
+        settings=replace(
+            rules.loop_settings(manager.config, manager.timings),
+            hooks=manager.plugins.hooks,
+            policy_of=manager.preemption_policy,
+        ),
         turns=manager.turns,
     )
 

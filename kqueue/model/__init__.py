@@ -8,7 +8,7 @@ from kqueue.model.holdings import admission, assignment, finished_places
 from kqueue.model.neighbours import NO_RULES, neighbours
 from kqueue.model.node_classes import class_request, class_taints, node_class
 from kqueue.model.nodes import node_facts, node_rules, taint, toleration
-from kqueue.model.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, priority, queue_time
+from kqueue.model.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, never_preempts, priority, queue_time
 from kqueue.model.pod_sets import ended_pods, is_together, pod_set, template_path, topology_request
 from kqueue.model.pods import CustomOwner, ElasticPod, GangPod, PodView, UnboundPod, controller_of, pod_view
 from kqueue.model.profiles import profile_name
@@ -87,6 +87,7 @@ __all__ = [
     "minimum_runtime",
     "near_base",
     "neighbours",
+    "never_preempts",
     "node_class",
     "node_facts",
     "node_rules",

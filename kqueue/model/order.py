@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
+from kqueue.kube import names as kube_names
 from kqueue.model.conditions import NO_TIME, condition
 
 
@@ -47,6 +49,7 @@ class QueueOrder:
 
 
 DEFAULT_ORDER = QueueOrder()
+_NEVER = "Never"
 _NEXT = timedelta(milliseconds=1)
 
 
@@ -56,6 +59,21 @@ def closed_gates(obj: wire.Workload) -> tuple[str, ...]:
         return ()
     opened = {gate.name for gate in obj.status.preemption_gates if gate.position == "Open"}
     return tuple(gate.name for gate in obj.spec.preemption_gates if gate.name not in opened)
+
+
+def never_preempts(obj: wire.Workload, policy_of: Callable[[str], str | None]) -> bool:
+    """Whether the class that gives a Workload its priority never preempts, or all its pods say so themselves.
+
+    `policy_of` returns the preemptionPolicy of a PriorityClass; None: the class does not exist, or has none.
+    """
+    held = obj.spec.priority_class_ref
+    if held is not None and held.kind == kube_names.PRIORITY_CLASS_KIND and policy_of(held.name) == _NEVER:
+        return True
+    pods = [pod_set.template.spec for pod_set in obj.spec.pod_sets]
+    return bool(pods) and all(
+        (pod.preemption_policy or (policy_of(pod.priority_class_name) if pod.priority_class_name else None)) == _NEVER
+        for pod in pods
+    )
 
 
 def queue_time(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER) -> datetime:

@@ -14,6 +14,7 @@ from kqueue.api import gang_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.queued import QueuedGang
 from kqueue.core.workload import Head, PodSet, Replaced
+from kqueue.kube import names as kube_names
 from kqueue.model.conditions import NO_TIME, condition
 from kqueue.model.extras import base_key
 from kqueue.model.neighbours import neighbours
@@ -39,7 +40,10 @@ def pending(
     asked = asked_for(obj, reclaims=reclaims)
     profile = profile_name(obj.metadata)
     others = (replaced_key(obj), base_key(obj))
-    shape = sys.intern(_digest([priority(obj, order), asked.pods, asked.ended, profile, others, added]))
+    origin = obj.spec.priority_class_ref
+    by_class = origin.name if origin is not None and origin.kind == kube_names.PRIORITY_CLASS_KIND else ""
+    rank = [priority(obj, order), by_class]
+    shape = sys.intern(_digest([rank, asked.pods, asked.ended, profile, others, added]))
     version = _digest(
         [
             obj.metadata.generation,

@@ -36,6 +36,7 @@ class PlanMaker:
             elastic=settings.elastic,
             preemption_gates=settings.preemption_gates,
             order=settings.queue_order,
+            policy_of=settings.policy_of,
         )
         self._kept = PlanCache()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kqueue.core.decision import ALL_LOOKS, SecondLooks
@@ -52,3 +53,5 @@ class LoopSettings:
     """The nominations that are repeated in the same cycle."""
     hooks: HooksByProfile = field(default_factory=dict)
     """Plugins by the profile that a ClusterQueue names."""
+    policy_of: Callable[[str], str | None] = lambda _name: None
+    """Returns the preemptionPolicy of a PriorityClass; None: there is none."""

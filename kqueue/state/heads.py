@@ -30,10 +30,12 @@ class Heads:
         elastic: bool = False,
         preemption_gates: bool = False,
         order: QueueOrder = DEFAULT_ORDER,
+        policy_of: Callable[[str], str | None] = lambda _name: None,
     ) -> None:
         """Take the cache and the options; `newest` returns the latest version of a Workload; the others are fields of
         `LoopSettings`.
         """
+        self._policy_of = policy_of
         self._cache, self._newest = cache, newest
         self._elastic, self._gates, self._order = elastic, preemption_gates, order
         self._near_gang = NearGang(cache.ledger, newest)
@@ -63,9 +65,10 @@ class Heads:
         pod_sets = self._near_gang.pod_sets(obj, head.pod_sets)
         avoided = failures.avoided(obj, now)
         gates = model.closed_gates(obj) if self._gates else ()
-        if pod_sets is head.pod_sets and not avoided and not gates:
+        never = model.never_preempts(obj, self._policy_of)
+        if pod_sets is head.pod_sets and not (avoided or gates or never):
             return head
-        return replace(head, pod_sets=pod_sets, avoided=avoided, closed_gates=gates)
+        return replace(head, pod_sets=pod_sets, avoided=avoided, closed_gates=gates, never_preempts=never)
 
     def _replaced(self, obj: wire.Workload, queue: str) -> Replaced | None:
         """Return the older slice of the job that the workload replaces; None: none, or the slice is over or evicted."""

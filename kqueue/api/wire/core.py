@@ -145,6 +145,7 @@ class PodSpec(Struct, frozen=True, kw_only=True):
     host_network: bool = False
     priority: int | None = None
     priority_class_name: str | None = None
+    preemption_policy: str | None = None
     runtime_class_name: str | None = None
     restart_policy: str | None = None
     termination_grace_period_seconds: int | None = None
@@ -260,3 +261,4 @@ class PriorityClass(Struct, frozen=True, kw_only=True):
     metadata: ObjectMeta
     value: int
     global_default: bool = False
+    preemption_policy: str | None = None

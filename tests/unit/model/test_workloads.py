@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+import msgspec
 import pytest
 
 from kqueue import model
@@ -391,3 +392,37 @@ def test_a_workload_may_choose_how_its_pods_are_placed(
 def test_a_slice_says_which_one_it_replaces(metadata: JSON, key: str | None) -> None:
     """Only within its namespace: what others hold is not its to take."""
     assert model.replaced_key(make_workload(metadata=metadata)) == key
+
+
+# --- preemption policy ---------------------------------------------------------------------------------------------
+
+
+def _of_class(*pods: JSON, kind: str = "PriorityClass", name: str = "") -> wire.Workload:
+    ref = {"priorityClassRef": {"group": "", "kind": kind, "name": name}} if name else {}
+    sets = [{"name": f"p{i}", "count": 1, "template": {"spec": spec}} for i, spec in enumerate(pods)]
+    obj = {"metadata": {"name": "a", "namespace": "ns"}, "spec": {"queueName": "q", "podSets": sets, **ref}}
+    found: wire.Workload = msgspec.convert(obj, wire.Workload)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("workload", "never"),
+    [
+        pytest.param(_of_class({}), False, id="no class"),
+        pytest.param(_of_class({}, name="calm"), True, id="its class"),
+        pytest.param(_of_class({}, name="eager"), False, id="another class"),
+        pytest.param(_of_class({}, name="gone"), False, id="a class that is gone"),
+        pytest.param(_of_class({}, kind="WorkloadPriorityClass", name="calm"), False, id="a class of Workloads"),
+        pytest.param(_of_class({"preemptionPolicy": "Never"}), True, id="its pods"),
+        pytest.param(_of_class({"preemptionPolicy": "Never"}, {}), False, id="some of its pods"),
+        pytest.param(_of_class({"priorityClassName": "calm"}), True, id="the class of its pods"),
+        pytest.param(
+            _of_class({"priorityClassName": "calm", "preemptionPolicy": "PreemptLowerPriority"}),
+            False,
+            id="its pods say otherwise",
+        ),
+    ],
+)
+def test_workloads_that_never_preempt_g5_21(workload: wire.Workload, never: bool) -> None:
+    policies = {"calm": "Never", "eager": "PreemptLowerPriority"}
+    assert model.never_preempts(workload, policies.get) is never

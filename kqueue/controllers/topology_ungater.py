@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from kqueue import model
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX
@@ -225,6 +225,7 @@ class TopologyUngater:
             groups=request.sub_group_count or 0,
             offset=offset,
             limit=offset + count,
+            gaps=gang_names.GANG_ANNOTATION in workload.metadata.annotations,
         )
 
     # --- places that are given back

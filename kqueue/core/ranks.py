@@ -20,7 +20,9 @@ class RankRules:
     """The numbering of pods of one pod set.
 
     `index_label` None: pods have no ranks.  With `group_label` pods are numbered per group, and there are `groups`
-    groups.  Ranks begin at 0 after `offset` is subtracted, and an index must be below `limit`.
+    groups.  Ranks begin at 0 after `offset` is subtracted, and an index must be below `limit`.  With `gaps` the pods
+    are some of the numbered ones, as a quorum is, and higher numbers are no mistake: pods have places in the order of
+    their numbers.
     """
 
     index_label: str | None
@@ -28,6 +30,7 @@ class RankRules:
     groups: int = 0
     offset: int = 0
     limit: int
+    gaps: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,9 @@ class RankTrouble(StrEnum):
     """
     PLACE_GIVEN_BACK = "place_given_back"
     """The place of a rank was given back, because its pods had run elsewhere when other pods ended."""
+
+
+_BEYOND = (RankTrouble.INDEX_TOO_HIGH, RankTrouble.RANK_OUT_OF_RANGE, RankTrouble.BEYOND_ASSIGNMENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +137,8 @@ def releases(
     ranked = _by_rank(assignment, alive, rules, count=count)
     if not isinstance(ranked, OrderLost):
         ranked = _within(left, alive, ranked)
+    if isinstance(ranked, OrderLost) and rules.gaps and ranked.trouble in _BEYOND:
+        return Releases(tuple(_greedy(left, sorted(alive, key=lambda member: _index(member, rules)))))
     if isinstance(ranked, OrderLost):
         return Releases(tuple(_greedy(left, alive)), ranked)
     return Releases(tuple(ranked))
@@ -211,6 +219,12 @@ def _rank(member: Member, rules: RankRules, *, count: int) -> int | OrderLost:
         text = f"pod {member.key} has rank {rank}, the pod set has {count} pods"
         return OrderLost(RankTrouble.RANK_OUT_OF_RANGE, text)
     return rank
+
+
+def _index(member: Member, rules: RankRules) -> tuple[bool, int, str]:
+    """Return a key that sorts pods by their numbers; pods without one come last."""
+    index = _number(member.labels.get(rules.index_label or ""))
+    return index is None, index or 0, member.key
 
 
 def _number(text: str | None) -> int | None:

@@ -53,6 +53,18 @@ async def test_pods_stand_by_rank_where_every_pod_has_one(
     assert gate.places() == want
 
 
+async def test_the_quorum_of_a_gang_stands_in_the_order_of_its_ranks() -> None:
+    """Its pods are some of the numbered ones: numbers beyond the quorum are no mistake (G3.61)."""
+    gang = make_gang({"h1": 2, "h2": 2}, request=RANKED)
+    gang["metadata"]["annotations"] = {"kqueue.dev/gang": "scheduling.x-k8s.io/podgroup:g"}
+    gate = Gate(gang, *(make_pod(f"p{n}", index=index) for n, index in enumerate((9, 3, 7, 1))))
+
+    await gate.step()
+
+    assert gate.places() == {"p3": "h1", "p1": "h1", "p2": "h2", "p0": "h2"}
+    assert gate.recorder.events == []
+
+
 async def test_without_an_index_label_pods_go_as_listed() -> None:
     """A request that names no index label has no ranks, whatever labels the pods carry."""
     gate = Gate(make_gang({"h1": 1, "h2": 1}), make_pod("p0", index=1), make_pod("p1", index=0))

@@ -18,6 +18,7 @@ JOB = "jobset.sigs.k8s.io/job-index"
 POD_INDEX = "apps.kubernetes.io/pod-index"
 LEVELS = ("block", "rack")
 RANKED = RankRules(index_label=INDEX, limit=3)
+GAPS = RankRules(index_label=INDEX, limit=3, gaps=True)
 UNRANKED = RankRules(index_label=None, limit=3)
 GROUPED = RankRules(index_label=INDEX, group_label=JOB, groups=2, limit=4)
 
@@ -99,6 +100,24 @@ def member(
             RANKED,
             {"new": "h1"},
             id="a gated pod that is leaving is not released and holds no place",
+        ),
+        pytest.param(
+            [member("c", "11"), member("a", "9"), member("b", "4")],
+            GAPS,
+            {"b": "h1", "a": "h1", "c": "h2"},
+            id="some of the numbered pods have places in the order of their numbers",
+        ),
+        pytest.param(
+            [member("a", "2"), member("b", "0"), member("c", "1")],
+            GAPS,
+            {"b": "h1", "c": "h1", "a": "h2"},
+            id="numbers without a gap are places",
+        ),
+        pytest.param(
+            [member("a", "0", on="h1"), member("b", "2", on="h2"), member("c", "7")],
+            GAPS,
+            {"c": "h1"},
+            id="a pod that fills a vacancy takes the place that is left",
         ),
         pytest.param(
             [member("a"), member("b"), member("c"), member("d")],

@@ -33,7 +33,7 @@ Place = Callable[[Requests, Hint | None], Answers]
 facts.
 """
 
-_ATTEMPT = 50
+_ATTEMPT = 80
 """The steps that count for one pod set in one domain, for each _LEAVES leaves of the tree."""
 _LEAVES = 10_000
 _MOST_CHOICES = 50

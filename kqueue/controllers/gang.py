@@ -17,6 +17,7 @@ from kqueue.controllers.gang_extras import ExtraPods
 from kqueue.controllers.gang_owner import STILL_THERE, GangOwner
 from kqueue.controllers.gang_past import PastGangs
 from kqueue.controllers.gang_records import GangRecords, make_gang_records
+from kqueue.controllers.gathering import Gathering
 from kqueue.controllers.handlers import if_changed
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.owner_context import NO_REPORTS, OwnerContext, OwnerReports
@@ -338,10 +339,6 @@ def _no_match(message: str) -> OwnerStop:
     return OwnerStop(reason=names.REASON_NO_MATCHING_WORKLOAD, message=message)
 
 
-_FIRST, _WINDOW = 0.05, 0.2
-"""Seconds for which events of one group are collected: after the last event, and in total."""
-
-
 def setup(manager: Manager) -> None:
     """Add the reconciler of gangs, where pods are queued."""
     watch, writes = manager.shared(watch_pods), manager.shared(make_pod_writes)
@@ -360,21 +357,14 @@ def setup(manager: Manager) -> None:
         group_kind="Pod",
         rank_of=lambda key: _rank(watches.workloads.store.get(gangs.key_of(key)), store.by_index(GROUP_INDEX, key)),
     )
-    gathering: dict[str, float] = {}
-    """The time of the last event, by group."""
-
-    def gather(key: str) -> None:
-        now = manager.clock.monotonic()
-        quiet = now - gathering.get(key, float("-inf")) > _WINDOW
-        gathering[key] = now
-        groups.enqueue(key, after=_FIRST if quiet else _WINDOW)
+    gathering = Gathering(groups.enqueue, manager.clock)
 
     def on_pod(old: ManagedPod | None, new: ManagedPod | None) -> None:
         for pod in filter(None, (old, new)):
             if pod.group:
-                gather(pod.group)
+                gathering.add(pod.group)
         if new is None and old is not None and old.group and not store.keys_by_index(GROUP_INDEX, old.group):
-            gathering.pop(old.group, None)
+            gathering.forget(old.group)
 
     def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
         seen = new if new is not None else old
@@ -393,7 +383,7 @@ def setup(manager: Manager) -> None:
             groups.enqueue(key)
 
     watch.subscribe(on_pod)
-    gangs.objects.subscribe(gather)
+    gangs.objects.subscribe(gathering.add)
     watches.workloads.subscribe(on_workload)
     watches.workload_priorities.subscribe(on_class)
     watches.priority_classes.subscribe(on_class)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from kqueue import model
 from kqueue.api import gang_names, names
@@ -30,7 +30,7 @@ class GangWorkloads:
 
     def __init__(self, workloads: Store[wire.Workload], objects: GroupObjects, switches: JobFeatures) -> None:
         self.objects, self.workloads, self._switches = objects, workloads, switches
-        workloads.add_index(GANG_INDEX, _gang_of)
+        workloads.add_index(GANG_INDEX, self.gang_of)
 
     def key_of(self, gang: str) -> str:
         """Return namespace/name of the Workload that counts the gang, or will; empty: its group object is missing."""
@@ -60,15 +60,16 @@ class GangWorkloads:
         found = self.workloads.by_index(GANG_INDEX, gang)
         return [workload for workload in found if model.workload_key(workload) != present]
 
-
-def _gang_of(workload: wire.Workload) -> Iterable[str]:
-    metadata = workload.metadata
-    if gang_names.GANG_ANNOTATION not in metadata.annotations:
-        return []
-    key = gang_of_workload(metadata.namespace, metadata.name, metadata.annotations)
-    framework = GangRef.of_key(key).framework
-    is_owned = metadata.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true"
-    return [key] if is_owned and _has_object(framework) else []
+    @staticmethod
+    def gang_of(workload: wire.Workload) -> list[str]:
+        """Return the key of the gang that the Workload names, if the gang's dialect has group objects; else nothing."""
+        metadata = workload.metadata
+        if gang_names.GANG_ANNOTATION not in metadata.annotations:
+            return []
+        key = gang_of_workload(metadata.namespace, metadata.name, metadata.annotations)
+        framework = GangRef.of_key(key).framework
+        is_owned = metadata.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true"
+        return [key] if is_owned and _has_object(framework) else []
 
 
 def _has_object(framework: str) -> bool:

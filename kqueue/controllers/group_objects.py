@@ -14,7 +14,7 @@ from kqueue.errors import NotFoundError
 from kqueue.jobs.fields import mapping, text
 from kqueue.jobs.gang.dialect import Dialect
 from kqueue.jobs.gang.key import gang_key
-from kqueue.jobs.gang.registry import dialects
+from kqueue.jobs.gang.registry import dialect_of, dialects
 from kqueue.jobs.gang.value import GangRef
 from kqueue.runtime.client import Client
 from kqueue.runtime.reflector import Reflector
@@ -43,6 +43,11 @@ class GroupObjects:
         """Return the group object with `apiVersion` and `kind`; None: it does not exist, or is being deleted."""
         found = self._newest(ref)
         return found[1] if found is not None and not _is_deleting(found[1]) else None
+
+    @staticmethod
+    def may_have(key: str) -> bool:
+        """Whether gangs of this key's dialect have group objects."""
+        return ":" in key and bool(dialect_of(GangRef.of_key(key).framework).kinds)
 
     def resource(self, ref: GangRef) -> ResourceType | None:
         """Return the kind and version in which `get` finds the object; None: there is no object."""

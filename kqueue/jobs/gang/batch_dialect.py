@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from kqueue.api import gang_names
@@ -12,7 +11,7 @@ from kqueue.jobs.fields import JSON, labels_of, objects, text
 from kqueue.jobs.gang import group_object
 from kqueue.jobs.gang.batch_process import FRAMEWORK, KIND, PLURAL, plan_of, problems
 from kqueue.jobs.gang.dialect import GangRules, GroupProblem, PodSelection
-from kqueue.jobs.gang.value import Gang, GangCounts, GangDeadline, GangMembership, GangRef, GangRole, GangSpec
+from kqueue.jobs.gang.value import GangDeadline, GangMembership, GangPhase, GangRef, GangRole, GangSpec, GangState
 from kqueue.jobs.kind import GroupVersionKind, JobContext
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
@@ -90,7 +89,11 @@ class BatchProcesses:
             limit=group_object.positive(obj, "spec", "activeDeadlineSeconds"),
         )
 
-    def report(self, gang: Gang, counts: GangCounts, now: datetime) -> JSON:
+    def phase(self, obj: JSON) -> GangPhase | None:
+        """Return None: kqueue writes no phase as gangs have it."""
+        return None
+
+    def report(self, state: GangState) -> JSON:
         """Return nothing: `batch_status` computes the status."""
         return {}
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Protocol
 
 from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON
-from kqueue.jobs.gang.value import Gang, GangCounts, GangMembership, GangRef, GangSpec
+from kqueue.jobs.gang.value import GangMembership, GangPhase, GangRef, GangSpec, GangState
 from kqueue.jobs.gang.value import GroupProblem as GroupProblem
 from kqueue.jobs.kind import GroupVersionKind, JobContext
 from kqueue.jobs.pod_view import ManagedPod
@@ -145,7 +144,11 @@ class Dialect(Protocol):
         """
         ...
 
-    def report(self, gang: Gang, counts: GangCounts, now: datetime) -> JSON:
+    def phase(self, obj: JSON) -> GangPhase | None:
+        """Return the phase that the status of the group object has; None: kqueue wrote none yet."""
+        ...
+
+    def report(self, state: GangState) -> JSON:
         """Return the wanted status of the group object; empty for a dialect that writes none."""
         ...
 
@@ -166,6 +169,10 @@ class WithoutGroupObject:
         """Return nothing."""
         return ()
 
-    def report(self, gang: Gang, counts: GangCounts, now: datetime) -> JSON:
+    def phase(self, obj: JSON) -> GangPhase | None:
+        """Return None: there is no group object."""
+        return None
+
+    def report(self, state: GangState) -> JSON:
         """Return nothing."""
         return {}

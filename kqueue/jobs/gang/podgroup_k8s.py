@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from kqueue.api import names
@@ -11,7 +10,7 @@ from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON, mapping, objects, text, whole
 from kqueue.jobs.gang import group_object
 from kqueue.jobs.gang.dialect import GangRules, GroupProblem, PodSelection
-from kqueue.jobs.gang.value import Gang, GangCounts, GangMembership, GangRef, GangSpec
+from kqueue.jobs.gang.value import GangMembership, GangPhase, GangRef, GangSpec, GangState
 from kqueue.jobs.kind import GroupVersionKind, JobContext
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
@@ -78,7 +77,11 @@ class KubernetesPodGroups:
             quorum_field="spec.schedulingPolicy.gang.minCount",
         )
 
-    def report(self, gang: Gang, counts: GangCounts, now: datetime) -> JSON:
+    def phase(self, obj: JSON) -> GangPhase | None:
+        """Return None: kqueue writes no phase as gangs have it."""
+        return None
+
+    def report(self, state: GangState) -> JSON:
         """Return nothing: kube-scheduler writes the status."""
         return {}
 

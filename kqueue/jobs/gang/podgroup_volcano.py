@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from kqueue.api import gang_names, names
@@ -11,7 +10,8 @@ from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON, annotations_of, mapping, text, whole
 from kqueue.jobs.gang import group_object
 from kqueue.jobs.gang.dialect import GangRules, GroupProblem, PodSelection
-from kqueue.jobs.gang.value import Gang, GangCounts, GangMembership, GangPhase, GangRef, GangRole, GangSpec
+from kqueue.jobs.gang.status import group_condition, hindrance_of, is_quorum_scheduled, with_others
+from kqueue.jobs.gang.value import GangMembership, GangPhase, GangRef, GangRole, GangSpec, GangState
 from kqueue.jobs.kind import GroupVersionKind, JobContext
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
@@ -90,14 +90,46 @@ class VolcanoPodGroups:
             quorum_field="spec.minMember",
         )
 
-    def report(self, gang: Gang, counts: GangCounts, now: datetime) -> JSON:
-        """Return phase and counts of the status, in Volcano's words."""
+    def phase(self, obj: JSON) -> GangPhase | None:
+        """Return the phase for Volcano's word; None for a word that kqueue does not write."""
+        written = text(obj, "status", "phase")
+        return next((phase for phase, word in _PHASES.items() if word == written), None)
+
+    def report(self, state: GangState) -> JSON:
+        """Return phase, counts and conditions of the status, in Volcano's words."""
+        counts = state.counts
         return {
             "phase": _PHASES[counts.phase],
             "running": counts.running,
             "succeeded": counts.succeeded,
             "failed": counts.failed,
+            "conditions": with_others(state, _conditions(state)),
         }
+
+
+def _conditions(state: GangState) -> list[JSON]:
+    """Return Scheduled and Unschedulable; their transition is the Workload."""
+    quorum = state.gang.quorum
+    reason, message = hindrance_of(state)
+    is_complete = state.workload is not None or state.gang.problem is None
+    said = [
+        group_condition(
+            state,
+            "Scheduled",
+            holds=is_quorum_scheduled(state),
+            yes=("QuorumScheduled", f"The quorum of {quorum} pods has nodes"),
+            no=("QuorumNotScheduled", f"Fewer than {quorum} pods have nodes"),
+        ),
+        group_condition(
+            state,
+            "Unschedulable",
+            holds=state.counts.phase is GangPhase.PENDING,
+            yes=("NotEnoughResources" if is_complete else reason, message or "The group waits for quota"),
+            no=("Released", "The quorum was released"),
+        ),
+    ]
+    transition = text(state.workload, "metadata", "uid")
+    return [{**condition, "transitionID": transition} if transition else condition for condition in said]
 
 
 def quorum_of(obj: JSON) -> int:

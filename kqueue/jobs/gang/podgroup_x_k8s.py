@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from kqueue.api import gang_names, names
 from kqueue.errors import FieldError
-from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of, whole
+from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of, text, whole
 from kqueue.jobs.gang import group_object
 from kqueue.jobs.gang.dialect import GangRules, GroupProblem, PodSelection
-from kqueue.jobs.gang.value import Gang, GangCounts, GangMembership, GangRef, GangSpec
+from kqueue.jobs.gang.status import (
+    admitted_at,
+    group_condition,
+    hindrance_of,
+    is_quorum_ready,
+    is_quorum_scheduled,
+    with_others,
+)
+from kqueue.jobs.gang.value import GangMembership, GangPhase, GangRef, GangSpec, GangState
 from kqueue.jobs.kind import GroupVersionKind, JobContext
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
@@ -22,6 +29,7 @@ _LABEL = gang_names.POD_GROUP_X_K8S_LABEL
 _PATH = f"metadata.labels[{_LABEL}]"
 _LONGEST_TIME = gang_names.MAX_SCHEDULE_TIME_ANNOTATION
 _TIMEOUT_PATH, _LONGEST_PATH = "spec.scheduleTimeoutSeconds", f"metadata.annotations[{_LONGEST_TIME}]"
+_PHASES = frozenset(phase.value for phase in GangPhase)
 
 
 class CoschedulingPodGroups:
@@ -80,16 +88,55 @@ class CoschedulingPodGroups:
             quorum_field="spec.minMember",
         )
 
-    def report(self, gang: Gang, counts: GangCounts, now: datetime) -> JSON:
-        """Return phase and counts of the status."""
-        shown: JSON = {
+    def phase(self, obj: JSON) -> GangPhase | None:
+        """Return `status.phase`; None for words of other controllers."""
+        written = text(obj, "status", "phase")
+        return GangPhase(written) if written in _PHASES else None
+
+    def report(self, state: GangState) -> JSON:
+        """Return the status: phase, occupant, counts, the time of the last release, and conditions."""
+        counts = state.counts
+        return {
             "phase": counts.phase.value,
+            "occupiedBy": state.occupant,
             "running": counts.running,
             "succeeded": counts.succeeded,
             "failed": counts.failed,
             "scheduled": counts.scheduled,
+            "scheduleStartTime": admitted_at(state.workload) or text(state.status, "scheduleStartTime"),
+            "message": hindrance_of(state)[1],
+            "conditions": with_others(state, _conditions(state)),
         }
-        return shown | ({"message": counts.message} if counts.message else {})
+
+
+def _conditions(state: GangState) -> list[JSON]:
+    """Return Queued, Scheduled and Ready."""
+    quorum, workload = state.gang.quorum, state.workload
+    reason, message = hindrance_of(state)
+    few, enough = f"Fewer than {quorum} pods", f"The quorum of {quorum} pods"
+    return [
+        group_condition(
+            state,
+            "Queued",
+            holds=workload is not None,
+            yes=("WorkloadCreated", f"Workload {text(workload, 'metadata', 'name')} counts the quorum"),
+            no=(reason or "WorkloadMissing", message or "The Workload does not exist yet"),
+        ),
+        group_condition(
+            state,
+            "Scheduled",
+            holds=is_quorum_scheduled(state),
+            yes=("QuorumScheduled", f"{enough} has nodes"),
+            no=(reason or "QuorumNotScheduled", message or f"{few} have nodes"),
+        ),
+        group_condition(
+            state,
+            "Ready",
+            holds=is_quorum_ready(state),
+            yes=("QuorumReady", f"{enough} is ready"),
+            no=("QuorumNotReady", f"{few} are ready"),
+        ),
+    ]
 
 
 def quorum_of(obj: JSON) -> int:

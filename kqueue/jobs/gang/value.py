@@ -200,3 +200,18 @@ class GangCounts(MemberCounts):
     """Why the gang waits, or was last stopped, as the condition of its Workload has it; empty: neither."""
     message: str = ""
     """The sentence of the same condition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangState:
+    """All that the status of a group object depends on."""
+
+    gang: Gang
+    counts: GangCounts
+    workload: Mapping[str, Any] | None
+    """The Workload as JSON; None: it does not exist."""
+    status: Mapping[str, Any]
+    """The status that the group object has now."""
+    occupant: str
+    """UID of the object whose pods are the members; empty: no object, or the dialect does not guard it."""
+    now: datetime

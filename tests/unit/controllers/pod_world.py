@@ -12,7 +12,9 @@ from kqueue.api.wire import kueue as wire
 from kqueue.controllers.admission_gates import AdmissionGates
 from kqueue.controllers.gang import GangReconciler
 from kqueue.controllers.gang_records import GangRecords
+from kqueue.controllers.gang_status import GangStatusReconciler
 from kqueue.controllers.gang_workloads import GangWorkloads
+from kqueue.controllers.group_events import GroupEvents
 from kqueue.controllers.group_objects import GroupObjects, GroupVersion, resources_of, view_of
 from kqueue.controllers.held_pods import Sweep
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_keys
@@ -103,6 +105,7 @@ class Pods(World):
             rules=GangRules(switches=switches),
             clock=self.clock,
         )
+        self.events = GroupEvents(self.recorder, self.clock)
         reports = OwnerReports(started=lambda _workload, pods: self.started.append(pods))
         self.single = PodReconciler(
             self.context(**(single or {})),
@@ -114,6 +117,15 @@ class Pods(World):
         self.group = GangReconciler(
             self.context(**(group or {})), writes=self.writes, records=self.records, reports=reports
         )
+        self.status = GangStatusReconciler(
+            self.records,
+            client=self.client,
+            events=self.events,
+            clock=self.clock,
+            window=lambda: 1.0,
+            is_ours=lambda _obj: True,
+        )
+        self.pods.subscribe(self.status.observe)
         self.gates = AdmissionGates(
             pods=self.pods,
             writes=self.writes,

@@ -14,7 +14,7 @@ from kqueue.jobs.gang.podgroup_k8s import KubernetesPodGroups
 from kqueue.jobs.gang.podgroup_volcano import VolcanoPodGroups
 from kqueue.jobs.gang.podgroup_x_k8s import CoschedulingPodGroups
 from kqueue.jobs.gang.pods import managed_pod
-from kqueue.jobs.gang.value import Gang, GangCounts, GangMembership, GangPhase, GangRef, GangSpec
+from kqueue.jobs.gang.value import Gang, GangCounts, GangMembership, GangPhase, GangRef, GangSpec, GangState
 from kqueue.jobs.kind import JobContext
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
@@ -266,14 +266,28 @@ def test_the_status_in_the_words_of_each_project(phase: GangPhase, word: str) ->
     """G3.P7, G3.P9, G3.P11, G3.V11, G3.K8."""
     pods = members(1)
     ref = GangRef(framework=PG.framework, namespace="ns", name="g")
-    gang = Gang(ref=ref, uid="u", since=NOW, wish=GangSpec(quorum=1), members=pods, base=pods)
+    gang = Gang(ref=ref, uid="u", since=NOW, wish=GangSpec(quorum=1), quorum=1, members=pods, base=pods)
     counts = GangCounts(phase=phase, running=1, succeeded=2, failed=3, scheduled=4, message="it waits")
+    state = GangState(gang=gang, counts=counts, workload=None, status={}, occupant="o", now=NOW)
 
-    wanted = {"phase": phase.value, "running": 1, "succeeded": 2, "failed": 3, "scheduled": 4, "message": "it waits"}
-    assert PG.report(gang, counts, NOW) == wanted
-    assert VOLCANO.report(gang, counts, NOW) == {"phase": word, "running": 1, "succeeded": 2, "failed": 3}
-    assert K8S.report(gang, counts, NOW) == {}
-    assert PodGroup.read({"status": wanted}).status.phase == phase.value
+    wanted = {"running": 1, "succeeded": 2, "failed": 3}
+    more = {"phase": phase.value, "scheduled": 4, "message": "it waits", "occupiedBy": "o", "scheduleStartTime": ""}
+    assert without_conditions(PG.report(state)) == wanted | more
+    assert without_conditions(VOLCANO.report(state)) == wanted | {"phase": word}
+    assert K8S.report(state) == {}
+    assert PodGroup.read({"status": PG.report(state) | {"scheduleStartTime": None}}).status.phase == phase.value
+    assert PG.phase({"status": {"phase": phase.value}}) is phase
+    assert VOLCANO.phase({"status": {"phase": word}}) in (phase, GangPhase.UNKNOWN)
+
+
+def without_conditions(status: JSON) -> JSON:
+    return {field: value for field, value in status.items() if field != "conditions"}
+
+
+@pytest.mark.parametrize("words", ["PreScheduling", "Scheduled", "", None, 3])
+def test_the_words_of_other_controllers_are_no_phase(words: object) -> None:
+    assert PG.phase({"status": {"phase": words}}) is None
+    assert VOLCANO.phase({"status": {"phase": words}}) is None
 
 
 def test_fields_without_effect_are_warnings() -> None:

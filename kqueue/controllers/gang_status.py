@@ -1,0 +1,321 @@
+"""Writes the status of group objects, and records the events of their gangs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kqueue.api import gang_names, names
+from kqueue.clock import Clock
+from kqueue.controllers.gang_records import GangRecords, make_gang_records
+from kqueue.controllers.gathering import Gathering
+from kqueue.controllers.group_events import GroupEvents, make_group_events
+from kqueue.controllers.group_objects import GroupObjects
+from kqueue.controllers.manager import Manager
+from kqueue.controllers.pod_writes import GROUP_INDEX, watch_pods
+from kqueue.controllers.raw import JSON
+from kqueue.errors import ConflictError
+from kqueue.jobs import rules
+from kqueue.jobs.fields import mapping, objects, text
+from kqueue.jobs.gang.dialect import Dialect
+from kqueue.jobs.gang.record import counts_of_gang, object_uid
+from kqueue.jobs.gang.registry import dialect_of
+from kqueue.jobs.gang.status import dropped_fields, is_changed_by_others, status_patch
+from kqueue.jobs.gang.value import Gang, GangCounts, GangPhase, GangRef, GangState
+from kqueue.jobs.pod_view import ManagedPod
+from kqueue.runtime.client import Client
+from kqueue.runtime.controller import Result
+from kqueue.runtime.resources import ResourceType
+from kqueue.runtime.status_writer import StatusWriter
+
+EVENT_SCHEDULED, EVENT_RUNNING, EVENT_FINISHED = "Scheduled", "Running", "Finished"
+EVENT_MEMBER_FAILED, EVENT_EXTRA_STARTED, EVENT_CONTESTED = "MemberFailed", "ExtraStarted", "StatusContested"
+_NEXT = 0.05
+_CONTESTS, _WITHIN, _SILENT = 3, 60.0, 600.0
+"""Changes of a status by others within so many seconds, after which kqueue leaves the status alone for so long."""
+
+
+@dataclass(slots=True)
+class _Memory:
+    """The last write of one object's status, and the changes by others since."""
+
+    uid: str
+    phase: GangPhase | None = None
+    """The phase of a gang whose status another controller owns."""
+    written: dict[str, Any] = field(default_factory=dict)
+    """Fields as kqueue wrote them; empty: none, or others have changed them and kqueue has noticed."""
+    at: float = float("-inf")
+    contests: list[float] = field(default_factory=list)
+    silent_until: float = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One look at a gang with its group object."""
+
+    dialect: Dialect
+    resource: ResourceType
+    obj: JSON
+    gang: Gang
+    counts: GangCounts
+    workload: JSON | None
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """The status of the object, as the watch has it."""
+        return mapping(self.obj, "status")
+
+
+class GangStatusReconciler:
+    """Keeps the status of group objects; keys are keys of gangs.
+
+    A change of the phase is written at once, other changes at most once in `window` seconds.  What is remembered only
+    saves writes and notices other writers: after a restart the status is computed again from the objects.
+    """
+
+    def __init__(
+        self,
+        records: GangRecords,
+        *,
+        client: Client,
+        events: GroupEvents,
+        clock: Clock,
+        window: Callable[[], float],
+        is_ours: Callable[[JSON], bool],
+    ) -> None:
+        """Take the parts; `is_ours(obj)` tells whether a group object without members is in a queue of kqueue."""
+        self._records, self._objects, self._client = records, records.gangs.objects, client
+        self._events, self._clock, self._window, self._is_ours = events, clock, window, is_ours
+        self._writers: dict[ResourceType, StatusWriter[JSON]] = {}
+        self._dropped: dict[ResourceType, set[str]] = {}
+        """Fields that the server does not keep, by kind and version."""
+        self._memories: dict[str, _Memory] = {}
+        self._news: dict[str, list[tuple[str, str, bool]]] = {}
+        """Events on the group object that are not recorded yet: reason, message and whether it is a warning."""
+
+    def observe(self, old: ManagedPod | None, new: ManagedPod | None) -> None:
+        """Note members that fail, and extras that start."""
+        if old is None or new is None or ":" not in new.group:
+            return
+        if new.phase == "Failed" and old.phase != "Failed":
+            self._note(new.group, EVENT_MEMBER_FAILED, f"pod {new.name} failed: {_failure(new)}", warning=True)
+        if new.extra and old.gated and not new.gated:
+            self._note(new.group, EVENT_EXTRA_STARTED, f"pod {new.name} runs beyond the quorum", warning=False)
+
+    def _note(self, key: str, reason: str, message: str, *, warning: bool) -> None:
+        self._news.setdefault(key, []).append((reason, message, warning))
+
+    async def reconcile(self, key: str) -> Result:
+        """Write the status of one group object if it differs from the wanted one."""
+        ref = GangRef.of_key(key)
+        obj, resource, gang = self._objects.get(ref), self._objects.resource(ref), self._records.of(key)
+        news = self._news.pop(key, [])
+        if obj is None or resource is None or gang is None:
+            self._memories.pop(key, None)
+            return Result()
+        workload, dialect = self._records.workload(key), dialect_of(ref.framework)
+        if dialect.makes_workloads or not (gang.members or workload is not None or self._is_ours(obj)):
+            return Result()
+        memory = self._memory(key, obj)
+        before = dialect.phase(obj) if dialect.writes_status else memory.phase
+        counts = counts_of_gang(gang, workload, before=before)
+        look = _Look(dialect, resource, obj, gang, counts, workload)
+        for reason, message, warning in news:
+            left = f"; {counts.present} of {len(gang.members)} are left" if reason == EVENT_MEMBER_FAILED else ""
+            self._event(obj, reason, message + left, warning=warning)
+        return await self._write(look, memory) if dialect.writes_status else self._follow(look, memory)
+
+    def _memory(self, key: str, obj: JSON) -> _Memory:
+        found = self._memories.get(key)
+        if found is None or found.uid != object_uid(obj):
+            found = self._memories[key] = _Memory(object_uid(obj))
+        return found
+
+    def _follow(self, look: _Look, memory: _Memory) -> Result:
+        """Record events of a gang whose status another controller owns; its first phase is no event."""
+        before, memory.phase = memory.phase, look.counts.phase
+        if before is not None:
+            if memory.phase is not before:
+                self._report(look)
+                return Result(requeue_after=_NEXT)  # the next phase on the way may follow at once
+            return Result()
+        while memory.phase is not before:
+            before, memory.phase = memory.phase, self._phase_after(look, memory.phase)
+        return Result()
+
+    @staticmethod
+    def _phase_after(look: _Look, before: GangPhase) -> GangPhase:
+        return counts_of_gang(look.gang, look.workload, before=before).phase
+
+    # --- the status
+
+    async def _write(self, look: _Look, memory: _Memory) -> Result:
+        now, gang = self._clock.monotonic(), look.gang
+        if self._is_contested(look, memory, now):
+            return Result(requeue_after=memory.silent_until - now)
+        patch = self._patch(look, look.status)
+        if not patch:
+            return Result()
+        left = memory.at + self._window() - now
+        if left > 0 and "phase" not in patch:
+            return Result(requeue_after=left)
+
+        def change(newest: JSON) -> JSON | None:
+            if object_uid(newest) != gang.uid or look.dialect.phase(newest) != look.dialect.phase(look.obj):
+                return None  # the watch will bring the newer object, and the phase is computed from it
+            found = self._patch(look, mapping(newest, "status"))
+            return {"status": found} if found else None
+
+        try:
+            answer = await self._writer(look.resource).write(_key_of(look.obj), change)
+        except ConflictError:
+            return Result(requeue_after=self._window())
+        if answer is None:
+            return Result()
+        self._dropped.setdefault(look.resource, set()).update(dropped_fields(patch, answer))
+        status = mapping(answer, "status")
+        memory.at, memory.written = now, {name: status.get(name) for name in patch | memory.written}
+        if look.dialect.phase(look.obj) is not look.counts.phase:
+            self._report(look)
+        return Result()
+
+    def _patch(self, look: _Look, status: Mapping[str, Any]) -> JSON:
+        state = GangState(
+            gang=look.gang,
+            counts=look.counts,
+            workload=look.workload,
+            status=status,
+            occupant="",
+            now=self._clock.now(),
+        )
+        return status_patch(look.dialect.report(state), status, dropped=self._dropped.get(look.resource, ()))
+
+    def _writer(self, resource: ResourceType) -> StatusWriter[JSON]:
+        store = self._objects.store(resource)
+        assert store is not None, "the object was found in the store"
+        if resource not in self._writers:
+            self._writers[resource] = StatusWriter(
+                self._client,
+                resource,
+                store=store,
+                decode=dict,
+                key_of=_key_of,
+                version_of=lambda obj: text(obj, "metadata", "resourceVersion"),
+            )
+        return self._writers[resource]
+
+    def _is_contested(self, look: _Look, memory: _Memory, now: float) -> bool:
+        """Whether kqueue leaves the status to another writer for now; count the changes of others."""
+        if now < memory.silent_until:
+            return True
+        newest = self._writer(look.resource).newest(_key_of(look.obj))
+        status, dropped = mapping(newest, "status"), self._dropped.get(look.resource, ())
+        if not memory.written or not is_changed_by_others(memory.written, status, ignored=dropped):
+            return False
+        memory.written = {}
+        memory.contests = [*(at for at in memory.contests if at > now - _WITHIN), now]
+        if len(memory.contests) < _CONTESTS:
+            return False
+        memory.contests, memory.silent_until = [], now + _SILENT
+        message = "another controller writes this status; let only one of them manage the group"
+        self._event(look.obj, EVENT_CONTESTED, message, warning=True)
+        return True
+
+    # --- events
+
+    def _report(self, look: _Look) -> None:
+        """Record the event of a new phase."""
+        counts, workload, quorum = look.counts, look.workload, look.gang.quorum
+        if counts.phase is GangPhase.SCHEDULING:
+            queue = text(workload, "status", "admission", "clusterQueue")
+            message = f"{quorum} pods were released together by ClusterQueue {queue}"
+            self._event(look.obj, EVENT_SCHEDULED, message)
+        elif counts.phase is GangPhase.RUNNING:
+            message = f"{counts.running} of {counts.present} pods run; the quorum is {quorum}"
+            self._event(look.obj, EVENT_RUNNING, message)
+        elif counts.phase is GangPhase.FINISHED:
+            self._event(look.obj, EVENT_FINISHED, f"{counts.succeeded} pods succeeded")
+        elif counts.phase is GangPhase.PENDING:
+            evicted = _true(workload, names.CONDITION_EVICTED)
+            if evicted:
+                self._event(look.obj, text(evicted, "reason"), text(evicted, "message"), warning=True)
+
+    def _event(self, obj: JSON, reason: str, message: str, *, warning: bool = False) -> None:
+        self._events.record(obj, reason=reason, message=message, warning=warning)
+
+
+def _failure(pod: ManagedPod) -> str:
+    """Return why a pod failed: its reason, that of a container, or its message."""
+    status = mapping(pod.obj, "status")
+    ended = (mapping(container, "state", "terminated") for container in objects(status, "containerStatuses"))
+    reasons = (text(state, "reason") for state in ended if state.get("exitCode"))
+    words = (text(status, "reason"), *reasons, text(status, "message"))
+    return next((word for word in words if word), "its containers ended with an error")
+
+
+def _key_of(obj: JSON) -> str:
+    return f"{text(obj, 'metadata', 'namespace')}/{text(obj, 'metadata', 'name')}"
+
+
+def _true(workload: JSON | None, kind: str) -> Mapping[str, Any]:
+    """Return a condition that holds; empty: it does not."""
+    conditions = objects(workload, "status", "conditions")
+    return next((c for c in conditions if c.get("type") == kind and c.get("status") == "True"), {})
+
+
+def setup(manager: Manager) -> None:
+    """Add the reconciler, where a dialect with group objects is on."""
+    watch, records = manager.shared(watch_pods), manager.shared(make_gang_records)
+    if watch is None or records is None:
+        return
+    watches, store = manager.watches, watch.store
+    timings = manager.timings
+    reconciler = GangStatusReconciler(
+        records,
+        client=manager.client,
+        events=manager.shared(make_group_events),
+        clock=manager.clock,
+        window=lambda: timings.status_refresh_loaded if manager.is_loaded() else timings.status_refresh_window,
+        is_ours=lambda obj: _has_queue(manager, obj),
+    )
+    controller = manager.controller("gang_status", reconciler.reconcile, workers=4)
+    gathering = Gathering(controller.enqueue, manager.clock)
+
+    def add(key: str) -> None:
+        if GroupObjects.may_have(key):
+            gathering.add(key)
+
+    def on_pod(old: ManagedPod | None, new: ManagedPod | None) -> None:
+        reconciler.observe(old, new)
+        for pod in filter(None, (old, new)):
+            add(pod.group)
+
+    def on_object(key: str) -> None:
+        add(key)
+        if records.gangs.object_of(key) is None and not store.keys_by_index(GROUP_INDEX, key):
+            gathering.forget(key)
+
+    def on_workload(old: Any, new: Any) -> None:
+        workload = new if new is not None else old
+        for key in records.gangs.gang_of(workload):
+            add(key)
+
+    watch.subscribe(on_pod)
+    records.gangs.objects.subscribe(on_object)
+    watches.workloads.subscribe(on_workload)
+
+
+def _has_queue(manager: Manager, obj: JSON) -> bool:
+    """Whether gangs of the object are queued: it, its managed namespace or a LocalQueue `default` gives a queue."""
+    namespace = text(obj, "metadata", "namespace")
+    if not manager.manages(namespace):
+        return False
+    labels = manager.namespace_labels(namespace) or {}
+    if (
+        rules.queue_name(obj)
+        or labels.get(gang_names.GANG_QUEUE_LABEL)
+        or manager.config.manage_jobs_without_queue_name
+    ):
+        return True
+    return f"{namespace}/{names.DEFAULT_LOCAL_QUEUE}" in manager.watches.local_queues.store

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kqueue.controllers.leftovers import READ_IN_BULK
 from kqueue.jobs.catalog import BY_FRAMEWORK
+from kqueue.jobs.gang.batch_process import FRAMEWORK as BATCH_PROCESSES
 from kqueue.jobs.gang.dialect import Dialect
 from kqueue.jobs.gang.registry import dialect_of
 from kqueue.kinds import ALL_VIEWERS, FRAMEWORKS, GANG_DIALECTS, OWNERS, Kind
@@ -47,7 +48,7 @@ def template() -> str:
             "",
             '{{/* Rights of the controller for group objects of enabled gang dialects: (dict "frameworks" list). */}}',
             '{{- define "kqueue.groupObjects" -}}',
-            *(line for dialect in _with_objects() for line in _group_objects(dialect)),
+            *(line for dialect in _with_objects() for line in group_objects(dialect)),
             "{{- end }}",
             "",
             '{{/* Group objects that webhooks look up for the queue of a gang: (dict "frameworks" list). */}}',
@@ -105,10 +106,14 @@ def _group_rule(dialect: Dialect, verbs: str, subresource: str = "") -> list[str
     return _rule_for(dialect.kinds[0].group, dialect.plural, verbs, subresource)
 
 
-def _group_objects(dialect: Dialect) -> list[str]:
+def group_objects(dialect: Dialect) -> list[str]:
     """Return the controller's rights for group objects of a dialect; a Workload blocks the deletion of its owner."""
     rules = _group_rule(dialect, "get, list, watch, patch")
-    rules += _group_rule(dialect, "get, patch", "/status") if dialect.writes_status else []
+    if dialect.framework == BATCH_PROCESSES:  # kqueue creates the pods, and deletes objects some time after their end
+        rules += _group_rule(dialect, "delete")
+        rules += [*_rule_for("", "pods", "create"), *_rule_for("", "services", "get, create")]
+    if dialect.writes_status or dialect.framework == BATCH_PROCESSES:
+        rules += _group_rule(dialect, "get, patch", "/status")
     return _where(dialect, [*rules, *_group_rule(dialect, "update", "/finalizers")])
 
 

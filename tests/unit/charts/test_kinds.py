@@ -9,8 +9,10 @@ import yaml
 
 from kqueue import kinds
 from kqueue.jobs import catalog
+from kqueue.jobs.gang.batch_process import FRAMEWORK as BATCH_PROCESSES
+from kqueue.jobs.gang.registry import dialect_of
 from tests.unit.toys import toy_kind
-from tools.chart_kinds import SCHEMA, TEMPLATE, schema, template
+from tools.chart_kinds import SCHEMA, TEMPLATE, group_objects, schema, template
 
 
 def test_the_chart_is_what_the_table_says() -> None:
@@ -38,6 +40,18 @@ def test_a_new_kind_gets_its_rights_and_its_name(monkeypatch: pytest.MonkeyPatch
     assert f'{{{{- if has "{row.framework}" .frameworks }}}}' in written
     assert '"path": "toys.example.com/toys"' in written
     assert f'"{row.framework}"' in schema(SCHEMA.read_text())
+
+
+def test_pods_are_created_for_batch_processes_alone() -> None:
+    """G2.18: where the dialect is on, pods and Services; the object is deleted some time after its end."""
+    lines = [line for line in group_objects(dialect_of(BATCH_PROCESSES)) if not line.startswith("{{")]
+    rules = [(rule["resources"], rule["verbs"]) for rule in yaml.safe_load("\n".join(lines))]
+
+    assert (["pods"], ["create"]) in rules
+    assert (["services"], ["get", "create"]) in rules
+    assert (["batchprocesses/status"], ["get", "patch"]) in rules
+    for name in {name for name in kinds.GANG_DIALECTS if dialect_of(name).kinds} - {BATCH_PROCESSES}:
+        assert not any("create" in line for line in group_objects(dialect_of(name)))
 
 
 def test_the_values_switch_on_all_kinds_that_are_built_in() -> None:

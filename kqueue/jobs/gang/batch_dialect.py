@@ -46,9 +46,9 @@ class BatchProcesses:
             rank=labels.get(gang_names.BATCH_PROCESS_INDEX_LABEL, ""),
         )
 
-    def selection(self) -> PodSelection:
-        """Return pods with the label."""
-        return PodSelection(word="batchprocess", label=_LABEL)
+    def selection(self) -> PodSelection | None:
+        """Return None: kqueue creates the pods, and names their queue."""
+        return None
 
     def proposed_queue(self, obj: JSON) -> str:
         """Return nothing: the kind has no such field."""

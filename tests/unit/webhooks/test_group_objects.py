@@ -245,6 +245,96 @@ async def test_no_shape_of_json_is_too_much(api_version: str, broken: Object) ->
     assert isinstance(await reviewed(group(api_version) | broken), ReviewResult)
 
 
+# --- BatchProcesses, which are kqueue's own
+
+BATCH = "kqueue.dev/batchprocess"
+WITH_BATCH = JobFeatures(gangs=("pod", BATCH), default_priority_class=False)
+
+
+def batch(queue: str | None = "main", *, replicas: int = 4, **spec: Any) -> Object:
+    """A BatchProcess of two types."""
+    processes = [{"name": name, "replicas": 2, "minAvailable": 1} for name in ("teacher", "student")]
+    labels = {} if queue is None else {names.QUEUE_NAME_LABEL: queue}
+    group_spec = {"replicas": replicas, "minAvailable": 2}
+    return {
+        "apiVersion": "kqueue.dev/v1alpha1",
+        "kind": "BatchProcess",
+        "metadata": {"name": "distill", "namespace": "ns", "uid": "u", "labels": labels},
+        "spec": {"image": "train:1", "podGroup": group_spec, "simpleProcesses": processes, **spec},
+    }
+
+
+async def batch_reviewed(
+    word: str, obj: Object, old: Object | None = None, *, lookups: World | None = None, namespace: str = "ns"
+) -> ReviewResult:
+    policy = Policy(switches=WITH_BATCH, namespaces=NOT_LEFT)
+    handlers = routes([BATCH], WITH_BATCH, policy=policy, lookups=lookups or World())
+    verb = "CREATE" if old is None else "UPDATE"
+    asked = Request(
+        uid="u", operation=verb, obj=obj, old=old, namespace=namespace, group="kqueue.dev", kind=obj["kind"]
+    )
+    return await handlers[f"/{word}-kqueue-dev-v1alpha1-batchprocess"](asked)
+
+
+@pytest.mark.parametrize(
+    ("obj", "namespace", "queue"),
+    [
+        pytest.param(batch(), "ns", None, id="its-own"),
+        pytest.param(batch(None), "ns", "of-namespace", id="of-the-namespace"),
+        pytest.param(batch(None), "other", "default", id="the-one-named-default"),
+        pytest.param(batch(None), "nothing", None, id="none"),
+        pytest.param(batch(None), "left", None, id="not-managed"),
+    ],
+)
+async def test_a_batch_process_gets_its_queue_at_its_creation(obj: Object, namespace: str, queue: str | None) -> None:
+    """G2.4; nothing else of it is changed."""
+    lookups = World(queues=("other",))
+    lookups.labels["ns"] = {gang_names.GANG_QUEUE_LABEL: "of-namespace"}
+    patch = (await batch_reviewed("mutate", obj, lookups=lookups, namespace=namespace)).patch
+
+    assert patch == ({} if queue is None else {"metadata": {"labels": {names.QUEUE_NAME_LABEL: queue}}})
+
+
+async def test_a_batch_process_is_checked() -> None:
+    """G3.B30, 7.3: all mistakes at once; numbers of pods change only while no quota is reserved."""
+    wrong = await batch_reviewed("validate", batch(replicas=5, image=""))
+    tight = batch(podGroup={"replicas": 4, "minAvailable": 1})
+    warned = await batch_reviewed("validate", tight)
+    changed: dict[bool, list[str]] = {}
+    for holds in (False, True):
+        lookups = World()
+        lookups.quota = holds
+        answer = await batch_reviewed("validate", tight, batch(), lookups=lookups)
+        changed[holds] = [str(problem) for problem in answer.problems]
+    suspended = World()
+    await batch_reviewed("validate", batch(suspend=True), batch(), lookups=suspended)
+
+    assert [str(problem) for problem in wrong.problems] == [
+        "spec.podGroup.replicas: the processes have 4 replicas together; make them equal, or leave it out (found 5)",
+        "spec.simpleProcesses[0].image: must be set here, in spec.image or in the template",
+        "spec.simpleProcesses[1].image: must be set here, in spec.image or in the template",
+    ]
+    assert list(warned.warnings) == ["spec.podGroup.minAvailable is 1 and the processes need 2 together; 2 counts"]
+    assert changed == {False: [], True: ["spec.podGroup: cannot change after creation; make another"]}
+
+
+def test_a_new_batch_process_waits_for_its_review() -> None:
+    """G2.13: the reconciler would make pods of it; an update is not held up."""
+    made = {hook["name"]: hook for hook in hooks(BATCH)}
+    found = {
+        name: (hook["failurePolicy"], hook["rules"][0]["operations"]) for name, hook in made.items() if "batch" in name
+    }
+
+    assert found == {
+        "mbatchprocess.kb.io": ("Fail", ["CREATE"]),
+        "vbatchprocess.kb.io": ("Fail", ["CREATE"]),
+        "vbatchprocess-update.kb.io": ("Ignore", ["UPDATE"]),
+    }
+
+
+# --- entries
+
+
 def test_entries_for_group_objects_fail_open() -> None:
     """G2.13: in managed namespaces, on creation and update, without a mutating entry; only of dialects that are on."""
     made = {hook["name"]: hook for hook in hooks(*GANG_DIALECTS)}

@@ -16,7 +16,7 @@ from kqueue.runtime.transport import RequestRecord
 from tests.integration.conftest import CRDS, SandboxPlane
 from tests.integration.controlplane.access import APPLY_PATCH, MERGE_PATCH, RequestError
 from tests.integration.controlplane.plane import ControlPlane
-from tests.integration.road import Object, make_road
+from tests.integration.road import KUEUE, Object, job, make_road
 from tests.integration.test_pods import PARTS, Pods, gates
 from tests.unit.sandbox.test_admission import Webhook, patching, served
 
@@ -33,7 +33,13 @@ CONFIGURATION = """
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 leaderElection: {leaderElect: false}
-integrations: {frameworks: [kqueue.dev/coscheduling-labels, scheduling.x-k8s.io/podgroup]}
+integrations:
+  frameworks:
+  - batch/job
+  - kqueue.dev/coscheduling-labels
+  - scheduling.x-k8s.io/podgroup
+  - scheduling.volcano.sh/podgroup
+  - scheduling.k8s.io/podgroup
 gangs: {takeOverSchedulers: [coscheduling]}
 managedJobsNamespaceSelector:
   matchExpressions:
@@ -115,16 +121,43 @@ async def test_a_coscheduling_manifest_is_queued_by_a_label_of_its_namespace(
     assert late["metadata"].get("finalizers") is None
 
 
+async def tried(pods: Pods, obj: Object) -> Object:
+    """The object as it would be created."""
+    path = pods.pods if obj["kind"] == "Pod" else pods.jobs
+    return await pods.cluster.request("POST", f"{path}?dryRun=All", obj)
+
+
 async def _until_queued(pods: Pods) -> None:
-    """Make pods of a group of their own until one is queued: the answer about a namespace is kept for seconds."""
-    for number in range(200):
-        probe = await pods.cluster.request(
-            "POST", f"{pods.pods}?dryRun=All", member(pods, f"probe-{number}", **{NAME: "probe", QUORUM: "9"})
-        )
-        if gates(probe):
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("no pod is queued")
+    """Wait until new gangs are queued: the answer about a namespace is kept for seconds."""
+    async with asyncio.timeout(30):
+        while not gates(await tried(pods, member(pods, "probe", **{NAME: "probe", QUORUM: "9"}))):
+            await asyncio.sleep(0.05)
+
+
+async def test_the_default_queue_serves_gangs_of_all_forms(either_plane: Plane) -> None:
+    """G2.4, G2.13, G2.17: each pod by the entry of its dialect, and a Job by the common one; a pod in no gang is left
+    alone."""
+    async with world(either_plane) as pods:
+        queue = {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "LocalQueue",
+            "metadata": {"name": "default", "namespace": pods.namespace},
+            "spec": {"clusterQueue": "team"},
+        }
+        await pods.cluster.request("POST", f"{KUEUE}/namespaces/{pods.namespace}/localqueues", queue)
+        await _until_queued(pods)
+        volcano = member(pods, "volcano", app="x")
+        volcano["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = "g"
+        unlabelled = job("j", pods.namespace, pods=1, required=None)
+        del unlabelled["metadata"]["labels"]
+        members = [await tried(pods, obj) for obj in (volcano, member(pods, "p", **{PODGROUP: "g"}))]
+        plain = await tried(pods, member(pods, "plain", app="x"))
+        queued = await tried(pods, unlabelled)
+
+    assert [gates(pod) for pod in (*members, plain)] == [["admission", "topology"]] * 2 + [[]]
+    for obj in (*members, queued):
+        assert obj["metadata"]["labels"][QUEUE] == "default"
+    assert queued["spec"]["suspend"] is True
 
 
 async def test_a_queue_on_the_group_object_is_enough(either_plane: Plane) -> None:

@@ -29,6 +29,7 @@ from kqueue.jobs.catalog import BY_FRAMEWORK
 from kqueue.jobs.declared import Declared
 from kqueue.jobs.gang.batch_process import KIND, PLURAL
 from kqueue.jobs.gang.registry import dialect_of
+from kqueue.jobs.gang.reviewed import REVIEWED_GROUPS
 from kqueue.jobs.kind import JobKind
 from kqueue.kinds import FRAMEWORKS, GANG_DIALECTS
 from kqueue.manager.registration import CONFIGURATIONS
@@ -246,16 +247,22 @@ async def _missing(client: Client, target: str) -> str:
     return ""
 
 
+def _entries(framework: str) -> list[str]:
+    """Return the names of the mutating entries that a dialect of gangs has for itself."""
+    selection, group = dialect_of(framework).selection(), REVIEWED_GROUPS.get(framework)
+    found = [f"mpod-{selection.word}.kb.io"] if selection is not None else []
+    return [*found, f"m{group.word}.kb.io"] if group is not None and group.is_ours else found
+
+
 async def still_registered(client: Client, integrations: frozenset[str]) -> list[str]:
     """Return the integrations whose webhooks are registered, because a controller runs with them."""
     paths = {f"/mutate-{FRAMEWORKS[name].webhook_path}": name for name in integrations if name in FRAMEWORKS}
-    dialects = {selection.word: name for name in integrations if name in GANG_DIALECTS
-                for selection in [dialect_of(name).selection()] if selection is not None}  # fmt: skip
+    entries = {entry: name for name in integrations if name in GANG_DIALECTS for entry in _entries(name)}
     asked: set[str] = set()
     for obj in await client.list_json(CONFIGURATIONS["MutatingWebhookConfiguration"]):
         for hook in obj.get("webhooks") or ():
             config = hook.get("clientConfig") or {}
             path = (config.get("service") or {}).get("path") or str(config.get("url", ""))
             asked.update(name for end, name in paths.items() if path.endswith(end))
-            asked.update(name for word, name in dialects.items() if hook["name"] == f"mpod-{word}.kb.io")
+            asked.update(name for entry, name in entries.items() if hook["name"] == entry)
     return sorted(asked)

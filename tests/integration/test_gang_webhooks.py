@@ -17,6 +17,7 @@ from tests.integration.conftest import CRDS, SandboxPlane
 from tests.integration.controlplane.access import APPLY_PATCH, MERGE_PATCH, RequestError
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.road import KUEUE, Object, job, make_road
+from tests.integration.test_attacks import attacked
 from tests.integration.test_pods import PARTS, Pods, gates
 from tests.unit.sandbox.test_admission import Webhook, patching, served
 
@@ -298,3 +299,21 @@ async def test_forged_marks_give_nothing(either_plane: Plane) -> None:
         strict=True,
     ):
         assert words in sentence
+
+
+async def test_a_member_beyond_the_quorum_is_not_released_by_hand(either_plane: Plane) -> None:
+    """Its tenant removes the gates while the Workload of the quorum is admitted: the pod ends, and the quorum runs."""
+    text = "integrations: {frameworks: [batch/job, kqueue.dev/coscheduling-labels]}\n"
+    labels = {QUEUE: "a", NAME: "g", QUORUM: "1"}
+    async with attacked(either_plane, text) as tenant:
+        pods = tenant.road.pods
+        for name in ("quorum", "surplus"):
+            await tenant.request("POST", pods, tenant.pod(name, labels=labels))
+        cluster = tenant.road.cluster
+        await cluster.until(f"{pods}/quorum", lambda p: p["status"].get("phase") == "Running", what="runs")
+        free: Object = {"spec": {"schedulingGates": []}}
+        await tenant.request("PATCH", f"{pods}/surplus", free, content_type=MERGE_PATCH)
+        left = await cluster.until(pods, lambda listed: len(listed["items"]) == 1, what="one pod is left")
+
+    assert [pod["metadata"]["name"] for pod in left["items"]] == ["quorum"]
+    assert left["items"][0]["status"]["phase"] == "Running"

@@ -206,6 +206,26 @@ async def test_the_served_version_of_a_group_object_is_remembered() -> None:
     assert await desk.lookups.group_object(refs[0]) is not None
 
 
+@pytest.mark.parametrize(
+    ("status", "holds"),
+    [
+        pytest.param({"conditions": [{"type": "QuotaReserved", "status": "True"}]}, True, id="reserved"),
+        pytest.param({"conditions": [{"type": "QuotaReserved", "status": "False"}]}, False, id="waits"),
+        pytest.param({}, False, id="new"),
+        pytest.param(None, False, id="no-workload"),
+    ],
+)
+async def test_quota_of_a_gang_is_asked_for_anew(status: Object | None, holds: bool) -> None:
+    """A change is judged by the present state, not by that of seconds ago."""
+    desk = Desk()
+    if status is not None:
+        desk.server.objects["w"] = {"metadata": {}, "status": status}
+    found = [await desk.lookups.holds_quota("w", "ns") for _ in range(2)]
+
+    assert found == [holds, holds]
+    assert len(desk.server.asked) == 2
+
+
 async def test_a_level_that_is_missing_is_looked_for_anew_after_a_second() -> None:
     """A Topology that was made a moment ago counts soon; a flood of misspelt levels costs one list a second."""
     desk = Desk()

@@ -144,6 +144,29 @@ async def test_the_first_queue_that_is_named_counts(
     assert lookups.asked == asked
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"metadata": {"name": "p", "labels": [], "annotations": {"scheduling.k8s.io/group-name": 7}}},
+        {"metadata": {"name": "p", "labels": {gang_names.POD_GROUP_X_K8S_LABEL: ["g"]}, "ownerReferences": [7]}},
+        {"metadata": {"name": "p", "labels": LABELLED | {gang_names.COSCHEDULING_MIN_AVAILABLE_LABEL: 2}}},
+        {"metadata": {"name": "p", "annotations": {gang_names.VOLCANO_GROUP_ANNOTATIONS[0]: "g" * 10_000}}},
+        {"metadata": {"name": "p", "labels": IN_PODGROUP | LABELLED}, "spec": {"schedulingGroup": "g"}},
+        {"metadata": {"name": "p"}, "spec": {"schedulingGroup": {"podGroupName": {"a": 1}}, "schedulingGates": 7}},
+        {"metadata": {"name": "p", "labels": IN_PODGROUP}, "spec": []},
+    ],
+)
+@pytest.mark.parametrize("word", ["mutate", "validate"])
+@pytest.mark.parametrize("group", [{}, {"metadata": []}, {"metadata": {"labels": {QUEUE: 7}}, "spec": {"queue": []}}])
+async def test_no_shape_of_pod_or_group_is_too_much(broken: Object, word: str, group: Object) -> None:
+    """An answer comes, whatever a user writes where schemas do not look."""
+    lookups = World(queues=("ns",))
+    for framework in (X_K8S, VOLCANO, "scheduling.k8s.io/podgroup"):
+        lookups.groups[GangRef(framework=framework, namespace="ns", name="g")] = group
+
+    assert isinstance(await reviewed(word, {"kind": "Pod", "spec": {}, **broken}, lookups), ReviewResult)
+
+
 async def test_a_gang_without_a_queue_is_held_where_all_jobs_are_managed() -> None:
     """G2.7, G2.8: by the namespace, as pods are; elsewhere it is left alone, and nothing is looked up."""
     by_label = SelectorSettings(match_expressions=(RequirementSettings(key="team", operator="Exists"),))

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from kqueue.manager.process import running
+from kqueue.manager.process import RunningOperator, running
 from tests.integration.controlplane.access import RequestError
 from tests.integration.controlplane.cluster import POLL_SECONDS, WAIT_SECONDS, Cluster, KubectlError
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.road import KUEUE, Object, Road, job
 from tests.integration.teams import FAST, Plane, configuration, flags, patch, post
+from tests.readings import page_of
 from tests.unit.charts.rendering import by_template, rendered_text
 
 pytestmark = pytest.mark.slow
@@ -128,6 +130,7 @@ async def test_a_waiting_job_may_name_another_type_3_35(either_plane: Plane) -> 
     assert "ClusterQueue team has no flavor of card type x100; it has a100, v100" in message
 
 
+@pytest.mark.mechanism("3.36")
 async def test_scarce_nodes_are_for_those_that_name_them_3_36(either_plane: Plane) -> None:
     """The scarce flavor alone is free: a queued job waits, a plain pod stays pending beside the empty node."""
     road = await make_classes(either_plane, a100=1, h100=8)
@@ -154,6 +157,7 @@ async def test_scarce_nodes_are_for_those_that_name_them_3_36(either_plane: Plan
     assert "a100" in waits["message"]
 
 
+@pytest.mark.mechanism("3.38")
 async def test_private_machines_are_for_their_group_3_38(either_plane: Plane) -> None:
     """They come last in the queue, and the others are full."""
     road = await make_classes(either_plane, v100=1, lab=8)
@@ -168,6 +172,31 @@ async def test_private_machines_are_for_their_group_3_38(either_plane: Plane) ->
         await patch(either_plane, f"{KUEUE}/resourceflavors/lab", {"metadata": {"annotations": {GROUP: None}}})
         await until_tainted(either_plane.cluster, "lab", [])
         assert await pool_of(road, "late") == "lab"
+
+
+def requests_for_pods(process: RunningOperator) -> float:
+    """Requests of the controller for single pods or nodes, in whatever way."""
+    series = re.compile(r'^kqueue_api_requests_total\{.*resource="(?:pods|nodes)".*\} (\S+)$', re.MULTILINE)
+    return sum(map(float, series.findall(page_of(process.operator.metrics).decode())))
+
+
+@pytest.mark.mechanism("3.38")
+async def test_pods_on_private_machines_cost_no_more_requests_3_38(either_plane: Plane) -> None:
+    """Forty pods of a group, and forty without one: neither are asked about, nor written, one by one."""
+    road = await make_classes(either_plane, v100=8, lab=8)
+    async with running(MANAGES, flags(either_plane), timings=FAST) as process:
+        await until_tainted(either_plane.cluster, "lab", [f"{GROUP}=lab:NoSchedule"])
+        counts = [requests_for_pods(process)]
+        for name, keys in (("member", {"private": "lab"}), ("stranger", {})):
+            made = asking(road, name, gpus=0, **keys)
+            made["spec"] |= {"parallelism": 40, "completions": 40}
+            made["spec"]["template"]["metadata"]["annotations"]["sandbox.kqueue.dev/run-seconds"] = "1"
+            await road.cluster.request("POST", road.jobs, made)
+            await road.until_complete(name)
+            counts.append(requests_for_pods(process))
+
+    assert counts[0] > 0  # the taint of the private node
+    assert counts[2] - counts[1] == counts[1] - counts[0]
 
 
 async def test_open_nodes_are_an_event_where_taints_are_not_managed_g4_15(either_plane: Plane) -> None:

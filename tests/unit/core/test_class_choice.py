@@ -125,6 +125,7 @@ def taken(found: Assignment, resource: str = CARD) -> list[str]:
         ),
     ],
 )
+@pytest.mark.mechanism("3.38")
 def test_the_class_of_a_flavor_keeps_pods_out(flavor: Flavor, asked: ClassRequest, problem: str) -> None:
     """The queue has flavors of every class; only the one in question has quota."""
     all_of_them = (A100, V100, H100, PLAIN, LAB)
@@ -369,6 +370,7 @@ def may_have(flavor: Flavor, asked: ClassRequest, flavors: Sequence[Flavor]) -> 
     return typed and named and node_class.private_group == asked.private
 
 
+@pytest.mark.mechanism("3.36")
 @pytest.mark.parametrize("seed", range(50))
 def test_flavors_of_random_worlds_are_of_the_requested_class_3_36(seed: int) -> None:
     """The first flavor with quota that the pod set may have, preferred types first; none, if there is none."""

@@ -84,7 +84,7 @@ class SuccessPolicy(ApiModel):
 
 
 class FailurePolicy(ApiModel):
-    """What follows when a pod fails."""
+    """The reaction to failed pods."""
 
     backoff_limit: Count = 6
     """Failures until the BatchProcess fails."""
@@ -115,7 +115,7 @@ class BatchProcessSpec(ApiModel):
     success_policy: SuccessPolicy | None = None
     """When the BatchProcess is complete; absent: when all pods have succeeded."""
     failure_policy: FailurePolicy | None = None
-    """What follows when a pod fails; absent: it is created again, up to six times in all."""
+    """The reaction to failed pods; absent: a failed pod is created again, up to six times in all."""
     network: BatchNetwork | None = None
     """Addresses of the pods."""
     ttl_seconds_after_finished: Count | None = None

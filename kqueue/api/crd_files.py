@@ -12,7 +12,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def crd_folder() -> Path:
-    """The folder with one YAML file per kind.  Raises ConfigError when neither place has it."""
+    """Return the folder with one YAML file per kind.  Raises ConfigError when neither place has it."""
     places = (_PACKAGE / "_crds", _PACKAGE.parent / "config" / "crd")
     for place in places:
         if any(place.glob("*.yaml")):
@@ -24,5 +24,5 @@ def crd_folder() -> Path:
 
 
 def load_crds() -> list[dict[str, Any]]:
-    """kqueue's CustomResourceDefinitions, in the order of the file names.  Raises ConfigError as `crd_folder` does."""
+    """Read kqueue's CustomResourceDefinitions, in the order of the file names.  Raises as `crd_folder` does."""
     return read_definitions(crd_folder())

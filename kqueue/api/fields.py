@@ -119,13 +119,13 @@ class Taint(ApiModel):
     value: str | None = None
     """Value of the taint."""
     effect: Effect
-    """What happens to pods that do not tolerate it."""
+    """The effect on pods that do not tolerate it."""
     time_added: Time | None = None
-    """When it was put there; only meaningful for NoExecute."""
+    """When the taint was added; only meaningful for NoExecute."""
 
 
 class Toleration(ApiModel):
-    """A taint that pods do not mind."""
+    """A taint that pods tolerate."""
 
     rules = (
         Rule(

@@ -39,7 +39,7 @@ class Rule:
     field: str | None = None
 
     def as_schema(self) -> dict[str, str]:
-        """The rule as the API server reads it."""
+        """Return the rule as the API server reads it."""
         place = {} if self.field is None else {"fieldPath": self.field}
         return {"rule": self.cel, "message": self.message} | place
 
@@ -93,7 +93,7 @@ class ApiModel(BaseModel):
 
     @classmethod
     def read(cls, obj: Mapping[str, Any]) -> Self:
-        """The model of a JSON object.
+        """Return the model of a JSON object.
 
         Raises:
             InvalidObjectError: the object breaks its schema; carries every mistake with its path.
@@ -109,7 +109,7 @@ class ApiModel(BaseModel):
 
 
 def field_errors(error: ValidationError) -> list[FieldError]:
-    """Every mistake that pydantic found, with the path as `kubectl` users know it."""
+    """Return every mistake that pydantic found, with the path as `kubectl` users know it."""
     return [
         FieldError(
             path=field_path(found["loc"]),
@@ -121,14 +121,14 @@ def field_errors(error: ValidationError) -> list[FieldError]:
 
 
 def field_path(parts: tuple[str | int, ...]) -> str:
-    """`("spec", "podSets", 0, "count")` as `spec.podSets[0].count`; the empty path is the object itself."""
+    """Write `("spec", "podSets", 0, "count")` as `spec.podSets[0].count`; the empty path is the object itself."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
     return text.removeprefix(".") or "(object)"
 
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
-    """Marks a list whose items are told apart by some of their fields (camelCase names); no two may be equal there."""
+    """Marks a list whose items are identified by some of their fields (camelCase names); no two may be equal there."""
 
     keys: tuple[str, ...]
 
@@ -256,10 +256,10 @@ class Resource(ApiModel):
 
 
 def keyed(*keys: str) -> Keyed:
-    """Marks a list whose items are told apart by these fields."""
+    """Mark a list whose items are identified by these fields."""
     return Keyed(keys)
 
 
 def rule_list(found: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The rules of a generated schema; empty if it has none."""
+    """Return the rules of a generated schema; empty if it has none."""
     return cast("list[dict[str, str]]", found.get(RULES_KEY, []))

@@ -1,4 +1,4 @@
-"""ProvisioningRequestConfig: how new nodes are asked for."""
+"""ProvisioningRequestConfig: how new nodes are requested."""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ class PodSetUpdatesFromRequest(ApiModel):
 
 
 class ProvisioningRequestConfigSpec(ApiModel):
-    """How new nodes are asked for."""
+    """How new nodes are requested."""
 
     provisioning_class_name: Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_SUBDOMAIN_PATTERN)]
     """Provisioning class that the requests name."""
     parameters: Annotated[Mapping[str, Annotated[str, Field(max_length=255)]], Field(max_length=100)] = {}
     """Parameters that every request carries."""
     managed_resources: Annotated[tuple[str, ...], Field(max_length=100), UNIQUE] = ()
-    """Only pod sets that ask for one of these resources need new nodes; empty means any resource."""
+    """Only pod sets that request one of these resources need new nodes; empty means any resource."""
     retry_strategy: RetryStrategy = Field(default_factory=RetryStrategy)
     """How often a failed request is repeated."""
     pod_set_updates: PodSetUpdatesFromRequest | None = None
     """Additions to pods after a request succeeded."""
     pod_set_merge_policy: Literal["IdenticalPodTemplates", "IdenticalWorkloadSchedulingRequirements"] | None = None
-    """Which pod sets are asked for together; absent means none."""
+    """Which pod sets are requested together; absent means none."""
 
 
 class ProvisioningRequestConfig(Resource):
-    """How a provisioning check asks for new nodes."""
+    """How a provisioning check requests new nodes."""
 
     served: ClassVar = Served(plural="provisioningrequestconfigs", short_names=("prc",))
     kind: str = "ProvisioningRequestConfig"
     """Kind of the object."""
     spec: ProvisioningRequestConfigSpec | None = None
-    """How new nodes are asked for."""
+    """How new nodes are requested."""

@@ -37,7 +37,7 @@ class ResourceFlavorSpec(ApiModel):
         ),
     )
     node_labels: Annotated[Mapping[str, str], Field(max_length=8), ATOMIC_MAP] = {}
-    """Labels that tell the nodes of this flavor from others.  Admitted pods get them as node selector."""
+    """Labels that only the nodes of this flavor have.  Admitted pods get them as node selector."""
     node_taints: Annotated[tuple[Taint, ...], Field(max_length=8), ATOMIC] = ()
     """Taints that the nodes of this flavor have.  A workload can use the flavor only if its pods tolerate them."""
     tolerations: Tolerations = ()

@@ -43,7 +43,7 @@ _WHOLE = ("apiVersion", "kind", "metadata")
 
 
 def crd(kind: type[Resource]) -> dict[str, Any]:
-    """The CustomResourceDefinition of a kind, one version, stored and served."""
+    """Return the CustomResourceDefinition of a kind, one version, stored and served."""
     served = kind.served
     name = kind.__name__
     version: dict[str, Any] = {
@@ -85,7 +85,7 @@ def _column(column: Any) -> dict[str, Any]:
 
 
 def schema(kind: type[Resource]) -> dict[str, Any]:
-    """The structural schema of a kind: no references, no nulls, every field described."""
+    """Return the structural schema of a kind: no references, no nulls, every field described."""
     found = kind.model_json_schema(by_alias=True, mode="validation")
     out = _structural(found, found.get("$defs", {}))
     properties = out["properties"]
@@ -101,7 +101,7 @@ def schema(kind: type[Resource]) -> dict[str, Any]:
 
 
 def _structural(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """One node with its references put in place; what the referring field says about itself wins."""
+    """Return one node with its references put in place; the keys of the referring field win."""
     node = _resolved(node, definitions)
     if node.get("x-kubernetes-int-or-string"):
         return _kept(node)
@@ -120,7 +120,7 @@ def _structural(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict
 
 
 def _resolved(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """The node itself: behind a reference, or the one alternative that is not null."""
+    """Return the node itself: behind a reference, or the one alternative that is not null."""
     here = dict(node)
     while True:
         if "$ref" in here:
@@ -173,7 +173,7 @@ def _kept(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bound(node: dict[str, Any]) -> None:
-    """Integers say their width; the bounds that the width implies are left out."""
+    """Set the format of an integer to its width, and leave out the bounds that the width implies."""
     low, high = node.get("minimum"), node.get("maximum")
     wide = high is None or high > INT32_MAX or (low is not None and low < -INT32_MAX - 1)
     node["format"] = "int64" if wide else "int32"

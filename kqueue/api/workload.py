@@ -394,7 +394,7 @@ class WorkloadStatus(ApiModel):
     reclaimable_pods: Annotated[tuple[ReclaimablePod, ...], Field(max_length=18), keyed("name")] = ()
     """Finished pods whose quota is already released."""
     finished_pods: Annotated[tuple[FinishedPods, ...], Field(max_length=18), keyed("name")] = ()
-    """Places that were given back early because the pods that stood there have ended."""
+    """Places that were given back early because the pods there have ended."""
     admission_checks: Annotated[tuple[AdmissionCheckState, ...], Field(max_length=8), keyed("name")] = ()
     """Answers of the admission checks."""
     resource_requests: Annotated[tuple[PodSetRequests, ...], Field(max_length=18), keyed("name")] = ()
@@ -498,5 +498,5 @@ class Workload(Resource):
 
 
 def template_of(pod_set: PodSet) -> dict[str, Any]:
-    """A pod set's template as JSON."""
+    """Return a pod set's template as JSON."""
     return dict(pod_set.template.model_extra or {})

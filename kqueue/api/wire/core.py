@@ -43,7 +43,7 @@ class Container(Struct, frozen=True, kw_only=True):
 
 
 class Toleration(Struct, frozen=True, kw_only=True):
-    """A taint that the pod does not mind.  An absent key matches all taints, an absent effect all effects."""
+    """A taint that the pod tolerates.  An absent key matches all taints, an absent effect all effects."""
 
     key: str | None = None
     operator: str | None = None

@@ -1,4 +1,4 @@
-"""Which pods a term of pod affinity selects, as far as templates tell.  Pure.
+"""Which pods a term of pod affinity selects, as far as templates show it.  Pure.
 
 Source: the fields of PodAffinityTerm in the pod API.
 """
@@ -24,7 +24,7 @@ def selects(term: PodAffinityTerm, mine: PodTemplate, theirs: PodTemplate, names
 
 
 def _selects_namespace(term: PodAffinityTerm, namespace: str) -> bool:
-    """Labels of the namespace are not looked at."""
+    """Whether the term selects pods of the namespace; a selector that tests its labels counts as not matching."""
     every = term.namespace_selector
     if not term.namespaces and every is None:
         return True

@@ -18,9 +18,9 @@ def main() -> None:
 
 
 def complete() -> None:
-    """`kubectl_complete-kqueue`: what kubectl runs when the tab key is pressed behind `kubectl kqueue`.
+    """Print completions for `kubectl kqueue`: kubectl runs this program, `kubectl_complete-kqueue`, at the tab key.
 
-    Prints one word per line that the last argument may become, and `:4`, which tells kubectl to offer no files.
+    Prints one word per line that the last argument may become, and `:4`, with which kubectl offers no files.
     """
     import contextlib
     import io
@@ -41,7 +41,7 @@ def complete() -> None:
 
 
 def _program(path: str) -> str:
-    """What was called: `kubectl-kqueue` is called as `kubectl kqueue`."""
+    """Return the command as the user wrote it: `kubectl-kqueue` is called as `kubectl kqueue`."""
     name = path.rpartition("/")[2]
     return name.replace("kubectl-", "kubectl ", 1) if name.startswith("kubectl-") else "kqueue"
 

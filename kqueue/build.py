@@ -21,12 +21,12 @@ class Build:
     platform: str
 
     def labels(self) -> tuple[str, ...]:
-        """In the order of `kueue_build_info`; its Go version stays empty."""
+        """Return the values in the order of the labels of `kueue_build_info`; its Go version stays empty."""
         return (self.version, self.commit, self.date, "", self.compiler, self.platform)
 
 
 def build() -> Build:
-    """This process's build.  Images set KQUEUE_GIT_COMMIT and KQUEUE_BUILD_DATE."""
+    """Return this process's build.  Images set KQUEUE_GIT_COMMIT and KQUEUE_BUILD_DATE."""
     return Build(
         version=f"v{__version__}",
         commit=os.environ.get("KQUEUE_GIT_COMMIT", ""),

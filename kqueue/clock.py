@@ -1,9 +1,9 @@
-"""Time, handed in, and how it is written.
+"""Clocks as values, and how times are written.
 
-Nothing in kqueue reads the clock by itself, so that tests and simulations can own it.
+No other code of kqueue reads the system's clock, so that tests and simulations can replace it.
 
 Like `errors` this module imports nothing of ours, and every room but the core may import it
-(the core is told `now` as a value).
+(the core receives `now` as a value).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import msgspec
 
 
 def short_span(seconds: int) -> str:
-    """A time span, not negative, in one or two units, as kubectl writes ages: `45s`, `3m5s`, `7h30m`, `5d2h`, `3y10d`.
+    """Write a time span, not negative, in one or two units, as kubectl writes ages: `45s`, `3m5s`, `7h30m`, `3y10d`.
 
-    The second unit stands only while it matters.  Source: Kubernetes `duration.HumanDuration`.
+    The second unit is written only for short spans of the first one.  Source: Kubernetes `duration.HumanDuration`.
     """
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if seconds < 120:
@@ -47,7 +47,7 @@ def _two(many: int, unit: str, rest: int, small: str) -> str:
 
 
 def utc_text(moment: datetime, *, digits: int = 0) -> str:
-    """RFC 3339 in UTC, with so many digits of a second (at most 6), cut and not rounded; of an aware time.
+    """Write an aware time as RFC 3339 in UTC, with so many digits of a second (at most 6), cut and not rounded.
 
     Every admission is stamped in half a dozen places, and `isoformat` takes ten times as long.
     """
@@ -60,7 +60,7 @@ def utc_text(moment: datetime, *, digits: int = 0) -> str:
 
 
 def api_time(text: str | None) -> datetime | None:
-    """The moment that a timestamp of the API names; None when there is none, or it cannot be read."""
+    """Return the moment that a timestamp of the API names; None when there is none, or it cannot be read."""
     try:
         moment = datetime.fromisoformat(text or "")
     except ValueError:
@@ -69,8 +69,9 @@ def api_time(text: str | None) -> datetime | None:
 
 
 def moment_after(moment: datetime, span: timedelta) -> datetime:
-    """So much later (or earlier), or the last moment that can be written (or the first): what stands in an object may
-    be any time.
+    """Return the moment `span` later (or earlier), or the last moment that can be written (or the first).
+
+    Times in objects are input: any moment may be in them.
     """
     try:
         return moment + span
@@ -83,11 +84,11 @@ class Clock(Protocol):
     """Where a component takes its time from."""
 
     def now(self) -> datetime:
-        """Wall time, timezone-aware UTC: for what is written into objects."""
+        """Return the wall time, timezone-aware UTC: for times in objects."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back: for measuring how long ago something was."""
+        """Return seconds that never go back: for measuring time spans."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -107,11 +108,11 @@ class SystemClock:
     """The machine's clock."""
 
     def now(self) -> datetime:
-        """Wall time in UTC."""
+        """Return the wall time in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """The system's monotonic seconds, those included in which the machine was suspended (on Linux)."""
+        """Return the system's monotonic seconds, on Linux with the time in which the machine was suspended."""
         return _seconds()
 
     async def sleep(self, seconds: float) -> None:
@@ -120,10 +121,10 @@ class SystemClock:
 
 
 class FakeClock:
-    """A clock that moves only when told to.
+    """A clock that only `advance` moves.
 
-    `advance` wakes sleepers in the order of their deadlines and lets the loop run between them, so what a sleeper
-    does at its time is done before the next one wakes.
+    `advance` wakes sleepers in the order of their deadlines and lets the loop run between them, so the work of
+    a sleeper at its time ends before the next one wakes.
     """
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
@@ -133,11 +134,11 @@ class FakeClock:
         self._order = itertools.count()
 
     def now(self) -> datetime:
-        """The start plus what was advanced."""
+        """Return the start plus the time advanced."""
         return self._start + timedelta(seconds=self._elapsed)
 
     def monotonic(self) -> float:
-        """Seconds advanced so far."""
+        """Return the seconds advanced so far."""
         return self._elapsed
 
     async def sleep(self, seconds: float) -> None:
@@ -150,7 +151,7 @@ class FakeClock:
         await woken
 
     def next_wake(self) -> float | None:
-        """Seconds until the earliest sleeper's deadline; None when no task sleeps."""
+        """Return the seconds until the earliest sleeper's deadline; None when no task sleeps."""
         while self._sleepers and self._sleepers[0][2].done():
             heapq.heappop(self._sleepers)
         return self._sleepers[0][0] - self._elapsed if self._sleepers else None

@@ -1,7 +1,8 @@
 """Connections of our servers: how many there may be, how long they may take, and how much they may send.
 
-One that asks nothing, or does not read its answers, is cut after a while; when all places are taken, one that asks
-nothing makes room.  So a client that opens a thousand connections keeps no other client out.
+A connection that sends no request, or whose client does not read the answers, is cut after a while.  When all
+connections are taken, an idle one is closed first.  So a client that opens a thousand connections keeps no other
+client out.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What one server bears of its connections; times in seconds."""
+    """Limits of one server's connections; times in seconds."""
 
     connections: int = 128
     handshake: float = 5.0
@@ -43,9 +44,9 @@ class Bounds:
     headers: int = 512
     """Each of 8 KiB at most."""
     lingering: float = 0.0
-    """How long a body that is not wanted is read, so that its sender gets to the answer."""
+    """How long an unwanted body is read, so that its sender reads the answer."""
     write: float = 10.0
-    """Until a reader has taken most of what is sent."""
+    """Until the client has read most of the bytes sent."""
 
 
 class Connection(RequestHandler):
@@ -58,45 +59,45 @@ class Connection(RequestHandler):
             server,
             loop=asyncio.get_running_loop(),
             keepalive_timeout=bounds.idle,
-            access_log=None,  # type: ignore[arg-type] # None is what switches it off
+            access_log=None,  # type: ignore[arg-type] # None switches the log off
             max_headers=bounds.headers,
             auto_decompress=False,  # a few KiB that mean many MiB: compressed bodies are for the handler to refuse
             lingering_time=bounds.lingering,
         )
         self._bounds, self._clock = bounds, clock
         self.idle_since: float | None = None
-        """When it was opened or asked last; None while a request is answered."""
+        """When the connection was opened, or its last request was answered; None while a request is answered."""
         self.unread_since: float | None = None
-        """Since when its client does not take what is sent; None while it does."""
+        """Since when the client does not read the bytes sent; None while it reads."""
         self.served = 0
         self.cut_off = False
         self.writable = asyncio.Event()
-        """Set while the client takes what is sent."""
+        """Set while the client reads the bytes sent."""
         self.writable.set()
         self._received = 0
 
     @property
     def spared(self) -> bool:
-        """Whether it stays although it is idle and its place is wanted."""
+        """Whether the connection stays even if it is idle and all connections are taken."""
         return False
 
     def begin(self) -> None:
-        """A request is answered from now on."""
+        """Note that a request is being answered from now on."""
         self.idle_since, self._received = None, 0
         self.served += 1
 
     def end(self, now: float) -> None:
-        """It was answered."""
+        """Note that the request was answered."""
         self.idle_since, self._received = now, 0
 
     def cut(self) -> None:
-        """End it at once, whatever is still to be sent."""
+        """End the connection at once, even if bytes are still to be sent."""
         self.cut_off = True
         if self.transport is not None:
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """More of a request, or of the ones behind it."""
+        """Count the bytes of the request, and of those behind it; cut the connection when they are too many."""
         self._received += len(data)
         if self._received > self._bounds.request_bytes:
             self.cut()
@@ -104,19 +105,19 @@ class Connection(RequestHandler):
         super().data_received(data)
 
     def pause_writing(self) -> None:
-        """The client does not take it."""
+        """Stop writers, and note since when the client reads nothing of the answer."""
         self.writable.clear()
         self.unread_since = self._clock.monotonic()
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """The client has taken most of it."""
+        """Let the answer go on: the client has read most of it."""
         self.unread_since = None
         self.writable.set()
         super().resume_writing()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Nobody needs to wait for it any more."""
+        """Let writers go on: no client waits for the answer any more."""
         self.cut_off = True
         self.writable.set()
         super().connection_lost(exc)
@@ -128,7 +129,7 @@ class Connection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What is no HTTP request; it is answered without a word in the log, which others could fill."""
+        """Answer input that is no HTTP request, without a line in the log: strangers could fill the log."""
         if request.writer.output_size > 0:
             raise ConnectionError("a part of the answer was sent already")
         response = self.unreadable(status)
@@ -147,11 +148,11 @@ class Connection(RequestHandler):
             raise ConnectionAbortedError("the server stopped before the answer was sent") from e
 
     def unreadable(self, status: int) -> web.Response:
-        """The answer to what is no request."""
+        """Return the answer to input that is no request."""
         return web.Response(status=status, text="this is no request that can be read\n")
 
     def expired(self, now: float) -> bool:
-        """Whether it has taken longer than it may."""
+        """Whether the connection has taken longer than it may."""
         if self.unread_since is not None and now - self.unread_since > self._bounds.write:
             return True
         allowed = self._bounds.idle if self.served else self._bounds.first_request
@@ -174,8 +175,8 @@ class Connections:
         make: Callable[[web.Server], Connection] | None = None,
         **options: Any,
     ) -> None:
-        """`context` says how a new connection is encrypted, None is not at all; `make` makes it; `options` are those
-        of aiohttp's Server.
+        """`context` returns the TLS context of a new connection, None for plain HTTP; `make` makes the connection;
+        `options` are those of aiohttp's Server.
         """
         self._handler, self._clock, self._bounds, self._options = handler, clock, bounds, options
         self._context = context
@@ -187,7 +188,7 @@ class Connections:
         self.port = 0
 
     def listen(self, host: str, port: int) -> None:
-        """Take the address; `host` empty is all interfaces, `port` 0 takes a free one.  Who connects has to wait.
+        """Bind the address.  An empty `host` means all interfaces, `port` 0 any free port.  Clients wait until `start`.
 
         Raises:
             OSError: the address cannot be used.
@@ -196,14 +197,14 @@ class Connections:
         self.port = int(self._socket.getsockname()[1])
 
     def start(self) -> None:
-        """Let those in who connect."""
+        """Accept connections."""
         assert self._socket is not None, "it listens"
         self._server = web.Server(self._handler, **self._options)
         self._spawn(self._accept(self._socket, self._server))
         self._spawn(self._sweep())
 
     async def stop(self, seconds: float) -> None:
-        """Accept no more, answer what is being asked within so many seconds, and close."""
+        """Accept no more connections, answer present requests within so many seconds, and close."""
         tasks, self._tasks = list(self._tasks), set()
         for task in tasks:
             task.cancel()
@@ -216,7 +217,7 @@ class Connections:
         self._socket = self._server = None
 
     def open(self) -> list[Connection]:
-        """Those that there are; the ones that were cut are none."""
+        """Return the open connections, without those that were cut."""
         found = self._server.connections if self._server is not None else ()
         return [each for each in found if isinstance(each, Connection) and not each.cut_off]
 
@@ -249,10 +250,10 @@ class Connections:
         return len(server.connections) >= most and len(self.open()) >= most
 
     def _make_room(self) -> bool:
-        """Cut one that asks nothing; False when all are being answered, or are spared.
+        """Cut an idle connection; return False when all are being answered, or are spared.
 
-        Handshakes that do not end go first when they are many, then who has never asked anything, then who did so
-        longest ago.
+        Handshakes that do not end go first when they are many, then connections without any request so far, then the
+        connection that has been idle for longest.
         """
         if len(self._shaking) <= self._bounds.connections // 2:
             idle = [each for each in self.open() if each.idle_since is not None and not each.spared]
@@ -277,7 +278,7 @@ class Connections:
             )
             if not made.served:  # the first request may have come with the end of the handshake
                 made.idle_since = self._clock.monotonic()
-        except OSError:  # ssl.SSLError and TimeoutError are some: what a client does wrong is its own affair
+        except OSError:  # ssl.SSLError and TimeoutError, too: errors of a client need no report
             with contextlib.suppress(OSError):
                 accepted.close()
         except asyncio.CancelledError:
@@ -295,7 +296,7 @@ class Connections:
 
 
 def not_listening(where: str, address: str, error: OSError, *, remedy: str) -> str:
-    """One sentence for an address that cannot be listened on; `where` is its setting or flag."""
+    """Return one sentence for an address on which the process cannot listen; `where` is its setting or flag."""
     if error.errno == errno.EADDRINUSE:
         return f"{where}: {address}: address already in use; stop the process that listens there, or {remedy}"
     if error.errno == errno.EACCES:
@@ -306,7 +307,7 @@ def not_listening(where: str, address: str, error: OSError, *, remedy: str) -> s
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A socket that listens there; on all interfaces, of both families where there are both."""
+    """Return a socket that listens there; on all interfaces, of both families where there are both."""
     both = not host and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both or ":" in host else socket.AF_INET
     made = socket.create_server((host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=both)

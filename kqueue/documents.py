@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentLimits:
-    """What one document may have."""
+    """Limits of one document."""
 
     depth: int = 200
     """Lists and mappings inside each other.  Schemas of CustomResourceDefinitions, the deepest of all, have 60."""
@@ -43,14 +43,14 @@ def _too_large(limits: DocumentLimits) -> str:
 
 _OPENING, _CLOSING = b"{[", b"}]"
 _STEPS = bytes(1 if code in _OPENING else 255 if code in _CLOSING else 0 for code in range(256))
-"""What each byte adds to the depth, as a signed byte."""
+"""The change of the depth by each byte, as a signed byte."""
 _NO_BRACKET = bytes(code for code in range(256) if code not in _OPENING + _CLOSING)
 
 
 class JsonScan:
     """Counts the values and the depth of one JSON text that arrives in pieces.  It makes no objects.
 
-    What is no JSON may be counted wrongly behind its first mistake, where a parser stops.
+    Other texts may be counted wrongly behind their first mistake, where a parser stops.
     """
 
     __slots__ = ("_depth", "_escape", "_inside", "_limits", "_values")
@@ -61,10 +61,10 @@ class JsonScan:
         self._inside = 0
         """1 within quotes, else 0."""
         self._escape = b""
-        """A backslash at the end of the last piece: what follows it is still to come."""
+        """A backslash at the end of the last piece: the byte behind it is still to come."""
 
     def feed(self, piece: bytes) -> None:
-        """Count what stands in the next piece.
+        """Count the values in the next piece.
 
         Raises:
             TooMuchError: the text is deeper or has more values than it may.
@@ -80,7 +80,7 @@ class JsonScan:
             raise TooMuchError(_too_deep(self._limits))
 
     def _outside(self, piece: bytes) -> bytes:
-        """What of a piece stands outside of quotes."""
+        """Return the parts of a piece that are outside of quotes."""
         piece = self._escape + piece
         backslashes = len(piece) - len(piece.rstrip(b"\\"))
         self._escape = b"\\" * (backslashes % 2)
@@ -113,7 +113,7 @@ def check_json(text: bytes, limits: DocumentLimits = LIMITS) -> None:
 def load_yaml(
     text: str | bytes, loader: Any = None, *, aliases: bool = True, limits: DocumentLimits = LIMITS
 ) -> list[Any]:
-    """The documents of a YAML text, empty ones left out; `loader` is a safe one (None: the fastest that there is).
+    """Return the documents of a YAML text, empty ones left out; `loader` is a safe one (None: the fastest available).
 
     Without `aliases` a text that has some is refused.
 
@@ -177,7 +177,7 @@ def _refused(problem: str, event: yaml.Event) -> yaml.MarkedYAMLError:
 
 
 def first_document(text: str | bytes) -> Any:
-    """The only document of a YAML text, None for an empty one.
+    """Return the only document of a YAML text, None for an empty one.
 
     Raises:
         yaml.YAMLError: it is no YAML, or too deep or too large, or there is more than one document.

@@ -2,7 +2,7 @@
 
 ```
 KqueueError                      everything that kqueue raises on purpose
-├── TerminalError                will not heal by itself: log, count, wait for a change of the object
+├── TerminalError                needs a change of the object: log, count, wait for the change
 ├── ConfigError                  a setting, flag or file is wrong; the command line turns it into exit code 2
 ├── PluginError                  a plugin raised, answered wrongly or too late
 ├── InvalidObjectError           an object cannot be read; carries all its field errors
@@ -58,8 +58,8 @@ class FieldError:
     """One mistake in one field of an object.
 
     `path` is the dotted path from the object's root, as in `spec.template.metadata.annotations[key]`;
-    `value` is what stands there, None when the field is missing;
-    `problem` is one sentence that says what is wrong and what to write instead.
+    `value` is its value, None when the field is missing;
+    `problem` is one sentence with the problem and the remedy.
     """
 
     path: str

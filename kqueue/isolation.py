@@ -25,7 +25,7 @@ class Log(Protocol):
 class Isolation:
     """A `with` block in which an error ends the block and nothing else, in plain and in async functions.
 
-    Only an `Exception` is stopped.  What ends a task or the process goes on: `asyncio.CancelledError`,
+    Only an `Exception` is stopped.  Errors that end a task or the process pass through: `asyncio.CancelledError`,
     `KeyboardInterrupt`, `SystemExit`, `GeneratorExit`.  An error that `on_error` raises goes on, too.
 
     The traceback of an error refers to the function around the block.  So an error that this function reads from

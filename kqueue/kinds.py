@@ -1,6 +1,6 @@
 """The kinds of jobs that kqueue knows: one row each, facts alone.
 
-What kqueue does with the objects of a kind is its adapter's (`kqueue/jobs/catalog.py`).  From these rows come the names
+The adapter of a kind reads and changes its objects (`kqueue/jobs/catalog.py`).  From these rows come the names
 that `integrations.frameworks` takes, the kinds through which owners are followed, the paths of webhooks, the survey of
 objects that are not queued, and the chart's rights and roles.
 """
@@ -75,7 +75,7 @@ class Kind:
 
 
 def webhook_path(group: str, version: str, kind: str) -> str:
-    """Path of a kind's webhooks, after `/mutate-` and `/validate-`."""
+    """Return the path of a kind's webhooks, after `/mutate-` and `/validate-`."""
     return f"{group.replace('.', '-')}-{version}-{kind.lower()}"
 
 
@@ -248,13 +248,13 @@ def register(kind: Kind) -> None:
 
 
 def framework_of(group: str, kind: str) -> str | None:
-    """The framework whose objects are of this kind, whatever the version; None when no framework's are."""
+    """Return the framework whose objects are of this kind, in any version; None when there is none."""
     row = _owners.get((group, kind))
     return row.framework or None if row is not None else None
 
 
 def framework_above(group: str, kind: str) -> str | None:
-    """`framework_of`; for a kind that owners only pass through, the framework whose controller makes its objects."""
+    """Return `framework_of`; for a kind between owner and pods, the framework whose controller makes its objects."""
     row = _owners.get((group, kind))
     if row is None or row.framework:
         return framework_of(group, kind)

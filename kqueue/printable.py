@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def printable(text: object) -> str:
-    """`text` (or what `str` makes of it) on one line, with nothing in it that a terminal would obey.
+    """Return `text` (or its `str`) on one line, without characters that a terminal would obey.
 
     Escaped as in a Python string are: control characters (C0, DEL, C1, so ANSI sequences and line ends), format
     characters (bidirectional overrides, zero-width ones, tags), line and paragraph separators, unusual spaces, lone

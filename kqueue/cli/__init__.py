@@ -1,1 +1,1 @@
-"""The command line: flags and printing.  What a command does is in the rooms below."""
+"""The command line: flags and printing.  The work of a command is in the rooms below."""

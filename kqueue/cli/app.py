@@ -73,7 +73,7 @@ class _Root(TyperGroup):
         return super().parse_args(ctx, flags_behind_name(args))
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names in the order of the help page: commands of daily use come first."""
+        """Return the names in the order of the help page: commands of daily use come first."""
         first = [name for name in _FIRST if name in self.commands]
         return [*first, *(name for name in self.commands if name not in first)]
 
@@ -83,7 +83,7 @@ _PROCESSES = ("controller", "webhook")
 
 
 def build(options: _Options | None = None) -> typer.Typer:
-    """The application with the commands of the chosen files, by default all."""
+    """Return the application with the commands of the chosen files, by default all."""
     chosen = options or _Options()
     app = typer.Typer(
         name="kqueue",
@@ -107,7 +107,7 @@ def build(options: _Options | None = None) -> typer.Typer:
 
 
 def command_of(app: typer.Typer) -> Any:
-    """The application as one command; lists of its commands have whole first sentences."""
+    """Return the application as one command; lists of its commands have whole first sentences."""
     command = typer.main.get_command(app)
     _keep_whole_sentences(command)
     return command

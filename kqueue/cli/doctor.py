@@ -40,7 +40,7 @@ class _Scope:
     def checks(
         self, client: Client, namespace: str, plan: Plan, *, configuration: Configuration, clock: Clock
     ) -> list[tuple[str, Check]]:
-        """The selected steps with their names, in order."""
+        """Return the selected steps with their names, in order."""
         from kqueue.operations.checkup.before import BeforeInstall
         from kqueue.operations.checkup.installation import Installation
         from kqueue.operations.checkup.queues import Tenants

@@ -39,7 +39,7 @@ def print_page(answer: JSON) -> None:
 
 
 def page(answer: JSON) -> Iterator[PageLine]:
-    """The lines of an explanation."""
+    """Yield the lines of an explanation."""
     meta = answer["metadata"]
     owner = f" of {answer['owner']}" if answer.get("owner") else ""
     yield PageLine(f"Workload {meta['namespace']}/{meta['name']}{owner}: {answer['state']}", style=_HEAD)
@@ -61,7 +61,7 @@ def page(answer: JSON) -> Iterator[PageLine]:
 
 
 def _section(title: str, lines: Iterable[PageLine]) -> Iterator[PageLine]:
-    """A title and its lines, or nothing if there are no lines."""
+    """Yield a title and its lines, or nothing if there are no lines."""
     for number, line in enumerate(lines):
         if not number:
             yield PageLine("")

@@ -18,7 +18,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address | None:
-    """`:8081`, `127.0.0.1:8081` or `[::1]:8081`; None for `0` and for nothing, which switch the server off.
+    """Parse `:8081`, `127.0.0.1:8081` or `[::1]:8081`; return None for `0` and for nothing: the server is off.
 
     Raises:
         ValueError: anything else.

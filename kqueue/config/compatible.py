@@ -56,7 +56,7 @@ def _take(value: Any, path: tuple[str, ...]) -> bool:
 
 
 def _switch(data: dict[str, Any], name: str) -> tuple[bool, list[FieldError]]:
-    """Take `enable` out of a section: its value (False when missing), and what is wrong with it."""
+    """Take `enable` out of a section: its value (False when missing), and the problem with it."""
     section = data.get(name)
     if not isinstance(section, dict):
         return section is not None, []  # left for validation: a section must be a mapping

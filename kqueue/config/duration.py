@@ -53,7 +53,7 @@ def _nanoseconds(part: re.Match[str]) -> int:
 
 
 def duration_text(value: timedelta) -> str:
-    """The shortest usual text for `value`, which `parse_duration` reads back: `1h30m`, `2.5s`, `0s`."""
+    """Return the shortest usual text for `value`, which `parse_duration` reads back: `1h30m`, `2.5s`, `0s`."""
     microseconds = value // timedelta(microseconds=1)
     sign, left = ("-", -microseconds) if microseconds < 0 else ("", microseconds)
     hours, left = divmod(left, 3_600_000_000)

@@ -161,7 +161,7 @@ def gate_problems(wanted: Mapping[str, bool]) -> list[tuple[str, str]]:
 
 
 def parse_gates(text: str) -> dict[str, bool]:
-    """The value of a flag: `Gate=true,Other=false`; empty text gives no gates.
+    """Parse the value of a flag, `Gate=true,Other=false`; empty text gives no gates.
 
     Raises:
         ValueError: an entry is not `Gate=bool`.

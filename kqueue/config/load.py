@@ -38,12 +38,12 @@ class ConfigFileError(ConfigError):
 
 
 def load(path: str | Path | None, *, feature_gates: str = "", namespace_file: Path = NAMESPACE_FILE) -> Configuration:
-    """The configuration in file `path`, or all defaults when it is None, with everything filled in.
+    """Return the configuration in file `path`, or all defaults when it is None, with everything filled in.
 
     Args:
         path: a YAML or JSON file.
         feature_gates: the flag's text, `Gate=true,Other=false`; refused when the file has gates of its own.
-        namespace_file: where the own namespace stands when the file does not name it.
+        namespace_file: the file with the own namespace, read when the configuration does not name it.
 
     Raises:
         ConfigError: the file cannot be read, is no YAML, or breaks a rule (`ConfigFileError`, with all problems).
@@ -56,7 +56,7 @@ def load(path: str | Path | None, *, feature_gates: str = "", namespace_file: Pa
 
 
 def parse(text: str, *, source: str, feature_gates: str = "", own_namespace: str = DEFAULT_NAMESPACE) -> Configuration:
-    """Like `load`, from `text`; `source` is what errors call it.  Empty text means all defaults."""
+    """Return the configuration in `text`, as `load` does; `source` is its name in errors.  Empty text: all defaults."""
     data: dict[str, Any] = (
         document_of(text, source) if text else {"apiVersion": f"{GROUP}/v1beta2", "kind": "Configuration"}
     )
@@ -76,7 +76,7 @@ def parse(text: str, *, source: str, feature_gates: str = "", own_namespace: str
 
 
 def read_text(path: Path, *, remedy: str) -> str:
-    """The text of a file of a user; `remedy` is what the error about a missing or empty one says to do.
+    """Return the text of a file of a user; the error about a missing or empty one ends with `remedy`.
 
     Raises:
         ConfigError: it cannot be read, is not UTF-8, or is empty.
@@ -111,7 +111,7 @@ class _StrictLoader(_FastLoader):
     """YAML loader that refuses duplicate fields."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """A mapping whose keys differ."""
+        """Return a mapping; a key that is given twice raises."""
         lines: dict[str, int] = {}
         for key, _ in node.value:
             if not isinstance(key.value, str):
@@ -125,7 +125,7 @@ class _StrictLoader(_FastLoader):
 
 
 def document_of(text: str, source: str) -> dict[str, Any]:
-    """The Configuration in `text` as it was written, with apiVersion and kind; `source` is what errors call it.
+    """Return the Configuration in `text` as written, with apiVersion and kind; `source` is its name in errors.
 
     Raises:
         ConfigError: it is no YAML, or no Configuration of a version that is read.
@@ -136,7 +136,7 @@ def document_of(text: str, source: str) -> dict[str, Any]:
 
 
 def mapping_of(text: str, source: str, *, begins: str) -> dict[str, Any]:
-    """The only document of a YAML text, which has to be a mapping that `begins` as the error then says.
+    """Return the only document of a YAML text, a mapping; the error for another text says how one `begins`.
 
     Raises:
         ConfigError: it is no YAML, or no such document.
@@ -235,7 +235,7 @@ def _drop_empty_texts(data: dict[str, Any]) -> None:
 
 
 def drop_nulls(value: object) -> None:
-    """Null means "not given" in Kubernetes."""
+    """Remove the keys of mappings whose value is null, at any depth: null means "not given" in Kubernetes."""
     if isinstance(value, dict):
         for key in [key for key, item in value.items() if item is None]:
             del value[key]
@@ -260,7 +260,7 @@ def _resolved(configuration: Configuration, notes: list[str]) -> Configuration:
     return resolved
 
 
-# --- pydantic's errors in our words
+# --- pydantic's errors as messages of kqueue
 
 _WORDS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "missing": lambda _: "is required",
@@ -323,7 +323,7 @@ def _unknown(loc: tuple[int | str, ...]) -> str:
 
 
 def _section_in(annotation: Any) -> type[Section] | None:
-    """The section that a field holds, alone or in a list; None when it holds none."""
+    """Return the section that a field has as value, alone or in a list; None when it has none."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
     return next(filter(None, map(_section_in, typing.get_args(annotation))), None)

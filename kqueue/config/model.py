@@ -120,8 +120,10 @@ class Configuration(Section):
 
 
 def default_namespace_selector(own: str) -> SelectorSettings:
-    """All namespaces but kube-system and kqueue's own: an outage of kqueue must never block the pods that its restart
-    needs."""
+    """Return a selector of all namespaces but kube-system and kqueue's own, with the pods that a restart needs.
+
+    An outage of kqueue must never block these pods.
+    """
     excluded = RequirementSettings(key=NAMESPACE_NAME_LABEL, operator="NotIn", values=(_PROTECTED_NAMESPACE, own))
     return SelectorSettings(match_expressions=(excluded,))
 

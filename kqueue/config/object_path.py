@@ -36,11 +36,11 @@ class ObjectPath:
         return (self.outer or self.inner)[0]
 
     def at(self, obj: object) -> Any:
-        """The value in `obj`, or in one entry; None where a step is missing."""
+        """Return the value in `obj`, or in one entry; None where a step is missing."""
         return look(obj, self.inner)
 
     def entries(self, obj: object) -> Iterator[tuple[str, Any]]:
-        """(index or key, entry) of the list or map at `outer`; keys in alphabetical order.  `obj` itself without."""
+        """Yield (index or key, entry) of the list or map at `outer`, keys in alphabetical order; without it `obj` itself."""
         if self.outer is None:
             yield "", obj
             return
@@ -59,7 +59,7 @@ def look(obj: object, steps: tuple[str, ...]) -> Any:
 
 
 def put(obj: object, steps: tuple[str, ...], value: object) -> Any:
-    """A copy of `obj` with `value` at the end of the steps; a missing step is made, other parts are shared."""
+    """Return a copy of `obj` with `value` at the end of the steps; a missing step is made, other parts are shared."""
     if not steps:
         return value
     old = obj if isinstance(obj, Mapping) else {}

@@ -71,11 +71,11 @@ class SchedulingProfile(Section):
     reserve: tuple[str, ...] = ()
     """Plugins that keep a state about workloads with quota."""
     before_release: tuple[str, ...] = ()
-    """Plugins that are asked before the pods of an admitted workload are released."""
+    """Plugins that are called before the pods of an admitted workload are released."""
     release: tuple[str, ...] = ()
     """Plugins that may release pods in place of kqueue."""
     after_release: tuple[str, ...] = ()
-    """Plugins that are told of released pods."""
+    """Plugins that are called after pods were released."""
 
     @field_validator("name")
     @classmethod

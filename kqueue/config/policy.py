@@ -121,7 +121,7 @@ class Integrations(Section):
         return self
 
     def kinds(self) -> frozenset[str]:
-        """`Kind.version.group` of every enabled framework."""
+        """Return `Kind.version.group` of every enabled framework."""
         return frozenset(FRAMEWORKS[name].text for name in self.frameworks if name in FRAMEWORKS)
 
 
@@ -383,7 +383,7 @@ class DeviceClassMapping(Section):
         return self
 
     def first_counter(self) -> str | None:
-        """Name of the counter when the first source is one; None otherwise."""
+        """Return the name of the counter when the first source is one; None otherwise."""
         counter = self.sources[0].counter if self.sources else None
         return None if counter is None else counter.name
 

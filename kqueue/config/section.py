@@ -28,6 +28,6 @@ def refuse(*problems: FieldError) -> NoReturn:
 
 
 def refuse_any(problems: list[FieldError]) -> None:
-    """`refuse` if there are any."""
+    """Raise as `refuse` does if there are any problems."""
     if problems:
         refuse(*problems)

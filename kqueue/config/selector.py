@@ -40,5 +40,5 @@ class SelectorSettings(Section):
     """Rules about labels."""
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """True when an object with `labels` is selected."""
+        """Whether an object with `labels` is selected."""
         return labels_match(self.match_labels, self.match_expressions, labels)

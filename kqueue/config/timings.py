@@ -125,7 +125,7 @@ class Timings:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Timings:
-        """The defaults with what `environ` (None: the process's own) overrides.
+        """Return the defaults, overridden by the variables of `environ` (None: the process's own).
 
         Raises:
             ConfigError: an unknown KQUEUE_TIMING_ name or a bad value; all of them, one line each.

@@ -108,12 +108,12 @@ def is_managed(framework: str) -> bool:
 
 
 def idle_fields() -> list[str]:
-    """Paths in the file of the fields and sections without effect."""
+    """Return the paths in the file of the fields and sections without effect."""
     return [".".join(map(to_camel, path.split("."))) for path in _PATHS]
 
 
 def warnings(configuration: Configuration) -> list[str]:
-    """One sentence for every given setting that has no effect, in the order of the fields."""
+    """Return one sentence for every given setting that has no effect, in the order of the fields."""
     found = [
         f"{_in_file(configuration, path)}: accepted, but has no effect yet"
         for path in _PATHS

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kqueue.runtime.client import Client
 
 _FIRST = ("batch", "apps", "jobset.x-k8s.io", "kueue.x-k8s.io")
-"""Groups with most job kinds; they are asked before the others, because the first match is used."""
+"""Groups with most job kinds; they are read before the others, because the first match is used."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,7 +228,7 @@ def _print(
     output: ListOutput,
     where: _Where | None = None,
 ) -> None:
-    """A table, or what `-o` asks for."""
+    """Print a table, or the form that `-o` names."""
     from kqueue.cli.tables import print_nothing_found, print_table
 
     if not output.is_table:

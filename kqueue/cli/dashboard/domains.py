@@ -29,7 +29,7 @@ class DomainRow:
     HEADERS = ("domain", "nodes", "idle", "left out", "resource", "free", "held", "foreign", "total")
 
     def cells(self) -> tuple[str, ...]:
-        """The cells in the order of the headers."""
+        """Return the cells in the order of the headers."""
         return (
             *(self.domain, self.nodes, self.idle, self.left_out),
             *(self.resource, self.free, self.held, self.foreign, self.total),
@@ -46,7 +46,7 @@ def title(summary: JSON, flavor: JSON) -> str:
 
 
 def _last_part(level: str) -> str:
-    """The last word of a level's label, for headings: `rack`."""
+    """Return the last word of a level's label, for headings: `rack`."""
     return level.rpartition("/")[2].rpartition("-")[2] or level
 
 

@@ -49,7 +49,7 @@ class QueueRow:
     is_active: bool
 
     def cells(self) -> tuple[str, ...]:
-        """The cells in the order of the headers."""
+        """Return the cells in the order of the headers."""
         return (
             *(self.name, self.cohort, self.status, self.pending, self.inadmissible, self.admitted, self.longest),
             *(self.flavor, self.resource, self.reserved, self.quota, self.borrowed),

@@ -268,7 +268,7 @@ def _counts_only(pod_set: PodSet, resource_group: ResourceGroup, covered: frozen
 def _eligibility(
     pod_set: PodSet, name: str, group: ResourceGroup, snapshot: Snapshot, *, counts_only: bool
 ) -> Blocker | None:
-    """None when the pod set's pods could run on the flavor's nodes, quota and capacity aside.
+    """Return why the pod set's pods cannot run on the flavor's nodes, quota and capacity aside; None: they can.
 
     `counts_only`: a flavor without nodes is accepted, too.
     """

@@ -154,7 +154,7 @@ def assign(
 ) -> Assignment:
     """Choose flavors for every pod set of a workload.
 
-    `oracle` is asked where quota is missing that preemption might free; `fair`: fair sharing is on, which widens where
+    `oracle` is called where quota is missing that preemption might free; `fair`: fair sharing is on, which widens where
     that is considered.  `pinned` restricts the choice to flavors nominated before, and looks at all of them.  `demands`
     keeps what follows from the form of the workload.  `hooks` are the plugins of the queue's profile; `victims` gets
     the targets that the oracle found, for the plugins that compare them.

@@ -112,7 +112,7 @@ RefusedHosts = tuple[tuple[str, str], ...]
 
 @dataclass(slots=True)
 class _Form:
-    """What is known of pods of one form.  It is found by identity, so `pod_set` keeps its parts alive."""
+    """The answers for pods of one form.  It is found by identity, so `pod_set` keeps its parts alive."""
 
     pod_set: PodSet
     judged: dict[str, tuple[NodeFacts, PluginRefusal | None]] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class _Form:
 
 
 class NodeMasks:
-    """The hosts that plugins refuse to pod sets; each node is asked about once for each of its versions."""
+    """The hosts that plugins refuse to pod sets; plugins judge each version of a node once."""
 
     def __init__(self) -> None:
         self._of: dict[_FormKey, _Form] = {}
@@ -312,10 +312,10 @@ class ProfileHooks:
 
 
 class Reservation:
-    """What plugins have taken in about one decision; as a context manager it is undone when its block raises."""
+    """The plugins that have reserved for one decision; as a context manager it is undone when its block raises."""
 
     def __init__(self, asking: Asking, admit: Admit, called: Sequence[ReservePlugin], refusal: str = "") -> None:
-        """`called` are the plugins that were asked; `refusal` is why the decision must not be written."""
+        """`called` are the plugins that were called; `refusal` is why the decision must not be written."""
         self._asking, self._admit, self._called = asking, admit, tuple(called)
         self.refusal = refusal
 
@@ -329,10 +329,10 @@ class Reservation:
             self.undo()
 
     def undo(self) -> None:
-        """Tell the plugins that were asked, the last one first, that the decision is not written.  Once."""
+        """Undo the reservation of the plugins that were called, the last one first.  A second call does nothing."""
         called, self._called = self._called, ()
         for plugin in reversed(called):
-            with isolated():  # the guard around the call has reported the failure; the others are told all the same
+            with isolated():  # the guard around the call has reported the failure; the others are called all the same
                 self._asking(plugin.name, Point.UNRESERVE, None, plugin.unreserve, self._admit)
 
 

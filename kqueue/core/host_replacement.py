@@ -65,7 +65,7 @@ def replace_hosts(snapshot: Snapshot, damaged: Damaged) -> HostsReplaced | Hosts
 
 
 def _may_stay(damaged: Damaged, snapshot: Snapshot) -> frozenset[str]:
-    """Failed hosts that have failed for this workload only, and still accept its pods."""
+    """Return the failed hosts that have failed for this workload only, and still accept its pods."""
     requests = {pod_set.name: pod_set.request for pod_set in damaged.pod_sets}
     stay = damaged.failed & damaged.avoided
     for held in damaged.admission.pod_sets:

@@ -189,7 +189,7 @@ class Nominator:
     # --- in steps ------------------------------------------------------------------------------------------------
 
     def choose(self, head: Head, profile: Profile) -> NominatedHead | None:
-        """First step: return the head with its flavors, undecided.
+        """Return the head with its flavors, undecided: the first step.
 
         None: the head has a claim or replaces a slice, so it is nominated as a whole on a snapshot without these.
         """
@@ -198,7 +198,7 @@ class Nominator:
         return self._assigned(head, profile, flavors_to_keep(head))
 
     def place_together(self, chosen: Sequence[NominatedHead], failed: Callable[[str, Exception], None]) -> None:
-        """Second step, for entries whose profile names a planner: set the planner's hint for each of them.
+        """Set the planner's hint for each entry whose profile names a planner: the second step.
 
         `failed` is called with the name of a planner that raises; its entries are placed one by one.
         """
@@ -216,7 +216,7 @@ class Nominator:
                 entry.hint = hint
 
     def commit(self, entry: NominatedHead) -> NominatedHead:
-        """Third step: nominate an entry with its chosen flavors."""
+        """Nominate an entry with its chosen flavors: the third step."""
         return self._most(entry, flavors_to_keep(entry.head))
 
     def _most(self, entry: NominatedHead, pinned: Pins | None) -> NominatedHead:

@@ -86,7 +86,7 @@ def tournament(
     rules: OrderRules = DEFAULT_RULES,
     under_way: Mapping[QuotaNode, Usage] = _NOTHING_UNDER_WAY,
 ) -> Iterator[E]:
-    """Fair sharing: yield the entry that wins in every cohort on its path to the root, until no entry is left.
+    """Yield, by fair sharing, the entry that wins in every cohort on its path to the root, until no entry is left.
 
     At a cohort the winners of its children are compared.  First come preemptors (by rule), then children
     that do not borrow what their workload requests (by rule), lower share of the child, higher priority (by rule),
@@ -98,7 +98,7 @@ def tournament(
         nodes: the quota nodes of their ClusterQueues.  Between two entries usage may change on the path from the queue
             of the entry that was handed out last to its root, and nowhere else: only that path is looked at again.
         rules: which comparisons take part.
-        under_way: what nodes will hold more (negative: less) by what was decided in earlier cycles: shares count it.
+        under_way: further usage of nodes (negative: less) by decisions of earlier cycles; shares count it.
     """
     rankings = _Rankings[E](nodes, rules, under_way)
     rankings.seat(entries)

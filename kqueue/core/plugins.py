@@ -14,7 +14,7 @@ values.  Methods without `async` run on the event loop: they must not do I/O.
     permit          permit                            whether a workload with quota is admitted
     before_release  before_release                    whether the pods of an admitted workload are released
     release         release                           how a pod is released
-    after_release   after_release                     nothing; it is told that pods were released
+    after_release   after_release                     nothing; pods were released
 
 Source: the points are those of the scheduling framework of kube-scheduler, as far as a queue has them.
 """
@@ -34,7 +34,7 @@ from kqueue.core.value import value
 from kqueue.core.workload import Admission, Flavor, Head, PodSet
 
 SortKey = int | float | str
-"""What a plugin sorts by; all keys of one plugin have the same of the three types."""
+"""The sort key of a plugin; all keys of one plugin have the same of the three types."""
 
 ReleasePatch = Mapping[str, Any]
 """The merge patch that releases a pod."""
@@ -111,7 +111,7 @@ class Deny:
 
 @dataclass(frozen=True, slots=True)
 class WaitFor:
-    """The workload keeps its quota, and the plugin is asked again, until `seconds` after the reservation.
+    """The workload keeps its quota, and the plugin is called again, until `seconds` after the reservation.
 
     Then the workload returns its quota, and is queued again.  A later answer can shorten the wait, but not prolong it.
     """
@@ -133,7 +133,7 @@ class PodRef:
 
 
 class Plugin(Protocol):
-    """What all plugins have."""
+    """The members of all plugins."""
 
     @property
     def name(self) -> str:
@@ -234,15 +234,15 @@ class ReleasePlugin(Plugin, Protocol):
     """Releases pods in place of kqueue."""
 
     async def release(self, pod: PodRef, patch: ReleasePatch) -> bool:
-        """Return whether the plugin has released the pod; otherwise the next one is asked, and kqueue at last."""
+        """Return whether the plugin has released the pod; otherwise the next one is called, and kqueue at last."""
         ...
 
 
 class AfterReleasePlugin(Plugin, Protocol):
-    """Is told of released pods."""
+    """Is called after pods were released."""
 
     def after_release(self, key: str, pods: int) -> None:
-        """Take in that so many pods of the workload (namespace/name) were released."""
+        """Note that so many pods of the workload (namespace/name) were released."""
         ...
 
 

@@ -90,7 +90,7 @@ class QueueSpec:
     minimum_runtime: int = 0
     """Seconds for which an admitted workload is safe from preemption."""
     plugin_profile: str = "default"
-    """The profile of the configuration whose plugins are asked about its workloads."""
+    """The profile of the configuration whose plugins judge its workloads."""
     covered: frozenset[str] = field(init=False, repr=False, compare=False)
     """Resources that any group lists."""
 

@@ -9,7 +9,7 @@ Object = dict[str, Any]
 
 
 def condition(obj: Mapping[str, Any], kind: str) -> Object | None:
-    """The condition of that type in the object's status, as a copy; None when it was never set."""
+    """Return the condition of that type in the object's status, as a copy; None when it was never set."""
     for entry in (obj.get("status") or {}).get("conditions") or ():
         if entry.get("type") == kind:
             return dict(entry)
@@ -23,7 +23,7 @@ def is_true(obj: Mapping[str, Any], kind: str) -> bool:
 
 
 def transition_time(before: Mapping[str, Any] | None, status: str, now: str) -> str:
-    """The `lastTransitionTime` of a condition that gets `status`: the one from `before` while the status stays.
+    """Return the `lastTransitionTime` of a condition that gets `status`: the one from `before` while the status stays.
 
     `before` None: the condition is new.  A condition without a time gets `now`.
     """
@@ -33,7 +33,7 @@ def transition_time(before: Mapping[str, Any] | None, status: str, now: str) -> 
 
 
 def with_conditions(present: Iterable[Object], changes: Iterable[Object], now: str) -> list[Object]:
-    """`present` with the conditions of `changes` set; a condition keeps its transition time while its status stays."""
+    """Set the conditions of `changes` in a copy of `present`; a transition time stays while the status stays."""
     result = {entry["type"]: dict(entry) for entry in present}
     for change in changes:
         before = result.get(change["type"])

@@ -9,7 +9,7 @@ from kqueue.documents import load_yaml
 
 
 def read_definitions(folder: Path) -> list[dict[str, Any]]:
-    """Every CustomResourceDefinition in the `*.yaml` files of `folder`, in the order of the file names.
+    """Read every CustomResourceDefinition in the `*.yaml` files of `folder`, in the order of the file names.
 
     Raises:
         OSError, yaml.YAMLError, TooMuchError: a file cannot be read, is no YAML, or is larger than a document may be.

@@ -34,7 +34,7 @@ class Quantity(NamedTuple):
     suffix: str
 
     def rounded(self, places: int) -> int:
-        """The amount in units of 10^-`places`, rounded away from zero."""
+        """Return the amount in units of 10^-`places`, rounded away from zero."""
         number, exponent = self.number, self.exponent + places
         if exponent >= 0:
             return number * int(10**exponent)
@@ -43,7 +43,7 @@ class Quantity(NamedTuple):
 
 
 def parse(text: str) -> Quantity | None:
-    """The amount that `text` writes; None for a text that is no quantity or has more than `LONGEST_TEXT` characters."""
+    """Parse an amount; None for a text that is no quantity or has more than `LONGEST_TEXT` characters."""
     match = _TEXT.fullmatch(text) if len(text) <= LONGEST_TEXT else None
     if match is None:
         return None
@@ -60,7 +60,7 @@ def parse(text: str) -> Quantity | None:
 
 
 def canonical(quantity: Quantity) -> str:
-    """The text that the API server writes: the largest suffix of the written family that leaves a whole number.
+    """Return the API server's text of a quantity: the largest suffix of its family that leaves a whole number.
 
     `1024Mi` becomes `1Gi`, `1000m` becomes `1`, `0.5` becomes `500m`, `1000e3` becomes `1e6`.  Binary amounts below
     1024, and binary amounts with a fraction, get decimal suffixes.  Amounts finer than billionths are rounded away from
@@ -78,7 +78,7 @@ _EXPONENTS = tuple(f"e{exponent}" if exponent else "" for exponent in _DECIMAL.v
 
 
 def with_suffix(value: int, step: int, suffixes: Sequence[str]) -> str:
-    """`value` units of the first of `suffixes`, written with the last one that leaves a whole number.
+    """Write `value` units of the first of `suffixes` with the last suffix that leaves a whole number.
 
     Each suffix means `step` times the one before.  Zero has no suffix.
     """

@@ -38,7 +38,7 @@ class RequirementFields(Protocol):
 
     @property
     def values(self) -> Collection[str]:
-        """What its value is compared with."""
+        """The values with which its value is compared."""
 
 
 def holds(operator: str, values: Collection[str], value: str | None) -> bool:
@@ -74,7 +74,7 @@ def labels_match(
 ) -> bool:
     """Whether `labels` meet both parts of a label selector; empty parts are met by all labels.
 
-    What an absent selector selects differs from field to field of the API, so each caller decides it.
+    An absent selector means something else from field to field of the API, so each caller decides it.
     """
     for key, value in match_labels.items():
         if labels.get(key) != value:

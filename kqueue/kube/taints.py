@@ -60,7 +60,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def untolerated_taint(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
-    """The first NoSchedule or NoExecute taint that nothing tolerates; None when the pod may come."""
+    """Return the first NoSchedule or NoExecute taint that no toleration tolerates; None: the node accepts the pod."""
     for taint in taints:
         if taint.effect in REPELLING_EFFECTS and not any(tolerates(toleration, taint) for toleration in tolerations):
             return taint

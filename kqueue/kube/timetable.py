@@ -17,7 +17,7 @@ _SLACK = 64
 
 
 class Timetable:
-    """Keys and the times at which they are due, per key the earliest.  Nobody sleeps while no key waits.
+    """Keys and the times at which they are due, per key the earliest.  No task sleeps while no key waits.
 
     All methods are plain calls on the event loop.
     """
@@ -30,7 +30,7 @@ class Timetable:
         self._sleeper: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
-        """Keys that wait for their time."""
+        """Count the keys that wait for their time."""
         return len(self._due)
 
     def add(self, key: str, seconds: float) -> None:

@@ -15,7 +15,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.pod_affinity import selects
 from kqueue.core.topology.node import HOSTNAME
 
-ANY = "0.0.0.0"  # noqa: S104  what stands in a manifest; nothing listens there
+ANY = "0.0.0.0"  # noqa: S104  a value of manifests; nothing listens there
 """All addresses of a host."""
 MOST = 100
 """The largest number of ports, and of rules of one kind, that are read from one pod set; kube-scheduler applies the

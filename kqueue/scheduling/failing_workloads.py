@@ -44,7 +44,7 @@ class FailingWorkloads:
         self._timetable = Timetable(context.clock, self._report)
 
     def failed(self, key: str, error: Exception, *, doing: str) -> None:
-        """Scheduling a workload (namespace/name) failed while `doing` something, such as "planning it"."""
+        """Set a workload (namespace/name) aside: scheduling failed while `doing` something, such as "planning it"."""
         _log.error("scheduling failed on a bug", workload=key, doing=doing, exc_info=error)
         # When this fails, the workload has left its queue, so it stops no other workload.
         with isolated_logged(_log, "a workload that breaks scheduling could not be set aside", workload=key):

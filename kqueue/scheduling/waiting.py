@@ -33,7 +33,7 @@ _GATED = Outcome.GATED
 """By name, because looking a member up in its class takes 0.1 us, and every head that waits comes to it."""
 
 _ASK_AGAIN = timedelta(seconds=30)
-"""After this pause a plugin that refused a workload is asked again, though nothing else has happened."""
+"""After this pause a plugin that refused a workload is called again, even without a change in the cluster."""
 
 _KEEPS_CLAIM = frozenset({Outcome.DEFERRED, Outcome.SKIPPED, Outcome.HELD})
 """Outcomes after which a preemptor keeps its claim."""

@@ -74,7 +74,7 @@ class Queues:
             queue.sort_by(order)
 
     def sort_anew(self) -> None:
-        """Compute the keys of all workloads again: plugins are asked only while this process leads."""
+        """Compute the keys of all workloads again: plugins compute keys only while this process leads."""
         for queue in self._queues.values():
             if queue.order is not None:
                 queue.sort_by(queue.order)
@@ -199,7 +199,7 @@ class Queues:
         return queue.in_flight if queue is not None else None
 
     def unplaced(self, name: str) -> str:
-        """Why the workload in flight of a ClusterQueue must not be tried (a plugin gave no key); empty: it may be."""
+        """Return why the workload in flight of a queue must not be tried (a plugin gave no key); empty: it may be."""
         queue = self._queues.get(name)
         return queue.unplaced if queue is not None and queue.in_flight is not None else ""
 

@@ -121,7 +121,7 @@ class Exclusions:
     """By the reason that a plugin gives."""
 
     def total(self) -> int:
-        """The number of excluded leaves."""
+        """Return the number of excluded leaves."""
         by_rules = self.node_selector + self.affinity + self.topology_domain + self.others
         return by_rules + sum(map(sum, (self.taints.values(), self.resources.values(), self.refused.values())))
 

@@ -323,7 +323,7 @@ class Tree:
         return others.without([leaf for leaf in leaves if leaf is not None], len(self))
 
     def _without_refused(self, rules: NodeRules) -> Eligibility:
-        """Without the hosts that plugins refuse, counted by the reason where nothing else excludes them."""
+        """Exclude the hosts that plugins refuse, too; count each by the plugin's reason if nothing else excludes it."""
         others = self.eligible(replace(rules, refused=()))
         if not self.is_hostname:
             return others

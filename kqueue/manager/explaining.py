@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def make_explainer(operator: Operator) -> WorkloadExplainer:
-    """An explainer that knows what this process knows."""
+    """Return an explainer that reads the state of this process."""
     manager, watches, loop = operator.manager, operator.watches, operator.loop
     settings = rules.loop_settings(operator.config, operator.timings)
     blockers = Blockers(

@@ -22,7 +22,7 @@ class Leadership:
         self.client, self.clock = client, clock
         self._election, self._metrics = config.leader_election, metrics
         self.lease: LeaderElection | None = None
-        """What this process competes for; None without leader election, and before the first try."""
+        """The lease for which this process competes; None without leader election, and before the first try."""
         self.ready = asyncio.Event()
         """Set when this process leads and works."""
         self.writer = client.fenced(self.may_write)
@@ -39,7 +39,7 @@ class Leadership:
         return self.lease.leading if self.lease is not None else not self._election.leader_elect
 
     def trouble(self) -> str | None:
-        """What is wrong with the lease; None when nothing is."""
+        """Return the problem with the lease; None: there is none."""
         return self.lease.trouble() if self.lease is not None else None
 
     async def compete(self, *, sync: Lead, lead: Lead, succeed: Lead) -> None:

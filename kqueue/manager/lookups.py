@@ -45,7 +45,7 @@ REMEMBERED = 20_000
 """Most answers that are kept; a dropped answer costs a request."""
 
 _ALL = ""
-"""Stands in a key for all objects of the kind."""
+"""The name in the key of all objects of the kind."""
 
 Key = tuple[str, str, str, str, str]
 """Group, version, plural, namespace (empty for cluster-wide kinds), name (empty for all objects).  A tuple of strings,
@@ -64,7 +64,7 @@ class ApiLookups:
         manages_all: bool = False,
         seconds: float = LOOKUP_SECONDS,
     ) -> None:
-        """`owners` and `manages_all` are as in `jobs.ancestry`; `seconds` bounds one question."""
+        """`owners` and `manages_all` are as in `jobs.ancestry`; `seconds` bounds one request."""
         self._client, self._seconds = client, seconds
         self._owners, self._manages_all = owners or {}, manages_all
         self._found: TTLCache[Key, JSON] = TTLCache(REMEMBERED, FOUND_SECONDS, clock.monotonic)

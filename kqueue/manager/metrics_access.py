@@ -1,4 +1,4 @@
-"""Restricts `/metrics` to users whom the API server allows to `get` that path, over TLS.
+"""Restricts `/metrics` to users that the API server allows to `get` that path, over TLS.
 
 The certificate comes from the folder that cert-manager fills.  Without that folder the process makes its own
 certificate, as Kueue does, and scrapers do not verify it.

@@ -287,7 +287,7 @@ class Operator:
         work["audit"] = self._keep_auditing
         work["quick audit"] = self._keep_auditing_quickly
         self.ready.set()
-        self.queues.sort_anew()  # from now on plugins are asked for keys
+        self.queues.sort_anew()  # from now on plugins compute keys
         try:
             async with asyncio.TaskGroup() as tasks:
                 for name, run in work.items():

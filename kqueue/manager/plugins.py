@@ -52,7 +52,7 @@ class ActivePlugins:
 def load_plugins(section: Plugins, found: Iterable[EntryPoint] | None = None) -> Loaded:
     """Import the enabled plugins and make them; no other package is imported.
 
-    `found` stands for the entry points of all installed packages.
+    `found` replaces the entry points of all installed packages.
     Raises ConfigError with all mistakes, each with its path in the configuration.
     """
     if not section.enabled and not section.profiles:

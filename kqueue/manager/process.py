@@ -54,7 +54,7 @@ class Flags:
     health_address: str | None = None
     metrics_address: str | None = None
     metrics_secure: bool = False
-    """Serve metrics over TLS, to users whom the API server allows to read them."""
+    """Serve metrics over TLS, to users that the API server allows to read them."""
     webhook_host: str | None = None
     webhook_port: int | None = None
     webhook_url: str = ""

@@ -84,7 +84,7 @@ def _special(text: str) -> bool:
 
 
 def number_text(value: float) -> str:
-    """A number as the format writes it."""
+    """Return a number as the format writes it."""
     if math.isfinite(value):
         return repr(float(value))
     return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"

@@ -57,7 +57,7 @@ class Family(ABC):
     def __init__(
         self, name: str, documentation: str, label_names: Sequence[str] = (), *, registry: Registry | None = None
     ) -> None:
-        """With registry None no page shows the family."""
+        """Create a family; with `registry` None no page shows it."""
         self.name, self.documentation, self.label_names = name, documentation, tuple(label_names)
         self._children: dict[tuple[object, ...], Self] = {}
         """Children by label values as texts."""

@@ -46,7 +46,7 @@ class _Sink:
     lost: int = 0
 
     def now(self) -> str:
-        """The level as text, at the beginning of a line."""
+        """Return the present time as text, for the beginning of a line."""
         return utc_text(self.clock.now(), digits=3)
 
     def write(self, fields: dict[str, Any]) -> None:
@@ -152,12 +152,12 @@ def current_level() -> str:
 
 
 def _name_of(*names: str) -> str:
-    """structlog's logger below the bound one; it has only a name."""
+    """Return structlog's logger below the bound one: only a name."""
     return names[0] if names else ""
 
 
 def _finish(logger: object, level: str, fields: Fields) -> NoReturn:
-    """The last step of the pipeline: write the line and pass nothing on to structlog."""
+    """Write the line and pass nothing on to structlog: the last step of the pipeline."""
     _write(logger, level, fields.pop("event", ""), fields, {})
     raise structlog.DropEvent
 

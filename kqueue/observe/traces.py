@@ -90,7 +90,7 @@ class _Ids:
         return self.next_trace or int(self._others.generate_trace_id())
 
     def is_trace_id_random(self) -> bool:
-        """False: some ids are not random."""
+        """Return False: some ids are not random."""
         return False
 
 

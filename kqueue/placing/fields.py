@@ -70,7 +70,7 @@ class Problems:
             self.add(path, f"expected a list, found {quoted(value)}")
 
     def texts(self, value: Any, path: str) -> tuple[str, ...]:
-        """A list of texts."""
+        """Return a list of texts."""
         return tuple([self.text(item, where) for where, item in self.items(value, path)])
 
     def members(self, value: Any, path: str) -> Iterator[tuple[str, str, Any]]:
@@ -84,7 +84,7 @@ class Problems:
                 yield key, pointer(path, key), value[key]
 
     def labels(self, value: Any, path: str) -> dict[str, str]:
-        """An object of texts."""
+        """Return an object of texts."""
         return {key: self.text(item, where) for key, where, item in self.members(value, path)}
 
     def repeated(self, value: dict[str, Any], path: str) -> None:
@@ -118,7 +118,7 @@ class Fields:
         problems.repeated(self._value, path)
 
     def path(self, key: str) -> str:
-        """The pointer of a key."""
+        """Return the pointer of a key."""
         return pointer(self._path, key)
 
     def has(self, key: str) -> bool:
@@ -142,7 +142,7 @@ class Fields:
         return self._value.get(key, default)
 
     def text(self, key: str, default: str = "") -> str:
-        """A text."""
+        """Return a text."""
         return self._problems.text(self._value[key], self.path(key)) if key in self._value else default
 
     def optional_text(self, key: str) -> str | None:
@@ -177,11 +177,11 @@ class Fields:
         return self._problems.items(self._value[key], self.path(key)) if key in self._value else iter(())
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts."""
+        """Return a list of texts."""
         return self._problems.texts(self._value[key], self.path(key)) if key in self._value else ()
 
     def labels(self, key: str) -> dict[str, str]:
-        """An object of texts."""
+        """Return an object of texts."""
         return self._problems.labels(self._value[key], self.path(key)) if key in self._value else {}
 
     def members(self, key: str) -> Iterator[tuple[str, str, Any]]:

@@ -303,7 +303,7 @@ def _foreign_resources(case: Case, leaf: Leaf) -> set[str]:
 
 
 def previous_of(case: Case, group: Iterable[AskedPodSet]) -> dict[str, TopologyAssignment]:
-    """By pod set, the assignment of the replaced workload slice; empty if it does not count."""
+    """Return, by pod set, the assignment of the replaced workload slice; empty if it does not count."""
     if not case.switches.elastic_slices:
         return {}
     return {pod_set.request.name: pod_set.previous for pod_set in group if pod_set.previous is not None}

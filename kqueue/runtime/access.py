@@ -52,11 +52,11 @@ class Access:
 
     @property
     def trust(self) -> tuple[object, ...]:
-        """What a TLS context is made of: equal where nothing of it has changed."""
+        """The inputs of a TLS context: equal where none of them has changed."""
         return self.ca, self.identity.certificate, self.identity.key, self.verify
 
     def tls(self) -> ssl.SSLContext | None:
-        """What connections are made with; None for plain HTTP.  With one CA 0.3 ms, with the system's CAs 21 ms.
+        """Return the TLS context of connections; None for plain HTTP.  With one CA 0.3 ms, with the system's CAs 21 ms.
 
         Raises:
             ConfigError: CA or client certificate cannot be used.
@@ -95,7 +95,7 @@ def _show(tls: ssl.SSLContext, identity: Identity) -> None:
 
 
 def read_token(file: Path) -> str:
-    """The header's value for the token in a file.
+    """Return the header's value for the token in a file.
 
     Raises:
         ConfigError: the file cannot be read, or is empty.

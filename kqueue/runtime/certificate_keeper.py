@@ -18,7 +18,7 @@ _ATTEMPTS = 10
 _log = structlog.get_logger(__name__)
 
 Announce = Callable[[bytes], Awaitable[object]]
-"""Tells all clients which authorities to trust (PEM); raises ApiError when that fails."""
+"""Announces the trusted authorities (PEM) to all clients; raises ApiError when that fails."""
 
 
 class CertificateKeeper:

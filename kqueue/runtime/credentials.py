@@ -28,9 +28,9 @@ class NoCredentials:
     """No header: a client certificate is used, or the server needs no authentication."""
 
     async def header(self) -> str | None:
-        """None."""
+        """Return None: the client certificate, or nothing, identifies this process."""
         return None
 
     async def reload(self) -> ssl.SSLContext | None:
-        """Nothing to read again."""
+        """Return None: there is nothing to read again."""
         return None

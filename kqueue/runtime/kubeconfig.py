@@ -208,7 +208,7 @@ async def _access(chosen: SelectedEntries, server: str) -> Access:
 
 
 def _identity(user: KubeconfigEntry, *, over_tls: bool) -> Identity:
-    """A user with a token, a token file, or a name and a password, and perhaps a client certificate."""
+    """Return the identity of a user with a token, a token file, or a name and a password, and a client certificate."""
     authorization, file = None, None
     if token := user.text("token"):
         authorization = f"Bearer {token}"

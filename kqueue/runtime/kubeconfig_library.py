@@ -71,8 +71,8 @@ _RARELY_USED = "urllib3"
 def _library() -> SimpleNamespace:
     """Return the parts of the library for plugins and providers: `Configuration`, `kube_config`.
 
-    Importing all of it imports 700 classes of objects, which takes 0.25 s.  So empty packages stand in for its two
-    packages while these parts are imported.  Where `urllib3` is not loaded, the library gets a module that
+    Importing all of it imports 700 classes of objects, which takes 0.25 s.  So empty packages replace its two packages
+    while these parts are imported.  Where `urllib3` is not loaded, the library gets a module that
     imports it on first use: 25 ms of CPU less.
     """
     loaded = {name: sys.modules.pop(name) for name in (*_PARTS, _RARELY_USED) if name in sys.modules}
@@ -96,7 +96,7 @@ def _library() -> SimpleNamespace:
 
 
 def _on_first_use(name: str) -> ModuleType:
-    """A module that imports the module `name` when one of its attributes is read first."""
+    """Return a module that imports the module `name` when one of its attributes is read first."""
     module = ModuleType(name)
     module.__dict__["__getattr__"] = lambda attribute: getattr(importlib.import_module(name), attribute)
     return module

@@ -379,7 +379,7 @@ class LeaderElection:
                 await self._look_again()
 
     async def _look_again(self) -> None:
-        """After a conflict, check whether the lease is still ours: an answer was lost, or the lease was annotated."""
+        """Check after a conflict whether the lease is still ours: an answer was lost, or the lease was annotated."""
         lease = await self._request(self._read())
         if _spec(lease).get("holderIdentity") == self._settings.identity:
             self._held = lease  # the next renewal uses this version

@@ -170,7 +170,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Projection(Generic[T, V]):
-    """What the store keeps of an object.
+    """The form in which the store keeps an object.
 
     Args:
         decode: the struct that an object is read as.
@@ -282,7 +282,7 @@ class Reflector(Generic[T, V]):
                 self.state = self._after_failure(self.state, e)
 
     def _start_over(self, error: Exception) -> None:
-        """A bug must not leave the caches blind."""
+        """Pause, then list again after an error by a bug, so that the store does not stay behind the cluster."""
         _log.error("watch failed on a bug, it starts over", resource=str(self.resource), exc_info=error)
         self.counters.failures += 1
         self._close_stream()
@@ -359,7 +359,10 @@ class Reflector(Generic[T, V]):
         return Watching(stream, self._clock.monotonic())
 
     async def _check(self) -> State:
-        """A server restored from a backup accepts a watch from a version it has not reached, and stays silent."""
+        """Compare the server's resource version with ours, and list again when the server's is older.
+
+        A server restored from a backup accepts a watch from a version that it has not reached, and sends no events.
+        """
         params = {"limit": "1", **self._selectors()}
         body = await self._client.list_page(self.resource, self._selection.namespace, params=params)
         now = self._decoder.page(body, f"list {self.resource}").version

@@ -128,7 +128,7 @@ class StatusWriter(Generic[T]):
 
     @asynccontextmanager
     async def _locked(self, key: ObjectKey) -> AsyncIterator[None]:
-        """One lock per key, which exists only while it is held or awaited."""
+        """Lock a key for the block; a lock exists only while it is held or awaited."""
         lock, users = self._locks.get(key, (asyncio.Lock(), 0))
         self._locks[key] = (lock, users + 1)
         try:

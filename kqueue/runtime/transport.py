@@ -125,7 +125,7 @@ class Transport:
         chance: random.Random | None = None,
         on_request: Callable[[RequestRecord], None] | None = None,
     ) -> None:
-        """Needs a running event loop.  `cluster` says how to reach the API server; a text is only its base URL."""
+        """Require a running event loop.  `cluster` says how to reach the API server; a text is only its base URL."""
         if isinstance(cluster, str):
             cluster = ClusterAccess(server=cluster)
         self.server = cluster.server.rstrip("/")

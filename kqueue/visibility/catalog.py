@@ -150,7 +150,7 @@ class Catalog:
         return (each for each in self._resources.values() if (each.group, each.version) == (group, version))
 
     def _resource_list(self, group: str, version: str) -> JSON:
-        """The resource that a subresource belongs to is listed, even if it has no verb."""
+        """Return the list of resources of a version; the parent of a subresource is in it, even without a verb."""
         found: dict[str, JSON] = {}
         for resource in self._of(group, version):
             plural = resource.name
@@ -210,7 +210,7 @@ def _listed(name: str, kind: str, *, namespaced: bool) -> JSON:
 
 
 def _operation(resource: CatalogResource, answers: JSON, *, flat: bool = False) -> JSON:
-    """`flat`: a parameter's type is written beside its name, as in OpenAPI version 2."""
+    """Return an operation; `flat`: a parameter's type is beside its name, as in OpenAPI version 2."""
     kind: JSON = {"type": "string"}
     given = [part[1:-1] for part in resource.path.split("/") if part.startswith("{")]
     return {

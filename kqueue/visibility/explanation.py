@@ -441,7 +441,7 @@ class _Why:
         return shown
 
     def _also_needed(self, found: WhatIf, audience: Audience, held_back: Sequence[JSON]) -> list[str]:
-        """Conditions besides the change: the end of stops, and capacity for workloads that would start first."""
+        """Return conditions besides the change: the end of stops, and capacity for workloads that would start first."""
         needed = [f"this must end: {held['message']}" for held in held_back]
         needed += self._returns(found.change)
         if found.before is not None:
@@ -470,7 +470,7 @@ class _Why:
             )
 
     def _commands(self, found: WhatIf, audience: Audience, held_back: Sequence[JSON]) -> list[str]:
-        """Commands that end the stops, then make the change; none if the user may not read a workload to stop."""
+        """Return commands: end the stops, then make the change; none if the user may not read a workload to stop."""
         resumes = [held["command"] for held in held_back if "command" in held]
         ended = stops_of(found.change)
         if not all(audience.may_name(workload.key) for workload in ended):

@@ -1,4 +1,4 @@
-"""Finds the user for whom the API server's aggregation layer sends a request.
+"""Finds the user in whose name the API server's aggregation layer sends a request.
 
 The aggregation layer proves its identity by a TLS client certificate and names the user in headers.  A ConfigMap of
 the API server has the authority of that certificate, its allowed names, and the names of the headers.
@@ -98,7 +98,7 @@ def proves(certificate: Mapping[str, Any], proxy: FrontProxy, now: datetime) -> 
 
 
 def spoken_for(headers: Headers, proxy: FrontProxy) -> User | None:
-    """Return the user whom a trusted front proxy names; None when it names no user."""
+    """Return the user that a trusted front proxy names; None when it names no user."""
     name = _first(headers, proxy.user_headers)
     if not name:
         return None

@@ -93,7 +93,7 @@ def _name_type(workload: wire.Workload, other: OtherCardType) -> list[str]:
 
 
 def _patch_template(workload: wire.Workload, annotations: Mapping[str, str | None]) -> list[str]:
-    """Only a Job has these annotations in one place that may be changed while it is suspended."""
+    """Return the command for a Job; none for other owners: only a suspended Job lets one template be changed."""
     owner = next((o for o in workload.metadata.owner_references if o.controller), None)
     if owner is None or owner.kind != "Job" or owner.api_version != "batch/v1":
         return []

@@ -163,7 +163,7 @@ class VisibilityServer:
     # --- the user and the rights
 
     async def _user(self, request: web.BaseRequest, connection: UserConnection) -> User:
-        """Return the user whom the front proxy names; without a front proxy, the user of the token.
+        """Return the user that the front proxy names; without a front proxy, the user of the token.
 
         Headers that name a user are ignored unless the connection has the front proxy's certificate.
         """

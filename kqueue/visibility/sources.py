@@ -25,7 +25,7 @@ class PlanningSource:
         rules: returns the rules of preemption at a time for these preemptors (uids).
         claims: returns the resources reserved for preemptors.
         held_by: returns the workload whose pods must be ready before the next admission; empty: there is none.
-        hooks: plugins by the profile of a ClusterQueue; they are asked in the leader only.
+        hooks: plugins by the profile of a ClusterQueue; only the leader calls them.
     """
 
     heads: Heads

@@ -83,7 +83,7 @@ def _old_version(above: str) -> MigrationFinding:
 
 
 def _as_finding(warning: str, above: str) -> MigrationFinding:
-    """A sentence about a setting without effect, as a finding."""
+    """Return a sentence about a setting without effect as a finding."""
     where, _, why = warning.partition(": ")
     if where == "integrations.frameworks":
         name = why.split(" ", 1)[0]

@@ -195,7 +195,7 @@ def _weight_problems(spec: Object) -> Iterator[FieldError]:
 
 
 def _above_a_nano(written: str) -> bool:
-    """Whether a well-formed quantity above 0 and up to 1m is above 1n; integers of thousandths cannot tell."""
+    """Whether a well-formed quantity above 0 and up to 1m is above 1n; integers of thousandths cannot show this."""
     number = written.rstrip("num")
     least = {"n": "1", "u": "1e-3", "m": "1e-6"}.get(written[len(number) :], "1e-9")
     try:

@@ -74,7 +74,7 @@ class ReviewLimits:
         max_body: bytes of one body.
         read_seconds: for the arrival of a body, and for the wait until a review is worked on.
         max_held: bytes of bodies that are still arriving; beyond that the server drops the oldest one.
-        at_once: reviews that are worked on; others wait, and are then refused in words.
+        at_once: reviews that are worked on; others wait, and are then refused with a message.
         bounds: of connections.
     """
 

@@ -80,11 +80,11 @@ class NoLookups:
         return {}
 
     async def has_local_queue(self, namespace: str, name: str) -> bool:
-        """There is none."""
+        """Return False: without look-ups no object is found."""
         return False
 
     async def has_priority_class(self, name: str) -> bool:
-        """There is none."""
+        """Return False: without look-ups no object is found."""
         return False
 
     async def lineage(self, obj: JSON, kind: GroupKind, namespace: str) -> Lineage:
@@ -96,7 +96,7 @@ class NoLookups:
         return True
 
     async def group_object(self, ref: GangRef) -> JSON | None:
-        """There is none."""
+        """Return None: without look-ups no object is found."""
         return None
 
     async def holds_quota(self, workload: str, namespace: str) -> bool:
@@ -127,7 +127,7 @@ class JobContextFinder:
     """Finds the `JobContext` of each request."""
 
     def __init__(self, policy: Policy, lookups: ReviewLookups | None = None) -> None:
-        """Without `lookups` every object is reviewed without its context."""
+        """Create the surroundings of reviews; without `lookups` every object is reviewed without its context."""
         self.policy = policy
         self._lookups = lookups or NoLookups()
         self._plain = JobContext(switches=policy.switches)

@@ -49,7 +49,7 @@ class Api(Protocol):
     """The API server's verbs, in process.  Failures are raised as the `ApiError` tree of `kqueue.errors`."""
 
     def get(self, resource: GroupVersionResource, name: str, *, namespace: str | None = None) -> Object:
-        """The stored object.  Raises NotFoundError."""
+        """Return the stored object.  Raises NotFoundError."""
         ...
 
     def list(

@@ -203,7 +203,7 @@ def _entry(kind: ServedKind, manager: str, operation: str, subresource: str, fie
 
 
 def _entries(kind: ServedKind, old: Object, now_text: Callable[[], str]) -> list[Object]:
-    """Copies of the object's entries, whose sets may be replaced."""
+    """Return copies of the object's entries, whose sets may be replaced."""
     present = old["metadata"].get("managedFields")
     if present:
         return [dict(entry) for entry in present]

@@ -87,7 +87,7 @@ class ClusterApi:
         return metadata.timestamp(self.clock.now())
 
     def find(self, resource: GroupVersionResource, name: str, namespace: str = "") -> Object | None:
-        """A stored object, or None."""
+        """Return a stored object; None: there is none."""
         kind = self.registry.find(resource)
         record = None if kind is None else self.store(kind).get(namespace, name)
         return None if record is None or kind is None else kind.shown(record.obj)
@@ -142,14 +142,14 @@ class ClusterApi:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def record(self, kind: ServedKind, name: str, namespace: str | None) -> StoredObject:
-        """The stored record.  Raises NotFoundError."""
+        """Return the stored record.  Raises NotFoundError."""
         found = self.store(kind).get((namespace or "") if kind.namespaced else "", name)
         if found is None:
             raise failure.not_found(kind.resource, name)
         return found
 
     def get(self, resource: GroupVersionResource, name: str, *, namespace: str | None = None) -> Object:
-        """The stored object.  Raises NotFoundError."""
+        """Return the stored object.  Raises NotFoundError."""
         kind = self.kind(resource)
         return kind.shown(self.record(kind, name, namespace).obj)
 

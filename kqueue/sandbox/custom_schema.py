@@ -182,7 +182,7 @@ def _wrong_type(wanted: str, value: Any, path: Path) -> Cause:
 
 
 def _string_causes(schema: Schema, value: str, where: str) -> Iterator[Cause]:
-    """The first mistake in a text; its length comes before its form."""
+    """Yield the mistakes in a text: the first one of length and form, and one of its format."""
     if (most := schema.get("maxLength")) is not None and len(value) > most:
         yield Cause("FieldValueTooLong", where, f"Too long: may not be more than {most} bytes")
     elif (least := schema.get("minLength")) is not None and len(value) < least:

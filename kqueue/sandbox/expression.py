@@ -76,7 +76,7 @@ class _Parser:
         return ExpressionError(f"{self.text!r}: {rest!r} is not understood here by the sandbox")
 
     def take(self, *signs: str) -> str:
-        """The next token if it is one of `signs`, else ""."""
+        """Take the next token if it is one of `signs`; return "" otherwise."""
         if self.position < len(self.tokens):
             kind, token = self.tokens[self.position]
             if kind != "text" and token in signs:

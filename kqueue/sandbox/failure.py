@@ -98,7 +98,7 @@ class Details:
     causes: tuple[Cause, ...] = ()
 
     def as_json(self) -> Object:
-        """The `details` member of a Status, without empty fields."""
+        """Return the `details` member of a Status, without empty fields."""
         out: Object = {
             key: value
             for key, value in (("name", self.name), ("group", self.group), ("kind", self.kind), ("uid", self.uid))
@@ -153,7 +153,7 @@ def _details(resource: GroupVersionResource, name: str, causes: tuple[Cause, ...
 
 
 def not_found(resource: GroupVersionResource, name: str) -> NotFoundError:
-    """404 for one object."""
+    """Return a 404 for one object."""
     error = ObjectMissingError(f'{qualified(resource)} "{name}" not found', status=404, reason="NotFound")
     error.details = _details(resource, name)
     return error
@@ -164,12 +164,12 @@ class UnknownPathError(NotFoundError):
 
 
 def unknown_path() -> UnknownPathError:
-    """404 for a path or kind that is not served."""
+    """Return a 404 for a path or kind that is not served."""
     return UnknownPathError("the server could not find the requested resource", status=404, reason="NotFound")
 
 
 def already_exists(resource: GroupVersionResource, name: str) -> AlreadyExistsError:
-    """409 for a create."""
+    """Return a 409 for a create."""
     error = ObjectExistsError(f'{qualified(resource)} "{name}" already exists', status=409, reason="AlreadyExists")
     error.details = _details(resource, name)
     return error
@@ -178,7 +178,7 @@ def already_exists(resource: GroupVersionResource, name: str) -> AlreadyExistsEr
 def conflict(
     resource: GroupVersionResource, name: str, why: str = STALE, causes: tuple[Cause, ...] = ()
 ) -> ConflictError:
-    """409 for an update, a patch or a precondition."""
+    """Return a 409 for an update, a patch or a precondition."""
     message = f'Operation cannot be fulfilled on {qualified(resource)} "{name}": {why}'
     error = ObjectConflictError(message, status=409, reason="Conflict")
     error.details = _details(resource, name, causes)
@@ -186,14 +186,14 @@ def conflict(
 
 
 def apply_conflict(message: str, causes: tuple[Cause, ...]) -> ConflictError:
-    """409 for a server-side apply that would take fields away from other managers."""
+    """Return a 409 for a server-side apply that would take fields away from other managers."""
     error = ObjectConflictError(message, status=409, reason="Conflict")
     error.details = Details(causes=causes)
     return error
 
 
 def invalid_object(group: str, kind: str, name: str, causes: list[Cause]) -> InvalidError:
-    """422 with every mistake, not the first."""
+    """Return a 422 with every mistake, not the first."""
     texts = [str(cause) for cause in causes]
     text = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     what = f"{kind}.{group}" if group else kind
@@ -239,19 +239,19 @@ def too_large(limit: int) -> InvalidError:
 
 
 def wrong_method(detail: str = "the server does not allow this method on the requested resource") -> InvalidError:
-    """405."""
+    """Return a 405."""
     return InvalidError(detail, status=405, reason="MethodNotAllowed")
 
 
 def forbidden(resource: GroupVersionResource, name: str, why: str, causes: tuple[Cause, ...] = ()) -> ForbiddenError:
-    """403 by a rule of the server."""
+    """Return a 403 by a rule of the server."""
     error = ObjectForbiddenError(f'{qualified(resource)} "{name}" is forbidden: {why}', status=403, reason="Forbidden")
     error.details = _details(resource, name, causes)
     return error
 
 
 def unauthorized() -> UnauthorizedError:
-    """401."""
+    """Return a 401."""
     return UnauthorizedError("Unauthorized", status=401, reason="Unauthorized")
 
 
@@ -271,7 +271,7 @@ def too_new(wanted: int, current: int) -> ServerError:
 
 
 def internal(message: str) -> ServerError:
-    """500."""
+    """Return a 500."""
     return ServerError(f"Internal error occurred: {message}", status=500, reason="InternalError")
 
 

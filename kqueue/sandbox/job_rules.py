@@ -61,7 +61,7 @@ def prepare_create(job: Object, _: ClusterView) -> None:
 
 
 def causes(job: Object) -> list[Cause]:
-    """All mistakes in a Job."""
+    """Return all mistakes in a Job."""
     spec = job["spec"]
     found = spec_causes(spec, "spec")
     labels = (spec["template"].get("metadata") or {}).get("labels") or {}
@@ -108,7 +108,7 @@ def _generated_causes(job: Object, labels: Object, wanted: Object) -> list[Cause
 
 
 def spec_causes(spec: Object, path: str) -> list[Cause]:
-    """All mistakes in a Job's spec."""
+    """Return all mistakes in a Job's spec."""
     found = []
     for key in ("parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished",
                 "backoffLimitPerIndex", "maxFailedIndexes"):  # fmt: skip
@@ -223,7 +223,7 @@ def default_cron(cron: Object) -> None:
 
 
 def cron_causes(cron: Object) -> list[Cause]:
-    """All mistakes in a CronJob."""
+    """Return all mistakes in a CronJob."""
     found = [] if cron["spec"].get("schedule") else [failure.required("spec.schedule")]
     template = cron["spec"]["jobTemplate"]["spec"]["template"]
     return found + pod_rules.template_causes(template, "spec.jobTemplate.spec.template")

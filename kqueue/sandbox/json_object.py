@@ -22,7 +22,7 @@ def split_key(key: str) -> tuple[str | None, str]:
 
 
 def uid_of(obj: Object) -> str:
-    """The UID."""
+    """Return the UID; empty if there is none."""
     return str(obj["metadata"].get("uid", ""))
 
 
@@ -43,7 +43,7 @@ def annotation(obj: Object, key: str) -> str | None:
 
 
 def stamp(when: datetime) -> str:
-    """RFC 3339 in UTC with whole seconds, as Kubernetes writes times."""
+    """Write a time as Kubernetes does: RFC 3339 in UTC with whole seconds."""
     return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -29,7 +29,7 @@ class ListPage:
     remaining: int | None
 
     def metadata(self) -> Object:
-        """The list's metadata."""
+        """Return the list's metadata."""
         out: Object = {"resourceVersion": str(self.version)}
         if self.token:
             out["continue"] = self.token

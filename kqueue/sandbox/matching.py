@@ -77,7 +77,7 @@ def taint_json(taint: Taint) -> Object:
 
 
 def taints_of(node: Object) -> tuple[Taint, ...]:
-    """All taints of a node."""
+    """Return all taints of a node."""
     return tuple(map(taint_of, (node.get("spec") or {}).get("taints") or ()))
 
 
@@ -93,7 +93,7 @@ def toleration_of(toleration: Object) -> Toleration:
 
 
 def tolerations_of(pod: Object) -> tuple[Toleration, ...]:
-    """All tolerations of a pod."""
+    """Return all tolerations of a pod."""
     return tuple(map(toleration_of, pod["spec"].get("tolerations") or ()))
 
 

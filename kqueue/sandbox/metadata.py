@@ -51,7 +51,7 @@ def timestamp(moment: datetime) -> str:
 
 
 def new_uid(chance: Random) -> str:
-    """A version 4 UUID."""
+    """Return a new version 4 UUID."""
     digits = f"{chance.getrandbits(128):032x}"
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:]}"
 

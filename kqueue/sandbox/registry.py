@@ -86,7 +86,7 @@ class KindRegistry:
         self._kinds.pop(resource, None)
 
     def find(self, resource: GroupVersionResource) -> ServedKind | None:
-        """The kind at this path, or None."""
+        """Return the kind at this path; None: there is none."""
         return self._kinds.get(resource)
 
     def groups(self) -> dict[str, list[str]]:
@@ -99,5 +99,5 @@ class KindRegistry:
         return found
 
     def served(self, group: str, version: str) -> list[ServedKind]:
-        """All kinds of one group and version."""
+        """Return all kinds of one group and version."""
         return [k for k in self._kinds.values() if k.resource.group == group and k.resource.version == version]

@@ -126,7 +126,7 @@ class ObjectStore:
         return sum(map(len, self._spaces.values()))
 
     def get(self, namespace: str, name: str) -> StoredObject | None:
-        """The present object, or None."""
+        """Return the present object; None: there is none."""
         space = self._spaces.get(namespace)
         return space.get(name) if space is not None else None
 

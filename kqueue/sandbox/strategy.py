@@ -24,11 +24,11 @@ class ClusterView(Protocol):
         ...
 
     def find(self, resource: GroupVersionResource, name: str, namespace: str = "") -> Object | None:
-        """A stored object, or None."""
+        """Return a stored object; None: there is none."""
         ...
 
     def every(self, resource: GroupVersionResource, namespace: str | None = None) -> Sequence[Object]:
-        """All stored objects of a kind, or those of one namespace."""
+        """Return all stored objects of a kind, or those of one namespace."""
         ...
 
 

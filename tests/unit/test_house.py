@@ -1,8 +1,11 @@
-"""Rules of the house that no library checks: cycles of imports, lengths of files and constructors, who catches all errors."""
+"""Rules of the house that no library checks: cycles of imports, lengths, names, prose, and places that catch all errors."""
 
 from __future__ import annotations
 
 import ast
+import io
+import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -197,3 +200,108 @@ def test_forms_of_api_types_are_there() -> None:
     for path, names in FORMS_OF_API_TYPES.items():
         defined = {node.name for node in ast.parse((ROOT / path).read_text()).body if isinstance(node, ast.ClassDef)}
         assert names <= defined, path
+
+
+VALUES = {"property", "cached_property", "setter"}
+"""Decorators that make a function a value; a noun phrase describes it."""
+NO_VERB = re.compile(
+    r"(a|all|an|any|at|by|each|every|false|for|from|he|how|if|in|it|its|no|nobody|none|nothing|of|on|one|only|she|so|some"
+    r"|somebody|such|that|the|their|there|these|they|this|those|to|true|what|when|where|which|who|whoever|why|with|without)"
+    r"[.,;:]?",
+    re.IGNORECASE,
+)
+"""Articles, pronouns, prepositions and the like."""
+BARE_PRONOUN = re.compile(r"(?:^|[.;:!?]\s+)(Nobody|Somebody|Those|Who|Whoever|Whom)\b")
+
+
+def first_words(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield each function that is no property, and the first word of its docstring.
+
+    The docstring of a constructor describes its parameters, so it may begin with a parameter's name.
+    """
+    for name, node in functions(tree):
+        decorators = {ast.unparse(decorator).rpartition(".")[2] for decorator in node.decorator_list}
+        text = ast.get_docstring(node)
+        if text and not decorators & VALUES and not (node.name == "__init__" and text.startswith("`")):
+            yield name, text.split()[0]
+
+
+def may_be_a_verb(word: str) -> bool:
+    """Whether a word has the form of "Return" or "Whether", and is no article, pronoun or preposition."""
+    return re.fullmatch(r"[A-Z][a-z]+[.,;:]?", word) is not None and NO_VERB.fullmatch(word) is None
+
+
+def prose(text: str) -> Iterator[str]:
+    """Yield docstrings, also those of attributes, and comments; comments on lines that follow each other are one."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.value.value
+    block: list[str] = []
+    last = 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            if token.start[0] != last + 1:
+                yield " ".join(block)
+                block = []
+            block.append(token.string.lstrip("# "))
+            last = token.start[0]
+    yield " ".join(block)
+
+
+def test_docstrings_of_functions_begin_with_a_verb() -> None:
+    found = [
+        f"{source.relative_to(ROOT)}::{name}: {word}"
+        for source in SOURCES
+        for name, word in first_words(ast.parse(source.read_text(encoding="utf-8")))
+        if not may_be_a_verb(word)
+    ]
+    assert not found, "begin with a verb (Return, Write, ...) or with Whether"
+
+
+def test_no_sentence_begins_with_a_bare_pronoun() -> None:
+    found = [
+        f"{source.relative_to(ROOT)}: {text[match.start(1) : match.start(1) + 60]!r}"
+        for source in SOURCES
+        for text in prose(source.read_text(encoding="utf-8"))
+        for match in BARE_PRONOUN.finditer(text)
+    ]
+    assert not found, "name the actor or the thing"
+
+
+@pytest.mark.parametrize(
+    ("docstring", "fine"),
+    [
+        pytest.param("Return the node.", True, id="verb"),
+        pytest.param("Whether the node is ready.", True, id="predicate"),
+        pytest.param("The node.", False, id="article"),
+        pytest.param("Its node.", False, id="pronoun"),
+        pytest.param("None, without a node.", False, id="none"),
+        pytest.param("By name, the nodes.", False, id="preposition"),
+        pytest.param("`name` or nothing.", False, id="code"),
+        pytest.param("404 for a node.", False, id="number"),
+    ],
+)
+def test_a_docstring_without_a_verb_is_found(docstring: str, *, fine: bool) -> None:
+    tree = ast.parse(f'class A:\n    def f(self):\n        """{docstring}"""')
+    assert [may_be_a_verb(word) for _, word in first_words(tree)] == [fine]
+
+
+@pytest.mark.parametrize("decorator", ["property", "functools.cached_property", "name.setter"])
+def test_a_noun_may_describe_a_property(decorator: str) -> None:
+    tree = ast.parse(f'class A:\n    @{decorator}\n    def f(self):\n        """The node."""')
+    assert list(first_words(tree)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        pytest.param('def f():\n    """Read it.  Who waits is next."""', True, id="docstring"),
+        pytest.param('a = 1\n"""Those that wait."""', True, id="attribute"),
+        pytest.param("# the last one\n# goes. Those behind it stay", True, id="comment of two lines"),
+        pytest.param("a = 1  # Nobody reads it", True, id="comment behind code"),
+        pytest.param('"""Nodes: those with a name, and what they hold."""', False, id="no subject"),
+        pytest.param('a = "Who waits is next."', False, id="no prose"),
+    ],
+)
+def test_a_sentence_with_a_bare_pronoun_is_found(text: str, *, found: bool) -> None:
+    assert any(BARE_PRONOUN.search(each) for each in prose(text)) is found

@@ -156,7 +156,7 @@ def _check_yaml(text: str | bytes, loader: Any, aliases: bool, limits: DocumentL
             if not aliases:
                 raise _refused("it has aliases, which are not read here; write the values out", event)
             if any(each.anchor == event.anchor for each in opened):
-                raise _refused(f"*{event.anchor} stands inside of what it names; write it out", event)
+                raise _refused(f"*{event.anchor} is inside of the value that it names; write it out", event)
             opened[-1].values += anchored.get(event.anchor or "", 1)
         if opened[-1].values > limits.values:
             raise _refused(_too_large(limits), event)

@@ -114,7 +114,7 @@ class ClusterQueueSpec(ApiModel):
         Rule(
             cel="has(self.cohortName) || !has(self.resourceGroups) || self.resourceGroups.all(g, "
             "g.flavors.all(f, f.resources.all(r, !has(r.borrowingLimit))))",
-            message="borrowingLimit needs a cohortName: without a cohort there is nobody to borrow from",
+            message="borrowingLimit needs a cohortName: without a cohort there is no quota to borrow",
             holds=lambda s: (
                 s.cohort_name is not None
                 or all(r.borrowing_limit is None for g in s.resource_groups for f in g.flavors for r in f.resources)

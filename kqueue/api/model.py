@@ -167,7 +167,7 @@ class _ListType:
     def _check(self, items: tuple[str, ...]) -> tuple[str, ...]:
         twice = sorted({item for item in items if items.count(item) > 1})
         if twice:
-            raise ValueError(f"{', '.join(twice)} stands here more than once; remove the repetition")
+            raise ValueError(f"{', '.join(twice)} is listed more than once; remove the repetition")
         return items
 
 

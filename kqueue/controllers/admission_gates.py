@@ -58,7 +58,7 @@ class AdmissionGates:
             pods=lambda: pods.by_index(GATED_INDEX, True),
             judge=self._judge,
             tell=self._report_held,
-            headline="pods are held by the admission gate and nothing under way will start them",
+            headline="pods have the admission gate and no controller will remove it",
             reasons=AdmissionGateReason,
             sweep=sweep,
         )

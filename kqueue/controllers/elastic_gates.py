@@ -56,7 +56,7 @@ class ElasticGates:
             pods=lambda: (v.elastic for v in pods.by_index(HELD_INDEX, True) if v.elastic is not None),
             judge=lambda: self._why,
             tell=self._report_held,
-            headline="pods are held by the gate of elastic jobs and nobody will release them",
+            headline="pods have the gate of elastic jobs and no controller will remove it",
             reasons=ElasticGateReason,
             sweep=sweep,
         )

@@ -57,7 +57,7 @@ class GateSweeper:
             pods=lambda: (v.gang for v in pods.by_index(GATED_INDEX, True) if v.gang is not None),
             judge=lambda: self._why,
             tell=self._report_held,
-            headline="pods are held by our gate and nobody will release them",
+            headline="pods have kqueue's gate and no controller will remove it",
             reasons=Leak,
             sweep=sweep,
         )

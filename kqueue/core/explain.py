@@ -226,7 +226,7 @@ def _brief_max_quota(b: Blocker) -> str:
 
 
 def _no_candidates(b: Blocker) -> str:
-    text = f"nobody may be preempted for it: ClusterQueue {b.queue} has {b.detail}"
+    text = f"no workload may be preempted for it: ClusterQueue {b.queue} has {b.detail}"
     if b.holders == 0:
         return f"{text}, and no workload of lower priority holds any of it there"
     if b.holders:

@@ -77,5 +77,5 @@ class Timetable:
             else:
                 heapq.heappop(self._heap)
                 del self._due[key]
-                with isolated_logged(_log, "what was due failed on a bug", key=key):
+                with isolated_logged(_log, "the work on a due key failed on a bug", key=key):
                     self._on_due(key)

@@ -203,7 +203,7 @@ class Operator:
         worst = self._probe.worst_within(_LAG_COUNTS_FOR)
         if worst is None or worst[0] < self.timings.loop_stuck_after:
             return None
-        return f"the event loop was held for {worst[0]:.0f} s, {worst[1]:.0f} s ago"
+        return f"the event loop was blocked for {worst[0]:.0f} s, {worst[1]:.0f} s ago"
 
     def _watch_check(self, watch: Reflector[Any, Any]) -> Callable[[], str | None]:
         def check() -> str | None:

@@ -103,7 +103,7 @@ class PluginGuard:
         if seconds <= LONGEST_CALL:
             return
         now = self._clock.now()
-        _log.warning("a plugin held up the process", plugin=plugin, point=point.value, seconds=round(seconds, 3))
+        _log.warning("a plugin blocked the event loop", plugin=plugin, point=point.value, seconds=round(seconds, 3))
         long = self._long.setdefault(plugin, deque(maxlen=MOST_LONG_CALLS))
         long.append(now)
         if len(long) == MOST_LONG_CALLS and now - long[0] <= ASIDE_FOR:

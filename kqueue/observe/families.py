@@ -344,7 +344,7 @@ class ProcessFamilies(_Group):
         )
 
     def _add_nodes(self) -> None:
-        self.drift = self._counter("kqueue_cache_drift_total", "Cache entries that an audit had to heal", "cause")
+        self.drift = self._counter("kqueue_cache_drift_total", "Cache entries that an audit corrected", "cause")
         self.ignored_nodes = self._gauge(
             "kqueue_ignored_nodes", "Nodes with a flavor's labels that are no part of its topology", "flavor", "reason"
         )
@@ -390,9 +390,7 @@ class ProcessFamilies(_Group):
         self.rank_fallbacks = self._counter(
             "kqueue_rank_fallbacks_total", "Workloads whose pods were not placed in the order of their ranks", "reason"
         )
-        self.leaked_gates = self._gauge(
-            "kqueue_leaked_gates", "Pods held by our gate that nobody will release", "reason"
-        )
+        self.leaked_gates = self._gauge("kqueue_leaked_gates", "Gated pods that no controller will release", "reason")
         self.unmanaged_labelled = self._gauge(
             "kqueue_unmanaged_labelled_objects",
             "Objects that name a queue and start without quota, because their kind is switched off",

@@ -51,4 +51,4 @@ class LoopProbe:
             self._metrics.loop_lag(lag)
             if lag > self._limit and now >= quiet_until:
                 quiet_until = now + 60.0
-                _log.warning("event loop was held", seconds=round(lag, 3), limit=self._limit)
+                _log.warning("event loop was blocked", seconds=round(lag, 3), limit=self._limit)

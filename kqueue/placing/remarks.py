@@ -192,7 +192,7 @@ def _left_over(workers: AskedPodSet, pods: int) -> Iterator[FieldProblem]:
         yield FieldProblem(
             workers.places.layers[0][1],
             f"{size} does not divide {of}: {rest} {'pod is' if rest == 1 else 'pods are'} not placed; "
-            f"make {'the count' if pods == count else 'what is new'} a multiple of the slice size",
+            f"make {'the count' if pods == count else 'the new part'} a multiple of the slice size",
         )
 
 

@@ -139,7 +139,7 @@ class CacheAudit:
         if self._held.sums.is_same_as(actual):
             return None
         self._held.sums = actual
-        return Drift("quota", "as shown", "other sums than those of what is held", "")
+        return Drift("quota", "as shown", "other sums than those of the holdings", "")
 
 
 def _all_keys(told: Source[object], believed: Iterable[str]) -> Iterator[str]:

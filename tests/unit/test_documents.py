@@ -67,7 +67,7 @@ LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         pytest.param("? " * 30_000, 1, "nested more than 200 levels", id="mappings-as-keys"),
         pytest.param("a:\n- x\n" + "- x\n" * 260_000, None, "more than 250000 values", id="values"),
         pytest.param(LAUGHS, None, "more than 250000 values", id="aliases-of-aliases"),
-        pytest.param("a: &a\n  b: *a", 2, "stands inside of what it names", id="a-value-that-holds-itself"),
+        pytest.param("a: &a\n  b: *a", 2, "is inside of the value that it names", id="a-value-that-holds-itself"),
     ],
 )
 def test_yaml_is_refused_before_objects_are_made(text: str, line: int | None, problem: str) -> None:

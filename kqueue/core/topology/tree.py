@@ -198,7 +198,7 @@ class Tree:
             path, split = self.paths[number], int(self._splits[number])
             before = self.paths[number - 1] if number else None
             if before is not None and before >= path:
-                return f"leaf {number} stands after {','.join(before)}"
+                return f"leaf {number} is after {','.join(before)}"
             if split != (0 if before is None else _first_difference(before, path)):
                 return f"leaf {number} differs from the one before from level {split} on"
             if self.leaves[number].path != path or self.leaf_of(self.written(number)) != number:

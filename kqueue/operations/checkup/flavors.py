@@ -73,6 +73,6 @@ def being_deleted(topologies: Iterable[JSON], flavors: Iterable[JSON]) -> Iterat
         remedy = (
             f"kubectl delete resourceflavor {' '.join(sorted(naming))}, or give it another spec.topologyName"
             if naming
-            else "a running controller removes the finalizer: kqueue doctor tells whether one leads"
+            else "a running controller removes the finalizer: kqueue doctor shows whether one leads"
         )
         yield f"Topology {name} is being deleted since {metadata['deletionTimestamp']}, held by {held}: {remedy}"

@@ -378,7 +378,7 @@ def test_a_flavor_needs_nodes_with_all_levels_of_its_topology(
 
 @pytest.mark.parametrize(
     ("users", "remedy"),
-    [(["b", "a"], "kubectl delete resourceflavor a b"), ([], "kqueue doctor tells whether one leads")],
+    [(["b", "a"], "kubectl delete resourceflavor a b"), ([], "kqueue doctor shows whether one leads")],
 )
 def test_a_topology_that_cannot_go_names_what_holds_it(users: list[str], remedy: str) -> None:
     """And nothing is told of one that nobody deletes."""

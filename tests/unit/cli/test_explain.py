@@ -140,7 +140,7 @@ def test_nothing_is_on_the_page_three_times() -> None:
             "unusableCount": 3,
             "never": True,
         },
-        {"kind": "NoCandidates", "message": "nobody may be preempted"},
+        {"kind": "NoCandidates", "message": "no workload may be preempted"},
     ]
     now = {"outcome": "NoCandidates", "reason": "WaitingForQuota", "message": "5 cpu asked"}
     shown = text(make_answer(blockers=blockers, now=now))
@@ -148,7 +148,7 @@ def test_nothing_is_on_the_page_three_times() -> None:
     assert "asks for 5 cpu" not in shown
     assert "4 pods do not fit" not in shown
     assert "its status says" not in shown
-    assert "1. nobody may be preempted" in shown
+    assert "1. no workload may be preempted" in shown
     for fact in (
         "it would not fit with no workload running either",
         "nodes that cannot hold one pod: 2 by taint a:NoSchedule",

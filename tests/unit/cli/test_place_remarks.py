@@ -235,7 +235,7 @@ def test_a_grown_workload_is_judged_by_its_new_pods() -> None:
     """Four pods are two slices, but three of them are new."""
     answer = ask(grown(4, 1))
     at = f"{REQUEST}/{LIST}/0/size"
-    said = "2 does not divide the 3 pods of 4 that are new: 1 pod is not placed; make what is new a multiple of the slice size"
+    said = "2 does not divide the 3 pods of 4 that are new: 1 pod is not placed; make the new part a multiple of the slice size"
     assert remarks(answer) == {at: said}
     assert where(answer) == {"h1": 3}
     assert remarks(ask(grown(4, 3, size=3)))[at].startswith("one slice has 3 pods, and 1 are to be placed")

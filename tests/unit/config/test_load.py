@@ -298,7 +298,7 @@ def test_all_mistakes_come_at_once() -> None:
         pytest.param("# nothing\n", "exactly one document, found 0", id="comments-only"),
         pytest.param("? [a, b]\n: 1\n", "not valid YAML: line 1", id="a-list-as-a-key"),
         pytest.param("a: \x07", "not valid YAML", id="control-character"),
-        pytest.param("a: &x [*x]\n", "stands inside of what it names", id="alias-of-itself"),
+        pytest.param("a: &x [*x]\n", "is inside of the value that it names", id="alias-of-itself"),
         pytest.param("kind: Deployment\napiVersion: apps/v1\n", "kind: must be Configuration", id="other-kind"),
         pytest.param("kind: Configuration\n", "apiVersion: must be config.kueue.x-k8s.io/v1beta2", id="no-version"),
         pytest.param(

@@ -98,7 +98,7 @@ def of_misfit(misfit: Misfit, *, never: bool = False) -> str:
         ),
         pytest.param(
             make_blocker(BlockerKind.NO_CANDIDATES, detail="withinClusterQueue Never"),
-            ["nobody may be preempted for it: ClusterQueue team has withinClusterQueue Never"],
+            ["no workload may be preempted for it: ClusterQueue team has withinClusterQueue Never"],
             id="nobody-may-be-preempted",
         ),
         pytest.param(
@@ -432,7 +432,7 @@ ONE_TOO_LARGE = no_leaf({"resources": {GPU: 18}}, one_pod=Shortage(GPU, 9, 8))
             "ClusterQueue team is stopped",
             id="what-concerns-the-whole-workload",
         ),
-        pytest.param([NOBODY], "Nobody may be preempted for it: ClusterQueue team has withinClusterQueue Never", id="alone"),
+        pytest.param([NOBODY], "No workload may be preempted for it: ClusterQueue team has withinClusterQueue Never", id="alone"),
         pytest.param([], "", id="nothing"),
     ],
 )  # fmt: skip

@@ -995,11 +995,11 @@ async def test_a_part_that_has_failed_shows_until_it_is_back(make: Make) -> None
     ("held", "ago", "said"),
     [
         pytest.param(5, 0, None, id="for a while"),
-        pytest.param(12, 1, "held for 12 s, 1 s ago", id="for long"),
+        pytest.param(12, 1, "blocked for 12 s, 1 s ago", id="for long"),
         pytest.param(12, 70, None, id="long ago"),
     ],
 )
-async def test_an_event_loop_that_was_held_shows_for_a_minute(
+async def test_an_event_loop_that_was_blocked_shows_for_a_minute(
     make: Make, held: float, ago: float, said: str | None
 ) -> None:
     """Nothing was answered in that time."""

@@ -22,14 +22,14 @@ class State(StrEnum):
 
     FINISHED = "Finished"
     LEAVING = "Leaving"
-    """It was evicted, and its pods have not ended yet."""
+    """The Workload was evicted, and its pods have not ended yet."""
     RUNNING = "Running"
-    """It is admitted."""
+    """The Workload is admitted."""
     RESERVED = "Reserved"
-    """It has quota, and its admission checks are not ready."""
+    """The Workload has quota, and its admission checks are not ready."""
     DEACTIVATED = "Deactivated"
     EVICTED = "Evicted"
-    """It was evicted, and waits for quota again."""
+    """The Workload was evicted, and waits for quota again."""
     PENDING = "Pending"
 
 

@@ -18,7 +18,7 @@ MetricsSecureOption = Annotated[
     bool,
     typer.Option(
         "--metrics-secure/--no-metrics-secure",
-        help="Serve metrics over TLS, and only to users whom RBAC lets get /metrics.",
+        help="Serve metrics over TLS, and only to users that RBAC allows to get /metrics.",
     ),
 ]
 RegisterWebhooksOption = Annotated[

@@ -1,4 +1,4 @@
-"""What owners and ungaters ask before, while and after they release the pods of a workload.
+"""The questions that owners and ungaters ask before, while and after they release the pods of a workload.
 
 `plugin_releases` asks plugins; without plugins nothing is asked.
 """

@@ -211,7 +211,7 @@ NO_VERB = re.compile(
     re.IGNORECASE,
 )
 """Articles, pronouns, prepositions and the like."""
-BARE_PRONOUN = re.compile(r"(?:^|[.;:!?]\s+)(Nobody|Somebody|Those|Who|Whoever|Whom)\b")
+BARE_PRONOUN = re.compile(r"(?:^|[.;:!?]\s+)(Nobody|Somebody|Those|What (?!if\b)|Who|Whoever|Whom)\b")
 
 
 def first_words(tree: ast.AST) -> Iterator[tuple[str, str]]:
@@ -301,6 +301,8 @@ def test_a_noun_may_describe_a_property(decorator: str) -> None:
         pytest.param("a = 1  # Nobody reads it", True, id="comment behind code"),
         pytest.param('"""Nodes: those with a name, and what they hold."""', False, id="no subject"),
         pytest.param('a = "Who waits is next."', False, id="no prose"),
+        pytest.param('"""What the store keeps."""', True, id="what"),
+        pytest.param('"""What if it waits."""', False, id="what if"),
     ],
 )
 def test_a_sentence_with_a_bare_pronoun_is_found(text: str, *, found: bool) -> None:

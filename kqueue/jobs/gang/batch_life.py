@@ -57,7 +57,7 @@ class BatchSteps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchFacts:
-    """What the next steps are decided from.
+    """The facts from which the next steps are decided.
 
     Args:
         obj: the BatchProcess, valid.

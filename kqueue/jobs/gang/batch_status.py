@@ -45,7 +45,7 @@ NO_QUEUE = QueueHindrance(REASON_NO_QUEUE, f"no queue: label the BatchProcess wi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchView:
-    """What a status is computed from.
+    """The facts from which a status is computed.
 
     Args:
         obj: the BatchProcess in its newest known version.

@@ -70,7 +70,7 @@ class _Look:
 class GangStatusReconciler:
     """Keeps the status of group objects; keys are keys of gangs.
 
-    A change of the phase is written at once, other changes at most once in `window` seconds.  What is remembered only
+    A change of the phase is written at once, other changes at most once in `window` seconds.  Its memory only
     saves writes and notices other writers: after a restart the status is computed again from the objects.
     """
 

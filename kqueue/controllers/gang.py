@@ -18,6 +18,7 @@ from kqueue.controllers.gang_owner import STILL_THERE, GangOwner
 from kqueue.controllers.gang_past import PastGangs
 from kqueue.controllers.gang_records import GangRecords, make_gang_records
 from kqueue.controllers.gathering import Gathering
+from kqueue.controllers.group_events import GroupEvents, make_group_events
 from kqueue.controllers.handlers import if_changed
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.owner_context import NO_REPORTS, OwnerContext, OwnerReports
@@ -26,7 +27,7 @@ from kqueue.controllers.pod_tools import PodTools
 from kqueue.controllers.pod_writes import GROUP_INDEX, PodWrites, make_pod_writes, pod_reports, watch_pods
 from kqueue.controllers.ranks import owner_rank
 from kqueue.controllers.record import workload_reference
-from kqueue.controllers.workload_steps import JSON, as_json
+from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, as_json
 from kqueue.errors import ApiError
 from kqueue.jobs import pod_view, rules
 from kqueue.jobs.gang import counts
@@ -34,14 +35,24 @@ from kqueue.jobs.gang.compose import Composition, compose, owner_reference, spec
 from kqueue.jobs.gang.dialect import GroupProblem
 from kqueue.jobs.gang.group_object import queue_of as object_queue
 from kqueue.jobs.gang.key import is_of_kueue
-from kqueue.jobs.gang.match import Match, counts_gang, is_group_workload, match, match_prebuilt, newcomers, represented
-from kqueue.jobs.gang.members import in_order, parted, queue_of
+from kqueue.jobs.gang.match import (
+    Match,
+    counts_gang,
+    counts_of,
+    is_group_workload,
+    match,
+    match_prebuilt,
+    newcomers,
+    on_hold,
+    represented,
+)
+from kqueue.jobs.gang.members import in_order, parted, queue_of, runnable
 from kqueue.jobs.gang.naming import gang_of_workload
-from kqueue.jobs.gang.record import record_annotations
-from kqueue.jobs.gang.value import GangNotice
+from kqueue.jobs.gang.record import is_reserved, record_annotations
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod import FRAMEWORK
 from kqueue.jobs.pod_view import ManagedPod
+from kqueue.jobs.workload import Priority
 from kqueue.runtime.controller import Result
 from kqueue.runtime.own_writes import OwnWrites
 from kqueue.runtime.store import split_key
@@ -53,14 +64,19 @@ _log = structlog.get_logger(__name__)
 _QUIET = 2.0
 """Seconds without a new member after which an incomplete group is reported as incomplete."""
 _PREBUILT_RETRY = 5.0
-EVENT_MEMBERS_DIFFER = "MembersDiffer"
 
 
 class GangReconciler:
     """The reconciler of all gangs, of all dialects.  Keys are the keys of `gang_key`."""
 
     def __init__(
-        self, context: OwnerContext, *, writes: PodWrites, records: GangRecords, reports: OwnerReports = NO_REPORTS
+        self,
+        context: OwnerContext,
+        *,
+        writes: PodWrites,
+        records: GangRecords,
+        events: GroupEvents,
+        reports: OwnerReports = NO_REPORTS,
     ) -> None:
         policy = context.policy
         self._client, self._writes, self._writer, self._steps = context.client, writes, context.book, context.steps
@@ -71,7 +87,7 @@ class GangReconciler:
         self._timeouts = policy.timeouts
         self._lifecycle, self._tools = OwnerLifecycle(context), PodTools(context, writes=writes, reports=reports)
         self._follow, self._on_created = self._tools.follow, reports.created
-        self._gangs, self._records = records.gangs, records
+        self._gangs, self._records, self._events = records.gangs, records, events
         self._extras = ExtraPods(self._tools, context.workloads, context.clock)
         self._past = PastGangs(self._tools, records.gangs, context.client)
         self._created: OwnWrites[str, bool] = OwnWrites(context.clock, policy.echo_timeout)
@@ -112,10 +128,15 @@ class GangReconciler:
             extras = tuple(self._extras.of_base(extras, workload))
             await self._extras.follow_base(extras, members, workload)
             members = await self._extras.mark_after_end(extras, members, workload)
+        if obj is not None:  # the object keeps the Workload, so ended pods need not stay until they are replaced
+            await self._writes.let_go_all(pod for pod in members if pod.deleting and pod.terminated)
         owner = GangOwner(self._tools, members, workload, prebuilt=bool(prebuilt), group_object=obj)
         closed = await self._lifecycle.close(owner)
         if closed is not None:
             return closed
+        waits = not is_of_kueue(key) and not self._gangs.has_maker(key) and not counts.at_large(members)
+        if waits and (result := await self._keep_waiting(key, members, workload)) is not None:
+            return result
         found = await self._find(members, workload, prebuilt=bool(prebuilt))
         if found is None:
             return Result(requeue_after=_PREBUILT_RETRY) if prebuilt else Result()
@@ -132,13 +153,13 @@ class GangReconciler:
     async def _leave_behind(self, key: str, workload: wire.Workload | None) -> None:
         """Release the Workload of a gang without members; the end of its owners deletes the Workload.
 
-        A group object goes on without members, so its Workload is deleted: a gang without members holds nothing.
+        A group object goes on without members, and its Workload holds nothing: it is put on hold.
         """
-        if workload is None or not is_group_workload(as_json(workload)):
+        if workload is None or not is_group_workload(as_json(workload)) or self._gangs.has_maker(key):
             return
-        if model.controller_of(workload.metadata) is not None:
-            if not self._gangs.has_maker(key) and not model.condition_true(workload, names.CONDITION_FINISHED):
-                await self._steps.delete(workload)
+        if workload.metadata.deletion_timestamp is None and model.controller_of(workload.metadata) is not None:
+            await self._steps.give_back(workload)
+            await self._steps.hold(workload, self._shortage(key))
             return
         had_members = any(owner.kind == "Pod" for owner in workload.metadata.owner_references)
         if had_members or workload.metadata.deletion_timestamp is not None:  # otherwise its pods do not exist yet
@@ -184,7 +205,7 @@ class GangReconciler:
         if isinstance(made, GroupProblem):
             gone = self._past.report_gone(key, members)
             return Result() if gone else self._report_problem(made, members)
-        self._report_notices(made.wish.notices)
+        self._report_notices(made)
         if self._tools.are_active(members):
             return Result()
         await self._tools.delete(made.excess, "the group has as many pods as it said already")
@@ -199,7 +220,7 @@ class GangReconciler:
         workload = workload_of(
             made,
             name=split_key(workload_key)[1],
-            priority=self._follow.priority(made.kept[0], made.pod_sets),
+            priority=self._priority(made),
             copied=self._copied,
             switches=self._switches,
         )
@@ -221,6 +242,7 @@ class GangReconciler:
             raise
         self._on_created(max(0.0, (self._clock.now() - made.kept[-1].created).total_seconds()))
         message = f"Created Workload {workload_key} for {len(made.kept)} pods; it waits for admission"
+        self._events.record(made.group_object, reason=names.EVENT_CREATED_WORKLOAD, message=message)
         for pod in made.kept:  # each pod has kqueue's gate, so its user needs the reason
             self._writes.event(pod, reason=names.EVENT_CREATED_WORKLOAD, message=message)
         return Result()
@@ -237,13 +259,54 @@ class GangReconciler:
         message = f"Pod group {group} makes no Workload: {trouble.message}"
         if trouble.incomplete:
             message += f", since {oldest.created:%Y-%m-%dT%H:%M:%SZ}"
+        self._events.tell(self._gangs.object_of(group), reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message)
         for pod in {trouble.pod or members[0], members[0]}:
             self._writes.event(pod, reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message, warning=True)
         return Result()
 
-    def _report_notices(self, notices: Sequence[GangNotice]) -> None:
-        for notice in notices:
-            self._writes.event(notice.pod, reason=EVENT_MEMBERS_DIFFER, message=notice.message, warning=True)
+    def _report_notices(self, made: Composition) -> None:
+        for notice in made.notices:
+            self._writes.event(notice.pod, reason=notice.reason, message=notice.message, warning=True)
+            self._events.tell(made.group_object, reason=notice.reason, message=notice.message)
+
+    def _priority(self, made: Composition) -> Priority:
+        try:
+            return self._follow.priority(made.kept[0], made.priority_sets, speaker=made.speaker)
+        except MissingPriorityClassError as e:
+            self._events.tell(made.group_object, reason=e.reason, message=str(e))
+            raise
+
+    def _shortage(self, key: str) -> str:
+        """Return how many members the gang needs and has, as a sentence."""
+        gang = self._records.of(key)
+        have = len(runnable(gang.members)) if gang is not None else 0
+        return f"{gang.quorum if gang is not None else 0} pods are needed, {have} are there"
+
+    async def _keep_waiting(self, key: str, members: Sequence[ManagedPod], workload: wire.Workload) -> Result | None:
+        """Keep a Workload without quota equal to the wish of its gang: on hold while members are missing, and rewritten
+        when the quorum or the roles have changed.  Returns None when there is nothing to do.
+        """
+        told = as_json(workload)
+        if is_reserved(told) or workload.status.admission is not None:
+            return None
+        made = self._compose(key, members)
+        if isinstance(made, GroupProblem):
+            await self._steps.hold(workload, self._shortage(key) if made.incomplete else made.message)
+            return self._report_problem(made, members)
+        if {pod_set["name"]: pod_set["count"] for pod_set in made.pod_sets} != counts_of(told):
+            await self._rewrite(workload, made)
+            return Result()
+        if on_hold(told) and await self._steps.resume(
+            workload, f"The gang has the {made.wish.quorum} pods that it needs"
+        ):
+            return Result()
+        return None
+
+    async def _rewrite(self, workload: wire.Workload, made: Composition) -> None:
+        if await self._steps.rewrite(workload, spec_of(made, self._priority(made))):
+            message = f"Updated Workload {model.workload_key(workload)}"
+            self._events.record(made.group_object, reason=names.EVENT_UPDATED_WORKLOAD, message=message)
+            self._writes.event(made.kept[0], reason=names.EVENT_UPDATED_WORKLOAD, message=message)
 
     # --- finding
 
@@ -306,10 +369,7 @@ class GangReconciler:
             if isinstance(made, GroupProblem):
                 self._report_problem(made, members)
                 return
-            spec = spec_of(made, self._follow.priority(made.kept[0], made.pod_sets))
-            if await self._steps.rewrite(workload, spec):
-                message = f"Updated Workload {model.workload_key(workload)}"
-                self._writes.event(first, reason=names.EVENT_UPDATED_WORKLOAD, message=message)
+            await self._rewrite(workload, made)
             return
         if await self._steps.delete_unlike(workload, first.obj["metadata"]):
             message = f"Deleted Workload {model.workload_key(workload)}, which no longer matches"
@@ -347,7 +407,11 @@ def setup(manager: Manager) -> None:
         return
     watches, store = manager.watches, watch.store
     reconciler = GangReconciler(
-        manager.owner_context(FRAMEWORK), writes=writes, records=records, reports=pod_reports(manager)
+        manager.owner_context(FRAMEWORK),
+        writes=writes,
+        records=records,
+        events=manager.shared(make_group_events),
+        reports=pod_reports(manager),
     )
     gangs = records.gangs
     groups = manager.controller(

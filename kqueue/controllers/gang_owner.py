@@ -14,6 +14,7 @@ from kqueue.controllers.pod_tools import PodTools
 from kqueue.controllers.workload_steps import JSON, as_json
 from kqueue.jobs.gang import counts
 from kqueue.jobs.gang.group_object import queue_of as object_queue
+from kqueue.jobs.gang.group_object import speaker_of
 from kqueue.jobs.gang.match import Match, strays
 from kqueue.jobs.gang.members import gang_queue, is_serving
 from kqueue.jobs.kind import Finished, Refused
@@ -104,7 +105,9 @@ class GangOwner:
     async def correct(self) -> bool:
         """Apply changes of the oldest member to the Workload, and stop members that run without an admission."""
         podsets = as_json(self.workload)["spec"]["podSets"]
-        if not self._prebuilt and await self._tools.follow.follow(self._kept[0], podsets, self.workload):
+        first = self._kept[0]
+        speaker = speaker_of(first.obj, self._group_object)
+        if not self._prebuilt and await self._tools.follow.follow(first, podsets, self.workload, speaker=speaker):
             return True
         evicted = model.condition_true(self.workload, names.CONDITION_EVICTED)
         return not evicted and await self._stop_loose()

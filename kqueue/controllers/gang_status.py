@@ -30,6 +30,7 @@ from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.status_writer import StatusWriter
 
 EVENT_SCHEDULED, EVENT_RUNNING, EVENT_FINISHED = "Scheduled", "Running", "Finished"
+EVENT_QUORUM_CHANGED = "QuorumChanged"
 EVENT_MEMBER_FAILED, EVENT_EXTRA_STARTED, EVENT_CONTESTED = "MemberFailed", "ExtraStarted", "StatusContested"
 _NEXT = 0.05
 _CONTESTS, _WITHIN, _SILENT = 3, 60.0, 600.0
@@ -117,6 +118,7 @@ class GangStatusReconciler:
         workload, dialect = self._records.workload(key), dialect_of(ref.framework)
         if dialect.makes_workloads or not (gang.members or workload is not None or self._is_ours(obj)):
             return Result()
+        self._tell_other_quorum(obj, gang)
         memory = self._memory(key, obj)
         before = dialect.phase(obj) if dialect.writes_status else memory.phase
         counts = counts_of_gang(gang, workload, before=before)
@@ -240,6 +242,13 @@ class GangStatusReconciler:
             evicted = _true(workload, names.CONDITION_EVICTED)
             if evicted:
                 self._event(look.obj, text(evicted, "reason"), text(evicted, "message"), warning=True)
+
+    def _tell_other_quorum(self, obj: JSON, gang: Gang) -> None:
+        """Tell that a quorum which differs from the admitted one counts later."""
+        wish = gang.wish
+        if wish is not None and gang.is_admitted and wish.quorum != gang.quorum:
+            message = f"{wish.quorum_field} {wish.quorum} counts from the next admission on"
+            self._events.tell(obj, reason=EVENT_QUORUM_CHANGED, message=message)
 
     def _event(self, obj: JSON, reason: str, message: str, *, warning: bool = False) -> None:
         self._events.record(obj, reason=reason, message=message, warning=warning)

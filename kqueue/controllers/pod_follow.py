@@ -21,23 +21,31 @@ class PodFollow:
     def __init__(self, *, writes: PodWrites, steps: WorkloadSteps, switches: JobFeatures) -> None:
         self._writes, self._steps, self._switches = writes, steps, switches
 
-    def priority(self, first: ManagedPod, pod_sets: Sequence[JSON]) -> Priority:
-        """Return the priority that the pods request.
+    def priority(self, first: ManagedPod, pod_sets: Sequence[JSON], *, speaker: JSON | None = None) -> Priority:
+        """Return the priority that the pods request; `speaker` has the labels instead of the first pod.
 
         Raises:
             MissingPriorityClassError: their class does not exist; an event on the pod reports it.
         """
         try:
-            return self._steps.priority_of(first.obj, pod_sets)
+            return self._steps.priority_of(speaker or first.obj, pod_sets)
         except MissingPriorityClassError as e:
             self._writes.event(first, reason=e.reason, message=str(e), warning=True)
             raise
 
-    async def follow(self, first: ManagedPod, pod_sets: Sequence[JSON], workload: wire.Workload) -> bool:
+    async def follow(
+        self,
+        first: ManagedPod,
+        pod_sets: Sequence[JSON],
+        workload: wire.Workload,
+        *,
+        speaker: JSON | None = None,
+    ) -> bool:
         """Copy other admission gates, and another priority class, also while pods run; return whether anything was
         written.
         """
-        how = await self._steps.follow(first.obj, workload, priority=lambda: self.priority(first, pod_sets))
+        said = speaker or first.obj
+        how = await self._steps.follow(said, workload, priority=lambda: self.priority(first, pod_sets, speaker=speaker))
         if how:
             self._updated(first, workload, how)
         return bool(how)

@@ -35,7 +35,6 @@ from kqueue.jobs.workload import Priority
 from kqueue.runtime.controller import Result
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.store import Store, split_key
-from kqueue.state import status
 
 _log = structlog.get_logger(__name__)
 
@@ -183,7 +182,7 @@ class StatefulSetReconciler:
             case Next.ADOPT:
                 await self._adopt(found, workload)
             case Next.HOLD:
-                await self._hold(workload)
+                await self._steps.hold(workload, "The StatefulSet is scaled to 0 and has no pods")
             case Next.GIVE_BACK:
                 await self._steps.unreserve(workload, f"The StatefulSet is to have {wanted} pods now")
             case Next.REWRITE:
@@ -191,7 +190,7 @@ class StatefulSetReconciler:
                     what = f"Updated Workload {model.workload_key(workload)} to {wanted} pods"
                     self._report(found, names.EVENT_UPDATED_WORKLOAD, what)
             case Next.RESUME:
-                await self._resume(workload, wanted)
+                await self._steps.resume(workload, f"The StatefulSet is scaled to {wanted}")
             case Next.MISFIT:
                 self._report_misfit(found, workload, wanted)
             case Next.OVER:
@@ -243,26 +242,6 @@ class StatefulSetReconciler:
         metadata = {"ownerReferences": [*others, owner], "annotations": marks, "labels": labels}
         if await self._steps.amend(workload, {"metadata": metadata}):
             self._report(found, names.EVENT_UPDATED_WORKLOAD, f"Updated Workload {model.workload_key(workload)}")
-
-    async def _hold(self, workload: wire.Workload) -> None:
-        stamp, message = status.Stamp(self._clock.now()), "The StatefulSet is scaled to 0 and has no pods"
-
-        def change(now: wire.Workload) -> status.Patch | None:
-            if model.condition_true(now, names.CONDITION_FINISHED):
-                return None
-            if model.condition_true(now, names.CONDITION_QUOTA_RESERVED) or now.status.admission is not None:
-                return status.unreserve(now, reason=names.REASON_ON_HOLD, message=message, stamp=stamp, requeued=None)
-            return status.wait(now, reason=names.REASON_ON_HOLD, message=message, stamp=stamp)
-
-        if await self._writer.write(model.workload_key(workload), change) is not None:
-            _log.info("workload on hold", workload=model.workload_key(workload))
-
-    async def _resume(self, workload: wire.Workload, wanted: int) -> None:
-        stamp, message = status.Stamp(self._clock.now()), f"The StatefulSet is scaled to {wanted}"
-        reason = names.REASON_PENDING_EVALUATION
-        await self._writer.write(
-            model.workload_key(workload), lambda now: status.wait(now, reason=reason, message=message, stamp=stamp)
-        )
 
     async def _follow_queue(self, found: JSON, workload: wire.Workload, *, runs: bool) -> None:
         """Move the Workload to another queue while no pod has begun: the quota of the old queue is released first."""

@@ -371,6 +371,30 @@ class WorkloadSteps:
             ),
         )
 
+    async def hold(self, workload: wire.Workload, message: str) -> bool:
+        """Put a Workload on hold without a place in a queue, and release its quota; return whether it was written."""
+        stamp, reason = status.Stamp(self._clock.now()), names.REASON_ON_HOLD
+
+        def change(now: wire.Workload) -> status.Patch | None:
+            if model.condition_true(now, names.CONDITION_FINISHED):
+                return None
+            if model.condition_true(now, names.CONDITION_QUOTA_RESERVED) or now.status.admission is not None:
+                return status.unreserve(now, reason=reason, message=message, stamp=stamp, requeued=None)
+            return status.wait(now, reason=reason, message=message, stamp=stamp)
+
+        written = await self._writer.write(model.workload_key(workload), change) is not None
+        if written:
+            _log.info("workload on hold", workload=model.workload_key(workload))
+        return written
+
+    async def resume(self, workload: wire.Workload, message: str) -> bool:
+        """Queue a Workload that was on hold; return whether it was written."""
+        stamp, reason = status.Stamp(self._clock.now()), names.REASON_PENDING_EVALUATION
+        written = await self._writer.write(
+            model.workload_key(workload), lambda now: status.wait(now, reason=reason, message=message, stamp=stamp)
+        )
+        return written is not None
+
     async def follow_queue(self, workload: wire.Workload, wanted: str, *, noun: str) -> bool:
         """Move a waiting Workload to the LocalQueue that its owner names now; return whether it was moved.
 

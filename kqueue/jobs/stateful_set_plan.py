@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
-from typing import Any
 
 from kqueue.api import names
 from kqueue.jobs import node_classes, pod_view, rules, syntax, topology_request
 from kqueue.jobs.copied import COPIES_NONE, CopiedKeys
 from kqueue.jobs.fields import JSON, annotations_of, condition_status, int_of, labels_of, mapping, objects, text, whole
-from kqueue.jobs.gang.match import counts_of
+from kqueue.jobs.gang.match import counts_of, on_hold
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.stateful_set import FRAMEWORK, GVK, replicas
@@ -173,16 +172,6 @@ def next_step(stateful_set: JSON, workload: JSON | None, switches: JobFeatures, 
     if not equivalent(pod_sets(stateful_set, switches), workload, slim=True):
         return Next.MISFIT if runs else Next.REWRITE
     return Next.RESUME if on_hold(workload) else Next.NOTHING
-
-
-def on_hold(workload: Mapping[str, Any]) -> bool:
-    """Whether the Workload is on hold because the StatefulSet has no replicas."""
-    return any(
-        c.get("type") == names.CONDITION_QUOTA_RESERVED
-        and c.get("status") == "False"
-        and c.get("reason") == names.REASON_ON_HOLD
-        for c in objects(workload, "status", "conditions")
-    )
 
 
 def _is_known(stateful_set: JSON, workload: JSON, switches: JobFeatures) -> bool:

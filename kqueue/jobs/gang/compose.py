@@ -16,10 +16,22 @@ from kqueue.jobs import pod_rules, rules, syntax
 from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, text
 from kqueue.jobs.gang.dialect import DEFAULT_TIMEOUTS, LARGEST_QUORUM, GangRules, GroupProblem, ScheduleTimeouts
-from kqueue.jobs.gang.members import base_of, gang_queue, queue_disagreement, runnable, shortage, surplus, without
+from kqueue.jobs.gang.group_object import speaker_of
+from kqueue.jobs.gang.key import is_of_kueue
+from kqueue.jobs.gang.members import (
+    base_of,
+    gang_queue,
+    lowest_member,
+    mixed_priorities,
+    queue_disagreement,
+    runnable,
+    shortage,
+    surplus,
+    without,
+)
 from kqueue.jobs.gang.naming import gang_annotation
 from kqueue.jobs.gang.registry import dialect_of
-from kqueue.jobs.gang.value import GangRef, GangSpec
+from kqueue.jobs.gang.value import GangNotice, GangRef, GangSpec
 from kqueue.jobs.kind import GroupVersionKind
 from kqueue.jobs.pod import pod_set
 from kqueue.jobs.pod_shape import exceeds
@@ -42,6 +54,29 @@ class Composition:
     """Runnable members beyond the quorum, which are queued alone."""
     group_object: JSON | None = None
     """The object that owns the Workload; None: the members own it."""
+
+    @property
+    def speaker(self) -> JSON:
+        """The object whose labels and annotations speak for the gang, as those of a job do."""
+        return speaker_of(self.kept[0].obj, self.group_object)
+
+    @property
+    def priority_sets(self) -> Sequence[JSON]:
+        """Pod sets of which the first one with a PriorityClass decides the priority where no label does: that of the
+        group object, then that of the member with the lowest priority; of Kueue's groups the first role's.
+        """
+        if is_of_kueue(self.kept[0].group):
+            return self.pod_sets
+        named = {"template": {"spec": {"priorityClassName": self.wish.pod_priority_class}}}
+        lowest = lowest_member(self.kept)
+        return [named, {"template": {"spec": lowest[0].spec}} if lowest is not None else {}]
+
+    @property
+    def notices(self) -> tuple[GangNotice, ...]:
+        """Contradictions that do not hold the gang up."""
+        decided = rules.priority_class(self.speaker) or self.wish.pod_priority_class
+        mixed = () if decided or is_of_kueue(self.kept[0].group) else mixed_priorities(self.kept)
+        return (*self.wish.notices, *mixed)
 
 
 def compose(
@@ -90,7 +125,7 @@ def _composed(
     alive = runnable(members)
     excess = () if has_extras else surplus(alive, wish.quorum)
     base = base_of(alive, wish.quorum, wish.roles) if has_extras else without(alive, excess)
-    made = pod_sets_of(base, wish.quorum, switches, fast=wish.fast)
+    made = pod_sets_of(base, wish.quorum, switches, fast=wish.fast, topology=wish.topology)
     if isinstance(made, GroupProblem):
         return made
     extras = without(alive, base) if has_extras else ()
@@ -107,10 +142,17 @@ def _has_slices(pod_set: JSON) -> bool:
 
 
 def pod_sets_of(
-    alive: Sequence[ManagedPod], total: int, switches: JobFeatures, *, fast: bool
+    alive: Sequence[ManagedPod],
+    total: int,
+    switches: JobFeatures,
+    *,
+    fast: bool,
+    topology: Mapping[str, str] | None = None,
 ) -> tuple[JSON, ...] | GroupProblem:
     """Return one pod set per role, sorted by name; with fast admission one pod set of `total` pods like the first
     member.
+
+    `topology`: topology annotations for roles whose pods have none.
     """
     roles: dict[str, list[ManagedPod]] = defaultdict(list)
     for pod in alive:
@@ -124,18 +166,27 @@ def pod_sets_of(
         )
     made: list[JSON] = []
     for role, pods in sorted(roles.items()):
-        trouble = _role_trouble(role, pods, switches)
+        example = _with_topology(pods[0], topology or {})
+        trouble = _role_trouble(role, pods, example, switches)
         if trouble is not None:
             return trouble
-        made.append(pod_set(pods[0].obj, name=role, count=total if fast else len(pods), switches=switches))
+        made.append(pod_set(example, name=role, count=total if fast else len(pods), switches=switches))
     return tuple(made)
 
 
-def _role_trouble(role: str, pods: Sequence[ManagedPod], switches: JobFeatures) -> GroupProblem | None:
+def _with_topology(pod: ManagedPod, topology: Mapping[str, str]) -> JSON:
+    """Return the pod with the topology annotations of its group object, unless it has some of its own."""
+    if not topology or _topology(pod):
+        return pod.obj
+    metadata = mapping(pod.obj, "metadata")
+    return {**pod.obj, "metadata": {**metadata, "annotations": {**annotations_of(pod.obj), **topology}}}
+
+
+def _role_trouble(role: str, pods: Sequence[ManagedPod], example: JSON, switches: JobFeatures) -> GroupProblem | None:
     problem = syntax.dns_label(role)
     if problem is not None:
         return GroupProblem(f"annotation {names.ROLE_HASH_ANNOTATION} is {role!r} and {problem}", pods[0])
-    for mistake in pod_rules.topology_problems(pods[0].obj, switches):
+    for mistake in pod_rules.topology_problems(example, switches):
         return GroupProblem(str(mistake), pods[0])
     for pod in pods[1:]:
         more = difference(pod, pods[0].spec, of=f"pod {pods[0].name} of the same role {role}")
@@ -189,7 +240,7 @@ def workload_of(
         "ownerReferences": _owners(made),
         "annotations": {
             **copied.annotations_from(first.obj),
-            **_copied_annotations(first, switches),
+            **_copied_annotations(made.speaker, switches),
             names.IS_GROUP_WORKLOAD_ANNOTATION: "true",
             **gang_annotation(GangRef.of_key(first.group)),
             **_topology_mark(made.wish),
@@ -254,11 +305,11 @@ def _copied_labels(pods: Sequence[ManagedPod], keys: Iterable[str]) -> dict[str,
     return found
 
 
-def _copied_annotations(pod: ManagedPod, switches: JobFeatures) -> dict[str, str]:
-    own = annotations_of(pod.obj)
+def _copied_annotations(speaker: JSON, switches: JobFeatures) -> dict[str, str]:
+    own = annotations_of(speaker)
     found = {key: value for key, value in own.items() if key.startswith(names.PROVISIONING_REQUEST_ANNOTATION_PREFIX)}
-    if rules.placement_profile(pod.obj):
-        found[names.PLACEMENT_PROFILE_ANNOTATION] = rules.placement_profile(pod.obj)
+    if rules.placement_profile(speaker):
+        found[names.PLACEMENT_PROFILE_ANNOTATION] = rules.placement_profile(speaker)
     gated_by = own.get(names.ADMISSION_GATED_BY_ANNOTATION, "")
     if gated_by and switches.admission_gated_by:
         found[names.ADMISSION_GATED_BY_ANNOTATION] = gated_by

@@ -72,6 +72,30 @@ def limit_of(obj: JSON | None) -> int | None:
     return found if found is not None and found > 0 else None
 
 
+def speaker_of(first: JSON, obj: JSON | None) -> JSON:
+    """Return the object whose labels and annotations speak for a gang as those of a job do: its oldest member, with
+    those of the group object instead where it has them.
+    """
+    if obj is None:
+        return first
+    labels = {key: value for key, value in labels_of(obj).items() if key in _LABELS and value}
+    annotations = {key: value for key, value in annotations_of(obj).items() if _speaks(key)}
+    metadata = {
+        **mapping(first, "metadata"),
+        "labels": {**labels_of(first), **labels},
+        "annotations": {**annotations_of(first), **annotations},
+    }
+    return {**first, "metadata": metadata}
+
+
+_LABELS = (names.PRIORITY_CLASS_LABEL, names.MAX_EXEC_TIME_SECONDS_LABEL)
+_ANNOTATIONS = (names.ADMISSION_GATED_BY_ANNOTATION, names.PLACEMENT_PROFILE_ANNOTATION)
+
+
+def _speaks(annotation: str) -> bool:
+    return annotation in _ANNOTATIONS or annotation.startswith(names.PROVISIONING_REQUEST_ANNOTATION_PREFIX)
+
+
 def positive(obj: JSON | None, *path: str) -> int | None:
     """Return the integer at `path` if it is 1 or more; None otherwise."""
     found = whole(obj, *path)

@@ -61,6 +61,16 @@ def counts_gang(workload: Mapping[str, Any], key: str, *, group_object: JSON | N
     return named == key.partition("/")[2] and uid == text(mapping(group_object, "metadata"), "uid")
 
 
+def on_hold(workload: Mapping[str, Any]) -> bool:
+    """Whether the Workload is on hold: its owner has not the pods that it counts, so it is in no queue."""
+    return any(
+        c.get("type") == names.CONDITION_QUOTA_RESERVED
+        and c.get("status") == "False"
+        and c.get("reason") == names.REASON_ON_HOLD
+        for c in objects(workload, "status", "conditions")
+    )
+
+
 def counts_of(workload: Mapping[str, Any]) -> dict[str, int]:
     """Return the number of pods by pod set."""
     counts = (

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from kqueue.api import names
 from kqueue.jobs import rules
-from kqueue.jobs.fields import annotations_of
+from kqueue.jobs.fields import annotations_of, whole
 from kqueue.jobs.gang.dialect import GroupProblem
 from kqueue.jobs.gang.key import is_of_kueue
-from kqueue.jobs.gang.value import GangRole
+from kqueue.jobs.gang.value import GangNotice, GangRole
 from kqueue.jobs.pod_view import ManagedPod
 
 
@@ -57,6 +57,29 @@ def gang_queue(members: Sequence[ManagedPod], of_object: str) -> str:
     `members` in order, at least one; `of_object`: the queue of the group object, empty without one.
     """
     return rules.queue_name(members[0].obj) or of_object or queue_of(members)
+
+
+def lowest_member(members: Sequence[ManagedPod]) -> tuple[ManagedPod, int] | None:
+    """Return the oldest present member with the lowest `spec.priority`, and that priority; None: no member has one."""
+    found = [(pod, whole(pod.obj, "spec", "priority")) for pod in runnable(members)]
+    known = [(pod, priority) for pod, priority in found if priority is not None]
+    return min(known, key=lambda entry: entry[1], default=None)
+
+
+def mixed_priorities(members: Sequence[ManagedPod]) -> tuple[GangNotice, ...]:
+    """Return each present member whose priority is not the lowest of its gang, which counts."""
+    lowest = lowest_member(members)
+    if lowest is None:
+        return ()
+    first, least = lowest
+    found: list[GangNotice] = []
+    for pod in runnable(members):
+        priority = whole(pod.obj, "spec", "priority")
+        if priority is not None and priority != least:
+            message = f"priority {priority} differs from {least} of pod {first.name}"
+            more = f"the group counts with {least}, the lowest"
+            found.append(GangNotice(f"{message}; {more}", pod, "MixedPriorities"))
+    return tuple(found)
 
 
 def shortage(

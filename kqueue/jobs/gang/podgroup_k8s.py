@@ -72,6 +72,7 @@ class KubernetesPodGroups:
             deadline=group_object.deadline_of(rules, quorum),
             queue=group_object.queue_of(obj),
             priority_class=group_object.priority_class_of(obj),
+            pod_priority_class=text(obj, "spec", "priorityClassName"),
             topology=_topology(obj) or group_object.topology_of(obj),
             limit=group_object.limit_of(obj),
             quorum_field="spec.schedulingPolicy.gang.minCount",

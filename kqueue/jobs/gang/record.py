@@ -11,12 +11,12 @@ from datetime import datetime
 from typing import Any
 
 from kqueue.api import gang_names, names
-from kqueue.jobs.fields import JSON, annotations_of, condition_status, mapping, text, whole
+from kqueue.jobs.fields import JSON, annotations_of, condition_status, mapping, text
 from kqueue.jobs.gang.compose import hindrance, object_reference
 from kqueue.jobs.gang.counts import gang_counts
 from kqueue.jobs.gang.dialect import GangRules
 from kqueue.jobs.gang.match import counts_of, represented
-from kqueue.jobs.gang.members import base_of, in_order, parted, runnable, without
+from kqueue.jobs.gang.members import base_of, in_order, lowest_member, parted, runnable, without
 from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.gang.value import Gang, GangCounts, GangPhase, GangRef, GangSpec, GroupProblem
 from kqueue.jobs.pod_view import ManagedPod, creation_of
@@ -58,13 +58,14 @@ def gang_of(
         since=since,
         wish=wish if isinstance(wish, GangSpec) else None,
         quorum=quorum,
+        is_admitted=held is not None,
         problem=problem if held is None else None,
         members=members,
         base=kept,
         extras=in_order([*marked, *beyond]),
         absent=_absent(kept, held, wish),
         owner=object_reference(obj) if obj is not None else None,
-        priority=lowest_priority(members),
+        priority=lowest[1] if (lowest := lowest_member(members)) is not None else None,
     )
 
 
@@ -92,12 +93,6 @@ def record_annotations(uid: str, since: datetime) -> dict[str, str]:
         gang_names.GANG_UID_ANNOTATION: uid,
         gang_names.GANG_SINCE_ANNOTATION: since.isoformat().replace("+00:00", "Z"),
     }
-
-
-def lowest_priority(members: Sequence[ManagedPod]) -> int | None:
-    """Return the lowest `spec.priority` of the present members; None: no member has one."""
-    found = (whole(pod.obj, "spec", "priority") for pod in runnable(members))
-    return min((priority for priority in found if priority is not None), default=None)
 
 
 def _split(

@@ -88,6 +88,8 @@ class GangNotice:
 
     message: str
     pod: ManagedPod
+    reason: str = "MembersDiffer"
+    """Reason of the event that reports it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +114,8 @@ class GangSpec:
     """LocalQueue of the group object, for members that name none."""
     priority_class: str = ""
     """WorkloadPriorityClass of the group object; empty: the oldest member decides."""
+    pod_priority_class: str = ""
+    """PriorityClass of the group object, which counts before those of the members."""
     topology: Mapping[str, str] = field(default_factory=dict)
     """Topology annotations of the group object."""
     limit: int | None = None
@@ -155,6 +159,8 @@ class Gang:
     """Owner reference of the group object; None: the members own the Workload."""
     quorum: int = 0
     """Members of the base, as the Workload counts them while it holds quota, else as wished; 0: not known."""
+    is_admitted: bool = False
+    """Whether the Workload holds quota, so that its counts fix the base."""
     problem: GroupProblem | None = None
     """Why the members make no Workload: a contradiction, or what they lack; None: they are complete."""
     priority: int | None = None

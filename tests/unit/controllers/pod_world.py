@@ -70,7 +70,7 @@ class Pods(World):
         self.client.watch(PODS, self.pods, lambda obj: managed_pod(as_json(msgspec.convert(obj, RawObject)), switches))
         self.workloads.add_index(OWNER_INDEX, owner_keys)
         self.workload_priorities: Store[wire.WorkloadPriorityClass] = Store("workload priorities")
-        pod_priorities: Store[wire_core.PriorityClass] = Store("pod priorities")
+        self.pod_priorities: Store[wire_core.PriorityClass] = Store("pod priorities")
         self.managed = {"team"}
         self.held: dict[str, int] = {}
         self.started: list[int] = []
@@ -80,7 +80,7 @@ class Pods(World):
             referred=Referred(
                 flavors=self.flavors.get,
                 workload_priorities=self.workload_priorities,
-                pod_priorities=pod_priorities,
+                pod_priorities=self.pod_priorities,
             ),
             recorder=self.recorder,
             switches=switches,
@@ -115,7 +115,7 @@ class Pods(World):
             reports=reports,
         )
         self.group = GangReconciler(
-            self.context(**(group or {})), writes=self.writes, records=self.records, reports=reports
+            self.context(**(group or {})), writes=self.writes, records=self.records, events=self.events, reports=reports
         )
         self.status = GangStatusReconciler(
             self.records,
@@ -161,6 +161,18 @@ class Pods(World):
             policy=OwnerPolicy(switches=self.switches, **policy),
             releases=self.releases,
         )
+
+    def pod_classes(self, **values: int) -> None:
+        """PriorityClasses are there."""
+        for name, value in values.items():
+            made = {"metadata": {"name": name}, "value": value}
+            self.pod_priorities.put(name, msgspec.convert(made, wire_core.PriorityClass))
+
+    def workload_classes(self, **values: int) -> None:
+        """WorkloadPriorityClasses are there."""
+        for name, value in values.items():
+            made = {"metadata": {"name": name}, "value": value}
+            self.workload_priorities.put(name, msgspec.convert(made, wire.WorkloadPriorityClass))
 
     def lose_label(self, key: str) -> None:
         """Somebody takes our label away, and the watch of managed pods has the pod no more."""

@@ -185,12 +185,126 @@ async def test_members_are_stopped_with_a_workload_that_is_deleted_alone(make: C
 
 
 async def test_a_gang_without_members_holds_nothing(make: Callable[..., Pods]) -> None:
-    """g1_4: the object lives on, and its Workload is deleted with the last member."""
+    """g1_4: the object lives on, and its Workload is on hold without quota until others are there."""
     world = await started(make)
     for name in "ab":
         world.client.drop(PODS, f"team/{name}")
     await rest(world)
-    assert workloads(world) == []
+    assert reserved(world) == ("False", "OnHold", "2 pods are needed, 0 are there")
+    assert world.workload_named(name_of())["status"].get("admission") is None
+    world.add(of_group("c"), of_group("d"))
+    await rest(world)
+    assert reserved(world)[1] == "PendingEvaluation"
+
+
+def reserved(world: Pods) -> tuple[str, str, str]:
+    """Status, reason and message of the Workload's condition QuotaReserved, without the command for more."""
+    conditions = world.workload_named(name_of())["status"]["conditions"]
+    found = next(c for c in conditions if c["type"] == "QuotaReserved")
+    return found["status"], found["reason"], found["message"].partition(";")[0]
+
+
+async def test_a_waiting_gang_that_loses_a_member_is_on_hold(make: Callable[..., Pods]) -> None:
+    """g3_3: one patch takes it out of the queue, and it returns with its next member."""
+    world = make(of_group("a"), of_group("b"), group=pod_group())
+    await rest(world)
+    world.client.drop(PODS, "team/b")
+    written = await world.look(KEY)
+    assert written == [f"patch workloads team/{name_of()}/status"]
+    assert reserved(world) == ("False", "OnHold", "2 pods are needed, 1 are there")
+    await rest(world)
+    world.add(of_group("c"))
+    await rest(world)
+    assert reserved(world)[1] == "PendingEvaluation"
+
+
+@pytest.mark.parametrize("quorum", [1, 3])
+async def test_another_quorum_counts_at_once_while_the_gang_waits(make: Callable[..., Pods], quorum: int) -> None:
+    """g3_64."""
+    world = make(of_group("a"), of_group("b"), of_group("c"), group=pod_group())
+    await rest(world)
+    world.client.change(GROUPS, "team/g", {"spec": {"minMember": quorum}})
+    await rest(world)
+    assert [p["count"] for p in world.workload_named(name_of())["spec"]["podSets"]] == [quorum]
+
+
+async def test_another_quorum_waits_for_the_next_admission_while_the_gang_runs(make: Callable[..., Pods]) -> None:
+    """g3_64."""
+    world = await started(make)
+    world.client.change(GROUPS, "team/g", {"spec": {"minMember": 1}})
+    await rest(world)
+    await world.status.reconcile(KEY)
+    assert [p["count"] for p in world.workload_named(name_of())["spec"]["podSets"]] == [2]
+    assert "spec.minMember 1 counts from the next admission on" in world.recorder.messages
+    assert gated(world) == [False, False]
+
+
+# --- what the object says for its gang
+
+
+async def test_the_lowest_priority_counts_and_members_above_are_told(make: Callable[..., Pods]) -> None:
+    """g3_36, row 0.3."""
+    world = make(of_group("a", priority=10, priorityClassName="high"),
+                 of_group("b", priority=5, priorityClassName="low"), group=pod_group())  # fmt: skip
+    world.pod_classes(high=10, low=5)
+    await rest(world)
+    spec = world.workload_named(name_of())["spec"]
+    assert (spec["priority"], spec["priorityClassRef"]["name"]) == (5, "low")
+    assert "MixedPriorities" in world.told("a")
+    assert "MixedPriorities" not in world.told("b")
+    message = "priority 10 differs from 5 of pod b; the group counts with 5, the lowest"
+    assert world.recorder.messages.count(message) == 2  # on the pod and on the PodGroup
+
+
+async def test_the_class_of_the_object_counts_first(make: Callable[..., Pods]) -> None:
+    """g3_35: its label, before the label of the oldest member."""
+    label = "kueue.x-k8s.io/priority-class"
+    world = make(of_group("a", labels={label: "mine"}), of_group("b"), group=pod_group(labels={label: "ours"}))
+    world.workload_classes(mine=1, ours=2)
+    await rest(world)
+    assert world.workload_named(name_of())["spec"]["priority"] == 2
+
+
+async def test_topology_of_the_object_is_for_roles_without_their_own(make: Callable[..., Pods]) -> None:
+    """g3_59."""
+    level, own = "kueue.x-k8s.io/podset-required-topology", "kueue.x-k8s.io/podset-preferred-topology"
+    pods = [of_group("a"), make_other_role("b", {own: "block"})]
+    world = make(*pods, group=pod_group(annotations={level: "rack"}))
+    await rest(world)
+    sets = {p["name"]: p["topologyRequest"] for p in world.workload_named(name_of())["spec"]["podSets"]}
+    assert (sets["r"]["required"], sets["s"]["preferred"]) == ("rack", "block")
+    assert "required" not in sets["s"]
+
+
+def make_other_role(name: str, annotations: dict[str, str]) -> JSON:
+    """A member of another role."""
+    pod: JSON = make_pod(name, role="s", annotations=annotations)
+    pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = "g"
+    return pod
+
+
+async def test_annotations_of_the_object_count_as_those_of_a_job(make: Callable[..., Pods]) -> None:
+    """g3_60."""
+    marks = {
+        "kueue.x-k8s.io/admission-gated-by": "example.com/gate",
+        "provreq.kueue.x-k8s.io/maxRunDurationSeconds": "60",
+    }
+    world = make(of_group("a"), of_group("b"), group=pod_group(annotations=marks))
+    await rest(world)
+    assert world.workload_named(name_of())["metadata"]["annotations"].items() >= marks.items()
+    world.client.change(GROUPS, "team/g", {"metadata": {"annotations": {"kueue.x-k8s.io/admission-gated-by": None}}})
+    await rest(world)
+    assert "kueue.x-k8s.io/admission-gated-by" not in world.workload_named(name_of())["metadata"]["annotations"]
+
+
+async def test_problems_are_told_on_the_object_too(make: Callable[..., Pods]) -> None:
+    """g3_9: once, on the first member and on its PodGroup."""
+    world = make(of_group("a"), group=pod_group())
+    await rest(world)
+    assert [what for what, reason in world.recorder.events if reason == "ErrWorkloadCompose"] == ["PodGroup g", "Pod a"]
+    world.add(of_group("b"))
+    await rest(world)
+    assert ("PodGroup g", "CreatedWorkload") in world.recorder.events
 
 
 async def test_a_workload_that_ends_stays_with_its_object(make: Callable[..., Pods]) -> None:

@@ -1,0 +1,291 @@
+"""PodGroups of other projects, end to end: a quorum that starts together, the status of the object, and its life."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kqueue.config import Timings, parse
+from kqueue.manager.process import Flags, running
+from tests.integration.conftest import CRDS, SandboxPlane
+from tests.integration.controlplane.access import MERGE_PATCH
+from tests.integration.controlplane.plane import ControlPlane
+from tests.integration.road import Object, make_road
+from tests.integration.test_pods import PARTS, Pods, gates, held
+
+pytestmark = pytest.mark.slow
+
+Plane = ControlPlane | SandboxPlane
+_LOOSE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+@dataclass(frozen=True)
+class Form:
+    """One project's form of PodGroup."""
+
+    framework: str
+    api_version: str
+    phases: tuple[str, str, str]
+    """Its words for a gang that waits, that was released, and that runs."""
+    done: str = "Finished"
+
+    def marks(self, group: str) -> dict[str, dict[str, str]]:
+        """Labels and annotations of a member."""
+        if "volcano" in self.framework:
+            return {"annotations": {"scheduling.k8s.io/group-name": group}}
+        return {"labels": {"scheduling.x-k8s.io/pod-group": group}}
+
+
+X_K8S = Form(
+    "scheduling.x-k8s.io/podgroup", "scheduling.x-k8s.io/v1alpha1", ("Pending", "Scheduling", "Running"), "Finished"
+)
+VOLCANO = Form(
+    "scheduling.volcano.sh/podgroup",
+    "scheduling.volcano.sh/v1beta1",
+    ("Pending", "Inqueue", "Running"),
+    "Completed",
+)
+either_form = pytest.mark.parametrize("form", [X_K8S, VOLCANO], ids=["coscheduling", "volcano"])
+
+
+def definition(form: Form) -> Object:
+    """A reduced definition of Volcano's kind, for tests."""
+    group, version = form.api_version.split("/")
+    names = {"kind": "PodGroup", "plural": "podgroups", "singular": "podgroup", "listKind": "PodGroupList"}
+    schema = {"type": "object", "properties": {"spec": _LOOSE, "status": _LOOSE}}
+    served = {
+        "name": version,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": schema},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"podgroups.{group}"},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [served]},
+    }
+
+
+class Groups(Pods):
+    """One tenant whose pods are in PodGroups."""
+
+    form: Form = X_K8S
+
+    @property
+    def groups(self) -> str:
+        return f"/apis/{self.form.api_version}/namespaces/{self.namespace}/podgroups"
+
+    async def create_group_object(self, name: str, *, minimum: int, **spec: object) -> Object:
+        """Make a PodGroup."""
+        made = {
+            "apiVersion": self.form.api_version,
+            "kind": "PodGroup",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": {"minMember": minimum, **spec},
+        }
+        return await self.cluster.request("POST", self.groups, made)
+
+    async def add(self, group: str, *names: str, **settings: object) -> None:
+        """Make members of a PodGroup."""
+        for name in names:
+            pod = self.made(name, **settings)  # type: ignore[arg-type]
+            for part, marks in self.form.marks(group).items():
+                pod["metadata"][part] |= marks
+            await self.cluster.request("POST", self.pods, pod)
+
+    async def until_phase(self, name: str, phase: str, **more: int) -> Object:
+        """Wait for a phase of a PodGroup, and for counts; returns the status."""
+
+        def reached(group: Object) -> bool:
+            status = group.get("status", {})
+            return status.get("phase") == phase and all(status.get(key) == value for key, value in more.items())
+
+        found = await self.cluster.until(f"{self.groups}/{name}", reached, what=f"PodGroup {name}: {phase} {more}")
+        return dict(found["status"])
+
+    async def workload_of_group(self, name: str) -> Object:
+        """The Workload of a PodGroup."""
+
+        def of(listed: Object) -> list[Object]:
+            key = f"{self.form.framework}:{name}"
+            return [w for w in listed["items"] if w["metadata"].get("annotations", {}).get("kqueue.dev/gang") == key]
+
+        listed = await self.cluster.until(self.workloads, lambda found: bool(of(found)), what=f"Workload of {name}")
+        return of(listed)[0]
+
+    async def set_gpus(self, gpus: int) -> None:
+        """Change the quota of the tenant."""
+        path = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues"
+        for queue in (await self.cluster.get(path))["items"]:
+            resources = queue["spec"]["resourceGroups"]
+            for part in resources:
+                for flavor in part["flavors"]:
+                    for resource in flavor["resources"]:
+                        if resource["name"] == "nvidia.com/gpu":
+                            resource["nominalQuota"] = gpus
+            change = {"spec": {"resourceGroups": resources}}
+            name = queue["metadata"]["name"]
+            await self.cluster.request("PATCH", f"{path}/{name}", change, content_type=MERGE_PATCH)
+
+
+@asynccontextmanager
+async def controller(plane: Plane, form: Form) -> AsyncIterator[None]:
+    """A controller with its webhooks that takes PodGroups of one form."""
+    text = f"""
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+leaderElection: {{leaderElect: false}}
+integrations: {{frameworks: [{form.framework}]}}
+"""
+    flags = Flags(
+        kubeconfig=plane.kubeconfig, parts=PARTS, health_address="0", metrics_address="0", webhook_host="127.0.0.1",
+        webhook_port=0, webhook_url="https://127.0.0.1:{port}",
+    )  # fmt: skip
+    timings = Timings(queue_flush_window=0.1, status_refresh_window=0.2)
+    async with running(parse(text, source="test", own_namespace="kqueue-system"), flags, timings=timings) as process:
+        await process.operator.ready.wait()
+        yield
+
+
+async def prepared(plane: Plane, form: Form, folder: Path, *, gpus: int) -> Groups:
+    """A tenant with quota for so many GPUs, on a cluster that serves the kind."""
+    if form is X_K8S:
+        await plane.cluster.apply_crds(CRDS / "optional")
+    else:
+        (folder / "crds").mkdir()
+        (folder / "crds" / "podgroups.yaml").write_text(yaml.safe_dump(definition(form)))
+        await plane.cluster.apply_crds(folder / "crds")
+    road = await make_road(plane.cluster, gpus=gpus)
+    groups = Groups(plane.cluster, road.namespace)
+    groups.form = form
+    return groups
+
+
+@either_form
+async def test_all_of_a_quorum_run_or_none(either_plane: Plane, form: Form, tmp_path: Path) -> None:
+    """Row 4.1: with room for three of four no pod runs; with room for four all run, and a further pod is an extra."""
+    groups = await prepared(either_plane, form, tmp_path, gpus=24)
+    async with controller(either_plane, form):
+        await groups.create_group_object("g", minimum=4)
+        await groups.add("g", "g-0", "g-1", "g-2", "g-3")
+        waits = await groups.until_phase("g", form.phases[0])
+        workload = await groups.workload_of_group("g")
+        held_back = [gates(await groups.pod(f"g-{i}")) for i in range(4)]
+        await groups.set_gpus(40)
+        await groups.until_running("g-0", "g-1", "g-2", "g-3")
+        runs = await groups.until_phase("g", form.phases[2], running=4)
+        await groups.add("g", "g-4")
+        await groups.until_running("g-4")
+        more = await groups.until_phase("g", form.phases[2], running=5)
+
+    [owner] = workload["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["apiVersion"], owner["controller"]) == ("PodGroup", form.api_version, True)
+    assert [pod_set["count"] for pod_set in workload["spec"]["podSets"]] == [4]
+    assert held_back == [["admission", "topology"]] * 4
+    assert waits.get("running", 0) == 0
+    scheduled = [next(c for c in s["conditions"] if c["type"] == "Scheduled")["status"] for s in (waits, runs, more)]
+    assert scheduled == ["False", "True", "True"]
+
+
+@either_form
+async def test_an_incomplete_group_holds_nothing_and_says_what_is_missing(
+    either_plane: Plane, form: Form, tmp_path: Path
+) -> None:
+    """Rows 0.10, 0.11, 4.18: four of five wait without a Workload; the fifth starts all."""
+    groups = await prepared(either_plane, form, tmp_path, gpus=40)
+    async with controller(either_plane, form):
+        await groups.create_group_object("g", minimum=5)
+        await groups.add("g", *(f"g-{i}" for i in range(4)))
+        message = await groups.until_event("g-0", "ErrWorkloadCompose")
+        on_group = await groups.until_event("g", "ErrWorkloadCompose")
+        listed = await groups.cluster.get(groups.workloads)
+        await groups.add("g", "g-4")
+        await groups.until_running(*(f"g-{i}" for i in range(5)))
+
+    assert "the group has 4 of 5 pods; it waits for 1 more" in message
+    assert on_group == message
+    assert listed["items"] == []
+
+
+@either_form
+async def test_a_killed_member_is_replaced_alone_and_an_end_is_shown(
+    either_plane: Plane, form: Form, tmp_path: Path
+) -> None:
+    """Rows 3.33, 4.4, 4.7: the others go on while one is killed and made anew; then all succeed."""
+    groups = await prepared(either_plane, form, tmp_path, gpus=40)
+    async with controller(either_plane, form):
+        await groups.create_group_object("g", minimum=2)
+        await groups.add("g", "g-0", "g-1")
+        await groups.until_phase("g", form.phases[2], running=2)
+        before = await groups.pod("g-0")
+        await groups.delete("g-1")
+        await groups.until_gone("g-1")
+        await groups.add("g", "g-2")
+        await groups.until_running("g-2")
+        after = await groups.pod("g-0")
+        await groups.until_phase("g", form.phases[2], running=2)
+
+        await groups.create_group_object("short", minimum=2)
+        await groups.add("short", "s-0", "s-1", seconds=1)
+        ended = await groups.until_phase("short", form.done, succeeded=2)
+        await groups.until_pod("s-0", lambda p: not held(p), what="is let go")
+
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert "deletionTimestamp" not in after["metadata"]
+    assert ended.get("running", 0) == 0
+
+
+@either_form
+async def test_a_gang_outlives_a_restart_and_an_eviction_takes_it_whole(
+    either_plane: Plane, form: Form, tmp_path: Path
+) -> None:
+    """Rows 4.5, 4.8: a new controller goes on where the old one ended, and a stopped queue evicts all members."""
+    groups = await prepared(either_plane, form, tmp_path, gpus=40)
+    async with controller(either_plane, form):
+        await groups.create_group_object("g", minimum=2)
+        await groups.add("g", "g-0")
+        await groups.until_phase("g", form.phases[0])
+    async with controller(either_plane, form):
+        await groups.add("g", "g-1")
+        await groups.until_phase("g", form.phases[2], running=2)
+    async with controller(either_plane, form):
+        await groups.until_phase("g", form.phases[2], running=2)
+        name = (await groups.workload_of_group("g"))["metadata"]["name"]
+        change = {"spec": {"active": False}}
+        await groups.cluster.request("PATCH", f"{groups.workloads}/{name}", change, content_type=MERGE_PATCH)
+        await groups.until_gone("g-0", "g-1")
+        status = await groups.until_phase("g", form.phases[0], running=0)
+
+    assert status["phase"] == "Pending"
+
+
+@either_form
+async def test_pods_outlive_their_group_object(either_plane: Plane, form: Form, tmp_path: Path) -> None:
+    """A deleted PodGroup ends no pod: the pods run to their end, and its Workload holds the quota until then."""
+    groups = await prepared(either_plane, form, tmp_path, gpus=16)
+    async with controller(either_plane, form):
+        await groups.create_group_object("g", minimum=2)
+        await groups.add("g", "g-0", "g-1", seconds=4)
+        await groups.until_running("g-0", "g-1")
+        name = (await groups.workload_of_group("g"))["metadata"]["name"]
+        await groups.cluster.request("DELETE", f"{groups.groups}/g")
+        await groups.add("g", "g-2")
+        told = await groups.until_event("g-2", "GangGone")
+        still = await groups.cluster.get(f"{groups.workloads}/{name}")
+        for pod in ("g-0", "g-1"):
+            await groups.until_pod(pod, lambda p: p["status"].get("phase") == "Succeeded", what="runs to its end")
+        await groups.cluster.until(
+            groups.workloads,
+            lambda listed: name not in {w["metadata"]["name"] for w in listed["items"]},
+            what="the Workload is gone with the last pod",
+        )
+
+    assert told == "PodGroup g was deleted; make it anew, or delete this pod"
+    assert still["status"]["admission"]

@@ -46,9 +46,12 @@ from kqueue.jobs.gang.match import (
     on_hold,
     represented,
 )
-from kqueue.jobs.gang.members import in_order, parted, queue_of, runnable
+from kqueue.jobs.gang.members import in_order, parted, queue_of, runnable, without
 from kqueue.jobs.gang.naming import gang_of_workload
+from kqueue.jobs.gang.occupants import refusals
 from kqueue.jobs.gang.record import is_reserved, record_annotations
+from kqueue.jobs.gang.registry import dialect_of
+from kqueue.jobs.gang.value import GangPhase, GangRef
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod import FRAMEWORK
 from kqueue.jobs.pod_view import ManagedPod
@@ -64,6 +67,7 @@ _log = structlog.get_logger(__name__)
 _QUIET = 2.0
 """Seconds without a new member after which an incomplete group is reported as incomplete."""
 _PREBUILT_RETRY = 5.0
+EVENT_GROUP_FINISHED = "GroupFinished"
 
 
 class GangReconciler:
@@ -100,8 +104,18 @@ class GangReconciler:
     async def reconcile(self, key: str) -> Result:
         """Take the next step for one group."""
         members, ends = await self._past.end(key, in_order(self._writes.members(key)))
-        result = await self._reconcile(key, members)
+        result = await self._reconcile(key, await self._without_strangers(key, members))
         return Result(requeue_after=STILL_THERE) if ends and result.requeue_after is None else result
+
+    async def _without_strangers(self, key: str, members: Sequence[ManagedPod]) -> Sequence[ManagedPod]:
+        """Return the members without pods of another owner than the group's occupant, which are told so."""
+        await self._records.occupants.learn(key, members)
+        found, obj = self._records.occupation(key, members), self._gangs.object_of(key)
+        for notice in refusals(GangRef.of_key(key).name, found, self._records.occupants.topmost):
+            self._writes.event(notice.pod, reason=notice.reason, message=notice.message, warning=True)
+            self._events.tell(obj, reason=notice.reason, message=notice.message)
+        await self._writes.let_go_all(pod for pod in found.refused if pod.deleting)
+        return without(members, found.refused)
 
     async def _reconcile(self, key: str, present: Sequence[ManagedPod]) -> Result:
         """Take the next step for the members that no earlier group object has started."""
@@ -133,6 +147,7 @@ class GangReconciler:
         owner = GangOwner(self._tools, members, workload, prebuilt=bool(prebuilt), group_object=obj)
         closed = await self._lifecycle.close(owner)
         if closed is not None:
+            self._tell_finished(key, members, workload)
             return closed
         waits = not is_of_kueue(key) and not self._gangs.has_maker(key) and not counts.at_large(members)
         if waits and (result := await self._keep_waiting(key, members, workload)) is not None:
@@ -200,6 +215,8 @@ class GangReconciler:
             return Result(requeue_after=_PREBUILT_RETRY)
         await self._writes.let_go_all(pod for pod in members if not pod.runnable)
         if self._gangs.has_maker(key):
+            return Result()
+        if self._tell_finished(key, members, None):
             return Result()
         made = self._compose(key, members)
         if isinstance(made, GroupProblem):
@@ -281,6 +298,20 @@ class GangReconciler:
         gang = self._records.of(key)
         have = len(runnable(gang.members)) if gang is not None else 0
         return f"{gang.quorum if gang is not None else 0} pods are needed, {have} are there"
+
+    def _tell_finished(self, key: str, members: Sequence[ManagedPod], workload: wire.Workload | None) -> bool:
+        """Tell gated members that their group has finished and takes no more; return whether it has."""
+        obj = self._gangs.object_of(key)
+        if obj is None:
+            return False
+        ended = workload is not None and model.condition_true(workload, names.CONDITION_FINISHED)
+        if not ended and dialect_of(GangRef.of_key(key).framework).phase(obj) is not GangPhase.FINISHED:
+            return False
+        message = f"PodGroup {obj['metadata']['name']} has finished; make another"
+        for pod in members:
+            if pod.gated and pod.runnable:
+                self._writes.event(pod, reason=EVENT_GROUP_FINISHED, message=message, warning=True)
+        return True
 
     async def _keep_waiting(self, key: str, members: Sequence[ManagedPod], workload: wire.Workload) -> Result | None:
         """Keep a Workload without quota equal to the wish of its gang: on hold while members are missing, and rewritten

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from kqueue.clock import Clock
+from kqueue.controllers.gang_occupants import Occupants, make_occupants
 from kqueue.controllers.gang_workloads import GangWorkloads, make_gang_workloads, started_by
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.pod_writes import GROUP_INDEX, PodWrites, make_pod_writes, watch_pods
@@ -13,7 +14,8 @@ from kqueue.controllers.raw import JSON
 from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.controllers.workload_steps import as_json
 from kqueue.jobs.gang.dialect import GangRules
-from kqueue.jobs.gang.members import without
+from kqueue.jobs.gang.members import in_order, without
+from kqueue.jobs.gang.occupants import Occupation
 from kqueue.jobs.gang.record import gang_of
 from kqueue.jobs.gang.value import Gang, GangRef
 from kqueue.jobs.pod_view import ManagedPod
@@ -33,8 +35,9 @@ class GangRecords:
         book: WorkloadBook,
         rules: GangRules,
         clock: Clock,
+        occupants: Occupants,
     ) -> None:
-        self.gangs, self._pods, self._writes, self._book = gangs, pods, writes, book
+        self.gangs, self.occupants, self._pods, self._writes, self._book = gangs, occupants, pods, writes, book
         self._rules, self._clock = rules, clock
         self._first: dict[str, tuple[str, datetime]] = {}
         """UID and creation of the first member that was seen, by gang; not of Kueue's groups."""
@@ -60,11 +63,17 @@ class GangRecords:
         return as_json(found) if found is not None else None
 
     def members(self, key: str) -> Sequence[ManagedPod]:
-        """Return the newest known versions of all members that no earlier group object of the name has started."""
+        """Return the newest known versions of all members, without those that an earlier group object of the name has
+        started, and without pods of another owner than the occupant.
+        """
         found: Sequence[ManagedPod] = self._writes.members(key)
         for workload in self.gangs.earlier(key):
             found = without(found, started_by(workload, found))
-        return found
+        return without(found, self.occupation(key, found).refused)
+
+    def occupation(self, key: str, members: Sequence[ManagedPod]) -> Occupation:
+        """Return who occupies the gang's group, and the members that are refused."""
+        return self.occupants.of(key, in_order(members), self.gangs.object_of(key))
 
     def of(self, key: str) -> Gang | None:
         """Return the record of a gang; None: it has neither a group object nor a member nor a Workload."""
@@ -87,4 +96,5 @@ def make_gang_records(manager: Manager) -> GangRecords | None:
         book=manager.workload_writer,
         rules=GangRules(switches=manager.switches, timeouts=timeouts_for(manager.config)),
         clock=manager.clock,
+        occupants=manager.shared(make_occupants),
     )

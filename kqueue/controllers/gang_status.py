@@ -61,6 +61,7 @@ class _Look:
     gang: Gang
     counts: GangCounts
     workload: JSON | None
+    occupant: str
 
     @property
     def status(self) -> Mapping[str, Any]:
@@ -110,6 +111,9 @@ class GangStatusReconciler:
     async def reconcile(self, key: str) -> Result:
         """Write the status of one group object if it differs from the wanted one."""
         ref = GangRef.of_key(key)
+        members = self._records.members(key)
+        await self._records.occupants.learn(key, members)
+        holder = self._records.occupation(key, members).holder
         obj, resource, gang = self._objects.get(ref), self._objects.resource(ref), self._records.of(key)
         news = self._news.pop(key, [])
         if obj is None or resource is None or gang is None:
@@ -122,7 +126,7 @@ class GangStatusReconciler:
         memory = self._memory(key, obj)
         before = dialect.phase(obj) if dialect.writes_status else memory.phase
         counts = counts_of_gang(gang, workload, before=before)
-        look = _Look(dialect, resource, obj, gang, counts, workload)
+        look = _Look(dialect, resource, obj, gang, counts, workload, holder.uid if holder is not None else "")
         for reason, message, warning in news:
             left = f"; {counts.present} of {len(gang.members)} are left" if reason == EVENT_MEMBER_FAILED else ""
             self._event(obj, reason, message + left, warning=warning)
@@ -188,7 +192,7 @@ class GangStatusReconciler:
             counts=look.counts,
             workload=look.workload,
             status=status,
-            occupant="",
+            occupant=look.occupant,
             now=self._clock.now(),
         )
         return status_patch(look.dialect.report(state), status, dropped=self._dropped.get(look.resource, ()))

@@ -29,6 +29,7 @@ class BatchProcesses:
     writes_status = False
     """The controller of BatchProcesses writes the status, which has more in it than a gang's."""
     makes_workloads = True
+    guards_occupant = False
     names_workloads: GroupVersionKind | None = KIND
     has_extras = True
     joined_by = f"metadata.labels[{_LABEL}]"

@@ -105,6 +105,11 @@ class Dialect(Protocol):
         ...
 
     @property
+    def guards_occupant(self) -> bool:
+        """Whether pods of one owner at a time are in a group."""
+        ...
+
+    @property
     def joined_by(self) -> str:
         """Path of the field by which a pod joins, for messages, as in `metadata.labels[example.com/gang]`."""
         ...
@@ -160,6 +165,7 @@ class WithoutGroupObject:
     plural = ""
     writes_status = False
     makes_workloads = False
+    guards_occupant = False
 
     def proposed_queue(self, obj: JSON) -> str:
         """Return nothing."""

@@ -30,6 +30,7 @@ class KubernetesPodGroups:
     kinds = KINDS
     plural = "podgroups"
     makes_workloads = False
+    guards_occupant = False
     writes_status = False
     names_workloads: GroupVersionKind | None = KINDS[0]
     has_extras = True

@@ -39,6 +39,7 @@ class VolcanoPodGroups:
     kinds = (KIND,)
     plural = "podgroups"
     makes_workloads = False
+    guards_occupant = False
     writes_status = True
     names_workloads: GroupVersionKind | None = KIND
     has_extras = True

@@ -39,6 +39,7 @@ class CoschedulingPodGroups:
     kinds = (KIND,)
     plural = "podgroups"
     makes_workloads = False
+    guards_occupant = True
     writes_status = True
     names_workloads: GroupVersionKind | None = KIND
     has_extras = True

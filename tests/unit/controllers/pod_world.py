@@ -11,6 +11,7 @@ from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.admission_gates import AdmissionGates
 from kqueue.controllers.gang import GangReconciler
+from kqueue.controllers.gang_occupants import Occupants
 from kqueue.controllers.gang_records import GangRecords
 from kqueue.controllers.gang_status import GangStatusReconciler
 from kqueue.controllers.gang_workloads import GangWorkloads
@@ -27,6 +28,7 @@ from kqueue.controllers.release_hooks import NO_RELEASE_HOOKS, ReleaseHooks
 from kqueue.controllers.resources import PODS, RESOURCE_FLAVORS, WORKLOADS
 from kqueue.controllers.workload_steps import Referred, WorkloadSteps
 from kqueue.core.hooks import ProfileHooks
+from kqueue.jobs.ancestry import owner_kinds
 from kqueue.jobs.gang.dialect import GangRules
 from kqueue.jobs.gang.pods import managed_pod
 from kqueue.jobs.gang.registry import dialects
@@ -104,6 +106,7 @@ class Pods(World):
             book=self.writer,
             rules=GangRules(switches=switches),
             clock=self.clock,
+            occupants=Occupants(self.client, owner_kinds(["deployment"])),
         )
         self.events = GroupEvents(self.recorder, self.clock)
         reports = OwnerReports(started=lambda _workload, pods: self.started.append(pods))

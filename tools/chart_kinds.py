@@ -108,12 +108,12 @@ def _group_rule(dialect: Dialect, verbs: str, subresource: str = "") -> list[str
 
 def group_objects(dialect: Dialect) -> list[str]:
     """Return the controller's rights for group objects of a dialect; a Workload blocks the deletion of its owner."""
-    rules = _group_rule(dialect, "get, list, watch, patch")
+    rules = _group_rule(dialect, "get, list, watch")
     if dialect.framework == BATCH_PROCESSES:  # kqueue creates the pods, and deletes objects some time after their end
         rules += _group_rule(dialect, "delete")
         rules += [*_rule_for("", "pods", "create"), *_rule_for("", "services", "get, create")]
     if dialect.writes_status or dialect.framework == BATCH_PROCESSES:
-        rules += _group_rule(dialect, "get, patch", "/status")
+        rules += _group_rule(dialect, "patch", "/status")
     return _where(dialect, [*rules, *_group_rule(dialect, "update", "/finalizers")])
 
 

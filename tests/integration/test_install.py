@@ -143,7 +143,9 @@ KEPT_UNUSED: list[tuple[str, Callable[[Right], bool]]] = [
     ("read again when somebody else wrote at the same time", lambda r: r.verb == "get" and "kueue.x-k8s.io" in r.group),
     ("the like, and configurations of somebody else", lambda r: r.account == "kqueue-uninstall" and r.verb == "get"),
     ("asked for by the API server itself, when a Workload of the job is made",
-     lambda r: (r.resource, r.verb) in (("jobs/finalizers", "update"), ("pods/finalizers", "update"))),
+     lambda r: r.resource in ("jobs/finalizers", "pods/finalizers", "podgroups/finalizers") and r.verb == "update"),
+    ("read again before a gang ends for the lack of its group object",
+     lambda r: (r.resource, r.verb) == ("podgroups", "get")),
     ("certificates are renewed after months", lambda r: (r.resource, r.verb) == ("secrets", "patch")),
     ("the same event again, ten seconds later", lambda r: (r.resource, r.verb) == ("events", "patch")),
     ("finalizers are taken off AdmissionChecks, and gates off templates of suspended Jobs, where there are any",
@@ -171,7 +173,9 @@ async def test_the_chart_gives_every_right_that_is_needed_and_none_without_a_rea
     async with site(jobsets=False) as there:
         await there.cluster.add_nodes((1, 1, 1), prefix="system")
         refused = await refused_beside_kueue(there)
-        await there.release.install({"configuration": {"integrations": {"frameworks": ["batch/job", "pod"]}}})
+        frameworks = ["batch/job", "pod", "scheduling.x-k8s.io/podgroup"]
+        chosen = {"configuration": {"integrations": {"frameworks": frameworks}}, "crds": {"podGroup": True}}
+        await there.release.install(chosen)
         await there.kubelet.until_ready(controller=2, webhook=2)
         tested = await there.release.helm("test", "kqueue", "--timeout", "90s")
         manifests = await there.release.manifests()
@@ -284,12 +288,29 @@ async def ask_for_everything(there: Site, pods: Pods) -> None:
     for name in ("one", "another"):
         await pods.create(name, group="single", total=1)
     await cluster.until(pods.pods, lambda found: _of_group(found, "single") == 1, what="the excess pod is gone")
+    await gang_of_a_group_object(cluster, pods)
     await default_queue(cluster, namespace)
     for kind, path in (("ClusterQueue", "clusterqueues"), ("ResourceFlavor", "resourceflavors")):
         await come_and_go(cluster, kind, f"{KUEUE}/{path}")
     asked = await cluster.get(f"{VISIBILITY}/clusterqueues/team/pendingworkloads")
     assert asked["kind"] == "PendingWorkloadsSummary"
     await ask_with_a_token(there)
+
+
+async def gang_of_a_group_object(cluster: Cluster, pods: Pods) -> None:
+    """The queue is looked up on the PodGroup, which owns the Workload and gets a status; its queue stays as it is."""
+    group = "scheduling.x-k8s.io"
+    made: Object = {"apiVersion": f"{group}/v1alpha1", "kind": "PodGroup", "spec": {"minMember": 2}}
+    made["metadata"] = {"name": "pair", "labels": {"kueue.x-k8s.io/queue-name": "main"}}
+    groups = f"/apis/{group}/v1alpha1/namespaces/{pods.namespace}/podgroups"
+    await cluster.request("POST", groups, made)
+    for name in ("pair-0", "pair-1"):
+        await pods.create(name, queue=None, gpus=1, labels={f"{group}/pod-group": "pair"})
+    await pods.until_running("pair-0", "pair-1")
+    await cluster.until(f"{groups}/pair", lambda o: o.get("status", {}).get("phase") == "Running", what="it is told")
+    moved = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}}
+    with pytest.raises(RequestError, match="while quota is reserved"):
+        await cluster.request("PATCH", f"{groups}/pair", moved, content_type=MERGE_PATCH)
 
 
 async def come_and_go(cluster: Cluster, kind: str, collection: str) -> None:

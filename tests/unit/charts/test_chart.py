@@ -493,8 +493,7 @@ def test_rights_follow_the_frameworks() -> None:
 
 @pytest.mark.parametrize("framework", GANG_DIALECTS)
 def test_rights_for_group_objects_follow_the_dialect(framework: str) -> None:
-    """G2.18: the controller reads and patches them, and their status unless kube-scheduler owns it; webhooks read
-    them."""
+    """G2.18: the controller reads them, and writes their status unless kube-scheduler owns it; webhooks read them."""
     made = objects({"configuration": {"integrations": {"frameworks": [framework]}}})
     roles = {who: granted(one(made, "ClusterRole", f"kqueue-{who}")) for who in ("controller", "webhook")}
     group_objects = {
@@ -506,7 +505,7 @@ def test_rights_for_group_objects_follow_the_dialect(framework: str) -> None:
 
     for (group, plural), (name, dialect) in group_objects.items():
         allowed = roles["controller"].get((group, plural), set())
-        assert ({"get", "list", "watch", "patch"} <= allowed) is (name == framework)
+        assert ({"get", "list", "watch"} <= allowed) is (name == framework)
         assert roles["webhook"].get((group, plural), set()) == ({"get"} if name == framework else set())
         status = roles["controller"].get((group, f"{plural}/status"), set())
         assert ("patch" in status) is (name == framework and dialect.framework != "scheduling.k8s.io/podgroup")

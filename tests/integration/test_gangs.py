@@ -9,8 +9,8 @@ import pytest
 
 from kqueue.config import Timings, parse
 from kqueue.manager.process import Flags, running
-from tests.integration.conftest import SandboxPlane
-from tests.integration.controlplane.access import RequestError
+from tests.integration.conftest import CRDS, SandboxPlane
+from tests.integration.controlplane.access import MERGE_PATCH, RequestError
 from tests.integration.controlplane.cluster import RACK_LABEL
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.road import KUEUE, Object, condition, has, make_road
@@ -24,7 +24,7 @@ CONFIGURATION = """
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 leaderElection: {leaderElect: false}
-integrations: {frameworks: [kqueue.dev/coscheduling-labels]}
+integrations: {frameworks: [kqueue.dev/coscheduling-labels, scheduling.x-k8s.io/podgroup]}
 """
 
 
@@ -101,6 +101,7 @@ class LabelledGangs(Pods):
 @asynccontextmanager
 async def world(plane: Plane, *, gpus: int, shape: tuple[int, ...] = (2, 4, 8)) -> AsyncIterator[LabelledGangs]:
     """Nodes, a tenant with quota for so many GPUs, and a controller with its webhooks."""
+    await plane.cluster.apply_crds(CRDS / "optional")
     road = await make_road(plane.cluster, gpus=gpus, shape=shape)
     pods = LabelledGangs(plane.cluster, road.namespace)
     async with controlled(plane):
@@ -302,3 +303,30 @@ async def test_an_extra_may_leave_a_preferred_rack(either_plane: Plane) -> None:
         racks = await pods.racks_by_pod("g-0", "g-1", "g-2", "g-3")
 
     assert racks == ["rack-0-0", "rack-0-0", "rack-0-0", "rack-0-1"]
+
+
+async def test_all_roles_of_a_group_object_run_in_one_rack(either_plane: Plane) -> None:
+    """The smaller rack has room for each role alone, so only the larger one has room for both (G3.59)."""
+    rack = {"kueue.x-k8s.io/podset-required-topology": RACK_LABEL}
+    async with world(either_plane, gpus=512, shape=(1, 2, 3)) as pods:
+        change = {"spec": {"unschedulable": True}}
+        await pods.cluster.request("PATCH", "/api/v1/nodes/node-0-0-0", change, content_type=MERGE_PATCH)
+        groups = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{pods.namespace}/podgroups"
+        group = {
+            "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+            "kind": "PodGroup",
+            "metadata": {"name": "g", "namespace": pods.namespace, "annotations": rack},
+            "spec": {"minMember": 3},
+        }
+        await pods.cluster.request("POST", groups, group)
+        for name, cpus in (("server", "2"), ("worker-0", "1"), ("worker-1", "1")):
+            made = pods.made(name, labels={"scheduling.x-k8s.io/pod-group": "g"}, podset_required_topology=RACK_LABEL)
+            made["spec"]["containers"][0]["resources"]["requests"]["cpu"] = cpus
+            made["spec"]["containers"][0]["resources"]["limits"]["cpu"] = cpus
+            await pods.cluster.request("POST", pods.pods, made)
+        await pods.until_running("server", "worker-0", "worker-1")
+        racks = await pods.racks_by_pod("server", "worker-0", "worker-1")
+        base = await pods.workload_named(extra=False)
+
+    assert [pod_set["count"] for pod_set in base["spec"]["podSets"]] in ([1, 2], [2, 1])
+    assert set(racks) == {"rack-0-1"}

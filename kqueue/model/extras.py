@@ -9,19 +9,29 @@ from kqueue.api.wire import kueue as wire
 from kqueue.core.topology import GangDomains, TopologyAssignment, TopologyRequest, Tree
 from kqueue.core.topology.request import AUTO
 from kqueue.model.holdings import assignment
+from kqueue.model.pod_sets import is_together, topology_request
 
 Trees = Callable[[str], Tree | None]
 """Returns the domains of a topology flavor; None: the flavor has none."""
 
 
 def base_key(obj: wire.Workload) -> str | None:
-    """Return namespace/name of the Workload that counts the quorum of the pod's gang; None: the Workload is no extra's,
-    or asks for no domains.
+    """Return namespace/name of the Workload that counts the quorum of the pod's gang; None: the Workload is no
+    extra's.
     """
     name = obj.metadata.annotations.get(gang_names.EXTRA_OF_ANNOTATION)
-    if not name or name == obj.metadata.name or all(p.topology_request is None for p in obj.spec.pod_sets):
+    return f"{obj.metadata.namespace}/{name}" if name and name != obj.metadata.name else None
+
+
+def gang_level(base: wire.Workload) -> TopologyRequest | None:
+    """Return the level that the group object of a gang names for all its pods; None: it names none."""
+    if not is_together(base):
         return None
-    return f"{obj.metadata.namespace}/{name}"
+    for pod_set in base.spec.pod_sets:
+        request = topology_request(pod_set.topology_request)
+        if request.required or request.preferred:
+            return TopologyRequest(required=request.required, preferred=request.preferred)
+    return None
 
 
 def near_base(topology: TopologyRequest, base: wire.Workload, trees: Trees) -> GangDomains | None:

@@ -57,6 +57,29 @@ async def test_an_extra_goes_to_the_rack_of_its_gang(make: Callable[..., Schedul
     assert hosts_of(world, "x") == {"h2": 1}
 
 
+@pytest.mark.parametrize(
+    ("level", "expected"), [("required", {}), ("preferred", {"h7": 1})], ids=["required", "preferred"]
+)
+async def test_an_extra_has_the_level_of_its_group_object(
+    make: Callable[..., Scheduled], level: str, expected: dict[str, int]
+) -> None:
+    """Its own pod names none; the Workload of the quorum says that its level is the group's."""
+    gang = placed(h1=2, unhealthy=())
+    gang["spec"]["podSets"][0]["topologyRequest"] = {level: "rack"}
+    gang["metadata"]["annotations"] = {"kqueue.dev/gang-topology": "together"}
+    near, far = extra("near", request={}), extra("far", minute=2, request={})
+    for one in (near, far):
+        del one["spec"]["podSets"][0]["topologyRequest"]
+    world = hospital(make, gang, near, far, h1=2, h2=1, h7=1)
+
+    await world.cycle()
+    await world.cycle()
+
+    assert hosts_of(world, "near") == {"h2": 1}
+    assert (hosts_of(world, "far") if expected else {}) == expected
+    assert status_of(world.workload("far"), "QuotaReserved")[0] == ("True" if expected else "False")
+
+
 async def test_a_waiting_extra_starts_when_its_rack_has_room(make: Callable[..., Scheduled]) -> None:
     """The end of another workload there is enough; extras of two gangs with equal pods wait each for their own rack."""
     world = hospital(

@@ -6,14 +6,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from kqueue.api.crd_files import crd_folder
 from kqueue.config import Timings, parse
 from kqueue.manager.process import Flags, running
+from kqueue.sandbox import Sandbox, SandboxOptions
 from tests.integration.conftest import CRDS, SandboxPlane
 from tests.integration.controlplane.access import MERGE_PATCH
+from tests.integration.controlplane.command_lines import ALL_PARTS
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.road import Object, make_road
 from tests.integration.test_pods import PARTS, Pods, gates, held
@@ -36,6 +40,8 @@ class Form:
 
     def marks(self, group: str) -> dict[str, dict[str, str]]:
         """Labels and annotations of a member."""
+        if self.framework == "scheduling.k8s.io/podgroup":
+            return {}
         if "volcano" in self.framework:
             return {"annotations": {"scheduling.k8s.io/group-name": group}}
         return {"labels": {"scheduling.x-k8s.io/pod-group": group}}
@@ -68,7 +74,10 @@ def definition(form: Form) -> Object:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"podgroups.{group}"},
+        "metadata": {
+            "name": f"podgroups.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+        },
         "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [served]},
     }
 
@@ -92,10 +101,18 @@ class Groups(Pods):
         }
         return await self.cluster.request("POST", self.groups, made)
 
-    async def add(self, group: str, *names: str, **settings: object) -> None:
-        """Make members of a PodGroup."""
+    async def add(
+        self, group: str, *names: str, owner: Object | None = None, priority: str = "", **settings: Any
+    ) -> None:
+        """Make members of a PodGroup, with a controller and a PriorityClass."""
         for name in names:
-            pod = self.made(name, **settings)  # type: ignore[arg-type]
+            pod = self.made(name, **settings)
+            if self.form is K8S:
+                pod["spec"]["schedulingGroup"] = {"podGroupName": group}
+            if owner is not None:
+                pod["metadata"]["ownerReferences"] = [owner]
+            if priority:
+                pod["spec"]["priorityClassName"] = priority
             for part, marks in self.form.marks(group).items():
                 pod["metadata"][part] |= marks
             await self.cluster.request("POST", self.pods, pod)
@@ -168,6 +185,7 @@ async def prepared(plane: Plane, form: Form, folder: Path, *, gpus: int) -> Grou
     return groups
 
 
+@pytest.mark.mechanism("4.1")
 @either_form
 async def test_all_of_a_quorum_run_or_none(either_plane: Plane, form: Form, tmp_path: Path) -> None:
     """Row 4.1: with room for three of four no pod runs; with room for four all run, and a further pod is an extra."""
@@ -289,3 +307,159 @@ async def test_pods_outlive_their_group_object(either_plane: Plane, form: Form, 
 
     assert told == "PodGroup g was deleted; make it anew, or delete this pod"
     assert still["status"]["admission"]
+
+
+@pytest.mark.mechanism("4.6")
+async def test_a_label_joins_a_group_of_its_own_namespace(either_plane: Plane, tmp_path: Path) -> None:
+    """A pod of another namespace with the same label is no member; the second pod of the namespace completes the group."""
+    groups = await prepared(either_plane, X_K8S, tmp_path, gpus=40)
+    foreign = await neighbour(groups)
+    async with controller(either_plane, X_K8S):
+        await groups.create_group_object("g", minimum=2)
+        await groups.add("g", "g-0")
+        await foreign.add("g", "g-1")
+        message = await groups.until_event("g-0", "ErrWorkloadCompose")
+        missing = await foreign.until_event("g-1", "ErrWorkloadCompose")
+        await groups.add("g", "g-2")
+        await groups.until_running("g-0", "g-2")
+        left = await foreign.pod("g-1")
+
+    assert "the group has 1 of 2 pods" in message
+    assert f"PodGroup g does not exist in namespace {foreign.namespace}" in missing
+    assert "admission" in gates(left)
+
+
+async def neighbour(groups: Groups) -> Groups:
+    """Another namespace of the tenant."""
+    namespace = await groups.cluster.create_namespace("road")
+    api = "/apis/kueue.x-k8s.io/v1beta2"
+    queue = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "LocalQueue",
+        "metadata": {"name": "main", "namespace": namespace},
+        "spec": {"clusterQueue": "team"},
+    }
+    await groups.cluster.request("POST", f"{api}/namespaces/{namespace}/localqueues", queue)
+    return Groups(groups.cluster, namespace)
+
+
+@pytest.mark.mechanism("4.9")
+async def test_a_group_has_one_owner_at_a_time(either_plane: Plane, tmp_path: Path) -> None:
+    """Pods of a second owner wait with a reason until the pods of the first one are gone."""
+    groups = await prepared(either_plane, X_K8S, tmp_path, gpus=40)
+    async with controller(either_plane, X_K8S):
+        await groups.create_group_object("g", minimum=1)
+        first, second = [await owner(groups, name) for name in ("first", "second")]
+        await groups.add("g", "a", owner=first)
+        await groups.until_running("a")
+        await groups.add("g", "b", owner=second)
+        told = await groups.until_event("b", "PodGroupOccupied")
+        status = await groups.until_phase("g", "Running", running=1)
+        await groups.delete("a")
+        await groups.until_running("b")
+        after = await groups.until_phase("g", "Running", running=1)
+
+    assert told == (
+        f"PodGroup g is occupied by ConfigMap first ({first['uid']}); this pod belongs to ConfigMap second; "
+        "use another PodGroup"
+    )
+    assert (status["occupiedBy"], after["occupiedBy"]) == (first["uid"], second["uid"])
+
+
+async def owner(groups: Groups, name: str) -> Object:
+    """Make an object that may control pods; returns the reference to it."""
+    path = f"/api/v1/namespaces/{groups.namespace}/configmaps"
+    made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": groups.namespace}}
+    found = await groups.cluster.request("POST", path, made)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": name,
+        "uid": found["metadata"]["uid"],
+        "controller": True,
+    }
+
+
+@pytest.mark.mechanism("0.3")
+async def test_of_mixed_priorities_the_lowest_counts(either_plane: Plane, tmp_path: Path) -> None:
+    """Nobody gains by mixing: members above the lowest priority are told, and the group is not held up."""
+    groups = await prepared(either_plane, X_K8S, tmp_path, gpus=40)
+    for name, value in (("mixed-high", 10), ("mixed-low", 5)):
+        made = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
+        await groups.cluster.request("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", {**made, "value": value})
+    async with controller(either_plane, X_K8S):
+        await groups.create_group_object("g", minimum=2)
+        await groups.add("g", "high", priority="mixed-high")
+        await groups.add("g", "low", priority="mixed-low")
+        await groups.until_running("high", "low")
+        told = await groups.until_event("high", "MixedPriorities")
+        workload = await groups.workload_of_group("g")
+
+    assert told == "priority 10 differs from 5 of pod low; the group counts with 5, the lowest"
+    assert (workload["spec"]["priority"], workload["spec"]["priorityClassRef"]["name"]) == (5, "mixed-low")
+
+
+# --- Kubernetes' own PodGroups
+
+K8S = Form("scheduling.k8s.io/podgroup", "scheduling.k8s.io/v1alpha2", ("", "", ""))
+
+
+@pytest.fixture(params=["sandbox", pytest.param("real", marks=pytest.mark.controlplane)])
+async def plane_with_groups(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Plane]:
+    """A cluster that serves Kubernetes' own PodGroups: the real one with the gates of the feature."""
+    if request.param == "real":
+        gates_on = "--feature-gates=GenericWorkload=true"
+        served = "--runtime-config=scheduling.k8s.io/v1alpha2=true"
+        flags = {
+            "kube-apiserver": [gates_on, served],
+            "kube-scheduler": ["--feature-gates=GenericWorkload=true,GangScheduling=true"],
+        }
+        (tmp_path / "plane").mkdir()
+        async with ControlPlane.start(tmp_path / "plane", parts=ALL_PARTS, crds=(CRDS,), flags=flags) as plane:
+            yield plane
+        return
+    sandbox = Sandbox(SandboxOptions(crds=(crd_folder(),)))
+    await sandbox.start()
+    sandbox.write_kubeconfig(tmp_path / "kubeconfig")
+    try:
+        plane_of_sandbox = SandboxPlane(tmp_path / "kubeconfig")
+        (tmp_path / "kinds").mkdir()
+        (tmp_path / "kinds" / "podgroups.yaml").write_text(yaml.safe_dump(definition(K8S)))
+        await plane_of_sandbox.cluster.apply_crds(tmp_path / "kinds")
+        yield plane_of_sandbox
+    finally:
+        await sandbox.stop()
+
+
+async def test_pod_groups_of_kubernetes_start_together(plane_with_groups: Plane) -> None:
+    """Rows 4.1, 4.18 for Kubernetes' own kind: kube-scheduler owns the status, events on the PodGroup tell its life."""
+    road = await make_road(plane_with_groups.cluster, gpus=16)
+    groups = Groups(plane_with_groups.cluster, road.namespace)
+    groups.form = K8S
+    async with controller(plane_with_groups, K8S):
+        await groups.cluster.request("POST", groups.groups, kubernetes_group(groups.namespace, count=2))
+        await groups.add("g", "g-0")
+        told = await groups.until_event("g-0", "ErrWorkloadCompose")
+        held_back = gates(await groups.pod("g-0"))
+        await groups.add("g", "g-1")
+        await groups.until_running("g-0", "g-1")
+        await groups.add("g", "g-2")
+        runs = await groups.until_event("g", "Running")
+        released = await groups.until_event("g", "Scheduled")
+        workload = await groups.workload_of_group("g")
+
+    assert "the group has 1 of 2 pods" in told
+    assert held_back == ["admission", "topology"]
+    assert released == "2 pods were released together by ClusterQueue team"
+    assert runs.endswith("; the quorum is 2")
+    assert [o["apiVersion"] for o in workload["metadata"]["ownerReferences"]] == [K8S.api_version]
+
+
+def kubernetes_group(namespace: str, *, count: int) -> Object:
+    """A PodGroup of Kubernetes with the gang policy."""
+    return {
+        "apiVersion": K8S.api_version,
+        "kind": "PodGroup",
+        "metadata": {"name": "g", "namespace": namespace},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": count}}},
+    }

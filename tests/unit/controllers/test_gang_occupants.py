@@ -47,6 +47,7 @@ def replica_set(name: str, deployment: str = "") -> JSON:
     }
 
 
+@pytest.mark.mechanism("4.9")
 async def test_pods_of_a_second_owner_wait_until_the_first_is_gone(make: Callable[..., Status]) -> None:
     """g3_P15, g3_P16, row 4.9."""
     world = make(owned("a0", "a"), owned("a1", "a"), owned("b0", "b", born=1), owned("b1", "b", born=1))

@@ -89,6 +89,7 @@ def collect(world: Pods, uid: str = "u1") -> None:
     world.client.change(WORKLOADS, f"team/{name_of(uid)}", {"metadata": {"deletionTimestamp": at(0)}})
 
 
+@pytest.mark.mechanism("4.1")
 async def test_the_group_object_is_the_one_owner_of_its_workload(make: Callable[..., Pods]) -> None:
     """g1_11, g1_12: the name has the UID of the object, and no pod owns the Workload."""
     world = await started(make, of_group("c", born=1))
@@ -242,6 +243,7 @@ async def test_another_quorum_waits_for_the_next_admission_while_the_gang_runs(m
 # --- what the object says for its gang
 
 
+@pytest.mark.mechanism("0.3")
 async def test_the_lowest_priority_counts_and_members_above_are_told(make: Callable[..., Pods]) -> None:
     """g3_36, row 0.3."""
     world = make(of_group("a", priority=10, priorityClassName="high"),

@@ -54,6 +54,7 @@ def problem(dialect: Any, obj: JSON | None, count: int = 5) -> GroupProblem:
     return hindered
 
 
+@pytest.mark.mechanism("4.6")
 @pytest.mark.parametrize(
     ("dialect", "pod", "found"),
     [

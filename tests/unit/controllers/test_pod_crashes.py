@@ -13,6 +13,7 @@ from kqueue.controllers.resources import PODS, WORKLOADS
 from tests.unit.controllers.builders import status_of
 from tests.unit.controllers.fakes import Call
 from tests.unit.controllers.pod_world import GROUP, Pods, grouped
+from tests.unit.controllers.test_group_objects import GROUPS, KEY, ON, name_of, of_group, pod_group
 from tests.unit.jobs.pods import make_pod
 
 MOST = 60
@@ -26,10 +27,10 @@ class KilledError(BaseException):
 class Story:
     """A world whose controller dies once, at its `at`-th write; `done`: the server has seen that one."""
 
-    def __init__(self, *pods: Any, at: int, done: bool) -> None:
-        self._at, self._done, self._writes = at, done, 0
+    def __init__(self, *pods: Any, at: int, done: bool, world: Callable[..., Pods] = Pods) -> None:
+        self._at, self._done, self._writes, self._make = at, done, 0, world
         self.died = False
-        self.world = Pods(*pods)
+        self.world = world(*pods)
         self._arm()
 
     def _arm(self) -> None:
@@ -57,10 +58,26 @@ class Story:
                 await self._reborn()
                 await self.world.rest(key)
 
+    async def status(self, key: str) -> None:
+        """Reconcile the status of a group object likewise, while time goes on."""
+        for _ in range(4):
+            try:
+                await self._look_at_status(key)
+            except KilledError:
+                assert not self.died
+                self.died = True
+                await self._reborn()
+                await self._look_at_status(key)
+
+    async def _look_at_status(self, key: str) -> None:
+        await self.world.clock.advance(2)
+        self.world.sync()
+        await self.world.status.reconcile(key)
+
     async def _reborn(self) -> None:
         old = self.world
         await old.close()
-        self.world = Pods()
+        self.world = self._make()
         self.world.client._objects = old.client._objects
         self.world.client._version = old.client._version
         self.world.sync()
@@ -69,9 +86,11 @@ class Story:
         return [self.world.gated(name) for name in self.world.names()]
 
 
-async def told(story: Callable[[Story], Awaitable[None]], *pods: Any, at: int, done: bool) -> bool:
+async def told(
+    story: Callable[[Story], Awaitable[None]], *pods: Any, at: int, done: bool, world: Callable[..., Pods] = Pods
+) -> bool:
     """Whether the story was interrupted; it has its own checks."""
-    made = Story(*pods, at=at, done=done)
+    made = Story(*pods, at=at, done=done, world=world)
     await story(made)
     await made.world.close()
     return made.died
@@ -157,3 +176,75 @@ async def test_a_controller_killed_at_any_write_is_made_up_for(
             break
         interrupted += 1
     assert 4 <= interrupted < MOST - 1
+
+
+# --- a gang with a group object
+
+
+async def life_of_a_pod_group(story: Story) -> None:
+    """Queued, started, evicted, started again with other pods, finished; the status follows."""
+    story.world.client.put(GROUPS, pod_group())
+    await follow(story, "Pending")
+    for pods in ("ab", "cd"):
+        if pods == "cd":
+            story.world.add(*map(of_group, pods))
+            await follow(story, "Pending")
+        assert story.gated() == [True] * 2
+        story.world.admit(name_of())
+        await follow(story, "Scheduling")
+        assert story.gated() == [False] * 2
+        story.world.runs(*pods)
+        await follow(story, "Running")
+        if pods == "ab":
+            story.world.evict(name_of())
+            await follow(story, "Pending")
+            story.world.runs(*pods, phase="Failed")
+            await follow(story, "Pending")
+            assert story.world.names() == []
+    story.world.runs("c", "d", phase="Succeeded")
+    await follow(story, "Finished")
+    assert not any(story.world.finalizer(name) for name in story.world.names())
+    assert status_of(story.world.workload_named(name_of()), "Finished") == ("True", "Succeeded")
+    assert len(story.world.client.keys(WORKLOADS)) == 1
+
+
+async def follow(story: Story, phase: str) -> None:
+    await story.rest(KEY)
+    await story.status(KEY)
+    found = story.world.client.object(GROUPS, "team/g")
+    assert found is not None
+    assert found["status"]["phase"] == phase
+
+
+async def end_of_a_pod_group(story: Story) -> None:
+    """The object is deleted while its pods run: they end by themselves, and nothing is held afterwards."""
+    story.world.client.put(GROUPS, pod_group())
+    await story.rest(KEY)
+    story.world.admit(name_of())
+    await story.rest(KEY)
+    story.world.runs("a", "b")
+    story.world.client.drop(GROUPS, "team/g")
+    await story.rest(KEY)
+    assert story.gated() == [False] * 2
+    story.world.runs("a", "b", phase="Succeeded")
+    await story.rest(KEY)
+    assert story.world.client.keys(WORKLOADS) == []
+    assert not any(story.world.finalizer(name) for name in story.world.names())
+
+
+def with_groups(*pods: Any) -> Pods:
+    """A world that knows PodGroups."""
+    return Pods(*pods, switches=ON)
+
+
+@pytest.mark.parametrize("done", [True, False], ids=["done", "not-done"])
+@pytest.mark.parametrize("story", [life_of_a_pod_group, end_of_a_pod_group])
+async def test_a_gang_with_an_object_outlives_a_kill_at_each_write(
+    story: Callable[[Story], Awaitable[None]], done: bool
+) -> None:
+    """g3_66."""
+    for at in range(1, MOST):
+        if not await told(story, of_group("a"), of_group("b"), at=at, done=done, world=with_groups):
+            assert at > 5
+            return
+    raise AssertionError("the story has more writes than are tried")

@@ -131,6 +131,10 @@ class GangReconciler:
             await self._writes.let_go_all(pod for pod in members if pod.deleting or pod.terminated)
             return Result()
         prebuilt = rules.prebuilt_name(members[0].obj, self._switches) if is_of_kueue(key) else ""
+        if self._gangs.queues_alone(key):
+            await self._extras.queue_alone(members)
+            await self._writes.let_go_all(pod for pod in members if pod.deleting or pod.terminated)
+            return Result()
         if workload is None:
             await self._extras.follow_base(extras, members, None, stops=bool(workload_key))
             return await self._without_workload(key, members, prebuilt=bool(prebuilt))

@@ -52,6 +52,17 @@ class ExtraPods:
         if stops:
             await self._tools.stop(counts.at_large(extras), why)
 
+    async def queue_alone(self, members: Sequence[ManagedPod]) -> None:
+        """Mark gated members of a group whose pods do not start together, so that each is queued alone."""
+
+        async def one(pod: ManagedPod) -> None:
+            if await self._tools.writes.patch(pod, mark(pod, {})):
+                self._tools.writes.event(
+                    pod, reason=EVENT_MARKED, message="The pods of the group are queued one by one"
+                )
+
+        await self._tools.writes.each([pod for pod in members if pod.gated and pod.runnable], one)
+
     def of_base(self, extras: Sequence[ManagedPod], workload: wire.Workload) -> Sequence[ManagedPod]:
         """Return the extras without those that run beyond the base of an earlier group object of the same name."""
         name = workload.metadata.name

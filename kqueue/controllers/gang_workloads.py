@@ -48,6 +48,11 @@ class GangWorkloads:
         """Return the group object; None: the gang has none."""
         return self.objects.get(GangRef.of_key(gang)) if ":" in gang else None
 
+    def queues_alone(self, gang: str) -> bool:
+        """Whether the group object lets its pods be queued one by one."""
+        obj = self.object_of(gang)
+        return obj is not None and dialect_of(GangRef.of_key(gang).framework).queues_alone(obj)
+
     def has_maker(self, gang: str) -> bool:
         """Whether the reconciler of the group object makes the Workload."""
         return ":" in gang and dialect_of(GangRef.of_key(gang).framework).makes_workloads

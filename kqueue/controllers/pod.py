@@ -299,7 +299,7 @@ class PodReconciler:
             switches=self._switches,
             copied=self._copied,
         )
-        if pod.extra:
+        if pod.extra and not self._gangs.queues_alone(pod.group):
             workload["metadata"].setdefault("annotations", {})[gang_names.EXTRA_OF_ANNOTATION] = split_key(base)[1]
         self._created.remember(pod.uid, True)
         try:

@@ -90,6 +90,10 @@ class BatchProcesses:
             limit=group_object.positive(obj, "spec", "activeDeadlineSeconds"),
         )
 
+    def queues_alone(self, obj: JSON) -> bool:
+        """Return False: all pods of a group start together."""
+        return False
+
     def phase(self, obj: JSON) -> GangPhase | None:
         """Return None: kqueue writes no phase as gangs have it."""
         return None

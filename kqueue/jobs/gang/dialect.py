@@ -149,6 +149,10 @@ class Dialect(Protocol):
         """
         ...
 
+    def queues_alone(self, obj: JSON) -> bool:
+        """Whether the pods of this group object are queued one by one, because it asks for no common start."""
+        ...
+
     def phase(self, obj: JSON) -> GangPhase | None:
         """Return the phase that the status of the group object has; None: kqueue wrote none yet."""
         ...
@@ -174,6 +178,10 @@ class WithoutGroupObject:
     def pod_warnings(self, pod: JSON, around: JobContext) -> Iterable[str]:
         """Return nothing."""
         return ()
+
+    def queues_alone(self, obj: JSON) -> bool:
+        """Return False: there is no group object."""
+        return False
 
     def phase(self, obj: JSON) -> GangPhase | None:
         """Return None: there is no group object."""

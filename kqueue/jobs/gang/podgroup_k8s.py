@@ -79,6 +79,10 @@ class KubernetesPodGroups:
             quorum_field="spec.schedulingPolicy.gang.minCount",
         )
 
+    def queues_alone(self, obj: JSON) -> bool:
+        """Whether the PodGroup has the basic policy."""
+        return not is_gang(obj)
+
     def phase(self, obj: JSON) -> GangPhase | None:
         """Return None: kqueue writes no phase as gangs have it."""
         return None

@@ -92,6 +92,10 @@ class VolcanoPodGroups:
             quorum_field="spec.minMember",
         )
 
+    def queues_alone(self, obj: JSON) -> bool:
+        """Return False: all pods of a group start together."""
+        return False
+
     def phase(self, obj: JSON) -> GangPhase | None:
         """Return the phase for Volcano's word; None for a word that kqueue does not write."""
         written = text(obj, "status", "phase")

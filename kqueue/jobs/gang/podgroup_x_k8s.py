@@ -89,6 +89,10 @@ class CoschedulingPodGroups:
             quorum_field="spec.minMember",
         )
 
+    def queues_alone(self, obj: JSON) -> bool:
+        """Return False: all pods of a group start together."""
+        return False
+
     def phase(self, obj: JSON) -> GangPhase | None:
         """Return `status.phase`; None for words of other controllers."""
         written = text(obj, "status", "phase")

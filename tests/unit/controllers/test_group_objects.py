@@ -9,6 +9,7 @@ import pytest
 
 from kqueue.controllers.group_objects import resources_of
 from kqueue.controllers.resources import PODS, WORKLOADS
+from kqueue.jobs.gang import podgroup_k8s
 from kqueue.jobs.gang.key import KUEUE_GROUPS, gang_key
 from kqueue.jobs.gang.podgroup_x_k8s import FRAMEWORK, KIND
 from kqueue.jobs.gang.registry import dialect_of
@@ -360,3 +361,30 @@ async def test_the_maximum_execution_time_of_the_object_counts(make: Callable[..
     world.admit(name_of(), condition("Evicted", "False"))
     await rest(world)
     assert gated(world) == [False, False]
+
+
+# --- Kubernetes' own PodGroups
+
+
+@pytest.mark.parametrize("policy", [{"basic": {}}, None])
+async def test_pods_of_a_group_without_a_gang_policy_are_queued_alone(policy: JSON | None) -> None:
+    """g3_K2: each has a Workload of its own, of which none waits for another."""
+    on = JobFeatures(gangs=(KUEUE_GROUPS, podgroup_k8s.FRAMEWORK))
+    key = gang_key(podgroup_k8s.FRAMEWORK, "team", "g")
+    group = resources_of(dialect_of(podgroup_k8s.FRAMEWORK))[0]
+    pods = [make_pod(name, role="r", schedulingGroup={"podGroupName": "g"}) for name in "ab"]
+    world = Pods(*pods, switches=on)
+    world.client.put(group, pod_group() | {"spec": {"schedulingPolicy": policy} if policy else {}})
+    for _ in range(3):
+        await world.rest(key)
+        for name in "ab":
+            await world.rest(f"team/{name}")
+    pod = GroupVersionKind("", "v1", "Pod")
+    assert workloads(world) == sorted(workload_name(pod, name, f"uid-{name}") for name in "ab")
+    alone = world.workload_named(workload_name(pod, "b", "uid-b"))
+    assert "kqueue.dev/extra-of" not in alone["metadata"].get("annotations", {})
+    world.admit(workload_name(pod, "b", "uid-b"))
+    await world.rest("team/b")
+    await world.rest(key)
+    assert gated(world) == [True, False]
+    await world.close()

@@ -6,7 +6,7 @@ by events on the pod that has the problem.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import structlog
 
@@ -145,7 +145,7 @@ class GangReconciler:
         if not is_of_kueue(key):
             extras = tuple(self._extras.of_base(extras, workload))
             await self._extras.follow_base(extras, members, workload)
-            members = await self._extras.mark_after_end(extras, members, workload)
+            members = await self._extras.mark_after_end(extras, members, workload, lambda: self._topology(key))
         if obj is not None:  # the object keeps the Workload, so ended pods need not stay until they are replaced
             await self._writes.let_go_all(pod for pod in members if pod.deleting and pod.terminated)
         owner = GangOwner(self._tools, members, workload, prebuilt=bool(prebuilt), group_object=obj)
@@ -161,7 +161,7 @@ class GangReconciler:
             return Result(requeue_after=_PREBUILT_RETRY) if prebuilt else Result()
         if not prebuilt and await self._report_waiting(workload, as_json(workload), found.absent):
             return Result()
-        await self._extras.manage(found, extras, workload)
+        await self._extras.manage(found, extras, workload, lambda: self._topology(key))
         return await self._lifecycle.advance(owner.matched(found))
 
     def _is_ours(self, first: ManagedPod) -> bool:
@@ -296,6 +296,11 @@ class GangReconciler:
         except MissingPriorityClassError as e:
             self._events.tell(made.group_object, reason=e.reason, message=str(e))
             raise
+
+    def _topology(self, key: str) -> Mapping[str, str]:
+        """Return the topology annotations of the gang's group object."""
+        gang = self._records.of(key)
+        return gang.wish.topology if gang is not None and gang.wish is not None else {}
 
     def _shortage(self, key: str) -> str:
         """Return how many members the gang needs and has, as a sentence."""

@@ -10,7 +10,7 @@ from kqueue.kube.names import NAMESPACE_NAME_LABEL
 from kqueue.config import names
 from kqueue.config.gangs import GangSettings, NodeClassSettings
 from kqueue.config.gates import gate_problems, resolve_gates
-from kqueue.config.plugins import Plugins
+from kqueue.config.plugins import Plugins, PreemptionSettings
 from kqueue.config.policy import (
     AdmissionFairSharing,
     FairSharingSettings,
@@ -78,6 +78,7 @@ class Configuration(Section):
     visibility_server: VisibilityServerSettings = VisibilityServerSettings()
     tas: Tas = Tas()
     plugins: Plugins = Plugins()
+    preemption: PreemptionSettings = PreemptionSettings()
     gangs: GangSettings = GangSettings()
     node_classes: NodeClassSettings = NodeClassSettings()
     feature_gates: dict[str, bool] = Field(default_factory=dict)

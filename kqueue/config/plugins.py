@@ -99,6 +99,13 @@ class SchedulingProfile(Section):
 _POINTS = ("screen", "filter", "victims", "score", "reserve", "before_release", "release", "after_release")
 
 
+class PreemptionSettings(Section):
+    """Preemption.  kqueue's own section; Kueue has none."""
+
+    respect_disruption_budgets: bool = False
+    """Whether workloads with pods under a PodDisruptionBudget that allows no disruption are preempted last."""
+
+
 class Plugins(Section):
     """Plugins of installed packages, and profiles.  kqueue's own section; Kueue has none."""
 

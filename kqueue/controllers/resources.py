@@ -11,6 +11,7 @@ NAMESPACES = ResourceType("", "v1", "namespaces", "Namespace", namespaced=False)
 PODS = ResourceType("", "v1", "pods", "Pod")
 LIMIT_RANGES = ResourceType("", "v1", "limitranges", "LimitRange")
 RUNTIME_CLASSES = ResourceType("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
+POD_DISRUPTION_BUDGETS = ResourceType("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 PRIORITY_CLASSES = ResourceType("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 
 

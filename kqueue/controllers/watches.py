@@ -27,6 +27,8 @@ from kqueue.runtime.store import Store
 
 _BUILT_IN_GROUPS = frozenset({"", "apps", "batch"})
 """API groups that every cluster serves.  Kinds of other groups may be defined later, or never."""
+BY_NAMESPACE = "namespace"
+"""Index of Workloads by their namespace; the operator adds it."""
 
 
 def _same(value: Any) -> Any:

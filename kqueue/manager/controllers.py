@@ -8,6 +8,7 @@ from kqueue.controllers import (
     admission_check,
     admission_gates,
     configuration,
+    disruption_budgets,
     elastic_gates,
     elastic_ungater,
     finalizers,
@@ -56,6 +57,6 @@ SETUPS: Mapping[str, tuple[Setup, ...]] = {
         switched_off.setup,
         stateful_set.setup,
     ),
-    "scheduler": (second_pass.setup,),
+    "scheduler": (second_pass.setup, disruption_budgets.setup),
 }
 """By the part of kqueue that they belong to; `webhooks` has none."""

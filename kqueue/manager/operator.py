@@ -18,10 +18,12 @@ from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.clock import Clock
 from kqueue.config import Configuration, Timings
+from kqueue.controllers.disruption_budgets import make_budgets
 from kqueue.controllers.intake import Intake, IntakeSettings, IntakeState
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_keys
 from kqueue.controllers.manager import KEYS_PER_TURN
 from kqueue.controllers.record import Reporter
+from kqueue.controllers.watches import BY_NAMESPACE
 from kqueue.isolation import isolated_logged
 from kqueue.manager import rules
 from kqueue.manager.controller_manager import ControllerManager
@@ -56,7 +58,7 @@ _log = structlog.get_logger(__name__)
 PARTS = ("core", "scheduler", "jobs", "topology", "webhooks")
 """Values of `--parts`: our own kinds, the scheduling loop, job kinds, the ungater, admission webhooks."""
 
-_BY_NAMESPACE, _BY_RUNTIME_CLASS = "namespace", "runtime-class"
+_BY_RUNTIME_CLASS = "runtime-class"
 """Indexes of Workloads."""
 
 
@@ -146,7 +148,7 @@ class Operator:
         """Read Workloads again after a change of a LimitRange or RuntimeClass: these change the requests of pods."""
         watches, requests = self.watches, self.cache.requests
         workloads = watches.workloads.store
-        workloads.add_index(_BY_NAMESPACE, lambda workload: (workload.metadata.namespace,))
+        workloads.add_index(BY_NAMESPACE, lambda workload: (workload.metadata.namespace,))
         workloads.add_index(_BY_RUNTIME_CLASS, model.runtime_classes)
 
         if "scheduler" in self.parts:
@@ -158,7 +160,7 @@ class Operator:
                     self._surrounded.enqueue(key)
 
         def on_limit_range(old: wire_core.LimitRange | None, new: wire_core.LimitRange | None) -> None:
-            again(_BY_NAMESPACE, requests.on_limit_range(old, new))
+            again(BY_NAMESPACE, requests.on_limit_range(old, new))
 
         def on_runtime_class(old: wire_core.RuntimeClass | None, new: wire_core.RuntimeClass | None) -> None:
             again(_BY_RUNTIME_CLASS, requests.on_runtime_class(old, new))
@@ -380,6 +382,7 @@ def _make_loop(
             rules.loop_settings(manager.config, manager.timings),
             hooks=manager.plugins.hooks,
             policy_of=manager.preemption_policy,
+            budgeted=manager.shared(make_budgets).protected,
         ),
         turns=manager.turns,
     )

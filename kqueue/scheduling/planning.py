@@ -78,6 +78,7 @@ class PlanMaker:
             local_queue_usage=usage.usages() if usage is not None else None,
             minimum_runtime=self._cache.quota.minimum_runtimes(),
             spared=self._preemptions.spared(preemptors),
+            budgeted=self._settings.budgeted(),
         )
 
     def held_by(self) -> str:

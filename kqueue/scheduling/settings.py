@@ -55,3 +55,5 @@ class LoopSettings:
     """Plugins by the profile that a ClusterQueue names."""
     policy_of: Callable[[str], str | None] = lambda _name: None
     """Returns the preemptionPolicy of a PriorityClass; None: there is none."""
+    budgeted: Callable[[], frozenset[str]] = frozenset
+    """Returns the UIDs of workloads with pods under a budget that allows no disruption."""

@@ -262,3 +262,23 @@ class PriorityClass(Struct, frozen=True, kw_only=True):
     value: int
     global_default: bool = False
     preemption_policy: str | None = None
+
+
+class BudgetSpec(Struct, frozen=True, kw_only=True):
+    """The pods of a budget; without a selector there are none."""
+
+    selector: LabelSelector | None = None
+
+
+class BudgetStatus(Struct, frozen=True, kw_only=True):
+    """The number of pods that may be disrupted now; 0 before the budget's controller has counted."""
+
+    disruptions_allowed: int = 0
+
+
+class PodDisruptionBudget(Struct, frozen=True, kw_only=True):
+    """A limit of voluntary disruptions."""
+
+    metadata: ObjectMeta
+    spec: BudgetSpec = BudgetSpec()
+    status: BudgetStatus = BudgetStatus()

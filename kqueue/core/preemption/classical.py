@@ -47,12 +47,24 @@ class _Found:
     hierarchical: list[_Candidate] = field(default_factory=list)
     priority: list[_Candidate] = field(default_factory=list)
     own: list[Admitted] = field(default_factory=list)
+    budgeted: frozenset[str] = frozenset()
+    """UIDs of workloads that come after all others of all lists."""
 
     def __bool__(self) -> bool:
         return bool(self.hierarchical or self.priority or self.own)
 
     def sequence(self) -> Iterator[_Candidate]:
         """Yield the candidates in the order of preemption; usually only a few of very many are read."""
+        if not self.budgeted:
+            yield from self._lists()
+            return
+        for last in (False, True):
+            for candidate in self._lists():
+                admitted = candidate.admitted
+                if last is (not admitted.evicted and admitted.uid in self.budgeted):
+                    yield candidate
+
+    def _lists(self) -> Iterator[_Candidate]:
         for evicted in (True, False):
             for candidate in chain(self.hierarchical, self.priority):
                 if candidate.admitted.evicted is evicted:
@@ -91,7 +103,8 @@ def classical_targets(
 
 def _collect(snapshot: Snapshot, preemptor: Preemptor, findings: Findings) -> _Found:
     spec, node = snapshot.queues[preemptor.queue], snapshot.nodes[preemptor.queue]
-    found = _Found(own=candidates(snapshot, node.name, spec.preempts_own, preemptor, findings))
+    own = candidates(snapshot, node.name, spec.preempts_own, preemptor, findings)
+    found = _Found(own=own, budgeted=findings.rules.budgeted)
     if spec.reclaims is Preempts.NEVER or not another_queue_borrows(node, preemptor.needs, findings):
         return found
     for ancestor, done, has_right in _ancestors(node, preemptor):

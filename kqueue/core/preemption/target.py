@@ -124,6 +124,7 @@ class Rules:
             first; None: usage does not count.
         minimum_runtime: by ClusterQueue, the minimum time that its workloads run before they may be preempted.
         spared: by UID of a preemptor, UIDs of workloads that must not be preempted for it.
+        budgeted: UIDs of workloads with pods under a budget that allows no disruption: they are preempted last.
     """
 
     now: datetime
@@ -132,6 +133,7 @@ class Rules:
     local_queue_usage: LocalQueueUsage | None = None
     minimum_runtime: Mapping[str, timedelta] = field(default_factory=dict)
     spared: Mapping[str, Collection[str]] = field(default_factory=dict)
+    budgeted: frozenset[str] = frozenset()
 
     def is_spared(self, workload: Admitted, preemptor: Preemptor) -> bool:
         """Whether the workload must never be preempted for this preemptor."""

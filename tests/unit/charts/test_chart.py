@@ -430,6 +430,15 @@ def test_nodes_may_be_patched_only_where_taints_are_managed(manages: bool) -> No
     assert rights == ({"list", "watch", "get", "patch"} if manages else {"list", "watch"})
 
 
+@pytest.mark.parametrize("respects", [False, True])
+def test_budgets_are_read_only_where_preemption_respects_them(respects: bool) -> None:
+    """`preemption.respectDisruptionBudgets`, G5.22."""
+    made = objects({"configuration": {"preemption": {"respectDisruptionBudgets": True}}} if respects else {})
+    rights = granted(one(made, "ClusterRole", "kqueue-controller"))
+
+    assert rights.get(("policy", "poddisruptionbudgets"), set()) == ({"list", "watch"} if respects else set())
+
+
 def test_nobody_may_do_everything_or_read_secrets_of_others() -> None:
     """No star in any rule; Secrets in the own namespace only, and there by name."""
     made = objects(EVERYTHING)

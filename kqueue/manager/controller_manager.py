@@ -12,6 +12,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.config import Configuration, Timings
 from kqueue.controllers import resources
+from kqueue.controllers.disruption_budgets import make_budgets
 from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX
 from kqueue.controllers.held_pods import Sweep
 from kqueue.controllers.manager import Manager, Setup
@@ -121,7 +122,9 @@ class ControllerManager:
             leads=lambda: self.leads(),
             count=self.metrics.plugin,
         )
-        return active_plugins(section, guard, load_plugins(section))
+        return active_plugins(
+            section, guard, load_plugins(section), budgeted=lambda: self.shared(make_budgets).protected()
+        )
 
     def _make_writers(self) -> None:
         """Make the writers of objects and events."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from kqueue.config.plugins import EnabledPlugin, Plugins, SchedulingProfile
+from kqueue.config.plugins import KUBE_PREEMPTION, EnabledPlugin, Plugins, SchedulingProfile
 from kqueue.core.hooks import NO_PERMITS, HooksByProfile, PermitHooks, ProfileHooks
+from kqueue.core.kube_preemption import KubePreemption
 from kqueue.core.order_keys import (
     BUILT_IN_KEYS,
     BUILT_IN_PROFILES,
@@ -144,8 +145,11 @@ def _missing_methods(profile: SchedulingProfile, loaded: Loaded, path: str) -> I
 # --- put together ------------------------------------------------------------------------------------------------
 
 
-def active_plugins(section: Plugins, guard: PluginGuard, loaded: Loaded) -> ActivePlugins:
-    """Return the orders and hooks of all profiles."""
+def active_plugins(
+    section: Plugins, guard: PluginGuard, loaded: Loaded, *, budgeted: Callable[[], Collection[str]] = frozenset
+) -> ActivePlugins:
+    """Return the orders and hooks of all profiles; `budgeted` is as in `KubePreemption`."""
+    loaded = {**loaded, KUBE_PREEMPTION: KubePreemption(budgeted)}
     orders = {name: built_in_order(name) for name in BUILT_IN_PROFILES if name != DEFAULT_PROFILE_NAME}
     hooks: dict[str, ProfileHooks] = {}
     for profile in section.profiles:

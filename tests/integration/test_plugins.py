@@ -20,7 +20,17 @@ from kqueue.manager.process import Flags, RunningOperator, running
 from tests.integration.controlplane.access import MERGE_PATCH
 from tests.integration.controlplane.cluster import Cluster
 from tests.integration.road import KUEUE, Object, condition, make_road, queue_objects
-from tests.integration.teams import FAST, Plane, Teams, configuration, flags, make_teams, patch, post
+from tests.integration.teams import (
+    FAST,
+    Plane,
+    Teams,
+    configuration,
+    flags,
+    make_priorities,
+    make_teams,
+    patch,
+    post,
+)
 from tests.integration.test_attacks import with_webhooks
 from tests.integration.test_gangs import NAME, QUORUM, LabelledGangs
 from tests.unit.toys.toy_plugin import ToyPlugin
@@ -315,3 +325,31 @@ async def test_two_queues_have_different_orders_g5_18(either_plane: Plane) -> No
 def _has_had_quota(workload: Object) -> bool:
     conditions = workload.get("status", {}).get("conditions", ())
     return any(c["type"] == "QuotaReserved" and c["status"] == "True" for c in conditions)
+
+
+# --- disruption budgets ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.mechanism("3.25")
+async def test_workloads_under_a_disruption_budget_are_preempted_last_g5_22(either_plane: Plane) -> None:
+    """Row 3.25: the later one of two equal jobs would go, but a budget covers its pods."""
+    preemption = {"withinClusterQueue": "LowerPriority"}
+    teams = await make_teams(either_plane, {"team": 16}, preemption=preemption)
+    await make_priorities(either_plane, high=10)
+    config = configuration("preemption: {respectDisruptionBudgets: true}\n")
+    async with lead(either_plane, config):
+        await teams.submit("plain", queue="team", pods=1)
+        await teams.until_workload("plain", "Admitted")
+        await next_second()
+        await teams.submit("covered", queue="team", pods=1)
+        await teams.until_running(plain=1, covered=1)
+        selector = {"matchLabels": {"batch.kubernetes.io/job-name": "covered"}}
+        budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "covered"}}
+        path = f"/apis/policy/v1/namespaces/{teams.namespace}/poddisruptionbudgets"
+        spec = {"maxUnavailable": 0, "selector": selector}
+        await teams.cluster.request("POST", path, {**budget, "spec": spec})
+        await teams.submit("urgent", queue="team", pods=1, priority="high")
+        await teams.until_running(covered=1, urgent=1)
+        conditions = await teams.conditions_of("plain")
+
+    assert conditions["Preempted"] == ("True", "InClusterQueue")

@@ -11,6 +11,7 @@ import pytest
 
 from kqueue.clock import FakeClock
 from kqueue.config.plugins import EnabledPlugin, Plugins, SchedulingProfile
+from kqueue.core.kube_preemption import KubePreemption
 from kqueue.core.order_keys import LAST
 from kqueue.core.plugins import AGREED, METHODS, Point, Verdict, has_point
 from kqueue.errors import ConfigError, PluginError
@@ -263,3 +264,12 @@ async def test_async_answers_and_failures_g5_14() -> None:
     assert await guard(ignores=True).ask_async("acme", Point.PERMIT, "agreed", breaks) == "agreed"
     with pytest.raises(PluginError, match="plugin acme failed: ValueError: no"):
         await guard().ask_async("acme", Point.PERMIT, "", breaks)
+
+
+def test_the_built_in_plugin_needs_no_package_g5_23() -> None:
+    wanted = section(profiles=[{"name": "calm", "victims": ["kube-preemption"]}])
+    found = active_plugins(wanted, guard(), load_plugins(wanted, []), budgeted=lambda: frozenset({"u"}))
+    (plugin,) = found.hooks["calm"].victims
+    assert isinstance(plugin, KubePreemption)
+    assert found.hooks["calm"].ranks
+    assert not found.hooks["calm"].vetoes

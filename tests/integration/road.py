@@ -192,7 +192,9 @@ class ControllerProcess:
 
 
 @asynccontextmanager
-async def controller(kubeconfig: Path, logs: Path, *, config: Path | None = None) -> AsyncIterator[ControllerProcess]:
+async def controller(
+    kubeconfig: Path, logs: Path, *, config: Path | None = None, python: Path = Path(sys.executable)
+) -> AsyncIterator[ControllerProcess]:
     """A controller process on the cluster, without leader election; ended with the block."""
     configured = [] if config is None else ["--config", str(config)]
     with socket.socket() as probe:
@@ -200,7 +202,7 @@ async def controller(kubeconfig: Path, logs: Path, *, config: Path | None = None
         port = probe.getsockname()[1]
     with logs.open("ab") as out:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
+            str(python),
             *("-m", "kqueue", "controller", "--no-leader-elect", "--kubeconfig", str(kubeconfig), *configured),
             *("--health-address", f"127.0.0.1:{port}", "--metrics-address", "0", "--log-format", "console"),
             stdout=out,

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from kqueue.config import parse
 from kqueue.core.kube_preemption import KubePreemption
 from kqueue.core.order_keys import BUILT_IN_KEYS
-from kqueue.core.plugins import AGREED, Verdict
+from kqueue.core.plugins import AGREED, METHODS, Point, Verdict
+from kqueue.manager.plugins import form_problems
 from kqueue.plugin_contract import PluginContractError, check_plugin
 
 ROOT = Path(__file__).parents[2]
@@ -122,3 +124,35 @@ def test_failures_can_be_repeated() -> None:
         check_plugin(plugin(screen=lambda head, heads=heads: heads.append(head.key) or AGREED), inputs=20)
         seen.append(heads)
     assert seen[0] == seen[1]
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+
+def block(mark: str) -> str:
+    """A block of the page that is marked for a test."""
+    page = (ROOT / "docs/how-to/plugins.md").read_text()
+    found = re.search(rf"<!-- {mark}: run by a test -->\n```\w+\n(.*?)```", page, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_the_plugin_of_the_page_keeps_the_contract() -> None:
+    """What the page shows can be copied: the plugin, and the configuration that enables it."""
+    module: dict[str, Any] = {"__name__": "page"}
+    exec(block("plugin"), module)
+    section = parse(block("configuration"), source="page").plugins
+    (enabled,) = section.enabled
+    check_plugin(lambda: module["Shifts"](enabled.args), inputs=200)
+    assert list(form_problems(enabled, module["Shifts"](enabled.args))) == []
+    assert {point for profile in section.profiles for point, names in profile.points().items() if names} == {"screen"}
+
+
+def test_the_page_lists_every_point() -> None:
+    """With all its methods."""
+    page = (ROOT / "docs/how-to/plugins.md").read_text()
+    for point, methods in METHODS.items():
+        if point is not Point.UNRESERVE:
+            assert f"| {point.value} |" in page
+        assert all(f"{method}(" in page for method in methods)
+    assert all(f"`{key}`" in page for key in BUILT_IN_KEYS)

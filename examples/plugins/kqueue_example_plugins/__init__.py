@@ -1,0 +1,1 @@
+"""Two example plugins of kqueue: an order, and a filter that is also a permit."""

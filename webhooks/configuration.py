@@ -141,7 +141,7 @@ class _EntrySelection:
     namespaces: JSON
     conditions: Sequence[JSON] = ()
     created_only: bool = False
-    """Whether no entry reviews updates of these objects; the mutating entry of some kinds never does."""
+    """Whether updates of these objects are not reviewed."""
 
     def applied(self, hook: JSON) -> JSON:
         """Return an entry with this selection."""

@@ -32,16 +32,8 @@ class LookupFailedError(KqueueError):
     """A read from the API server failed or timed out; the text names its subject."""
 
 
-class ReviewLookups(Protocol):
+class ReviewLookups(gang_context.GangLookups, Protocol):
     """Reads from the API server.  Each returns within a time limit or raises LookupFailedError."""
-
-    async def namespace_labels(self, namespace: str) -> Mapping[str, str]:
-        """Return the labels of a namespace; empty if it does not exist."""
-        ...
-
-    async def has_local_queue(self, namespace: str, name: str) -> bool:
-        """Whether the LocalQueue exists."""
-        ...
 
     async def has_priority_class(self, name: str) -> bool:
         """Whether the WorkloadPriorityClass exists."""
@@ -57,10 +49,6 @@ class ReviewLookups(Protocol):
 
     async def is_admitted(self, uid: str, group: str, namespace: str) -> bool:
         """Whether a Workload of the job with this UID, or the gang Workload of the name `group`, is admitted."""
-        ...
-
-    async def group_object(self, ref: GangRef) -> JSON | None:
-        """Return the group object of a gang; None: it does not exist, or the API server does not serve its kind."""
         ...
 
     async def holds_quota(self, workload: str, namespace: str) -> bool:

@@ -54,3 +54,14 @@ SCHEDULE_TIMEOUT_ANNOTATION: Final = "kqueue.dev/schedule-timeout-seconds"
 """On pods of a group by labels: seconds after the admission within which these pods must be scheduled."""
 EXTRA_ANNOTATION: Final = "kqueue.dev/extra"
 """On pods of gangs, written by kqueue: "true" where the pod is beyond the quorum and is queued alone."""
+GANG_SINCE_ANNOTATION: Final = "kqueue.dev/gang-since"
+"""On Workloads of gangs: the creation of the group object, or of the first member; it orders waiting gangs."""
+QUORUM_SCHEDULED_ANNOTATION: Final = "kqueue.dev/quorum-scheduled"
+"""On Workloads of gangs: the time of the admission after which the quorum had nodes, which ended its deadline."""
+
+# ---- Reasons of condition Evicted on Workloads of gangs --------------------------------------------------------------
+
+REASON_GANG_SCHEDULE_TIMEOUT: Final = "GangScheduleTimeout"
+"""The quorum was not scheduled within its deadline."""
+REASON_GANG_REJECTED: Final = "GangRejected"
+"""Too many members of the quorum cannot be scheduled."""

@@ -13,6 +13,7 @@ import structlog
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.controllers.gang_clock import GangClock, make_gang_clock
 from kqueue.controllers.gang_extras import ExtraPods
 from kqueue.controllers.gang_owner import STILL_THERE, GangOwner
 from kqueue.controllers.gang_past import PastGangs
@@ -61,6 +62,7 @@ from kqueue.runtime.own_writes import OwnWrites
 from kqueue.runtime.store import split_key
 from kqueue.runtime.workqueue import KeyRank
 from kqueue.state import status
+from kqueue.state.gangs import Gangs
 
 _log = structlog.get_logger(__name__)
 
@@ -81,8 +83,10 @@ class GangReconciler:
         records: GangRecords,
         events: GroupEvents,
         reports: OwnerReports = NO_REPORTS,
+        gang_clock: GangClock | None = None,
     ) -> None:
         policy = context.policy
+        self._gang_clock = gang_clock or GangClock(context, gangs=Gangs())
         self._client, self._writes, self._writer, self._steps = context.client, writes, context.book, context.steps
         self._manages, self._recorder = context.manages, context.recorder
         self._switches, self._clock = policy.switches, context.clock
@@ -161,8 +165,11 @@ class GangReconciler:
             return Result(requeue_after=_PREBUILT_RETRY) if prebuilt else Result()
         if not prebuilt and await self._report_waiting(workload, as_json(workload), found.absent):
             return Result()
+        look = await self._gang_clock.look(members, found, workload, group_object=obj)
+        if look.wrote:
+            return Result()
         await self._extras.manage(found, extras, workload, lambda: self._topology(key))
-        return await self._lifecycle.advance(owner.matched(found))
+        return look.with_result(await self._lifecycle.advance(owner.matched(found)))
 
     def _is_ours(self, first: ManagedPod) -> bool:
         if is_of_kueue(first.group) and not self._explicit and pod_view.suspending_parent(first.obj) is None:
@@ -445,13 +452,14 @@ def setup(manager: Manager) -> None:
     records = manager.shared(make_gang_records)
     if watch is None or writes is None or records is None:
         return
-    watches, store = manager.watches, watch.store
+    watches, store, context = manager.watches, watch.store, manager.owner_context(FRAMEWORK)
     reconciler = GangReconciler(
-        manager.owner_context(FRAMEWORK),
+        context,
         writes=writes,
         records=records,
         events=manager.shared(make_group_events),
         reports=pod_reports(manager),
+        gang_clock=make_gang_clock(manager, context),
     )
     gangs = records.gangs
     groups = manager.controller(

@@ -19,7 +19,7 @@ from kqueue.clock import Clock, moment_after
 from kqueue.controllers.blockers import Blockers
 from kqueue.model.conditions import NO_TIME
 from kqueue.runtime.lane import Lane
-from kqueue.state import checks, execution_time, readiness, requeueing, retention, status
+from kqueue.state import checks, execution_time, pauses, readiness, requeueing, retention, status
 from kqueue.state.readiness import ReadyRules
 from kqueue.state.requeueing import RequeueBackoff
 
@@ -327,25 +327,20 @@ class LifeCycle:
     def _leave_late(self, workload: wire.Workload) -> status.Patch | None:
         """Evict a workload whose pods are not ready in time; it is queued again after a pause, or deactivated."""
         late = readiness.ready_by(workload, self._rules.ready) if self._rules.ready is not None else None
-        now, stamp, backoff = self._clock.now(), self._stamp(), self._rules.backoff
-        if late is None or late.due > now:
+        backoff = self._rules.backoff
+        if late is None or late.due > self._clock.now():
             return None
-        count = requeueing.times_requeued(workload) + 1
-        if not backoff.allows(count):
-            message = f"{late.message()}, for the {_ordinal(count)} time (backoffLimitCount {backoff.limit})"
-            reason = names.REASON_REQUEUING_LIMIT_EXCEEDED
-            return status.request_deactivation(workload, reason=reason, message=message, stamp=stamp)
-        state = requeueing.next_requeue(workload, backoff, now)
-        assert state.requeue_at is not None
-        often = f"{count}" if backoff.limit is None else f"{count} of {backoff.limit}"
-        again = f"it is queued again at {status.Stamp(state.requeue_at).text} (requeue {often})"
-        return status.evict(
+        return pauses.leave(
             workload,
-            reason=names.REASON_PODS_READY_TIMEOUT,
-            cause=late.cause,
-            message=f"{model.workload_key(workload)}: {late.message()}; {again}",
-            stamp=stamp,
-            requeue_state=state,
+            pauses.PausedLeave(
+                reason=names.REASON_PODS_READY_TIMEOUT,
+                cause=late.cause,
+                problem=late.message(),
+                limit_field="backoffLimitCount",
+                message=lambda at, times: _comes_back(workload, late, at, times, backoff),
+            ),
+            backoff,
+            stamp=self._stamp(),
         )
 
     def _end_of_time(self, workload: wire.Workload) -> status.Patch | None:
@@ -367,7 +362,6 @@ _BACK = {
 }
 
 
-def _ordinal(number: int) -> str:
-    """Return the English ordinal of a number: 1st, 2nd, 3rd, 4th ... 11th."""
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"
+def _comes_back(workload: wire.Workload, late: readiness.Late, at: str, times: int, backoff: RequeueBackoff) -> str:
+    often = f"{times}" if backoff.limit is None else f"{times} of {backoff.limit}"
+    return f"{model.workload_key(workload)}: {late.message()}; it is queued again at {at} (requeue {often})"

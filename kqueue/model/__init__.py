@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kqueue.model.conditions import condition, condition_true, is_active, since
 from kqueue.model.extras import base_key, gang_level, near_base
+from kqueue.model.gang_time import gang_since
 from kqueue.model.holdings import admission, assignment, finished_places
 from kqueue.model.neighbours import NO_RULES, neighbours
 from kqueue.model.node_classes import class_request, class_taints, node_class
@@ -72,6 +73,7 @@ __all__ = [
     "finished_places",
     "flavor",
     "gang_level",
+    "gang_since",
     "head",
     "inline_topology",
     "is_active",

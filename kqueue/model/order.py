@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
 from kqueue.kube import names as kube_names
@@ -50,6 +50,12 @@ class QueueOrder:
 
 DEFAULT_ORDER = QueueOrder()
 _NEVER = "Never"
+_MOVES_BACK = frozenset(
+    {names.REASON_ADMISSION_CHECK, gang_names.REASON_GANG_SCHEDULE_TIMEOUT, gang_names.REASON_GANG_REJECTED}
+)
+"""Reasons of evictions that move a workload behind others in every configuration: a gang that no node can take must not
+be the first one again and again.
+"""
 _NEXT = timedelta(milliseconds=1)
 
 
@@ -82,8 +88,7 @@ def queue_time(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER) -> datetim
         return obj.metadata.creation_timestamp or NO_TIME
     evicted = _true(obj, names.CONDITION_EVICTED)
     if evicted is not None and (
-        evicted.reason == names.REASON_ADMISSION_CHECK
-        or (evicted.reason == names.REASON_PODS_READY_TIMEOUT and order.by_timeout)
+        evicted.reason in _MOVES_BACK or (evicted.reason == names.REASON_PODS_READY_TIMEOUT and order.by_timeout)
     ):
         return evicted.last_transition_time or NO_TIME
     preempted = _true(obj, names.CONDITION_PREEMPTED) if order.by_reclaim else None

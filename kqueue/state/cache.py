@@ -17,6 +17,7 @@ from kqueue.core.topology import DEFAULT_PROFILE, NodeFacts, Profile
 from kqueue.core.workload import Admission, Claim, QueueSpec, Snapshot, TopologyView
 from kqueue.model import DEFAULT_ORDER, QueueOrder
 from kqueue.state.cache_audit import CacheAudit
+from kqueue.state.gangs import Gangs
 from kqueue.state.holdings import Holdings
 from kqueue.state.ledger import NodeLedger
 from kqueue.state.quota_cache import QuotaCache
@@ -56,6 +57,8 @@ class Cache:
             plugin_profiles=plugin_profiles,
         )
         self.held = Holdings(self.quota, self.ledger, self.requests, order)
+        self.gangs = Gangs()
+        """Gangs that start."""
         self.audits = CacheAudit(self.quota, self.held, self.ledger, self.on_node)
         self._copies: dict[int, quota.TreeCopy] = {}
         """The copies of the quota trees in the last snapshot, by the identity of their roots."""

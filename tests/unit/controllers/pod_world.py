@@ -9,9 +9,11 @@ import msgspec
 
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
+from kqueue.clock import utc_text
 from kqueue.controllers.admission_gates import AdmissionGates
 from kqueue.controllers.gang import GangReconciler
 from kqueue.controllers.gang_occupants import Occupants
+from kqueue.controllers.gang_clock import GangClock, GangClockRules
 from kqueue.controllers.gang_records import GangRecords
 from kqueue.controllers.gang_status import GangStatusReconciler
 from kqueue.controllers.gang_workloads import GangWorkloads
@@ -38,6 +40,7 @@ from kqueue.runtime.client import Json
 from kqueue.runtime.controller import Result
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.store import Store
+from kqueue.state.gangs import Gangs
 from tests.unit.controllers.builders import World, condition, make_flavor
 from tests.unit.jobs.builders import JSON
 from tests.unit.jobs.pods import make_pod
@@ -63,6 +66,7 @@ class Pods(World):
         single: JSON | None = None,
         switches: JobFeatures | None = None,
         hooks: ProfileHooks | None = None,
+        times: GangClockRules | None = None,
         **writes: Any,
     ) -> None:
         super().__init__((RESOURCE_FLAVORS, make_flavor(nodeLabels={"pool": "gpu"})))
@@ -117,8 +121,16 @@ class Pods(World):
             exists=lambda key: self.client.object(PODS, key) is not None,
             reports=reports,
         )
+        self.starting = Gangs()
+        self.times = times
+        context = self.context(**(group or {}))
         self.group = GangReconciler(
-            self.context(**(group or {})), writes=self.writes, records=self.records, events=self.events, reports=reports
+            context,
+            writes=self.writes,
+            records=self.records,
+            events=self.events,
+            reports=reports,
+            gang_clock=GangClock(context, gangs=self.starting, rules=times),
         )
         self.status = GangStatusReconciler(
             self.records,
@@ -210,7 +222,10 @@ class Pods(World):
             for role, n in (counts or sets).items()
         ]
         kept = [c for c in workload.get("status", {}).get("conditions", []) if c["type"] not in ("QuotaReserved", "Admitted", "Evicted")]  # fmt: skip
-        held = [condition("QuotaReserved", reason="QuotaReserved"), condition("Admitted", reason="Admitted")]
+        held = [
+            {**condition(kind, reason=kind), "lastTransitionTime": utc_text(self.clock.now())}
+            for kind in ("QuotaReserved", "Admitted")
+        ]
         status = {
             "conditions": [*kept, *held, *conditions],
             "admission": {"clusterQueue": "team", "podSetAssignments": assigned},

@@ -80,6 +80,8 @@ def test_what_is_over_holds_nothing(workload: wire.Workload, over: bool) -> None
         pytest.param(None, CREATED, id="never-evicted"),
         pytest.param(("True", "PodsReadyTimeout"), MOVED, id="its-pods-were-never-ready"),
         pytest.param(("True", "AdmissionCheck"), MOVED, id="a-check-said-later"),
+        pytest.param(("True", "GangScheduleTimeout"), MOVED, id="its-quorum-was-late"),
+        pytest.param(("True", "GangRejected"), MOVED, id="too-few-of-its-pods-found-nodes"),
         pytest.param(("True", "Preempted"), CREATED, id="preempted-keeps-its-place"),
         pytest.param(("False", "PodsReadyTimeout"), CREATED, id="that-eviction-is-over"),
     ],

@@ -1,0 +1,290 @@
+"""The clock of gangs: a gang whose quorum does not get nodes in time is evicted, and is queued again after a pause.
+
+All times are those of conditions and objects, so that a restart changes no deadline.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import structlog
+
+from kqueue import model
+from kqueue.api import gang_names, names
+from kqueue.api.wire import kueue as wire
+from kqueue.clock import moment_after, utc_text
+from kqueue.config import Configuration
+from kqueue.controllers.manager import Manager
+from kqueue.controllers.owner_context import OwnerContext
+from kqueue.controllers.record import workload_reference
+from kqueue.jobs.fields import JSON
+from kqueue.jobs.gang.dialect import GangRules, GroupProblem
+from kqueue.jobs.gang.key import is_of_kueue
+from kqueue.jobs.gang.match import Match
+from kqueue.jobs.gang.progress import StartProgress, progress_of
+from kqueue.jobs.gang.registry import dialect_of
+from kqueue.jobs.gang.value import GangDeadline, GangRef
+from kqueue.jobs.pod_view import ManagedPod
+from kqueue.runtime.controller import Result
+from kqueue.state import pauses, requeueing, status
+from kqueue.state.gangs import Gangs, StartingGang
+from kqueue.state.requeueing import RequeueBackoff
+
+_log = structlog.get_logger(__name__)
+
+_BACKOFF = RequeueBackoff(10, 600)
+_ANOTHER_FIRST = 1.0
+"""Seconds after which a gang looks again while another gang is to be rejected before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangClockRules:
+    """The times of gangs, read once from the configuration."""
+
+    backoff: RequeueBackoff = _BACKOFF
+    """The pauses of gangs that were evicted by their clock."""
+    reject_percentage: int = 10
+    """The share of the quorum that may be without nodes."""
+    reject_after: timedelta = timedelta(seconds=10)
+    """The time without a further scheduled member before a gang with a larger share is rejected."""
+
+
+def gang_clock_rules(config: Configuration) -> GangClockRules:
+    """Return the times of gangs from the configuration."""
+    settings = config.gangs
+    backoff = settings.backoff
+    return GangClockRules(
+        backoff=RequeueBackoff(int(backoff.base.total_seconds()), int(backoff.maximum.total_seconds()), backoff.limit),
+        reject_percentage=settings.reject_percentage,
+        reject_after=settings.reject_after,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangStart:
+    """The start of an admitted gang, until its quorum is scheduled."""
+
+    admitted: datetime
+    progress: StartProgress
+    deadline: GangDeadline | None = None
+
+    @property
+    def due(self) -> datetime | None:
+        """Return the time at which the gang is evicted; None: the clock of gangs sets no time."""
+        if self.deadline is None or self.deadline.since != "admission" or self.deadline.then != "retry":
+            return None
+        return moment_after(self.admitted, timedelta(seconds=self.deadline.seconds))
+
+    def rejectable(self, rules: GangClockRules, not_before: datetime | None) -> datetime | None:
+        """Return the time from which the gang may be rejected; None: enough members are scheduled, or may still be.
+
+        `not_before`: the last event that gave all gangs new time; None: there was none.
+        """
+        lacking, quorum = self.progress.quorum - self.progress.scheduled, self.progress.quorum
+        if not self.progress.unschedulable or lacking * 100 <= rules.reject_percentage * quorum:
+            return None
+        times = (self.admitted, self.progress.last, not_before)
+        return moment_after(max(at for at in times if at is not None), rules.reject_after)
+
+
+def admission_with_quorum(workload: wire.Workload) -> bool:
+    """Whether the quorum has been scheduled since the present admission: the clock of the gang has stopped."""
+    admitted = model.since(workload, names.CONDITION_ADMITTED)
+    written = workload.metadata.annotations.get(gang_names.QUORUM_SCHEDULED_ANNOTATION, "")
+    return admitted is not None and written == utc_text(admitted)
+
+
+def starts_now(workload: wire.Workload) -> bool:
+    """Whether the Workload is admitted and goes on, and its quorum has not been scheduled yet."""
+    if not model.is_admitted(workload) or model.since(workload, names.CONDITION_ADMITTED) is None:
+        return False
+    ended = model.condition_true(workload, names.CONDITION_EVICTED) or model.is_over(workload)
+    return not ended and not admission_with_quorum(workload)
+
+
+def too_late(start: GangStart) -> pauses.PausedLeave:
+    """Return the eviction of a gang whose deadline is over."""
+    assert start.deadline is not None
+    progress, seconds = start.progress, start.deadline.seconds
+    problem = f"{progress.scheduled} of {progress.quorum} pods were scheduled within {seconds:g} s of the admission"
+    return pauses.PausedLeave(
+        reason=gang_names.REASON_GANG_SCHEDULE_TIMEOUT,
+        problem=problem,
+        limit_field="gangs.backoff.limit",
+        message=lambda at, times: f"{problem}; all are stopped; queued again at {at} (time {times})",
+    )
+
+
+def too_few(start: GangStart, rules: GangClockRules) -> pauses.PausedLeave:
+    """Return the eviction of a gang of which too many members find no node."""
+    progress = start.progress
+    lacking = progress.quorum - progress.scheduled
+    problem = (
+        f"{lacking} of {progress.quorum} pods cannot be scheduled ({round(100 * lacking / progress.quorum, 1):g} %, "
+        f"more than {rules.reject_percentage} %): {progress.words.rstrip('.') or 'the scheduler gives no reason'}"
+    )
+    return pauses.PausedLeave(
+        reason=gang_names.REASON_GANG_REJECTED,
+        problem=problem,
+        limit_field="gangs.backoff.limit",
+        message=lambda at, _times: f"{problem}; queued again at {at}",
+    )
+
+
+class GangLook(NamedTuple):
+    """The result of a look at the clock."""
+
+    wrote: bool = False
+    """Whether the Workload was written, so that the reconcile ends."""
+    again: float | None = None
+    """Seconds until the next look; None: an event comes first."""
+
+    def with_result(self, result: Result) -> Result:
+        """Return the result of a reconcile that looked at the clock."""
+        times = [seconds for seconds in (result.requeue_after, self.again) if seconds is not None]
+        return Result(requeue_after=min(times, default=None))
+
+
+class GangClock:
+    """Looks at the clock of one gang at a time."""
+
+    def __init__(self, context: OwnerContext, *, gangs: Gangs, rules: GangClockRules | None = None) -> None:
+        self._book, self._steps, self._recorder = context.book, context.steps, context.recorder
+        self._clock, self._gangs, self._rules = context.clock, gangs, rules or GangClockRules()
+        self._gang_rules = GangRules(switches=context.policy.switches, timeouts=context.policy.timeouts)
+        self._began: datetime | None = None
+
+    def begin(self) -> None:
+        """Give all gangs new time before a rejection, because this process does not know the other gangs yet."""
+        self._began = self._clock.now()
+
+    async def look(
+        self, members: Sequence[ManagedPod], found: Match, workload: wire.Workload, *, group_object: JSON | None = None
+    ) -> GangLook:
+        """Stop the clock of a gang with a quorum, and evict a gang that is late or cannot start.
+
+        `members`: all members in order, at least one.  Gangs of Kueue's own dialect have no clock.
+        """
+        if is_of_kueue(members[0].group):
+            return GangLook()
+        if not starts_now(workload):
+            self._gangs.drop(model.workload_key(workload))
+            return GangLook(wrote=await self._clear(found, workload))
+        admitted = model.since(workload, names.CONDITION_ADMITTED)
+        assert admitted is not None
+        now = self._clock.now()
+        quorum = sum(pod_set.count for pod_set in workload.spec.pod_sets)
+        progress = progress_of(found.kept, quorum)
+        if progress.has_quorum:
+            self._gangs.drop(model.workload_key(workload))
+            mark = {gang_names.QUORUM_SCHEDULED_ANNOTATION: utc_text(admitted)}
+            await self._steps.amend(workload, {"metadata": {"annotations": mark}})
+            return GangLook(wrote=True)
+        start = GangStart(
+            admitted=min(admitted, now), progress=progress, deadline=self._deadline(members, quorum, group_object)
+        )
+        if start.due is not None and start.due <= now:
+            return GangLook(wrote=await self._leave(workload, too_late(start)))
+        return await self._reject_or_wait(workload, start, self._note(members[0].group, workload, start), now)
+
+    def _deadline(self, members: Sequence[ManagedPod], quorum: int, group_object: JSON | None) -> GangDeadline | None:
+        """Return the deadline of the dialect; members that contradict each other get that of the configuration."""
+        ref = GangRef.of_key(members[0].group)
+        wish = dialect_of(ref.framework).spec(ref, group_object, members, self._gang_rules)
+        if isinstance(wish, GroupProblem):
+            return GangDeadline(seconds=self._gang_rules.timeouts.seconds(quorum))
+        return wish.deadline
+
+    def _note(self, key: str, workload: wire.Workload, start: GangStart) -> StartingGang:
+        flavors = _flavors_by_role(workload)
+        stuck = Counter(flavor for pod in start.progress.unschedulable for flavor in flavors.get(pod.role, ()))
+        of_gang = frozenset(flavor for some in flavors.values() for flavor in some)
+        renewed = [at for at in (self._began, self._gangs.last_rejection(of_gang)) if at is not None]
+        gang = StartingGang(
+            key=key,
+            uid=workload.metadata.uid,
+            workload=model.workload_key(workload),
+            since=model.gang_since(workload),
+            scheduled=start.progress.scheduled,
+            quorum=start.progress.quorum,
+            flavors=of_gang,
+            stuck=stuck,
+            due=start.due,
+            rejectable=start.rejectable(self._rules, max(renewed, default=None)),
+        )
+        self._gangs.note(gang)
+        return gang
+
+    async def _reject_or_wait(
+        self, workload: wire.Workload, start: GangStart, gang: StartingGang, now: datetime
+    ) -> GangLook:
+        """Reject the gang, if its time has come and no other gang goes before."""
+        if gang.rejectable is not None and gang.rejectable <= now:
+            if self._gangs.rejected_before(gang, now):
+                return GangLook(again=_ANOTHER_FIRST)
+            wrote = await self._leave(workload, too_few(start, self._rules))
+            if wrote:
+                self._gangs.note_rejection(gang.workload, now)
+            return GangLook(wrote=wrote)
+        times = [(at - now).total_seconds() for at in (gang.due, gang.rejectable) if at is not None]
+        return GangLook(again=min(times, default=None))
+
+    async def _leave(self, workload: wire.Workload, why: pauses.PausedLeave) -> bool:
+        """Evict the gang as it is in the newest Workload; return whether that was written."""
+        admitted = model.since(workload, names.CONDITION_ADMITTED)
+
+        def change(now: wire.Workload) -> status.Patch | None:
+            if model.since(now, names.CONDITION_ADMITTED) != admitted or not starts_now(now):
+                return None
+            return pauses.leave(now, why, self._rules.backoff, stamp=status.Stamp(self._clock.now()))
+
+        key = model.workload_key(workload)
+        written = await self._book.write(key, change)
+        if written is None:
+            return False
+        evicted = model.condition(written.status.conditions, names.CONDITION_EVICTED)
+        if evicted is not None and evicted.status == "True":
+            event = f"{names.EVENT_EVICTED_DUE_TO_PREFIX}{why.reason}"
+            self._recorder.record(workload_reference(written), reason=event, message=evicted.message)
+        _log.info("gang stopped", workload=key, reason=why.reason, problem=why.problem)
+        return True
+
+    async def _clear(self, found: Match, workload: wire.Workload) -> bool:
+        """Forget the pauses of a gang whose quorum runs; return whether that was written."""
+        if self._without_pauses(workload) is None:
+            return False
+        if not progress_of(found.kept, sum(pod_set.count for pod_set in workload.spec.pod_sets)).runs:
+            return False
+        written = await self._book.write(model.workload_key(workload), self._without_pauses)
+        return written is not None
+
+    def _without_pauses(self, workload: wire.Workload) -> status.Patch | None:
+        """Return a patch that clears the pauses of the past; None: there is none, or one lasts."""
+        if not requeueing.times_requeued(workload) or not admission_with_quorum(workload):
+            return None
+        return None if requeueing.waits_until(workload, self._clock.now()) else {"status": {"requeueState": None}}
+
+
+def _flavors_by_role(workload: wire.Workload) -> Mapping[str, frozenset[str]]:
+    admission = workload.status.admission
+    assigned = admission.pod_set_assignments if admission is not None else ()
+    return {pod_set.name: frozenset(pod_set.flavors.values()) for pod_set in assigned}
+
+
+def make_gang_clock(manager: Manager, context: OwnerContext) -> GangClock:
+    """Return the clock of a process; it follows the Workloads that end or lose their admission."""
+    gangs = manager.cache.gangs
+    clock = GangClock(context, gangs=gangs, rules=gang_clock_rules(manager.config))
+    manager.on_lead.append(clock.begin)
+
+    def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
+        seen = new if new is not None else old
+        if seen is not None and (new is None or not starts_now(new)):
+            gangs.drop(model.workload_key(seen))
+
+    manager.watches.workloads.subscribe(on_workload)
+    return clock

@@ -6,7 +6,7 @@ All times are those of conditions and objects, so that a restart changes no dead
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -32,11 +32,10 @@ from kqueue.jobs.pod_view import ManagedPod
 from kqueue.runtime.controller import Result
 from kqueue.state import pauses, requeueing, status
 from kqueue.state.gangs import Gangs, StartingGang
-from kqueue.state.requeueing import RequeueBackoff
+from kqueue.state.requeueing import DEFAULT_GANG_BACKOFF, RequeueBackoff
 
 _log = structlog.get_logger(__name__)
 
-_BACKOFF = RequeueBackoff(10, 600)
 _ANOTHER_FIRST = 1.0
 """Seconds after which a gang looks again while another gang is to be rejected before it."""
 
@@ -45,7 +44,7 @@ _ANOTHER_FIRST = 1.0
 class GangClockRules:
     """The times of gangs, read once from the configuration."""
 
-    backoff: RequeueBackoff = _BACKOFF
+    backoff: RequeueBackoff = DEFAULT_GANG_BACKOFF
     """The pauses of gangs that were evicted by their clock."""
     reject_percentage: int = 10
     """The share of the quorum that may be without nodes."""
@@ -152,10 +151,19 @@ class GangLook(NamedTuple):
 class GangClock:
     """Looks at the clock of one gang at a time."""
 
-    def __init__(self, context: OwnerContext, *, gangs: Gangs, rules: GangClockRules | None = None) -> None:
+    def __init__(
+        self,
+        context: OwnerContext,
+        *,
+        gangs: Gangs,
+        rules: GangClockRules | None = None,
+        has_topology: Callable[[str], bool] = lambda _flavor: False,
+    ) -> None:
+        """Take the parts; `has_topology` returns whether a flavor has places that an admission reserves."""
         self._book, self._steps, self._recorder = context.book, context.steps, context.recorder
         self._clock, self._gangs, self._rules = context.clock, gangs, rules or GangClockRules()
         self._gang_rules = GangRules(switches=context.policy.switches, timeouts=context.policy.timeouts)
+        self._has_topology = has_topology
         self._began: datetime | None = None
 
     def begin(self) -> None:
@@ -189,7 +197,7 @@ class GangClock:
         )
         if start.due is not None and start.due <= now:
             return GangLook(wrote=await self._leave(workload, too_late(start)))
-        return await self._reject_or_wait(workload, start, self._note(members[0].group, workload, start), now)
+        return await self._reject_or_wait(workload, start, self._note(members[0].group, workload, start, now), now)
 
     def _deadline(self, members: Sequence[ManagedPod], quorum: int, group_object: JSON | None) -> GangDeadline | None:
         """Return the deadline of the dialect; members that contradict each other get that of the configuration."""
@@ -199,11 +207,14 @@ class GangClock:
             return GangDeadline(seconds=self._gang_rules.timeouts.seconds(quorum))
         return wish.deadline
 
-    def _note(self, key: str, workload: wire.Workload, start: GangStart) -> StartingGang:
+    def _note(self, key: str, workload: wire.Workload, start: GangStart, now: datetime) -> StartingGang:
         flavors = _flavors_by_role(workload)
-        stuck = Counter(flavor for pod in start.progress.unschedulable for flavor in flavors.get(pod.role, ()))
         of_gang = frozenset(flavor for some in flavors.values() for flavor in some)
+        lost = (flavor for pod in start.progress.unschedulable for flavor in flavors.get(pod.role, ()))
+        stuck = Counter(flavor for flavor in lost if not self._has_topology(flavor))
         renewed = [at for at in (self._began, self._gangs.last_rejection(of_gang)) if at is not None]
+        rejectable = start.rejectable(self._rules, max(renewed, default=None))
+        until = self._kept_until(start, rejectable)
         gang = StartingGang(
             key=key,
             uid=workload.metadata.uid,
@@ -212,9 +223,9 @@ class GangClock:
             scheduled=start.progress.scheduled,
             quorum=start.progress.quorum,
             flavors=of_gang,
-            stuck=stuck,
-            due=start.due,
-            rejectable=start.rejectable(self._rules, max(renewed, default=None)),
+            keeps=min(stuck, key=lambda flavor: (-stuck[flavor], flavor), default="") if until > now else "",
+            until=until,
+            rejectable=rejectable,
         )
         self._gangs.note(gang)
         return gang
@@ -230,8 +241,14 @@ class GangClock:
             if wrote:
                 self._gangs.note_rejection(gang.workload, now)
             return GangLook(wrote=wrote)
-        times = [(at - now).total_seconds() for at in (gang.due, gang.rejectable) if at is not None]
-        return GangLook(again=min(times, default=None))
+        times = [(at - now).total_seconds() for at in (start.due, gang.until, gang.rejectable) if at is not None]
+        return GangLook(again=min((seconds for seconds in times if seconds > 0), default=None))
+
+    def _kept_until(self, start: GangStart, rejectable: datetime | None) -> datetime:
+        """Return when a flavor is free again at the latest: never later than one deadline after the admission."""
+        seconds = self._gang_rules.timeouts.seconds(start.progress.quorum)
+        until = start.due or moment_after(start.admitted, timedelta(seconds=seconds))
+        return until if self._rules.reject_percentage or rejectable is None else min(until, rejectable)
 
     async def _leave(self, workload: wire.Workload, why: pauses.PausedLeave) -> bool:
         """Evict the gang as it is in the newest Workload; return whether that was written."""
@@ -277,8 +294,13 @@ def _flavors_by_role(workload: wire.Workload) -> Mapping[str, frozenset[str]]:
 
 def make_gang_clock(manager: Manager, context: OwnerContext) -> GangClock:
     """Return the clock of a process; it follows the Workloads that end or lose their admission."""
-    gangs = manager.cache.gangs
-    clock = GangClock(context, gangs=gangs, rules=gang_clock_rules(manager.config))
+    gangs, quota = manager.cache.gangs, manager.cache.quota
+    clock = GangClock(
+        context,
+        gangs=gangs,
+        rules=gang_clock_rules(manager.config),
+        has_topology=lambda flavor: flavor in quota.with_topology,
+    )
     manager.on_lead.append(clock.begin)
 
     def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:

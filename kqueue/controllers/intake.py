@@ -144,6 +144,7 @@ class Intake:
         self._cache, self._queues, self._wake, self._orders = state.cache, state.queues, wake, state.orders
         self._namespace_labels, self._order = namespace_labels, settings.order
         self._waits_for_ready, self._flush_window, self._tries = settings.waits_for_ready, settings.flush_window, tries
+        self._cache.gangs.on_leader = self.on_leader
         self._tried = self._flushing = 0.0  # seconds: all tries until the last window opened; flushes so far
         self._flushes = Window(clock, self._flush_after, self._flush)
         self._changed_nodes = Window(clock, lambda: settings.node_window, self._flush)
@@ -246,6 +247,10 @@ class Intake:
         """
         trees = frozenset({claim.queue, *(queue for queue, _key in claim.victims.values())})
         self._publish(WakeUp(source=WakeUpSource.CLAIM, trees_of=trees, nodes_of=frozenset(claim.domains)))
+
+    def on_leader(self, flavor: str) -> None:
+        """Publish that a flavor is no longer kept for the gang for which it was."""
+        self._publish(WakeUp(source=WakeUpSource.GANG, flavors=frozenset({flavor})))
 
     # --- queues ------------------------------------------------------------------------------------------------
 

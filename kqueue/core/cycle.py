@@ -36,6 +36,7 @@ from kqueue.core.decision import (
 )
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
 from kqueue.core.hooks import HooksByProfile, PluginRefusal
+from kqueue.core.leaders import KeptFlavors
 from kqueue.core.lenders import Lenders
 from kqueue.core.mention import Mention
 from kqueue.core.nomination import FITS, FITS_LATER, NEVER, PREEMPTS, WAITS, NominatedHead, Nominator
@@ -110,6 +111,7 @@ def plan(
     cycle = _Cycle(snapshot, nominator.claims, findings, held_by, one_at_a_time, looks, order, nominator, reserves)
     cycle.share_order = ShareOrder(snapshot.nodes, next_head)
     cycle.lenders = Lenders(snapshot, next_head)
+    cycle.kept = KeptFlavors(snapshot.leaders)
     entries: list[NominatedHead] = []
     for wait in _nominated(cycle, heads, entries, planner_failed):
         yield wait
@@ -204,6 +206,7 @@ class _Cycle:
     nominator: Nominator
     reserves: bool = True
     share_order: ShareOrder = field(init=False)
+    kept: KeptFlavors = field(init=False)
     lenders: Lenders = field(init=False)
     placed: dict[tuple[object, ...], tuple[object, _Placed]] = field(default_factory=dict, init=False)
     """Cached by the identity of request and placement; the value keeps references to both, so that identities stay
@@ -272,6 +275,10 @@ class _Cycle:
 
     def process(self, entry: NominatedHead) -> Decision:
         """Decide an entry, and charge its resources to the snapshot."""
+        if self.kept and (entry.result is FITS or entry.result is PREEMPTS):
+            leader = self.kept.before(entry.head, entry.usage)
+            if leader is not None:
+                return _wait(entry, Outcome.LEADER, WaitReason.WAITING_FOR_PODS_READY, leader)
         if entry.result is not PREEMPTS:
             return self._decide(entry)
         overlaps = self.looks.for_targets and self._overlaps(entry)
@@ -427,7 +434,8 @@ class _Cycle:
                 older.for_good = True
         pod_sets, quality = self._placed(entry) if entry.placement else (entry.assignment.pod_sets, ())
         admission = Admission(queue=entry.head.queue, pod_sets=pod_sets, known_usage=entry.usage)
-        return Admit(head=entry.head, admission=admission, quality=quality)
+        made_way = self.kept.make_way(entry.head, entry.usage) if self.kept else ()
+        return Admit(head=entry.head, admission=admission, quality=quality, made_way=made_way)
 
     def _placed(self, entry: NominatedHead) -> _Placed:
         """Return pod sets with their domains, and the quality of the domains; computed once for equal requests and

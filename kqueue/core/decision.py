@@ -12,7 +12,7 @@ from kqueue.core.preemption import Target
 from kqueue.core.quota import FlavorResource
 from kqueue.core.topology.result import LevelQuality
 from kqueue.core.value import value
-from kqueue.core.workload import Admission, Claim, Head, LastTried, has_more_flavors
+from kqueue.core.workload import Admission, Claim, Head, LastTried, Leader, has_more_flavors
 
 _QUOTA = BlockerKind.QUOTA
 """A constant, because an attribute lookup in an enum takes 0.1 us."""
@@ -39,6 +39,8 @@ class Outcome(StrEnum):
     """The workload could preempt, but the next workload of a ClusterQueue with a lower share goes first."""
     HELD = "Held"
     """No workload is admitted until the pods of the workloads admitted before are ready."""
+    LEADER = "Leader"
+    """A flavor of the workload is kept for a gang that is closer to its quorum."""
     REFUSED = "Refused"
     """The ClusterQueue is inactive now."""
     PLUGIN = "Plugin"
@@ -93,6 +95,8 @@ class Admit:
     admission: Admission
     quality: tuple[PlacementQuality, ...] = ()
     """One per search, so one for a leader and its workers.  Domains of an older slice have no quality."""
+    made_way: tuple[Leader, ...] = ()
+    """Gangs of lower priority that are evicted, because flavors were kept for them."""
 
 
 @value(kw_only=True)

@@ -65,6 +65,7 @@ class BlockerKind(StrEnum):
     PREEMPTION_GATED = "PreemptionGated"
     PLUGIN = "Plugin"
     FLAVOR_PLUGIN = "FlavorPlugin"
+    GANG_LEADER = "GangLeader"
 
 
 @value(kw_only=True)
@@ -156,7 +157,7 @@ def brief(blockers: Sequence[Blocker], may_name: MayName = no_reader) -> str:
 
 def _text(texts: Mapping[BlockerKind, Callable[[Blocker], str]], blocker: Blocker, may_name: MayName) -> str:
     about = _ABOUT_WORKLOADS.get(blocker.kind)
-    return about(mentioned(blocker.workloads, may_name)) if about is not None else texts[blocker.kind](blocker)
+    return about(blocker, mentioned(blocker.workloads, may_name)) if about is not None else texts[blocker.kind](blocker)
 
 
 def most_severe(reasons: Iterable[WaitReason]) -> WaitReason:
@@ -444,12 +445,16 @@ _BRIEF: dict[BlockerKind, Callable[[Blocker], str]] = {
     BlockerKind.TOPOLOGY: _brief_topology,
 }
 """Short sentences, for messages whose readers find the rest in `kqueue explain`."""
-_ABOUT_WORKLOADS: dict[BlockerKind, Callable[[str], str]] = {
-    BlockerKind.YIELDS: lambda others: f"it was preempted for {others}, which is admitted first",
-    BlockerKind.LEAVING: lambda others: (
+_ABOUT_WORKLOADS: dict[BlockerKind, Callable[[Blocker, str], str]] = {
+    BlockerKind.YIELDS: lambda _, others: f"it was preempted for {others}, which is admitted first",
+    BlockerKind.LEAVING: lambda _, others: (
         f"waits for the workloads preempted for {others or 'it'} to release what they hold"
     ),
-    BlockerKind.PODS_NOT_READY: lambda others: (
+    BlockerKind.PODS_NOT_READY: lambda _, others: (
         f"the pods of {others} must be ready before another workload is admitted"
+    ),
+    BlockerKind.GANG_LEADER: lambda b, gang: (
+        f"flavor {b.flavor} is kept for {'gang ' if '/' in gang else ''}{gang}, of which {b.free} of {b.asked} pods "
+        f"are scheduled, until {b.detail} at the latest"
     ),
 }

@@ -148,6 +148,8 @@ class Head:
     """Whether its priority class never preempts."""
     plugin_problem: str = ""
     """Why a plugin gives the workload no place in the order; the workload is not tried then."""
+    extra_of: str = ""
+    """The Workload (namespace/name) of the gang beyond whose quorum the workload's pod is; empty: of none."""
 
 
 @value(kw_only=True)
@@ -257,6 +259,28 @@ class Damaged:
     profile: Profile = DEFAULT_PROFILE
 
 
+@value(kw_only=True)
+class Leader:
+    """The gang for which a flavor is kept.
+
+    Args:
+        key: the key of the gang.
+        workload: namespace/name of its Workload, and `uid` the UID of that.
+        queue: its ClusterQueue.
+        scheduled: members of the quorum that have nodes.
+        until: when the flavor is free at the latest.
+    """
+
+    key: str
+    workload: str
+    uid: str
+    queue: str
+    priority: int
+    scheduled: int
+    quorum: int
+    until: datetime
+
+
 @dataclass(slots=True)
 class TopologyView:
     """The domains of one flavor with their free amounts, in a cycle.  `capacity` belongs to the cycle.
@@ -286,3 +310,5 @@ class Snapshot:
     """Workloads with reservations, by ClusterQueue and key, in all trees of `nodes`."""
     claims: Sequence[Claim] = ()
     """Reservations for preemptors of earlier cycles."""
+    leaders: Mapping[str, Leader] = field(default_factory=dict)
+    """The gangs for which flavors without topology are kept, by flavor."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kqueue.config import Configuration, Timings
+from kqueue.controllers.gang_clock import gang_clock_rules
 from kqueue.controllers.owner_context import OwnerPolicy
 from kqueue.core.decision import SecondLooks
 from kqueue.core.ordering import OrderRules
@@ -51,6 +52,7 @@ def loop_settings(config: Configuration, timings: Timings) -> LoopSettings:
             priority=config.enabled("PrioritySortingWithinCohort"),
         ),
         queue_order=queue_order(config),
+        gang_backoff=gang_clock_rules(config).backoff,
         block_admission=blocks_admission(config),
         waits_for_ready=config.wait_for_pods_ready is not None,
         scan=ScanRules(

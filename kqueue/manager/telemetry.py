@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from kqueue import model
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.config.selector import SelectorSettings
@@ -199,6 +199,10 @@ class CycleObserver:
             reason=names.EVENT_PREEMPTED_WORKLOAD,
             message=f"{who} makes room: {target.reason}; {priorities} of this one",
         )
+
+    def made_way(self, workload: wire.Workload, *, message: str) -> None:
+        """Record that a gang made way for a workload of higher priority."""
+        self._record(workload, reason=f"EvictedDueTo{gang_names.REASON_GANG_MADE_WAY}", message=message)
 
     def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[Mention]) -> None:
         """Count a preemption loop, and record that these victims are protected from this preemptor."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kqueue.model.conditions import condition, condition_true, is_active, since
-from kqueue.model.extras import base_key, gang_level, near_base
+from kqueue.model.extras import base_key, extra_of, gang_level, near_base
 from kqueue.model.gang_time import gang_since
 from kqueue.model.holdings import admission, assignment, finished_places
 from kqueue.model.neighbours import NO_RULES, neighbours
@@ -70,6 +70,7 @@ __all__ = [
     "condition_true",
     "controller_of",
     "ended_pods",
+    "extra_of",
     "finished_places",
     "flavor",
     "gang_level",

@@ -15,12 +15,17 @@ Trees = Callable[[str], Tree | None]
 """Returns the domains of a topology flavor; None: the flavor has none."""
 
 
+def extra_of(obj: wire.Workload) -> str:
+    """Return namespace/name of the Workload that counts the quorum beyond which the pod is; empty: it is no extra's."""
+    name = obj.metadata.annotations.get(gang_names.EXTRA_OF_ANNOTATION)
+    return f"{obj.metadata.namespace}/{name}" if name and name != obj.metadata.name else ""
+
+
 def base_key(obj: wire.Workload) -> str | None:
     """Return namespace/name of the Workload that counts the quorum of the pod's gang; None: the Workload is no
     extra's.
     """
-    name = obj.metadata.annotations.get(gang_names.EXTRA_OF_ANNOTATION)
-    return f"{obj.metadata.namespace}/{name}" if name and name != obj.metadata.name else None
+    return extra_of(obj) or None
 
 
 def gang_level(base: wire.Workload) -> TopologyRequest | None:

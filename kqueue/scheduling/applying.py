@@ -54,6 +54,7 @@ class DecisionApplier:
         if refusal:
             self._waiting.carry_out(cycle, refused_by_plugin(head, refusal))
             return False
+        self._evictions.make_way(decision, obj)
         self._scans.forget(head.key)
         return True
 

@@ -41,6 +41,10 @@ class EvictionObserver(Protocol):
         """Report a written eviction of a victim; `workload` is the written object, `queue` the preemptor's queue."""
         ...
 
+    def made_way(self, workload: wire.Workload, *, message: str) -> None:
+        """Report the written eviction of a gang that made way; `workload` is the written object."""
+        ...
+
     def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[Mention]) -> None:
         """Report that the preemptor evicted the same workloads before and has not been admitted since."""
         ...

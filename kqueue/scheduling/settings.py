@@ -11,6 +11,7 @@ from kqueue.core.ordering import DEFAULT_RULES, OrderRules
 from kqueue.core.preemption import SharingStrategy
 from kqueue.core.scan import DEFAULT_SCAN, ScanRules
 from kqueue.model import DEFAULT_ORDER, QueueOrder
+from kqueue.state.requeueing import DEFAULT_GANG_BACKOFF, RequeueBackoff
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,8 @@ class LoopSettings:
     """A workload with a closed preemption gate does not preempt."""
     looks: SecondLooks = ALL_LOOKS
     """The nominations that are repeated in the same cycle."""
+    gang_backoff: RequeueBackoff = DEFAULT_GANG_BACKOFF
+    """The pauses of gangs that made way for another workload."""
     hooks: HooksByProfile = field(default_factory=dict)
     """Plugins by the profile that a ClusterQueue names."""
     policy_of: Callable[[str], str | None] = lambda _name: None

@@ -25,6 +25,7 @@ _REQUEUE = {
     Outcome.GATED: RequeueReason.PREEMPTION_GATED,
     Outcome.AFTER_LOWER_SHARE: RequeueReason.FAILED_AFTER_NOMINATION,
     Outcome.HELD: RequeueReason.FAILED_AFTER_NOMINATION,
+    Outcome.LEADER: RequeueReason.GENERIC,
     Outcome.REFUSED: RequeueReason.GENERIC,
     Outcome.PLUGIN: RequeueReason.GENERIC,
 }
@@ -35,7 +36,7 @@ _GATED = Outcome.GATED
 _ASK_AGAIN = timedelta(seconds=30)
 """After this pause a plugin that refused a workload is called again, even without a change in the cluster."""
 
-_KEEPS_CLAIM = frozenset({Outcome.DEFERRED, Outcome.SKIPPED, Outcome.HELD})
+_KEEPS_CLAIM = frozenset({Outcome.DEFERRED, Outcome.SKIPPED, Outcome.HELD, Outcome.LEADER})
 """Outcomes after which a preemptor keeps its claim."""
 
 _VOLATILE_OUTCOMES = frozenset({Outcome.SKIPPED, Outcome.DEFERRED, Outcome.AFTER_LOWER_SHARE})

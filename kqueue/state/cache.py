@@ -14,7 +14,7 @@ from kqueue.core import quota
 from kqueue.core.order_keys import BUILT_IN_PROFILES
 from kqueue.core.quota import QuotaNode
 from kqueue.core.topology import DEFAULT_PROFILE, NodeFacts, Profile
-from kqueue.core.workload import Admission, Claim, QueueSpec, Snapshot, TopologyView
+from kqueue.core.workload import Admission, Claim, Leader, QueueSpec, Snapshot, TopologyView
 from kqueue.model import DEFAULT_ORDER, QueueOrder
 from kqueue.state.cache_audit import CacheAudit
 from kqueue.state.gangs import Gangs
@@ -120,7 +120,26 @@ class Cache:
             inactive=inactive,
             admitted=views,
             claims=claims,
+            leaders=self._leaders() if self.gangs.leaders else {},
         )
+
+    def _leaders(self) -> dict[str, Leader]:
+        """Return the gangs for which flavors are kept, as far as they hold quota and are not evicted."""
+        found: dict[str, Leader] = {}
+        for flavor, gang in self.gangs.leaders.items():
+            held = self.held.holding(gang.workload)
+            if held is not None and not held.evicted and gang.until is not None:
+                found[flavor] = Leader(
+                    key=gang.key,
+                    workload=gang.workload,
+                    uid=held.uid,
+                    queue=held.queue,
+                    priority=held.priority,
+                    scheduled=gang.scheduled,
+                    quorum=gang.quorum,
+                    until=gang.until,
+                )
+        return found
 
     def fits(self, admission: Admission, *, instead_of: str | None = None) -> bool:
         """Whether the live cache still has the quota and the domains of a decision made on an older snapshot.

@@ -5,8 +5,8 @@ The reconciler of gangs notes them, and notes them again after a restart, becaus
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
 
@@ -20,8 +20,8 @@ class StartingGang:
         uid: the UID that breaks ties.
         workload: namespace/name of its Workload.
         flavors: all flavors of its admission.
-        stuck: members that find no node, by the flavors of their role.
-        due: when its deadline is over; None: it has none.
+        keeps: the flavor that it needs for members that find no node; empty: there are none.
+        until: when the flavor is free at the latest; None: it keeps none.
         rejectable: when it may be rejected because too many members find no node; None: they are few enough.
     """
 
@@ -32,8 +32,8 @@ class StartingGang:
     scheduled: int
     quorum: int
     flavors: frozenset[str]
-    stuck: Mapping[str, int] = field(default_factory=dict)
-    due: datetime | None = None
+    keeps: str = ""
+    until: datetime | None = None
     rejectable: datetime | None = None
 
     @property
@@ -50,20 +50,53 @@ class Gangs:
 
     def __init__(self) -> None:
         self._starting: dict[str, StartingGang] = {}
+        self._keepers: dict[str, dict[str, StartingGang]] = {}
+        """By flavor: the gangs that need it for members without nodes."""
+        self.leaders: dict[str, StartingGang] = {}
+        """By flavor: the first of these gangs by rank."""
+        self.on_leader: Callable[[str], None] = lambda _flavor: None
+        """Called when a flavor is no longer kept for the gang for which it was kept."""
         self._grace: dict[str, datetime] = {}
         """The last rejection, by flavor."""
 
     def note(self, gang: StartingGang) -> None:
         """Note the present state of a gang that starts."""
+        before = self._starting.get(gang.workload)
         self._starting[gang.workload] = gang
+        if before is not None and before.keeps and before.keeps != gang.keeps:
+            self._leave(before)
+        if gang.keeps:
+            self._keepers.setdefault(gang.keeps, {})[gang.workload] = gang
+            self._choose(gang.keeps)
 
     def drop(self, workload: str) -> None:
         """Forget a gang that starts no more."""
-        self._starting.pop(workload, None)
+        gang = self._starting.pop(workload, None)
+        if gang is not None and gang.keeps:
+            self._leave(gang)
+
+    def _leave(self, gang: StartingGang) -> None:
+        """Take a gang out of those that need the flavor."""
+        keepers = self._keepers[gang.keeps]
+        del keepers[gang.workload]
+        if not keepers:
+            del self._keepers[gang.keeps]
+        self._choose(gang.keeps)
+
+    def _choose(self, flavor: str) -> None:
+        """Choose the leader of a flavor anew."""
+        before = self.leaders.pop(flavor, None)
+        keepers = self._keepers.get(flavor)
+        if keepers:
+            self.leaders[flavor] = min(keepers.values(), key=lambda gang: gang.rank)
+        now = self.leaders.get(flavor)
+        if before is not None and (now is None or now.workload != before.workload):
+            self.on_leader(flavor)
 
     def note_rejection(self, workload: str, now: datetime) -> None:
         """Note that a gang was rejected: other gangs of its flavors get time to use what it leaves."""
-        gang = self._starting.pop(workload, None)
+        gang = self._starting.get(workload)
+        self.drop(workload)
         if gang is not None:
             self._grace.update(dict.fromkeys(gang.flavors, now))
 

@@ -66,9 +66,12 @@ class Heads:
         avoided = failures.avoided(obj, now)
         gates = model.closed_gates(obj) if self._gates else ()
         never = model.never_preempts(obj, self._policy_of)
-        if pod_sets is head.pod_sets and not (avoided or gates or never):
+        extra_of = model.extra_of(obj)
+        if pod_sets is head.pod_sets and not (avoided or gates or never or extra_of):
             return head
-        return replace(head, pod_sets=pod_sets, avoided=avoided, closed_gates=gates, never_preempts=never)
+        return replace(
+            head, pod_sets=pod_sets, avoided=avoided, closed_gates=gates, never_preempts=never, extra_of=extra_of
+        )
 
     def _replaced(self, obj: wire.Workload, queue: str) -> Replaced | None:
         """Return the older slice of the job that the workload replaces; None: none, or the slice is over or evicted."""

@@ -40,6 +40,10 @@ class RequeueBackoff(NamedTuple):
         return min(doubled, self.longest) if self.longest > 0 else min(doubled, _COUNT_MAX)
 
 
+DEFAULT_GANG_BACKOFF = RequeueBackoff(10, 600)
+"""The pauses of gangs whose start failed."""
+
+
 def returns_at_once(reason: str) -> bool:
     """Whether a workload evicted for this reason is requeued as soon as its reservation is released.
 

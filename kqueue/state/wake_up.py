@@ -28,6 +28,7 @@ class WakeUpSource(Enum):
 
     WORKLOAD = auto()
     CLAIM = auto()
+    GANG = auto()
     CLUSTER_QUEUE = auto()
     COHORT = auto()
     FLAVOR = auto()
@@ -49,6 +50,7 @@ class WakeUpSource(Enum):
 _HASTE = {
     WakeUpSource.WORKLOAD: Haste.AT_ONCE,
     WakeUpSource.CLAIM: Haste.SOON,
+    WakeUpSource.GANG: Haste.AT_ONCE,
     WakeUpSource.CLUSTER_QUEUE: Haste.AT_ONCE,
     WakeUpSource.COHORT: Haste.SOON,
     WakeUpSource.FLAVOR: Haste.AT_ONCE,

@@ -36,6 +36,7 @@ class Observed:
         self.not_mended_messages: list[str] = []
         self.taken_over: list[tuple[str, str]] = []
         self.quarantines: list[tuple[str, str, str]] = []
+        self.gangs_away: list[tuple[str, str]] = []
 
     def cycle_ended(
         self, *, seconds: float, success: bool, robbed: Mapping[str, int], phases: Mapping[Phase, float]
@@ -71,6 +72,9 @@ class Observed:
     def preemption_loop(self, preemptor: wire.Workload, *, queue: str, victims: Sequence[Mention]) -> None:
         del queue
         self.loops.append((preemptor.metadata.name, tuple(victim.key for victim in victims)))
+
+    def made_way(self, workload: wire.Workload, *, message: str) -> None:
+        self.gangs_away.append((workload.metadata.name, message))
 
     def hosts_not_replaced(self, workload: wire.Workload, *, message: str) -> None:
         del workload

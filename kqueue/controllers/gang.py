@@ -254,9 +254,7 @@ class GangReconciler:
         )
         if isinstance(workload, GroupProblem):
             return self._report_problem(workload, made.kept)
-        seen = self._records.first(key)
-        if seen is not None and made.group_object is None:
-            workload["metadata"]["annotations"] |= record_annotations(*seen)
+        workload["metadata"]["annotations"] |= record_annotations(made.group_object, self._records.first(key))
         self._created.remember(key, True)
         try:
             if not await self._steps.create(workload):

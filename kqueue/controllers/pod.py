@@ -288,6 +288,17 @@ class PodReconciler:
         await self._create(pod, pod_sets)
         return Result()
 
+    def _marks_of_extra(self, base: str) -> dict[str, str]:
+        """Return the annotations of the Workload of a pod beyond a quorum.
+
+        They name the Workload of the quorum, and the gang's time and UID, by which it stands behind that Workload.
+        """
+        found = self._workloads.get(base)
+        known = found.metadata.annotations if found is not None else {}
+        kept = (gang_names.GANG_SINCE_ANNOTATION, gang_names.GANG_UID_ANNOTATION)
+        marks = {key: known[key] for key in kept if key in known}
+        return {gang_names.EXTRA_OF_ANNOTATION: split_key(base)[1], **marks}
+
     async def _create(self, pod: ManagedPod, pod_sets: Sequence[JSON]) -> None:
         base = self._gangs.key_of(pod.group) if pod.extra else ""
         if pod.extra and not base:
@@ -300,7 +311,7 @@ class PodReconciler:
             copied=self._copied,
         )
         if pod.extra and not self._gangs.queues_alone(pod.group):
-            workload["metadata"].setdefault("annotations", {})[gang_names.EXTRA_OF_ANNOTATION] = split_key(base)[1]
+            workload["metadata"].setdefault("annotations", {}).update(self._marks_of_extra(base))
         self._created.remember(pod.uid, True)
         try:
             if not await self._steps.create(workload):

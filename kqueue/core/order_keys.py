@@ -40,9 +40,12 @@ def _uid(item: Queued) -> str:
 
 
 def _uid_descending(item: Queued) -> bytes:
-    """Return the complement of the UID of the group or workload: the lexicographically greater UID goes first."""
+    """Return the complement of the UID of the group or workload: the lexicographically greater UID goes first, and pods
+    beyond the quorum of a group right behind the group.
+    """
     uid = item.gang.uid if item.gang is not None else item.uid
-    return bytes(255 - byte for byte in uid.encode()) + b"\xff"
+    behind = item.gang is not None and item.gang.extra
+    return bytes(255 - byte for byte in uid.encode()) + (b"\xff\x01" if behind else b"\xff")
 
 
 def _ungrouped_first(item: Queued) -> bool:

@@ -10,12 +10,14 @@ from datetime import datetime
 class QueuedGang:
     """The group of pods that a waiting workload represents.
 
-    `since` is the creation of the group, `uid` the UID of its object or of its first pod.
+    `since` is the creation of the group, or the eviction that moved it back; `uid` the UID of its object or of its
+    first pod; `extra`: the workload is a pod beyond the quorum, which stands behind the group.
     """
 
     key: str
     since: datetime
     uid: str
+    extra: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,12 @@ from kqueue.model.conditions import NO_TIME
 
 
 def gang_since(obj: wire.Workload) -> datetime:
-    """Return the creation of the gang that a Workload represents: the annotation of its time if it is earlier than the
-    Workload, else the creation of the Workload.
+    """Return the creation of the gang of a Workload: the time of its annotation, if that is earlier than the Workload's
+    creation; else the creation, as for a Workload of no gang.
     """
     created = obj.metadata.creation_timestamp or NO_TIME
-    written = api_time(obj.metadata.annotations.get(gang_names.GANG_SINCE_ANNOTATION))
+    annotations = obj.metadata.annotations
+    if gang_names.GANG_ANNOTATION not in annotations and gang_names.EXTRA_OF_ANNOTATION not in annotations:
+        return created
+    written = api_time(annotations.get(gang_names.GANG_SINCE_ANNOTATION))
     return min(written, created) if written is not None else created

@@ -12,6 +12,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
 from kqueue.kube import names as kube_names
 from kqueue.model.conditions import NO_TIME, condition
+from kqueue.model.gang_time import gang_since
 
 
 def priority(obj: wire.Workload, order: QueueOrder | None = None) -> int:
@@ -83,9 +84,11 @@ def never_preempts(obj: wire.Workload, policy_of: Callable[[str], str | None]) -
 
 
 def queue_time(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER) -> datetime:
-    """Return the time that orders a workload among equals: its creation, or the eviction that moved it back."""
+    """Return the time that orders a workload among equals: its creation, which for a gang is that of the group, or the
+    eviction that moved it back.
+    """
     if not obj.status.conditions:
-        return obj.metadata.creation_timestamp or NO_TIME
+        return gang_since(obj)
     evicted = _true(obj, names.CONDITION_EVICTED)
     if evicted is not None and (
         evicted.reason in _MOVES_BACK or (evicted.reason == names.REASON_PODS_READY_TIMEOUT and order.by_timeout)
@@ -94,7 +97,7 @@ def queue_time(obj: wire.Workload, order: QueueOrder = DEFAULT_ORDER) -> datetim
     preempted = _true(obj, names.CONDITION_PREEMPTED) if order.by_reclaim else None
     if preempted is not None and preempted.reason == names.REASON_IN_COHORT_RECLAIM_WHILE_BORROWING:
         return (preempted.last_transition_time or NO_TIME) + _NEXT  # behind the workload for which it was preempted
-    return obj.metadata.creation_timestamp or NO_TIME
+    return gang_since(obj)
 
 
 def _true(obj: wire.Workload, kind: str) -> Condition | None:

@@ -15,8 +15,8 @@ from kqueue.api.wire import kueue as wire
 from kqueue.core.queued import QueuedGang
 from kqueue.core.workload import Head, PodSet, Replaced
 from kqueue.kube import names as kube_names
-from kqueue.model.conditions import NO_TIME, condition
-from kqueue.model.extras import base_key
+from kqueue.model.conditions import condition
+from kqueue.model.extras import base_key, extra_of
 from kqueue.model.neighbours import neighbours
 from kqueue.model.node_classes import class_problem, class_requests
 from kqueue.model.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, priority, queue_time
@@ -70,17 +70,18 @@ def pending(
         not_before=state.requeue_at if state is not None else None,
         on_hold=requeued is not None and requeued.status == "False",
         created=obj.metadata.creation_timestamp,
-        gang=_gang(obj),
+        gang=_gang(obj, order),
         asked=asked,
     )
 
 
-def _gang(obj: wire.Workload) -> QueuedGang | None:
-    """Return the group of pods that a Workload represents; None: it represents none."""
-    if obj.metadata.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) != "true":
+def _gang(obj: wire.Workload, order: QueueOrder) -> QueuedGang | None:
+    """Return the group of pods that a Workload represents, or of whose pods it has one; None: it represents none."""
+    annotations, base = obj.metadata.annotations, extra_of(obj)
+    if not base and annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) != "true":
         return None
-    since = obj.metadata.creation_timestamp or NO_TIME
-    return QueuedGang(key=workload_key(obj), since=since, uid=obj.metadata.uid)
+    uid = annotations.get(gang_names.GANG_UID_ANNOTATION, "") or obj.metadata.uid
+    return QueuedGang(key=base or workload_key(obj), since=queue_time(obj, order), uid=uid, extra=bool(base))
 
 
 def asked_for(obj: wire.Workload, *, reclaims: bool = True) -> RequestSummary:

@@ -87,8 +87,14 @@ def first_member(pods: Sequence[ManagedPod]) -> ManagedPod | None:
     return min(pods, key=lambda pod: (pod.created, pod.key), default=None)
 
 
-def record_annotations(uid: str, since: datetime) -> dict[str, str]:
-    """Return the annotations by which a Workload keeps UID and time of a gang without a group object."""
+def record_annotations(obj: JSON | None, first: tuple[str, datetime] | None) -> dict[str, str]:
+    """Return the annotations by which a Workload keeps UID and time of its gang: of the group object, else of the first
+    member (None: it is not known).
+    """
+    found = (object_uid(obj), creation_of(obj)) if obj is not None else first
+    if found is None:
+        return {}
+    uid, since = found
     return {
         gang_names.GANG_UID_ANNOTATION: uid,
         gang_names.GANG_SINCE_ANNOTATION: since.isoformat().replace("+00:00", "Z"),

@@ -12,8 +12,8 @@ from kqueue.api.wire import kueue as wire
 from kqueue.clock import utc_text
 from kqueue.controllers.admission_gates import AdmissionGates
 from kqueue.controllers.gang import GangReconciler
-from kqueue.controllers.gang_occupants import Occupants
 from kqueue.controllers.gang_clock import GangClock, GangClockRules
+from kqueue.controllers.gang_occupants import Occupants
 from kqueue.controllers.gang_records import GangRecords
 from kqueue.controllers.gang_status import GangStatusReconciler
 from kqueue.controllers.gang_workloads import GangWorkloads

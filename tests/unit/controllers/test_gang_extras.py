@@ -174,3 +174,12 @@ async def test_the_sweeper_tells_nothing_of_an_extra_that_waits(make: Callable[.
     await world.clock.advance(600)
     await world.gates.sweep()
     assert not any("Held by scheduling gate" in message for message in world.recorder.messages)
+
+
+async def test_an_extra_keeps_time_and_uid_of_its_gang(make: Callable[..., Pods]) -> None:
+    """G3.23: so it stands right behind its quorum, before younger workloads."""
+    world = await started(make)
+    base = world.workload_named(BASE)["metadata"]["annotations"]
+    extra = world.workload_named(EXTRA)["metadata"]["annotations"]
+    assert (base["kqueue.dev/gang-uid"], base["kqueue.dev/gang-since"]) == ("uid-a", "2025-12-31T23:43:20Z")
+    assert {key: extra[key] for key in ("kqueue.dev/gang-uid", "kqueue.dev/gang-since")}.items() <= base.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -159,3 +160,16 @@ def test_all_keys_of_plugins_compare(smaller: Any, larger: Any) -> None:
 def test_other_keys_are_refused(key: object, error: type[Exception]) -> None:
     with pytest.raises(error, match="the key is"):
         comparable(key)
+
+
+@pytest.mark.parametrize("profile", ["back-to-back"])
+def test_extras_stand_right_behind_their_gang_g3_39(profile: str) -> None:
+    """Row 0.8: between the gangs of one time, nothing comes between a gang and its further pods."""
+    gang, other = (queued(f"base-{name}", gang=name, since=1) for name in ("y", "z"))
+    extras = [
+        replace(queued(f"extra-{n}", created=9), gang=QueuedGang(key="ns/y", since=at(1), uid="y", extra=True))
+        for n in range(2)
+    ]
+    single = queued("x", created=1)
+    found = in_order(profile, *extras, single, gang, other)
+    assert found == ["base-z", "base-y", "extra-0", "extra-1", "x"]

@@ -69,7 +69,7 @@ def test_the_first_member_identifies_a_gang_without_object() -> None:
     assert (record(members, of=LABELS).uid, record(members, of=LABELS).since) == ("uid-b", members[0].created)
     first = ("uid-a", NOW - timedelta(seconds=2000))
     assert record(members, of=LABELS, first=first).uid == "uid-a"
-    kept = group_workload({"r": 2}, metadata={"annotations": record_annotations("uid-a", first[1])})
+    kept = group_workload({"r": 2}, metadata={"annotations": record_annotations(None, first)})
     after = record(members, workload=kept, of=LABELS)
     assert (after.uid, after.since) == first
 

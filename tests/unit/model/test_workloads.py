@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
@@ -428,3 +428,39 @@ def _of_class(*pods: JSON, kind: str = "PriorityClass", name: str = "") -> wire.
 def test_workloads_that_never_preempt_g5_21(workload: wire.Workload, never: bool) -> None:
     policies = {"calm": "Never", "eager": "PreemptLowerPriority"}
     assert model.never_preempts(workload, policies.get) is never
+
+
+GANG: JSON = {"kqueue.dev/gang": "f:g", "kueue.x-k8s.io/is-group-workload": "true"}
+EARLY = datetime(2025, 12, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "want"),
+    [
+        pytest.param(GANG | {"kqueue.dev/gang-since": "2025-12-01T00:00:00Z"}, EARLY, id="creation-of-the-group"),
+        pytest.param({"kqueue.dev/extra-of": "g", "kqueue.dev/gang-since": "2025-12-01T00:00:00Z"}, EARLY, id="extra"),
+        pytest.param(GANG | {"kqueue.dev/gang-since": "2027-01-01T00:00:00Z"}, CREATED, id="never-later-than-it"),
+        pytest.param(GANG | {"kqueue.dev/gang-since": "soon"}, CREATED, id="unreadable"),
+        pytest.param(GANG | {"kqueue.dev/gang-since": "2025-12-01T00:00:00"}, CREATED, id="without-a-zone"),
+        pytest.param({"kqueue.dev/gang-since": "2025-12-01T00:00:00Z"}, CREATED, id="of-no-gang"),
+    ],
+)
+def test_a_gang_stands_by_the_creation_of_its_group(annotations: JSON, want: datetime) -> None:
+    """G3.38, G3.23."""
+    workload = make_workload(metadata={"annotations": annotations})
+    assert model.queue_time(workload) == want
+    assert model.pending(workload).timestamp == want
+
+
+def test_the_gang_of_a_workload_has_time_and_uid_of_the_group() -> None:
+    """An extra is of the gang of its base; a single workload of none."""
+    noted = {"kqueue.dev/gang-since": "2025-12-01T00:00:00Z", "kqueue.dev/gang-uid": "first"}
+    base = model.pending(make_workload(metadata={"annotations": GANG | noted})).gang
+    extra = model.pending(
+        make_workload(metadata={"name": "x", "annotations": {"kqueue.dev/extra-of": "w", **noted}})
+    ).gang
+    assert base is not None
+    assert extra is not None
+    assert (base.key, base.since, base.uid, base.extra) == ("ns/w", EARLY, "first", False)
+    assert (extra.key, extra.since, extra.uid, extra.extra) == ("ns/w", EARLY, "first", True)
+    assert model.pending(make_workload()).gang is None

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from kqueue.api import names
-from kqueue.sandbox.api import Object
+from kqueue.api import gang_names, names
+from kqueue.sandbox.api import PODS, Object
+from tests.sim.gangs import gang_of
 from tests.sim.history import Life, Stand, admission_of
 from tests.sim.objects import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, WORKLOADS
 from tests.sim.quota_tree import Column, QuotaTree
@@ -109,12 +110,31 @@ class Scene:
         }
         return {other for queue in leaving | claiming for other in self.tree.tree_of(queue)}
 
+    def is_kept(self, queue: str) -> bool:
+        """Whether a flavor of the ClusterQueue may be kept for a gang of which a member finds no node."""
+        stuck = {gang_of(pod) for pod in self.world.objects(PODS) if gang_of(pod) and _finds_no_node(pod)}
+        own = set(flavors_of(self.queues.get(queue, {})))
+        return any(
+            _gang_named_by(workload) in stuck and not own.isdisjoint(flavor for flavor, _ in quota_usage(workload))
+            for workload in self.held
+        )
+
     def is_blocked(self) -> bool:
         """Whether all admissions wait until the pods of another Workload are ready."""
         lives = self.world.history.lives
         return self.world.tenancy.pods_ready is not None and any(
             lives[w["metadata"]["uid"]].ready.now() is not True for w in self.held
         )
+
+
+def _gang_named_by(workload: Object) -> str:
+    named = (workload["metadata"].get("annotations") or {}).get(gang_names.GANG_ANNOTATION, "")
+    return str(named.rpartition(":")[2])
+
+
+def _finds_no_node(pod: Object) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable" for c in conditions)
 
 
 def _is_open(queue: Object) -> bool:
@@ -127,7 +147,7 @@ def entitled(scene: Scene) -> Iterator[tuple[Life, str]]:
         return
     moving = scene.moving
     for queue, line in scene.lines.items():
-        if queue not in scene.open or queue in moving or scene.is_placed(queue):
+        if queue not in scene.open or queue in moving or scene.is_placed(queue) or scene.is_kept(queue):
             continue
         if any(scene.is_strict(other) and scene.lines.get(other) for other in scene.tree.tree_of(queue) - {queue}):
             continue

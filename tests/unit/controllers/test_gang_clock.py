@@ -108,11 +108,13 @@ async def make() -> AsyncIterator[Make]:
 @pytest.mark.parametrize(
     ("quorum", "seconds"), [(2, 62), (5, 65), (100, 160), (1000, 1060), (5000, 1800)], ids=lambda value: f"{value}"
 )
+@pytest.mark.mechanism("0.13")
 def test_the_default_deadline_grows_with_the_quorum(quorum: int, seconds: int) -> None:
     """G3.41."""
     assert ScheduleTimeouts().seconds(quorum) == seconds
 
 
+@pytest.mark.mechanism("0.13")
 @pytest.mark.parametrize(("quorum", "seconds"), [(2, 62), (5, 65)], ids=["two", "five"])
 async def test_all_members_of_a_late_gang_are_stopped_at_its_deadline(make: Make, quorum: int, seconds: int) -> None:
     """G3.43, G3.44: not a second before; the next reconcile deletes all members, and the quota goes with the last."""
@@ -207,6 +209,7 @@ async def test_a_deadline_counts_from_the_admission_over_a_restart(make: Make) -
     assert world.evicted("g") == "GangScheduleTimeout"
 
 
+@pytest.mark.mechanism("3.4")
 async def test_pauses_double_and_begin_again_after_success(make: Make) -> None:
     """G3.48: 10, 20, 40 ... 600 s; when the quorum has run, 10 s again."""
     world = make(*members_of("g", 2), times=PATIENT)

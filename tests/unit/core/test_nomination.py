@@ -15,6 +15,7 @@ from kqueue.core.nomination import NominatedHead, NominationResult, Nominator
 from kqueue.core.preemption import Findings, find_targets
 from kqueue.core.quota import FlavorResource
 from kqueue.core.topology import DEFAULT_PROFILE, Taint
+from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.workload import Admitted, Flavor, Head, Preempts, ResourceGroup, Snapshot
 from tests.builders import GPU, make_head, make_queue, make_view
@@ -206,6 +207,24 @@ def test_no_victims_are_searched_where_an_empty_cluster_would_be_too_small(
     entry = nominate(racks_of_two(*(holds(host, host) for host in hosts)), head)
 
     assert (bool(searched), entry.result is NominationResult.PREEMPTS) == (searches, searches)
+
+
+@pytest.mark.mechanism("4.12")
+@pytest.mark.parametrize(("quota", "places"), [(16, True), (15, False)], ids=["all that it asks for", "one less"])
+def test_a_lone_gang_without_quota_is_refused_before_places_are_searched(
+    quota: int, places: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 4.12: two pods ask for 16 GPUs, and no other workload is there."""
+    searched: list[str] = []
+
+    def counted(*args: Any, **how: Any) -> Any:
+        searched.append("p")
+        return place_workload(*args, **how)
+
+    monkeypatch.setattr(nomination, "place_workload", counted)
+    entry = nominate(racks_of_two(nominal=quota), make_head("p", pods=2))
+
+    assert (bool(searched), entry.result is NominationResult.FITS) == (places, places)
 
 
 def test_one_that_nobody_makes_room_for_knows_where_it_would_stand() -> None:

@@ -62,6 +62,7 @@ def test_higher_priority_goes_first_in_any_mix(profile: str, numbers: list[tuple
     assert found == sorted(found, reverse=True)
 
 
+@pytest.mark.mechanism("4.10")
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -94,6 +95,7 @@ def test_back_to_back_goes_by_its_keys_g3_39_g3_40(first: Queued, second: Queued
     assert in_order("back-to-back", second, first) == [first.uid, second.uid]
 
 
+@pytest.mark.mechanism("0.8")
 @given(seed=st.integers(0, 10**6))
 def test_members_of_groups_never_interleave(seed: int) -> None:
     """Row 0.8: entries of one group stand in a row, also where all times are equal."""
@@ -105,6 +107,7 @@ def test_members_of_groups_never_interleave(seed: int) -> None:
     assert found == sorted(set(gangs.values()), reverse=True)
 
 
+@pytest.mark.mechanism("0.8")
 @given(
     uids=st.lists(st.text(alphabet="abcdef0123456789-", min_size=1, max_size=36), min_size=2, max_size=8, unique=True)
 )

@@ -64,6 +64,7 @@ def test_a_queue_that_changes_its_profile_is_sorted_anew() -> None:
     assert popped(queues) == ["old-gang", "young"]
 
 
+@pytest.mark.mechanism("0.6")
 def test_single_pods_keep_the_order_of_their_first_tries_g3_40() -> None:
     """Row 0.6: retried in the other order, they stand as they were tried first."""
     tries = Tries()

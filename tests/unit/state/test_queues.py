@@ -236,7 +236,7 @@ def test_an_update_replaces_activates_or_adds() -> None:
     assert pop(queues) == "new"
 
 
-@pytest.mark.mechanism("3.8")
+@pytest.mark.mechanism("3.8", "4.16")
 def test_back_off_holds_until_its_time() -> None:
     """A workload with a future time is not offered, not even after a flush."""
     queues = make_queues()

@@ -79,6 +79,7 @@ async def test_a_gang_without_nodes_is_stopped_at_its_deadline_and_holds_nothing
     assert (left, after) == ([], before)
 
 
+@pytest.mark.mechanism("0.14", "4.19")
 async def test_the_deadline_of_one_member_is_that_of_all() -> None:
     """Rows 0.14, 4.19: one member finds no node; all others are deleted with it, in the same second."""
     async with watched() as world:
@@ -139,6 +140,7 @@ async def _again(world: World, number: int) -> None:
         await create(world, f"g-{number}-{index}", "g", quorum=2)
 
 
+@pytest.mark.mechanism("4.17")
 @pytest.mark.parametrize(
     ("percentage", "room", "rejected"), [(10, 9, False), (10, 8, True), (0, 9, True), (100, 1, False)]
 )
@@ -198,6 +200,7 @@ def bound(world: World, gang: str) -> int:
     )
 
 
+@pytest.mark.mechanism("4.13")
 async def test_the_gang_further_from_its_quorum_is_rejected_and_the_other_completes() -> None:
     """Row 4.13: four of five and two of five stand in each other's way."""
     async with watched() as world:
@@ -222,6 +225,7 @@ async def lead(world: World) -> None:
     assert bound(world, "lead") == 4
 
 
+@pytest.mark.mechanism("4.14")
 async def test_late_gangs_wait_and_the_free_node_goes_to_the_leader() -> None:
     """Row 4.14: there is quota for the small ones; they run after the leader has its quorum, also over a restart."""
     async with watched() as world:
@@ -247,6 +251,7 @@ async def test_late_gangs_wait_and_the_free_node_goes_to_the_leader() -> None:
     assert "of which 4 of 5 pods are scheduled" in waits["message"]
 
 
+@pytest.mark.mechanism("4.15")
 async def test_a_newcomer_of_higher_priority_takes_the_leaders_place() -> None:
     """Row 4.15: it is admitted at once, and the leader holds nothing once its pods have ended."""
     async with watched() as world:

@@ -280,6 +280,7 @@ async def test_groups_of_kueue_have_no_clock(make: Make) -> None:
     assert status_of(world.workload_named("g"), "Evicted") == ("", "")
 
 
+@pytest.mark.mechanism("4.17")
 @pytest.mark.parametrize(
     ("percentage", "unschedulable", "rejected"),
     [(10, 9, False), (10, 10, False), (10, 11, True), (0, 1, True), (100, 100, False)],
@@ -325,6 +326,7 @@ async def test_each_scheduled_member_gives_the_gang_new_time(make: Make) -> None
     assert (before, world.evicted("g")) == ("", "GangRejected")
 
 
+@pytest.mark.mechanism("4.13")
 async def test_of_two_gangs_in_one_flavor_the_less_complete_one_is_rejected(make: Make) -> None:
     """G3.47: in either order of events; then the other one has its time again."""
     for order in (("near", "far"), ("far", "near")):

@@ -434,6 +434,7 @@ GANG: JSON = {"kqueue.dev/gang": "f:g", "kueue.x-k8s.io/is-group-workload": "tru
 EARLY = datetime(2025, 12, 1, tzinfo=UTC)
 
 
+@pytest.mark.mechanism("0.7", "4.21")
 @pytest.mark.parametrize(
     ("annotations", "want"),
     [

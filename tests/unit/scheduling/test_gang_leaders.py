@@ -63,6 +63,7 @@ def reservation(world: Scheduled, name: str) -> tuple[str, str]:
     return status_of(workload(world, name), "QuotaReserved")
 
 
+@pytest.mark.mechanism("4.14")
 async def test_a_workload_of_equal_priority_waits_until_the_gang_has_its_quorum(make: Make) -> None:
     """G3.52 rule 4, G3.53: there is quota, and the wait ends with the hold, not before."""
     world = led(make)
@@ -111,6 +112,7 @@ async def test_a_workload_that_uses_another_flavor_goes_on(make: Make) -> None:
     assert reservation(world, "large")[0] == "True"
 
 
+@pytest.mark.mechanism("4.15")
 async def test_a_workload_of_higher_priority_makes_the_gang_leave_in_its_cycle(make: Make) -> None:
     """G3.52 rule 3: the gang comes back after a pause; a second such workload evicts nobody."""
     world = led(make)

@@ -235,8 +235,9 @@ class GangClock:
     ) -> GangLook:
         """Reject the gang, if its time has come and no other gang goes before."""
         if gang.rejectable is not None and gang.rejectable <= now:
-            if self._gangs.rejected_before(gang, now):
-                return GangLook(again=_ANOTHER_FIRST)
+            another = self._gangs.rejected_before(gang)
+            if another is not None:
+                return GangLook(again=max(_ANOTHER_FIRST, (another - now).total_seconds()))
             wrote = await self._leave(workload, too_few(start, self._rules))
             if wrote:
                 self._gangs.note_rejection(gang.workload, now)

@@ -104,12 +104,15 @@ class Gangs:
         """Return the time of the last rejection of a gang in any of these flavors; None: there was none."""
         return max((at for flavor in flavors if (at := self._grace.get(flavor)) is not None), default=None)
 
-    def rejected_before(self, gang: StartingGang, now: datetime) -> bool:
-        """Whether another gang in a flavor of this one is rejected first, because it is further from its quorum."""
-        return any(
-            other.rejectable is not None and other.rejectable <= now and other.rank > gang.rank
-            for other in self._beside(gang)
-        )
+    def rejected_before(self, gang: StartingGang) -> datetime | None:
+        """Return when another gang in a flavor of this one may be rejected, which is further from its quorum and so goes
+        first; None: there is none.
+
+        The times of two gangs that started together differ a little, so a gang also waits for one whose time has not
+        come yet.
+        """
+        others = [other.rejectable for other in self._beside(gang) if other.rank > gang.rank]
+        return max((at for at in others if at is not None), default=None)
 
     def _beside(self, gang: StartingGang) -> Iterator[StartingGang]:
         for other in self._starting.values():

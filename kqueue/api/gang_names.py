@@ -56,6 +56,8 @@ SCHEDULE_TIMEOUT_ANNOTATION: Final = "kqueue.dev/schedule-timeout-seconds"
 """On pods of a group by labels: seconds after the admission within which these pods must be scheduled."""
 EXTRA_ANNOTATION: Final = "kqueue.dev/extra"
 """On pods of gangs, written by kqueue: "true" where the pod is beyond the quorum and is queued alone."""
+MIN_RESOURCES_ANNOTATION: Final = "kqueue.dev/min-resources"
+"""On Workloads of gangs: `minResources` of the group object as JSON, the amounts that must be free before it starts."""
 QUORUM_SCHEDULED_ANNOTATION: Final = "kqueue.dev/quorum-scheduled"
 """On Workloads of gangs: the time of the admission after which the quorum had nodes, which ended its deadline."""
 

@@ -50,7 +50,7 @@ from kqueue.jobs.gang.match import (
 from kqueue.jobs.gang.members import in_order, parted, queue_of, runnable, without
 from kqueue.jobs.gang.naming import gang_of_workload
 from kqueue.jobs.gang.occupants import refusals
-from kqueue.jobs.gang.record import is_reserved, record_annotations
+from kqueue.jobs.gang.record import is_reserved, least_annotation, record_annotations
 from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.gang.value import GangPhase, GangRef
 from kqueue.jobs.patch import Patch
@@ -254,7 +254,8 @@ class GangReconciler:
         )
         if isinstance(workload, GroupProblem):
             return self._report_problem(workload, made.kept)
-        workload["metadata"]["annotations"] |= record_annotations(made.group_object, self._records.first(key))
+        kept = record_annotations(made.group_object, self._records.first(key)) | least_annotation(made.wish)
+        workload["metadata"]["annotations"] |= kept
         self._created.remember(key, True)
         try:
             if not await self._steps.create(workload):

@@ -21,13 +21,15 @@ from kqueue.config import Configuration
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.owner_context import OwnerContext
 from kqueue.controllers.record import workload_reference
+from kqueue.core.workload import Promise
 from kqueue.jobs.fields import JSON
 from kqueue.jobs.gang.dialect import GangRules, GroupProblem
 from kqueue.jobs.gang.key import is_of_kueue
 from kqueue.jobs.gang.match import Match
 from kqueue.jobs.gang.progress import StartProgress, progress_of
+from kqueue.jobs.gang.record import least_annotation
 from kqueue.jobs.gang.registry import dialect_of
-from kqueue.jobs.gang.value import GangDeadline, GangRef
+from kqueue.jobs.gang.value import GangDeadline, GangRef, GangSpec
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.runtime.controller import Result
 from kqueue.state import pauses, requeueing, status
@@ -158,12 +160,16 @@ class GangClock:
         gangs: Gangs,
         rules: GangClockRules | None = None,
         has_topology: Callable[[str], bool] = lambda _flavor: False,
+        promise_of: Callable[[wire.Workload], Promise | None] = lambda _workload: None,
     ) -> None:
-        """Take the parts; `has_topology` returns whether a flavor has places that an admission reserves."""
+        """Take the parts; `has_topology` returns whether a flavor has places that an admission reserves.
+
+        `promise_of` is as in `Cache`.
+        """
         self._book, self._steps, self._recorder = context.book, context.steps, context.recorder
         self._clock, self._gangs, self._rules = context.clock, gangs, rules or GangClockRules()
         self._gang_rules = GangRules(switches=context.policy.switches, timeouts=context.policy.timeouts)
-        self._has_topology = has_topology
+        self._has_topology, self._promise_of = has_topology, promise_of
         self._began: datetime | None = None
 
     def begin(self) -> None:
@@ -181,7 +187,9 @@ class GangClock:
             return GangLook()
         if not starts_now(workload):
             self._gangs.drop(model.workload_key(workload))
-            return GangLook(wrote=await self._clear(found, workload))
+            if await self._clear(found, workload) or await self._follow_least(members, workload, group_object):
+                return GangLook(wrote=True)
+            return GangLook(again=self._promised_for(members, workload, group_object))
         admitted = model.since(workload, names.CONDITION_ADMITTED)
         assert admitted is not None
         now = self._clock.now()
@@ -197,13 +205,55 @@ class GangClock:
         )
         if start.due is not None and start.due <= now:
             return GangLook(wrote=await self._leave(workload, too_late(start)))
-        return await self._reject_or_wait(workload, start, self._note(members[0].group, workload, start, now), now)
+        look = await self._reject_or_wait(workload, start, self._note(members[0].group, workload, start, now), now)
+        promised = self._promised_for(members, workload, group_object)
+        return look if promised is None else look._replace(again=min(promised, look.again or promised))
+
+    async def _follow_least(
+        self, members: Sequence[ManagedPod], workload: wire.Workload, group_object: JSON | None
+    ) -> bool:
+        """Write other least resources of the group object to a Workload without quota; return whether that was done."""
+        if group_object is None or model.condition_true(workload, names.CONDITION_QUOTA_RESERVED):
+            return False
+        wish = self._wish(members, group_object)
+        wanted = least_annotation(wish).get(gang_names.MIN_RESOURCES_ANNOTATION) if wish is not None else None
+        if wish is None or (wanted or "") == model.least_text(workload):
+            return False
+        change = {"metadata": {"annotations": {gang_names.MIN_RESOURCES_ANNOTATION: wanted}}}
+        return await self._steps.amend(workload, change)
+
+    def _promised_for(
+        self, members: Sequence[ManagedPod], workload: wire.Workload, group_object: JSON | None
+    ) -> float | None:
+        """Note what is promised to an admitted gang until its deadline, and end it then.
+
+        Returns the seconds until then; None: nothing is promised.
+        """
+        key, admitted = model.workload_key(workload), model.since(workload, names.CONDITION_ADMITTED)
+        if not model.least_text(workload) or admitted is None or not model.is_admitted(workload):
+            return None
+        quorum = sum(pod_set.count for pod_set in workload.spec.pod_sets)
+        deadline = self._deadline(members, quorum, group_object)
+        of_dialect = deadline is not None and deadline.since == "admission"
+        seconds = deadline.seconds if deadline is not None and of_dialect else self._gang_rules.timeouts.seconds(quorum)
+        left = (moment_after(admitted, timedelta(seconds=seconds)) - self._clock.now()).total_seconds()
+        if left <= 0:
+            self._gangs.end_promise(key)
+            return None
+        if key not in self._gangs.promises:
+            self._gangs.promise(self._promise_of(workload))
+        return left
+
+    def _wish(self, members: Sequence[ManagedPod], group_object: JSON | None) -> GangSpec | None:
+        """Return the wish of the dialect; None: the members or the object contradict each other."""
+        ref = GangRef.of_key(members[0].group)
+        found = dialect_of(ref.framework).spec(ref, group_object, members, self._gang_rules)
+        return None if isinstance(found, GroupProblem) else found
 
     def _deadline(self, members: Sequence[ManagedPod], quorum: int, group_object: JSON | None) -> GangDeadline | None:
         """Return the deadline of the dialect; members that contradict each other get that of the configuration."""
-        ref = GangRef.of_key(members[0].group)
-        wish = dialect_of(ref.framework).spec(ref, group_object, members, self._gang_rules)
-        if isinstance(wish, GroupProblem):
+        wish = self._wish(members, group_object)
+        if wish is None:
             return GangDeadline(seconds=self._gang_rules.timeouts.seconds(quorum))
         return wish.deadline
 
@@ -301,6 +351,7 @@ def make_gang_clock(manager: Manager, context: OwnerContext) -> GangClock:
         gangs=gangs,
         rules=gang_clock_rules(manager.config),
         has_topology=lambda flavor: flavor in quota.with_topology,
+        promise_of=manager.cache.promise_of,
     )
     manager.on_lead.append(clock.begin)
 

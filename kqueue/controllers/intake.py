@@ -145,6 +145,7 @@ class Intake:
         self._namespace_labels, self._order = namespace_labels, settings.order
         self._waits_for_ready, self._flush_window, self._tries = settings.waits_for_ready, settings.flush_window, tries
         self._cache.gangs.on_leader = self.on_leader
+        self._cache.gangs.on_promise = self.on_promise
         self._tried = self._flushing = 0.0  # seconds: all tries until the last window opened; flushes so far
         self._flushes = Window(clock, self._flush_after, self._flush)
         self._changed_nodes = Window(clock, lambda: settings.node_window, self._flush)
@@ -251,6 +252,10 @@ class Intake:
     def on_leader(self, flavor: str) -> None:
         """Publish that a flavor is no longer kept for the gang for which it was."""
         self._publish(WakeUp(source=WakeUpSource.GANG, flavors=frozenset({flavor})))
+
+    def on_promise(self, queue: str) -> None:
+        """Publish that the amounts that were promised to a gang of this ClusterQueue are free for others."""
+        self._publish(WakeUp(source=WakeUpSource.GANG, trees_of=frozenset({queue})))
 
     # --- queues ------------------------------------------------------------------------------------------------
 

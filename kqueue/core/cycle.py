@@ -35,8 +35,9 @@ from kqueue.core.decision import (
     refused_by_plugin,
 )
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
+from kqueue.core.gang_gate import GangGate
 from kqueue.core.hooks import HooksByProfile, PluginRefusal
-from kqueue.core.leaders import KeptFlavors
+from kqueue.core.least import uncounted
 from kqueue.core.lenders import Lenders
 from kqueue.core.mention import Mention
 from kqueue.core.nomination import FITS, FITS_LATER, NEVER, PREEMPTS, WAITS, NominatedHead, Nominator
@@ -111,7 +112,7 @@ def plan(
     cycle = _Cycle(snapshot, nominator.claims, findings, held_by, one_at_a_time, looks, order, nominator, reserves)
     cycle.share_order = ShareOrder(snapshot.nodes, next_head)
     cycle.lenders = Lenders(snapshot, next_head)
-    cycle.kept = KeptFlavors(snapshot.leaders)
+    cycle.gangs = GangGate(snapshot)
     entries: list[NominatedHead] = []
     for wait in _nominated(cycle, heads, entries, planner_failed):
         yield wait
@@ -182,8 +183,8 @@ def _refusal(head: Head, snapshot: Snapshot) -> Wait:
     return Wait(head=head, outcome=Outcome.REFUSED, reason=WaitReason.SUSPENDED, blockers=(blocker,))
 
 
-def _mistaken(head: Head) -> Wait:
-    blocker = Blocker(kind=BlockerKind.REQUESTS, detail=head.problem)
+def _mistaken(head: Head, problem: str) -> Wait:
+    blocker = Blocker(kind=BlockerKind.REQUESTS, detail=problem)
     return Wait(head=head, outcome=Outcome.NO_FIT, reason=WaitReason.MISCONFIGURED, blockers=(blocker,))
 
 
@@ -206,7 +207,7 @@ class _Cycle:
     nominator: Nominator
     reserves: bool = True
     share_order: ShareOrder = field(init=False)
-    kept: KeptFlavors = field(init=False)
+    gangs: GangGate = field(init=False)
     lenders: Lenders = field(init=False)
     placed: dict[tuple[object, ...], tuple[object, _Placed]] = field(default_factory=dict, init=False)
     """Cached by the identity of request and placement; the value keeps references to both, so that identities stay
@@ -220,7 +221,9 @@ class _Cycle:
         if head.queue not in self.snapshot.queues:
             return _refusal(head, self.snapshot)
         if head.problem:
-            return _mistaken(head)
+            return _mistaken(head, head.problem)
+        if head.least and (wrong := uncounted(head, self.snapshot.queues[head.queue])):
+            return _mistaken(head, wrong)
         if head.plugin_problem:
             return refused_by_plugin(head, head.plugin_problem)
         if self.nominator.hooks and (refusal := self.nominator.hooks_of(head).screened(head)) is not None:
@@ -275,10 +278,8 @@ class _Cycle:
 
     def process(self, entry: NominatedHead) -> Decision:
         """Decide an entry, and charge its resources to the snapshot."""
-        if self.kept and (entry.result is FITS or entry.result is PREEMPTS):
-            leader = self.kept.before(entry.head, entry.usage)
-            if leader is not None:
-                return _wait(entry, Outcome.LEADER, WaitReason.WAITING_FOR_PODS_READY, leader)
+        if (entry.result is FITS or entry.result is PREEMPTS) and (stop := self.gangs.stops(entry)) is not None:
+            return _wait(entry, stop.outcome, stop.reason, stop.blocker)
         if entry.result is not PREEMPTS:
             return self._decide(entry)
         overlaps = self.looks.for_targets and self._overlaps(entry)
@@ -434,8 +435,8 @@ class _Cycle:
                 older.for_good = True
         pod_sets, quality = self._placed(entry) if entry.placement else (entry.assignment.pod_sets, ())
         admission = Admission(queue=entry.head.queue, pod_sets=pod_sets, known_usage=entry.usage)
-        made_way = self.kept.make_way(entry.head, entry.usage) if self.kept else ()
-        return Admit(head=entry.head, admission=admission, quality=quality, made_way=made_way)
+        made_way, promise = self.gangs.admitted(entry, pod_sets)
+        return Admit(head=entry.head, admission=admission, quality=quality, made_way=made_way, promise=promise)
 
     def _placed(self, entry: NominatedHead) -> _Placed:
         """Return pod sets with their domains, and the quality of the domains; computed once for equal requests and

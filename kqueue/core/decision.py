@@ -12,7 +12,7 @@ from kqueue.core.preemption import Target
 from kqueue.core.quota import FlavorResource
 from kqueue.core.topology.result import LevelQuality
 from kqueue.core.value import value
-from kqueue.core.workload import Admission, Claim, Head, LastTried, Leader, has_more_flavors
+from kqueue.core.workload import Admission, Claim, Head, LastTried, Leader, Promise, has_more_flavors
 
 _QUOTA = BlockerKind.QUOTA
 """A constant, because an attribute lookup in an enum takes 0.1 us."""
@@ -41,6 +41,8 @@ class Outcome(StrEnum):
     """No workload is admitted until the pods of the workloads admitted before are ready."""
     LEADER = "Leader"
     """A flavor of the workload is kept for a gang that is closer to its quorum."""
+    LEAST = "Least"
+    """Less is free than the gang's `minResources`."""
     REFUSED = "Refused"
     """The ClusterQueue is inactive now."""
     PLUGIN = "Plugin"
@@ -97,6 +99,8 @@ class Admit:
     """One per search, so one for a leader and its workers.  Domains of an older slice have no quality."""
     made_way: tuple[Leader, ...] = ()
     """Gangs of lower priority that are evicted, because flavors were kept for them."""
+    promise: Promise | None = None
+    """What the gang may still use of its least resources; None: it has none."""
 
 
 @value(kw_only=True)

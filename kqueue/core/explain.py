@@ -66,6 +66,7 @@ class BlockerKind(StrEnum):
     PLUGIN = "Plugin"
     FLAVOR_PLUGIN = "FlavorPlugin"
     GANG_LEADER = "GangLeader"
+    LEAST = "MinResources"
 
 
 @value(kw_only=True)
@@ -425,6 +426,10 @@ _TEXTS: dict[BlockerKind, Callable[[Blocker], str]] = {
     ),
     BlockerKind.LENDERS: lambda b: (
         f"ClusterQueue {b.queue} would borrow quota that workloads of its owner are tried for first; it is tried again"
+    ),
+    BlockerKind.LEAST: lambda b: (
+        f"minResources asks for {_amount(b.asked, b.resource)}, {_amount(b.free, b.resource)} is free of flavor "
+        f"{b.flavor} in ClusterQueue {b.queue}, {_amount(b.asked - b.free, b.resource)} more needed"
     ),
     BlockerKind.QUEUE: lambda b: b.detail,
     BlockerKind.NAMESPACE: lambda b: b.detail,

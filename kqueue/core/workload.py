@@ -148,6 +148,8 @@ class Head:
     """Whether its priority class never preempts."""
     plugin_problem: str = ""
     """Why a plugin gives the workload no place in the order; the workload is not tried then."""
+    least: Mapping[str, int] = field(default_factory=dict)
+    """Amounts by resource that must be free before the gang starts (`minResources`)."""
     extra_of: str = ""
     """The Workload (namespace/name) of the gang beyond whose quorum the workload's pod is; empty: of none."""
 
@@ -281,6 +283,18 @@ class Leader:
     until: datetime
 
 
+@value(kw_only=True)
+class Promise:
+    """Amounts that an admitted gang may still use of its least resources, beyond its requests.
+
+    They count for gangs with least resources alone, of the tree of `queue`; `workload` is namespace/name.
+    """
+
+    workload: str
+    queue: str
+    amounts: Usage
+
+
 @dataclass(slots=True)
 class TopologyView:
     """The domains of one flavor with their free amounts, in a cycle.  `capacity` belongs to the cycle.
@@ -310,5 +324,7 @@ class Snapshot:
     """Workloads with reservations, by ClusterQueue and key, in all trees of `nodes`."""
     claims: Sequence[Claim] = ()
     """Reservations for preemptors of earlier cycles."""
+    promises: Sequence[Promise] = ()
+    """What admitted gangs may still use of their least resources."""
     leaders: Mapping[str, Leader] = field(default_factory=dict)
     """The gangs for which flavors without topology are kept, by flavor."""

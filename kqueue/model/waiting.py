@@ -17,6 +17,7 @@ from kqueue.core.workload import Head, PodSet, Replaced
 from kqueue.kube import names as kube_names
 from kqueue.model.conditions import condition
 from kqueue.model.extras import base_key, extra_of
+from kqueue.model.least import least_text
 from kqueue.model.neighbours import neighbours
 from kqueue.model.node_classes import class_problem, class_requests
 from kqueue.model.order import DEFAULT_ORDER, QueueOrder, boost, closed_gates, priority, queue_time
@@ -56,6 +57,7 @@ def pending(
             class_requests(obj),
             is_together(obj),
             base_key(obj),
+            least_text(obj),
             added,
         ]
     )
@@ -96,6 +98,8 @@ def asked_for(obj: wire.Workload, *, reclaims: bool = True) -> RequestSummary:
     pods += class_requests(obj)
     if is_together(obj):
         pods.append(gang_names.TOGETHER)
+    if least_text(obj):
+        pods.append(least_text(obj))
     return _asked(obj.metadata.generation, ended_pods(obj) if reclaims else (), _digest(pods))
 
 

@@ -62,7 +62,7 @@ class Admissions:
         self._writer, self._writes = context.writer, context.writes
         self._observer, self._clock, self._order = context.observer, context.clock, settings.queue_order
         self._waits_for_ready, self._paused, self._broke = settings.waits_for_ready, paused, broke
-        self._hooks = settings.hooks
+        self._hooks, self._gangs = settings.hooks, state.cache.gangs
         self._failures: LRUCache[str, int] = LRUCache(maxsize=10_000)
         """By workload, the number of writes of its admission that failed in a row."""
 
@@ -105,6 +105,8 @@ class Admissions:
             self._preemptions.admitted(head.uid)
             if self._fair_usage is not None:
                 self._fair_usage.enter(holding)
+            self._gangs.promise(decision.promise)
+            self._gangs.note_extra(head.key, head.extra_of)
             attempt = _Attempt(decision, charge, obj.metadata.generation, reservation)
             self._writes.spawn(self._write(attempt), ended=partial(self._settle, attempt))
 
@@ -150,6 +152,7 @@ class Admissions:
                 _log.error("what follows an admission failed on a bug", workload=key, exc_info=error)
             return
         attempt.reservation.undo()
+        self._gangs.end_promise(key)
         if self._fair_usage is not None:
             self._fair_usage.withdraw(key)
         if isinstance(error, KqueueError):

@@ -26,6 +26,7 @@ _REQUEUE = {
     Outcome.AFTER_LOWER_SHARE: RequeueReason.FAILED_AFTER_NOMINATION,
     Outcome.HELD: RequeueReason.FAILED_AFTER_NOMINATION,
     Outcome.LEADER: RequeueReason.GENERIC,
+    Outcome.LEAST: RequeueReason.PREEMPTION_NO_CANDIDATES,
     Outcome.REFUSED: RequeueReason.GENERIC,
     Outcome.PLUGIN: RequeueReason.GENERIC,
 }

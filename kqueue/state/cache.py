@@ -7,15 +7,17 @@ watch event of the write confirms the charge, and a failed write releases it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from weakref import ref
 
 from kqueue.api.wire import kueue as wire
 from kqueue.core import quota
+from kqueue.core.least import promise_of
 from kqueue.core.order_keys import BUILT_IN_PROFILES
 from kqueue.core.quota import QuotaNode
 from kqueue.core.topology import DEFAULT_PROFILE, NodeFacts, Profile
-from kqueue.core.workload import Admission, Claim, Leader, QueueSpec, Snapshot, TopologyView
-from kqueue.model import DEFAULT_ORDER, QueueOrder
+from kqueue.core.workload import Admission, Claim, Leader, Promise, QueueSpec, Snapshot, TopologyView
+from kqueue.model import DEFAULT_ORDER, QueueOrder, least_of
 from kqueue.state.cache_audit import CacheAudit
 from kqueue.state.gangs import Gangs
 from kqueue.state.holdings import Holdings
@@ -121,7 +123,32 @@ class Cache:
             admitted=views,
             claims=claims,
             leaders=self._leaders() if self.gangs.leaders else {},
+            promises=self._promises() if self.gangs.promises else (),
         )
+
+    def promise_of(self, obj: wire.Workload) -> Promise | None:
+        """Return what the admitted gang of a Workload may use beyond its requests; None: it holds no quota here."""
+        held = self.held.holding(f"{obj.metadata.namespace}/{obj.metadata.name}")
+        spec = self.quota.queue_spec(held.queue) if held is not None else None
+        if held is None or spec is None:
+            return None
+        return promise_of(held.key, held.queue, least_of(obj), held.admission.pod_sets, spec)
+
+    def _promises(self) -> tuple[Promise, ...]:
+        """Return what is promised to gangs that hold quota; forget what was promised to others."""
+        for key in [key for key in self.gangs.promises if self.held.holding(key) is None]:
+            self.gangs.end_promise(key)
+        return tuple(map(self._open, self.gangs.promises.values()))
+
+    def _open(self, promise: Promise) -> Promise:
+        """Return the part of a promise that pods beyond the quorum have not used yet."""
+        left = dict(promise.amounts)
+        for key in self.gangs.extras.get(promise.workload, ()):
+            held = self.held.holding(key)
+            for column, amount in held.admission.usage().items() if held is not None else ():
+                if column in left:
+                    left[column] = max(0, left[column] - amount)
+        return replace(promise, amounts=left)
 
     def _leaders(self) -> dict[str, Leader]:
         """Return the gangs for which flavors are kept, as far as they hold quota and are not evicted."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
 
+from kqueue.core.workload import Promise
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartingGang:
@@ -46,9 +48,15 @@ class StartingGang:
 
 
 class Gangs:
-    """The starting gangs, by the key of their Workload."""
+    """The starting gangs, by the key of their Workload, and what is promised to admitted gangs."""
 
     def __init__(self) -> None:
+        self.promises: dict[str, Promise] = {}
+        """What an admitted gang may use beyond its requests, by its Workload."""
+        self.extras: dict[str, set[str]] = {}
+        """Workloads of pods beyond the quorum of such a gang, by its Workload."""
+        self.on_promise: Callable[[str], None] = lambda _queue: None
+        """Called with the ClusterQueue of a promise that has ended."""
         self._starting: dict[str, StartingGang] = {}
         self._keepers: dict[str, dict[str, StartingGang]] = {}
         """By flavor: the gangs that need it for members without nodes."""
@@ -93,6 +101,23 @@ class Gangs:
         if before is not None and (now is None or now.workload != before.workload):
             self.on_leader(flavor)
 
+    def promise(self, promise: Promise | None) -> None:
+        """Note what is promised to an admitted gang; nothing for one without least resources."""
+        if promise is not None and promise.amounts:
+            self.promises[promise.workload] = promise
+
+    def note_extra(self, extra: str, base: str) -> None:
+        """Note that a pod beyond the quorum of a gang has quota; both are Workloads."""
+        if base in self.promises:
+            self.extras.setdefault(base, set()).add(extra)
+
+    def end_promise(self, workload: str) -> None:
+        """Forget what was promised: the gang has lost its admission, or its deadline is over."""
+        self.extras.pop(workload, None)
+        promise = self.promises.pop(workload, None)
+        if promise is not None:
+            self.on_promise(promise.queue)
+
     def note_rejection(self, workload: str, now: datetime) -> None:
         """Note that a gang was rejected: other gangs of its flavors get time to use what it leaves."""
         gang = self._starting.get(workload)
@@ -105,8 +130,9 @@ class Gangs:
         return max((at for flavor in flavors if (at := self._grace.get(flavor)) is not None), default=None)
 
     def rejected_before(self, gang: StartingGang) -> datetime | None:
-        """Return when another gang in a flavor of this one may be rejected, which is further from its quorum and so goes
-        first; None: there is none.
+        """Return when another gang in a flavor of this one may be rejected, which goes first; None: there is none.
+
+        It goes first because it is further from its quorum.
 
         The times of two gangs that started together differ a little, so a gang also waits for one whose time has not
         come yet.

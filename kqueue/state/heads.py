@@ -66,11 +66,17 @@ class Heads:
         avoided = failures.avoided(obj, now)
         gates = model.closed_gates(obj) if self._gates else ()
         never = model.never_preempts(obj, self._policy_of)
-        extra_of = model.extra_of(obj)
-        if pod_sets is head.pod_sets and not (avoided or gates or never or extra_of):
+        extra_of, least = model.extra_of(obj), model.least_of(obj)
+        if pod_sets is head.pod_sets and not (avoided or gates or never or extra_of or least):
             return head
         return replace(
-            head, pod_sets=pod_sets, avoided=avoided, closed_gates=gates, never_preempts=never, extra_of=extra_of
+            head,
+            pod_sets=pod_sets,
+            avoided=avoided,
+            closed_gates=gates,
+            never_preempts=never,
+            extra_of=extra_of,
+            least=least,
         )
 
     def _replaced(self, obj: wire.Workload, queue: str) -> Replaced | None:

@@ -5,6 +5,7 @@ Status, deadlines, views and metrics read the same record, so that their numbers
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -99,6 +100,13 @@ def record_annotations(obj: JSON | None, first: tuple[str, datetime] | None) -> 
         gang_names.GANG_UID_ANNOTATION: uid,
         gang_names.GANG_SINCE_ANNOTATION: since.isoformat().replace("+00:00", "Z"),
     }
+
+
+def least_annotation(wish: GangSpec) -> dict[str, str]:
+    """Return the annotation by which a Workload says what must be free before its gang starts; empty: nothing."""
+    if not wish.least:
+        return {}
+    return {gang_names.MIN_RESOURCES_ANNOTATION: json.dumps(dict(sorted(wish.least.items())))}
 
 
 def _split(

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from kqueue.controllers.gang_clock import GangClock
 from kqueue.controllers.group_objects import resources_of
 from kqueue.controllers.resources import PODS, WORKLOADS
+from kqueue.core.quota import FlavorResource
+from kqueue.core.workload import Promise
 from kqueue.jobs.gang import podgroup_k8s
 from kqueue.jobs.gang.key import KUEUE_GROUPS, gang_key
 from kqueue.jobs.gang.podgroup_x_k8s import FRAMEWORK, KIND
@@ -401,3 +404,68 @@ async def test_pods_of_a_group_without_a_gang_policy_are_queued_alone(policy: JS
     await world.rest(key)
     assert gated(world) == [True, False]
     await world.close()
+
+
+# --- minResources ----------------------------------------------------------------------------------------------------
+
+LEAST = "kqueue.dev/min-resources"
+
+
+def needing(**least: str) -> JSON:
+    """A PodGroup of two that needs so much free."""
+    group = pod_group()
+    group["spec"]["minResources"] = least
+    return group
+
+
+def least_of(world: Pods) -> str | None:
+    found: str | None = world.workload_named(name_of())["metadata"]["annotations"].get(LEAST)
+    return found
+
+
+async def test_a_workload_says_what_must_be_free_g3_55(make: Callable[..., Pods]) -> None:
+    """It follows the object while no quota is held, and not afterwards."""
+    world = make(of_group("a"), of_group("b"), group=needing(cpu="10", memory="1Gi"))
+    await rest(world)
+    first = least_of(world)
+    world.client.change(GROUPS, "team/g", {"spec": {"minResources": {"cpu": "12", "memory": None}}})
+    await rest(world)
+    second = least_of(world)
+    world.admit(name_of())
+    await rest(world)
+    world.client.change(GROUPS, "team/g", {"spec": {"minResources": None}})
+    await rest(world)
+
+    assert first == '{"cpu": "10", "memory": "1Gi"}'
+    assert second == least_of(world) == '{"cpu": "12"}'
+
+
+async def test_least_resources_that_are_taken_out_hold_nobody_g3_55(make: Callable[..., Pods]) -> None:
+    world = make(of_group("a"), of_group("b"), group=needing(cpu="10"))
+    await rest(world)
+    world.client.change(GROUPS, "team/g", {"spec": {"minResources": None}})
+    await rest(world)
+    assert least_of(world) is None
+
+
+async def test_a_promise_lasts_until_the_deadline_g3_56(make: Callable[..., Pods]) -> None:
+    """62 s for two, also after the quorum has nodes, and after a restart that finds the promise again."""
+    world = make(of_group("a"), of_group("b"), group=needing(cpu="10"))
+    promise = Promise(workload=f"team/{name_of()}", queue="team", amounts={FlavorResource("default", "cpu"): 8000})
+    world.group._gang_clock = GangClock(world.context(), gangs=world.starting, promise_of=lambda _: promise)
+    ended: list[str] = []
+    world.starting.on_promise = ended.append
+    await rest(world)
+    world.admit(name_of())
+    await rest(world)
+    promised = dict(world.starting.promises)
+    world.runs("a", "b")
+    await world.clock.advance(61)
+    await rest(world)
+    before = dict(world.starting.promises)
+    await world.clock.advance(1)
+    await rest(world)
+
+    assert promised == before == {promise.workload: promise}
+    assert world.starting.promises == {}
+    assert ended == ["team"]

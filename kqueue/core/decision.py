@@ -100,7 +100,7 @@ class Admit:
     made_way: tuple[Leader, ...] = ()
     """Gangs of lower priority that are evicted, because flavors were kept for them."""
     promise: Promise | None = None
-    """What the gang may still use of its least resources; None: it has none."""
+    """Amounts of its least resources that the gang may still use; None: it has none."""
 
 
 @value(kw_only=True)

@@ -1,4 +1,4 @@
-"""What a cycle checks beyond quota and places because of gangs: flavors that are kept, and least resources."""
+"""Checks of a cycle for gangs, beyond quota and places: flavors that are kept, and least resources."""
 
 from __future__ import annotations
 

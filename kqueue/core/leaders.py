@@ -41,10 +41,10 @@ class KeptFlavors:
 
     def _met(self, head: Head, columns: Iterable[FlavorResource]) -> Iterator[tuple[str, Leader]]:
         """Yield the kept flavors that a head uses, unless it belongs to their leader."""
-        for flavor in sorted({column.flavor for column in columns} & self._leaders.keys()):
-            leader = self._leaders[flavor]
-            if head.extra_of != leader.workload:
-                yield flavor, leader
+        for column in columns:
+            leader = self._leaders.get(column.flavor)
+            if leader is not None and head.extra_of != leader.workload:
+                yield column.flavor, leader
 
 
 def _blocker(flavor: str, leader: Leader) -> Blocker:

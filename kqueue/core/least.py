@@ -1,7 +1,7 @@
 """The resources that must be free before a gang starts (`minResources`).
 
-Only the requests of a gang are charged.  What an admitted gang may still use of its least resources is promised to it:
-other gangs of the tree with such a rule do not count it as free, so two of them do not both start on room for one.
+Only the requests of a gang are charged.  The rest of its least resources is promised to an admitted gang: other gangs
+of the tree with such a rule do not count that amount as free, so two of them do not both start on room for one.
 """
 
 from __future__ import annotations

@@ -325,6 +325,6 @@ class Snapshot:
     claims: Sequence[Claim] = ()
     """Reservations for preemptors of earlier cycles."""
     promises: Sequence[Promise] = ()
-    """What admitted gangs may still use of their least resources."""
+    """Amounts that admitted gangs may still use of their least resources."""
     leaders: Mapping[str, Leader] = field(default_factory=dict)
     """The gangs for which flavors without topology are kept, by flavor."""

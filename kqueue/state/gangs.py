@@ -52,7 +52,7 @@ class Gangs:
 
     def __init__(self) -> None:
         self.promises: dict[str, Promise] = {}
-        """What an admitted gang may use beyond its requests, by its Workload."""
+        """Amounts that an admitted gang may use beyond its requests, by its Workload."""
         self.extras: dict[str, set[str]] = {}
         """Workloads of pods beyond the quorum of such a gang, by its Workload."""
         self.on_promise: Callable[[str], None] = lambda _queue: None

@@ -10,7 +10,7 @@ import pytest
 
 from kqueue.clock import utc_text
 from kqueue.controllers.gang_clock import GangClock, GangClockRules
-from kqueue.controllers.resources import PODS, WORKLOADS
+from kqueue.controllers.resources import PODS
 from kqueue.jobs.gang.coscheduling_labels import FRAMEWORK
 from kqueue.jobs.gang.dialect import ScheduleTimeouts
 from kqueue.jobs.gang.key import KUEUE_GROUPS, gang_key
@@ -258,8 +258,8 @@ async def test_a_gang_that_is_late_too_often_is_deactivated(make: Make) -> None:
     rules = GangClockRules(reject_percentage=100, backoff=RequeueBackoff(10, 600, 1))
     world = make(*members_of("g", 2), times=rules)
     await _late_once(world)
-    world.client.change(WORKLOADS, f"team/{base_of('g')}", {"status": {"admission": None}})
-    world.admit(base_of("g"))
+    await world.clock.advance(11)
+    await _admit_anew(world)
     await world.clock.advance(62)
     await world.look(key_of("g"))
     workload = world.workload_named(base_of("g"))

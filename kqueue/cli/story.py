@@ -24,6 +24,7 @@ from kqueue.api.crd_files import crd_folder
 from kqueue.cli.output import printable
 from kqueue.cli.story_checks import Witness, evictions
 from kqueue.cli.story_encore import show, stage
+from kqueue.cli.story_gangs import FORMS, KINDS, show_gangs
 from kqueue.cli.story_view import (
     Object,
     View,
@@ -98,8 +99,10 @@ async def run_story(topology: str, *, keep: bool) -> int:
                 CHECKED,
                 style="bold green",
             )
+            console.print("\nGangs as other schedulers write them, one of each form ...")
+            problems = await show_gangs(client, console, examples_folder())
             console.print("\nThe same gangs once more, to look at them with the command line ...")
-            problems = await show(kubeconfig, console, await stage(client, examples_folder()))
+            problems += await show(kubeconfig, console, await stage(client, examples_folder()))
             for problem in problems:
                 console.print(Text(f"PROBLEM: {printable(problem)}", style="bold red"))
         if keep:
@@ -125,7 +128,8 @@ async def cluster(topology: str, console: Console) -> AsyncIterator[tuple[Sandbo
     """Run a simulated cluster with kqueue on it; yield both, a client, and the path of a kubeconfig."""
     console.print(f"Starting a simulated cluster ({topology}: blocks x racks x hosts) with kqueue on it ...")
     with tempfile.TemporaryDirectory(prefix="kqueue-demo-") as folder:
-        sandbox = Sandbox(SandboxOptions(topology=parse_topology(topology), port=0, crds=(crd_folder(),)))
+        crds = (crd_folder(), crd_folder() / "optional", examples_folder() / "gangs" / KINDS)
+        sandbox = Sandbox(SandboxOptions(topology=parse_topology(topology), port=0, crds=crds))
         await sandbox.start()
         try:
             kubeconfig = Path(folder) / "kubeconfig"
@@ -156,7 +160,9 @@ async def cluster(topology: str, console: Console) -> AsyncIterator[tuple[Sandbo
 def _configuration() -> Configuration:
     found = load(None)
     election = found.leader_election.model_copy(update={"leader_elect": False})
-    kinds = found.integrations.model_copy(update={"frameworks": ("batch/job", "jobset.x-k8s.io/jobset")})
+    kinds = found.integrations.model_copy(
+        update={"frameworks": ("batch/job", "jobset.x-k8s.io/jobset", *dict.fromkeys(form.framework for form in FORMS))}
+    )
     return found.model_copy(update={"leader_election": election, "integrations": kinds})
 
 

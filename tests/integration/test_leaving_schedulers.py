@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from tests.integration.test_tutorial import Reader, steps
 
 Plane = ControlPlane | SandboxPlane
 HOW_TO = CRDS.parents[1] / "docs" / "how-to"
+VOLCANO = CRDS.parents[1] / "examples" / "gangs" / "kinds" / "podgroups.scheduling.volcano.sh.yaml"
 PAGES = ["leave-the-coscheduling-plugin.md", "leave-volcano.md"]
 _SETTINGS = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
 _HEAD = {
@@ -30,11 +32,13 @@ _HEAD = {
 
 
 @asynccontextmanager
-async def as_configured(plane: Plane, page: str) -> AsyncIterator[str]:
-    """A namespace with queue `main`, nodes, and a controller with the settings of the page."""
+async def as_configured(plane: Plane, page: str, kinds: Path) -> AsyncIterator[str]:
+    """A namespace with queue `main`, nodes, and a controller with the settings of the page; `kinds` is a new folder."""
     found = _SETTINGS.search(page)
     assert found is not None
-    for folder in (CRDS / "optional", Path(__file__).parent / "other_crds"):
+    kinds.mkdir()
+    shutil.copy(VOLCANO, kinds)
+    for folder in (CRDS / "optional", kinds):
         await plane.cluster.apply_crds(folder)
     road = await make_road(plane.cluster, shape=(1, 2, 4))
     flags = Flags(
@@ -56,7 +60,7 @@ async def test_the_page_works_as_it_is_written(either_plane: Plane, tmp_path: Pa
     page = (HOW_TO / name).read_text()
     folder = tmp_path / "reader"
     folder.mkdir()
-    async with as_configured(either_plane, page) as namespace:
+    async with as_configured(either_plane, page, tmp_path / "kinds") as namespace:
         reader = Reader(folder)
         access = yaml.safe_load(either_plane.kubeconfig.read_text())
         for context in access["contexts"]:

@@ -217,6 +217,7 @@ GANG_DIALECTS = (
     "scheduling.x-k8s.io/podgroup",
     "kqueue.dev/coscheduling-labels",
     "scheduling.volcano.sh/podgroup",
+    "kqueue.dev/batchprocess",
 )
 """Names of `integrations.frameworks` that are no kind of job, but a form of gangs of pods; `pod` is both."""
 

@@ -163,7 +163,8 @@ class GangReconciler:
         found = await self._find(members, workload, prebuilt=bool(prebuilt))
         if found is None:
             return Result(requeue_after=_PREBUILT_RETRY) if prebuilt else Result()
-        if not prebuilt and await self._report_waiting(workload, as_json(workload), found.absent):
+        gathers = self._gangs.has_maker(key) and all(pod.gated for pod in found.kept)  # its maker makes the others
+        if not prebuilt and await self._report_waiting(workload, as_json(workload), 0 if gathers else found.absent):
             return Result()
         look = await self._gang_clock.look(members, found, workload, group_object=obj)
         if look.wrote:
@@ -365,7 +366,8 @@ class GangReconciler:
         made_elsewhere = self._gangs.has_maker(members[0].group)
         found = represented(members, told, now) if made_elsewhere else match(members, told, now, group_object=obj)
         if found is None:
-            await self._replace(members, workload)
+            if not made_elsewhere:
+                await self._replace(members, workload)
             return None
         if obj is None:
             await self._own(workload, found.kept, told)

@@ -17,6 +17,8 @@ from kqueue.jobs.gang.group_object import queue_of as object_queue
 from kqueue.jobs.gang.group_object import speaker_of
 from kqueue.jobs.gang.match import Match, strays
 from kqueue.jobs.gang.members import gang_queue, is_serving
+from kqueue.jobs.gang.registry import dialect_of
+from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.kind import Finished, Refused
 from kqueue.jobs.pod_view import ManagedPod
 
@@ -46,6 +48,8 @@ class GangOwner:
         """Take the members in order, at least one; `prebuilt`: a user created the Workload."""
         self.workload, self._tools, self._prebuilt = workload, tools, prebuilt
         self._group_object = group_object
+        self._has_maker = dialect_of(GangRef.of_key(members[0].group).framework).makes_workloads
+        """Whether the reconciler of the group object makes the Workload, keeps it like the object, and finishes it."""
         self._members = list(members)
         self._found = Match(kept=tuple(members))
 
@@ -88,7 +92,7 @@ class GangOwner:
 
     def finished(self) -> Finished | None:
         """Return the result by the ends of the members; None: the group has not finished."""
-        return counts.finished(self._kept, as_json(self.workload))
+        return None if self._has_maker else counts.finished(self._kept, as_json(self.workload))
 
     def busy(self) -> bool:
         """Whether any member may still use quota."""
@@ -107,7 +111,8 @@ class GangOwner:
         podsets = as_json(self.workload)["spec"]["podSets"]
         first = self._kept[0]
         speaker = speaker_of(first.obj, self._group_object)
-        if not self._prebuilt and await self._tools.follow.follow(first, podsets, self.workload, speaker=speaker):
+        kept_alike = self._prebuilt or self._has_maker
+        if not kept_alike and await self._tools.follow.follow(first, podsets, self.workload, speaker=speaker):
             return True
         evicted = model.condition_true(self.workload, names.CONDITION_EVICTED)
         return not evicted and await self._stop_loose()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from cachetools import TTLCache
@@ -37,6 +37,8 @@ from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.store import Store, split_key
 
 _log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 GROUP_INDEX = "group"
 PREBUILT_INDEX = "prebuilt"
@@ -196,7 +198,7 @@ class PodWrites:
         """
         self._deleted.remember(pod.uid, True)
 
-    async def each(self, pods: Iterable[ManagedPod], act: Callable[[ManagedPod], Awaitable[object]]) -> None:
+    async def each(self, pods: Iterable[T], act: Callable[[T], Awaitable[object]]) -> None:
         """Call `act` with each of many pods, some at a time; the first error is raised after all pods were tried."""
         todo = iter(list(pods))
         failed: list[KqueueError] = []

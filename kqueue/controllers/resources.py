@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from kqueue.api import names
+from kqueue.jobs.gang.batch_process import KIND, PLURAL
 from kqueue.jobs.kind import ReviewedKind
 from kqueue.runtime.resources import ResourceType
 
 NODES = ResourceType("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES = ResourceType("", "v1", "namespaces", "Namespace", namespaced=False)
 PODS = ResourceType("", "v1", "pods", "Pod")
+SERVICES = ResourceType("", "v1", "services", "Service")
 LIMIT_RANGES = ResourceType("", "v1", "limitranges", "LimitRange")
 RUNTIME_CLASSES = ResourceType("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False)
 POD_DISRUPTION_BUDGETS = ResourceType("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
@@ -27,6 +29,7 @@ RESOURCE_FLAVORS = _ours("resourceflavors", names.RESOURCE_FLAVOR_KIND)
 TOPOLOGIES = _ours("topologies", names.TOPOLOGY_KIND)
 ADMISSION_CHECKS = _ours("admissionchecks", names.ADMISSION_CHECK_KIND)
 WORKLOAD_PRIORITY_CLASSES = _ours("workloadpriorityclasses", names.WORKLOAD_PRIORITY_CLASS_KIND)
+BATCH_PROCESSES = ResourceType(KIND.group, KIND.version, PLURAL, KIND.kind)
 
 
 def resource_of(kind: ReviewedKind) -> ResourceType:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from kqueue.controllers import (
     admission_check,
     admission_gates,
+    batch_process,
     configuration,
     disruption_budgets,
     elastic_gates,
@@ -51,6 +52,7 @@ SETUPS: Mapping[str, tuple[Setup, ...]] = {
         elastic_gates.setup,
         job.setup,
         pod.setup,
+        batch_process.setup,
         gang.setup,
         gang_status.setup,
         admission_gates.setup,

@@ -86,7 +86,7 @@
   resources: [jobsets/finalizers]
   verbs: [update]
 {{- end }}
-{{- if or (has "pod" .frameworks) (has "deployment" .frameworks) (has "statefulset" .frameworks) (has "scheduling.k8s.io/podgroup" .frameworks) (has "scheduling.x-k8s.io/podgroup" .frameworks) (has "kqueue.dev/coscheduling-labels" .frameworks) (has "scheduling.volcano.sh/podgroup" .frameworks) }}
+{{- if or (has "pod" .frameworks) (has "deployment" .frameworks) (has "statefulset" .frameworks) (has "scheduling.k8s.io/podgroup" .frameworks) (has "scheduling.x-k8s.io/podgroup" .frameworks) (has "kqueue.dev/coscheduling-labels" .frameworks) (has "scheduling.volcano.sh/podgroup" .frameworks) (has "kqueue.dev/batchprocess" .frameworks) }}
 - apiGroups: [""]
   resources: [pods/finalizers]
   verbs: [update]
@@ -133,6 +133,26 @@
   resources: [podgroups/finalizers]
   verbs: [update]
 {{- end }}
+{{- if has "kqueue.dev/batchprocess" .frameworks }}
+- apiGroups: [kqueue.dev]
+  resources: [batchprocesses]
+  verbs: [get, list, watch, patch]
+- apiGroups: [kqueue.dev]
+  resources: [batchprocesses]
+  verbs: [delete]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [create]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, create]
+- apiGroups: [kqueue.dev]
+  resources: [batchprocesses/status]
+  verbs: [get, patch]
+- apiGroups: [kqueue.dev]
+  resources: [batchprocesses/finalizers]
+  verbs: [update]
+{{- end }}
 {{- end }}
 
 {{/* Group objects that webhooks look up for the queue of a gang: (dict "frameworks" list). */}}
@@ -150,6 +170,11 @@
 {{- if has "scheduling.volcano.sh/podgroup" .frameworks }}
 - apiGroups: [scheduling.volcano.sh]
   resources: [podgroups]
+  verbs: [get]
+{{- end }}
+{{- if has "kqueue.dev/batchprocess" .frameworks }}
+- apiGroups: [kqueue.dev]
+  resources: [batchprocesses]
   verbs: [get]
 {{- end }}
 {{- end }}
@@ -225,6 +250,10 @@
   },
   "podgroup": {
     "path": "scheduling.k8s.io, scheduling.x-k8s.io, scheduling.volcano.sh/podgroups",
+    "viewers": "buva"
+  },
+  "batchprocess": {
+    "path": "kqueue.dev/batchprocesses",
     "viewers": "buva"
   }
 }

@@ -22,13 +22,17 @@ from kqueue.jobs.gang.match import counts_of
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.kube import conditions
 
+CAUSE_RESTART = "GangRestarted"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSteps:
     """The steps to take now; all of them may be taken at once, in the order of the fields."""
 
     stop: tuple[ManagedPod, ...] = ()
-    """Pods that run and are stopped; `why` says why."""
+    """Pods that run and are stopped; `cause` and `why` say why."""
+    cause: str = ""
+    """The reason of the stop, a word for programs."""
     why: str = ""
     drop: tuple[ManagedPod, ...] = ()
     """Pods that have not started and are deleted."""
@@ -43,7 +47,7 @@ class BatchSteps:
     active: bool | None = None
     """The value of the Workload's `spec.active` to write; None: it stays."""
     limit: bool = False
-    """Whether the Workload follows the object's longest execution time."""
+    """Whether the Workload follows the object's longest execution time; an admitted one cannot."""
     give_back: bool = False
     """Whether the quota of the evicted Workload, which has no pods, is released."""
     service: bool = False
@@ -101,7 +105,7 @@ def next_steps(facts: BatchFacts) -> BatchSteps:
 def _after_the_end(facts: BatchFacts, end: BatchEnd) -> BatchSteps:
     """Stop all pods, finish the Workload after the last one, and delete the object when its time is over."""
     running = tuple(pod for pod in facts.places.pods if pod.at_large)
-    steps = BatchSteps(stop=running, why=end.message, drop=_gated(facts), release=_ended(facts))
+    steps = BatchSteps(stop=running, cause=end.reason, why=end.message, drop=_gated(facts), release=_ended(facts))
     if running or _any_active(facts):
         return steps
     due = expires(facts.obj)
@@ -137,8 +141,8 @@ def _while_admitted(facts: BatchFacts, workload: JSON) -> BatchSteps:
     """Make the pods of the base, then those beyond it, and make pods that have failed anew."""
     return BatchSteps(
         stop=_of_earlier_rounds(facts),
+        cause=CAUSE_RESTART,
         why="a pod failed, and all pods are made anew",
-        limit=_limit_differs(facts.obj, workload),
         service=has_network(facts.obj, facts.plan),
         make=tuple(_to_make(facts, workload)),
         again=quorum_due(facts.obj),

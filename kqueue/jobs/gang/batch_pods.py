@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kqueue.api import gang_names, names
-from kqueue.jobs.fields import JSON, mapping, objects, sequence, text
+from kqueue.jobs.fields import JSON, labels_of, mapping, objects, sequence, text
 from kqueue.jobs.gang.batch_process import MAIN_CONTAINER, BatchPlan, BatchRole
 
 _FEW_HOSTS = 100
@@ -93,8 +93,11 @@ class PodPlan:
     failures: int = 0
 
 
-def pod_of(obj: JSON, plan: BatchPlan, wanted: PodPlan, *, queue: str, workload: str) -> JSON:
-    """Return a pod of the BatchProcess, with its labels, address and environment."""
+def pod_of(obj: JSON, plan: BatchPlan, wanted: PodPlan, *, queue: str) -> JSON:
+    """Return a pod of the BatchProcess, with its labels, address and environment.
+
+    The start writes the Workload's name: a pod beyond the quorum has another one.
+    """
     role, index = wanted.role, wanted.index
     template = template_of(obj, role)
     meta, spec = mapping(obj, "metadata"), dict(template["spec"])
@@ -112,13 +115,13 @@ def pod_of(obj: JSON, plan: BatchPlan, wanted: PodPlan, *, queue: str, workload:
         gang_names.BATCH_PROCESS_RANK_LABEL: str(role.first_rank + index),
         names.MANAGED_LABEL: "true",
         names.QUEUE_NAME_LABEL: queue,
+        **_priority_class(obj),
         names.POD_GROUP_POD_INDEX_LABEL: str(index),
     }
     annotations = {
         **mapping(template, "metadata", "annotations"),
         gang_names.BATCH_PROCESS_ATTEMPT_ANNOTATION: str(wanted.attempt),
         **({gang_names.BATCH_PROCESS_FAILURES_ANNOTATION: str(wanted.failures)} if wanted.failures else {}),
-        names.WORKLOAD_ANNOTATION: workload,
         names.ROLE_HASH_ANNOTATION: role.name,
     }
     return {
@@ -133,6 +136,12 @@ def pod_of(obj: JSON, plan: BatchPlan, wanted: PodPlan, *, queue: str, workload:
         },
         "spec": spec,
     }
+
+
+def _priority_class(obj: JSON) -> dict[str, str]:
+    """Return the label with the object's WorkloadPriorityClass, for pods beyond the quorum, which are queued alone."""
+    name = labels_of(obj).get(names.PRIORITY_CLASS_LABEL, "")
+    return {names.PRIORITY_CLASS_LABEL: name} if name else {}
 
 
 def owner_reference(obj: JSON) -> JSON:

@@ -7,10 +7,11 @@ so that a controller that is killed anywhere counts the same.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kqueue.api import gang_names
+from kqueue.jobs.ancestry import controller_uid
 from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of, mapping, objects, text, whole
 from kqueue.jobs.gang.batch_process import BatchPlan
 from kqueue.jobs.pod_view import ManagedPod
@@ -95,12 +96,6 @@ def of_batch_process(pods: Iterable[ManagedPod], obj: JSON) -> list[ManagedPod]:
     """Return the pods that the BatchProcess controls; another one of the same name may have left pods behind."""
     uid = text(obj, "metadata", "uid")
     return [pod for pod in pods if controller_uid(pod.obj) == uid]
-
-
-def controller_uid(obj: JSON) -> str:
-    """Return the UID of the object's controller; empty: it has none."""
-    owners: Iterator[Mapping[str, object]] = iter(objects(obj, "metadata", "ownerReferences"))
-    return next((text(owner, "uid") for owner in owners if owner.get("controller") is True), "")
 
 
 def failure_text(pod: ManagedPod, number: int, limit: int) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from kqueue.api import names
 from kqueue.clock import utc_text
-from kqueue.jobs.fields import JSON, flag, mapping, text, whole
+from kqueue.jobs.fields import JSON, flag, mapping, objects, text, whole
 from kqueue.jobs.gang.batch_end import (
+    COMPLETE,
+    FAILED,
     SUSPENDED,
     BatchEnd,
     failures_of,
@@ -220,12 +222,12 @@ def _admitted(view: BatchView) -> Iterator[JSON]:
         if conditions.is_true(view.obj, ADMITTED):
             yield _condition(ADMITTED, False, "NoWorkload", "there is no Workload")
         return
-    for kind in (names.CONDITION_ADMITTED, names.CONDITION_QUOTA_RESERVED):
-        found = conditions.condition(view.workload, kind)
-        if found is not None and (kind == names.CONDITION_ADMITTED or found.get("status") != "True"):
-            holds = found.get("status") == "True"
-            yield _condition(ADMITTED, holds, text(found, "reason"), text(found, "message"))
-            return
+    admitted = conditions.condition(view.workload, names.CONDITION_ADMITTED)
+    reserved = conditions.condition(view.workload, names.CONDITION_QUOTA_RESERVED)
+    waits = reserved is not None and reserved.get("status") != "True"  # its reason is better than that it waits
+    found = reserved if waits else admitted
+    if found is not None:
+        yield _condition(ADMITTED, found.get("status") == "True", text(found, "reason"), text(found, "message"))
 
 
 def _scheduled(view: BatchView, counts: GangCounts) -> Iterator[JSON]:
@@ -258,16 +260,59 @@ def _network(view: BatchView) -> Iterator[JSON]:
         yield _condition(NETWORK, False, REASON_SERVICE_EXISTS, message)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchEvent:
+    """An event that a change of status causes."""
+
+    reason: str
+    message: str
+    warning: bool = False
+
+
+def events_of(before: Mapping[str, object], after: Mapping[str, object]) -> list[BatchEvent]:
+    """Return the events of a change of status: start, quorum, failures, eviction and end."""
+    found: list[BatchEvent] = []
+    quorum, running = text(after, "quorum"), whole(after, "running") or 0
+    if not text(before, "startTime") and text(after, "startTime"):
+        found.append(BatchEvent(reason="Scheduled", message=f"pods of the quorum ({quorum}) were released together"))
+    phases = (phase_of(before), phase_of(after))
+    if phases[0] != phases[1] and phases[1] == GangPhase.RUNNING.value:
+        found.append(BatchEvent(reason="Running", message=f"{running} pods run; the quorum is {quorum}"))
+    if (more := (whole(after, "failures") or 0) - (whole(before, "failures") or 0)) > 0:
+        message = f"{more} pods failed; {whole(after, 'failures')} failures in all"
+        found.append(BatchEvent(reason="MemberFailed", message=message, warning=True))
+    if _state(before, ADMITTED) == "True" != _state(after, ADMITTED) and not _is_over(after):
+        condition = next((c for c in _all_conditions(after) if c.get("type") == ADMITTED), {})
+        message = text(after, "message") or text(condition, "message")
+        found.append(BatchEvent(reason=text(condition, "reason") or "Evicted", message=message, warning=True))
+    for kind in (COMPLETE, FAILED):
+        if _state(before, kind) != "True" == _state(after, kind):
+            reason = "Finished" if kind == COMPLETE else FAILED
+            found.append(BatchEvent(reason=reason, message=text(after, "message"), warning=kind == FAILED))
+    return found
+
+
+def _is_over(status: Mapping[str, object]) -> bool:
+    return any(_state(status, kind) == "True" for kind in (COMPLETE, FAILED))
+
+
+def _state(status: Mapping[str, object], kind: str) -> str:
+    return next((text(c, "status") for c in _all_conditions(status) if c.get("type") == kind), "")
+
+
+def _all_conditions(status: Mapping[str, object] | None) -> list[Mapping[str, object]]:
+    return objects(status or {}, "conditions")
+
+
 def phase_of(status: Mapping[str, object] | None) -> str:
     """Return the written phase; empty: none was written."""
     return text(status or {}, "phase")
 
 
-def changed_phase(before: Mapping[str, object] | None, after: Mapping[str, object]) -> bool:
+def changed_state(before: Mapping[str, object] | None, after: Mapping[str, object]) -> bool:
     """Whether the phase or any condition differs, so that the status is written at once."""
     return phase_of(before) != phase_of(after) or _states(before) != _states(after)
 
 
 def _states(status: Mapping[str, object] | None) -> list[tuple[str, str, str]]:
-    found: Sequence[Mapping[str, object]] = mapping(status or {}).get("conditions") or ()
-    return sorted((text(c, "type"), text(c, "status"), text(c, "reason")) for c in found)
+    return sorted((text(c, "type"), text(c, "status"), text(c, "reason")) for c in _all_conditions(status))

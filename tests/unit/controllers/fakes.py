@@ -27,7 +27,7 @@ from kqueue.runtime.store import Store, object_key
 T = TypeVar("T")
 _BIRTH = "2026-01-01T00:00:00Z"
 """When the fake clock starts."""
-_READS = ("get", "list")
+_READS = ("get", "list", "dry-run")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,15 +201,16 @@ class FakeClient(Client):
         dry_run: bool = False,
         lane: Lane = Lane.JOBS,
     ) -> Json:
-        """Add the object with a UID of its own."""
-        assert not dry_run
+        """Add the object with a UID of its own; a dry run, whose verb is `dry-run`, only answers."""
         body = deepcopy(dict(obj))
         key = object_key(namespace or body["metadata"].get("namespace", ""), body["metadata"]["name"])
-        call = Call(verb="create", resource=resource, key=key, body=body, lane=lane)
+        call = Call(verb="dry-run" if dry_run else "create", resource=resource, key=key, body=body, lane=lane)
 
         def act() -> Json:
             if (resource, key) in self._objects:
                 raise AlreadyExistsError(f"{call}: it exists", status=409, reason="AlreadyExists")
+            if dry_run:
+                return body
             meta = {**body["metadata"], "uid": f"uid-{self._version + 1}"}
             return self._store(resource, key, None, {**body, "metadata": meta})
 

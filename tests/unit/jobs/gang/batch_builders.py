@@ -56,7 +56,7 @@ def pod(obj: JSON, name: str, state: str, *, attempt: int = 0, failures: int = 0
     role = plan.role(process_name)
     assert role is not None
     wanted = PodPlan(role=role, index=int(index), attempt=attempt, failures=failures)
-    plain = pod_of(obj, plan, wanted, queue="main", workload="batchprocess-1")
+    plain = pod_of(obj, plan, wanted, queue="main")
     made = copy.deepcopy(queued(plain, SWITCHES))
     made["metadata"] |= {"uid": f"{name}-{attempt}", "creationTimestamp": utc_text(NOW - timedelta(seconds=age))}
     made["status"] = {"phase": "Pending"}

@@ -28,7 +28,7 @@ def made(*processes: JSON, role: int = 0, index: int = 0, attempt: int = 0, **sp
     obj = make(*processes, **spec)
     plan = plan_of(obj)
     wanted = PodPlan(role=plan.roles[role], index=index, attempt=attempt)
-    return pod_of(obj, plan, wanted, queue="main", workload="bp-1")
+    return pod_of(obj, plan, wanted, queue="main")
 
 
 def container(pod: JSON, name: str) -> JSON:
@@ -75,7 +75,7 @@ def test_a_pod_says_whose_it_is() -> None:
         "kueue.x-k8s.io/pod-group-pod-index": "1",
     }
     assert meta["annotations"] == {
-        "kqueue.dev/attempt": "2", "kueue.x-k8s.io/workload": "bp-1", "kueue.x-k8s.io/role-hash": "student",
+        "kqueue.dev/attempt": "2", "kueue.x-k8s.io/role-hash": "student",
     }  # fmt: skip
     (owner,) = meta["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"], owner["controller"], owner["blockOwnerDeletion"]) == (
@@ -141,7 +141,7 @@ def test_addresses_are_given_where_they_are_of_use(network: JSON | None, replica
     if network is not None:
         obj["spec"]["network"] = network
     plan = plan_of(obj)
-    pod = pod_of(obj, plan, PodPlan(role=plan.roles[0], index=0), queue="main", workload="w")
+    pod = pod_of(obj, plan, PodPlan(role=plan.roles[0], index=0), queue="main")
 
     assert has_network(obj, plan) is wanted
     assert (pod["spec"].get("hostname"), pod["spec"].get("subdomain")) == (

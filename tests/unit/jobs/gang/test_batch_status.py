@@ -10,7 +10,7 @@ import pytest
 from kqueue.api.batch_process import BatchProcess
 from kqueue.jobs.gang.batch_end import end_of
 from kqueue.jobs.gang.batch_process import plan_of
-from kqueue.jobs.gang.batch_status import NO_QUEUE, BatchView, QueueHindrance, changed_phase, invalid_status, status_of
+from kqueue.jobs.gang.batch_status import NO_QUEUE, BatchView, QueueHindrance, changed_state, invalid_status, status_of
 from kqueue.jobs.pod_view import ManagedPod
 from tests.unit.jobs.gang.batch_builders import ADMITTED, NOW, after, batch, ended, places, pod, pods, workload
 
@@ -195,8 +195,8 @@ def test_a_change_of_counts_alone_is_no_change_of_state() -> None:
     second = status({**obj, "status": first}, load, pods(obj, **RUNNING, teacher_1="gated"))
 
     assert first != second
-    assert not changed_phase(first, second)
-    assert changed_phase(first, status({**obj, "status": first}, load, []))
+    assert not changed_state(first, second)
+    assert changed_state(first, status({**obj, "status": first}, load, []))
 
 
 def test_an_object_that_cannot_be_read_keeps_its_counts() -> None:

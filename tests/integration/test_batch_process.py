@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from kqueue.config import Timings, parse
 from kqueue.manager.process import Flags, running
 from tests.integration.conftest import SandboxPlane
-from tests.integration.controlplane.access import MERGE_PATCH
+from tests.integration.controlplane.access import MERGE_PATCH, RequestError
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.road import KUEUE, Object, condition, has, make_road
 from tests.integration.test_pods import PARTS, Pods, gates
@@ -148,7 +150,7 @@ PUBLISHED: Object = {
 """Two types of two pods each, of which one each is needed, as the published example has it."""
 
 
-@pytest.mark.mechanism("3.28")
+@pytest.mark.mechanism("3.28", "3.34")
 async def test_two_types_run_as_one_gang(either_plane: Plane) -> None:
     """Rows 3.28, 3.34: one Workload, both types start together, and the rest follows; the last bind is reported."""
     async with world(either_plane, gpus=8) as road:
@@ -197,6 +199,7 @@ async def test_no_type_runs_without_the_other(either_plane: Plane) -> None:
     assert "nvidia.com/gpu" in waits["message"]
 
 
+@pytest.mark.mechanism("3.32")
 async def test_the_wait_for_the_quorum_ends_with_a_reason(either_plane: Plane) -> None:
     """Row 3.32: there is no room within the time; also over a restart of the controller nothing comes back."""
     road = await make_batches(either_plane, gpus=8)
@@ -249,6 +252,26 @@ async def test_a_killed_member_comes_back_alone(either_plane: Plane) -> None:
     assert status["failures"] == 1
 
 
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "batch-process.md"
+
+
+async def test_the_example_of_the_page_runs(either_plane: Plane) -> None:
+    """As it stands there, in another namespace, on pods that end."""
+    texts = PAGE.read_text(encoding="utf-8").split("```yaml\n")[1:]
+    found = [yaml.safe_load(text.partition("```")[0]) for text in texts]
+    obj = next(document for document in found if document.get("kind") == "BatchProcess")
+    async with world(either_plane, gpus=4) as road:
+        obj["metadata"]["namespace"] = road.namespace
+        for process in obj["spec"]["simpleProcesses"]:
+            process["template"] = {"metadata": {"annotations": {RUN: "4"}}}
+        await road.cluster.request("POST", road.batches, obj)
+        complete = await road.until_condition("distill", "Complete")
+        found_status = (await road.cluster.get(f"{road.batches}/distill"))["status"]
+
+    assert complete["reason"] == "SuccessPolicyMet"
+    assert (found_status["phase"], found_status["quorum"]) == ("Finished", "2/4")
+
+
 async def test_it_is_suspended_resumed_and_completes(either_plane: Plane) -> None:
     """Suspended, it has no pods and no quota; its end removes what still runs, and it is deleted in time."""
     async with world(either_plane, gpus=16) as road:
@@ -288,6 +311,25 @@ async def test_a_form_that_the_server_refuses_is_told_before_anything_is_queued(
     assert "process teacher" in refused["message"]
     assert homeless["reason"] == "NoQueue"
     assert workloads["items"] == []
+
+
+@pytest.mark.mechanism("3.30")
+async def test_the_older_one_goes_first_and_mixed_priorities_are_refused(either_plane: Plane) -> None:
+    """Row 3.30: of two that wait the one that was created first is admitted first."""
+    async with world(either_plane, gpus=16) as road:
+        mixed = [a_process("teacher", 1), a_process("student", 1)]
+        mixed[1]["template"]["spec"] = {"priorityClassName": "system-cluster-critical"}
+        with pytest.raises(RequestError, match="all processes need the same"):
+            await road.create_batch("mixed", *mixed)
+        await road.create_batch("first", a_process("teacher", 2, seconds=3))
+        await road.until_phase("first", "Running")
+        await road.create_batch("older", a_process("teacher", 2, seconds=3))
+        await road.until_condition("older", "Admitted", "False")
+        await road.create_batch("newer", a_process("teacher", 2, seconds=1))
+        older = await road.until_condition("older", "Complete")
+        newer = await road.until_condition("newer", "Complete")
+
+    assert older["lastTransitionTime"] < newer["lastTransitionTime"]
 
 
 async def test_a_service_of_the_same_name_is_left_alone(either_plane: Plane) -> None:

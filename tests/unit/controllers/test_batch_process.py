@@ -225,6 +225,7 @@ async def test_a_workload_that_another_actor_deactivated_stays_so(make: Make) ->
     assert world.workload_named(world.load)["spec"]["active"] is False
 
 
+@pytest.mark.mechanism("3.32")
 async def test_it_fails_when_the_quorum_was_not_scheduled_in_time(make: Make) -> None:
     """G3.B19: pods are removed and the Workload is finished, and nothing comes back."""
     world = await admitted(make, batch(group={"minAvailable": 2, "timeoutSeconds": 600}))

@@ -142,6 +142,7 @@ GOOD = (process("teacher", 2, 1), process("student", 2, 1))
             "spec.simpleProcesses[1].template.spec.priorityClassName: must be 'high' as in process teacher; all "
             "processes need the same (found 'low')",
             id="mixed priorities",
+            marks=pytest.mark.mechanism("3.30"),
         ),
         pytest.param(
             make(*GOOD, group={"timeoutSeconds": 0}),

@@ -15,6 +15,7 @@ from pathlib import Path
 from kqueue.controllers.leftovers import READ_IN_BULK
 from kqueue.jobs.catalog import BY_FRAMEWORK
 from kqueue.jobs.gang.batch_process import FRAMEWORK as BATCH_PROCESSES
+from kqueue.jobs.gang.batch_process import WORKSPACE_KIND
 from kqueue.jobs.gang.dialect import Dialect
 from kqueue.jobs.gang.registry import dialect_of
 from kqueue.kinds import ALL_VIEWERS, FRAMEWORKS, GANG_DIALECTS, OWNERS, Kind
@@ -106,12 +107,22 @@ def _group_rule(dialect: Dialect, verbs: str, subresource: str = "") -> list[str
     return _rule_for(dialect.kinds[0].group, dialect.plural, verbs, subresource)
 
 
+def _workspace(plural: str) -> list[str]:
+    """Return the rights for BatchProcesses of workspaces, which are copied to BatchProcesses of kqueue."""
+    return [
+        *_rule_for(WORKSPACE_KIND.group, plural, "get, list, watch, delete"),
+        *_rule_for(WORKSPACE_KIND.group, plural, "patch", "/status"),
+        *_rule_for(WORKSPACE_KIND.group, plural, "update", "/finalizers"),
+    ]
+
+
 def group_objects(dialect: Dialect) -> list[str]:
     """Return the controller's rights for group objects of a dialect; a Workload blocks the deletion of its owner."""
     rules = _group_rule(dialect, "get, list, watch")
     if dialect.framework == BATCH_PROCESSES:  # kqueue creates the pods, and deletes objects some time after their end
-        rules += _group_rule(dialect, "delete")
+        rules += _group_rule(dialect, "create, patch, delete")
         rules += [*_rule_for("", "pods", "create"), *_rule_for("", "services", "get, create")]
+        rules += _workspace(dialect.plural)
     if dialect.writes_status or dialect.framework == BATCH_PROCESSES:
         rules += _group_rule(dialect, "patch", "/status")
     return _where(dialect, [*rules, *_group_rule(dialect, "update", "/finalizers")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
@@ -9,7 +10,15 @@ from pydantic import ConfigDict, Field
 from kqueue.api.batch_limits import MOST_PODS, MOST_PROCESSES
 from kqueue.api.fields import DNS_LABEL_PATTERN, Bool, Conditions, Count, PositiveCount, ResourceList, Time
 from kqueue.api.model import ATOMIC, ApiModel, Column, Resource, Served
-from kqueue.api.names import KQUEUE_API_VERSION, KQUEUE_GROUP, KQUEUE_VERSION, QUEUE_NAME_LABEL
+from kqueue.api.names import (
+    KQUEUE_API_VERSION,
+    KQUEUE_GROUP,
+    KQUEUE_VERSION,
+    QUEUE_NAME_LABEL,
+    WORKSPACE_API_VERSION,
+    WORKSPACE_GROUP,
+    WORKSPACE_VERSION,
+)
 from kqueue.api.workload import PodTemplate
 
 PodCount = Annotated[int, Field(strict=True, ge=0, le=MOST_PODS)]
@@ -219,3 +228,17 @@ class BatchProcess(Resource):
     """The processes, and how they start and end."""
     status: BatchProcessStatus = BatchProcessStatus()
     """The state of the gang."""
+
+
+class WorkspaceBatchProcess(BatchProcess):
+    """A BatchProcess under the name that Brain++ workspaces give it: kqueue copies it to a BatchProcess of its own, and
+    the status back.
+    """
+
+    served: ClassVar = replace(
+        BatchProcess.served, group=WORKSPACE_GROUP, version=WORKSPACE_VERSION, kind="BatchProcess", short_names=()
+    )
+    api_version: str = WORKSPACE_API_VERSION
+    """Group and version of this representation of the object."""
+    kind: str = "BatchProcess"
+    """Kind of the object."""

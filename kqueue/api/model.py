@@ -210,6 +210,8 @@ class Served:
     group: str = GROUP
     version: str = VERSION
     plural: str
+    kind: str = ""
+    """Name of the kind; empty: that of the class."""
     namespaced: bool = False
     short_names: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()

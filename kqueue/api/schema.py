@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kqueue.api.admission_check import AdmissionCheck
-from kqueue.api.batch_process import BatchProcess
+from kqueue.api.batch_process import BatchProcess, WorkspaceBatchProcess
 from kqueue.api.bounds import INT32_MAX, INT64_MAX
 from kqueue.api.cluster_queue import ClusterQueue
 from kqueue.api.cohort import Cohort
@@ -36,7 +36,7 @@ KINDS: Final[tuple[type[Resource], ...]] = (
     WorkloadPriorityClass,
 )
 """Every kind that the API server is to serve."""
-OPTIONAL_KINDS: Final[tuple[type[Resource], ...]] = (PodGroup,)
+OPTIONAL_KINDS: Final[tuple[type[Resource], ...]] = (PodGroup, WorkspaceBatchProcess)
 """Kinds of other projects whose definitions kqueue brings for clusters that lack them."""
 
 _WHOLE = ("apiVersion", "kind", "metadata")
@@ -45,7 +45,7 @@ _WHOLE = ("apiVersion", "kind", "metadata")
 def crd(kind: type[Resource]) -> dict[str, Any]:
     """Return the CustomResourceDefinition of a kind, one version, stored and served."""
     served = kind.served
-    name = kind.__name__
+    name = served.kind or kind.__name__
     version: dict[str, Any] = {
         "name": served.version,
         "served": True,

@@ -49,6 +49,7 @@ from kqueue.jobs.pod_view import ManagedPod, creation_of
 from kqueue.jobs.workload import Priority
 from kqueue.runtime.client import Client, Propagation
 from kqueue.runtime.controller import Controller, Result
+from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store, object_key, split_key
 
@@ -337,7 +338,7 @@ def setup(manager: Manager) -> None:
         writes=writes,
         pods=pods,
         statuses=BatchStatusWriter(
-            status_writer(manager.client, store),
+            status_writer(manager.client, BATCH_PROCESSES, store),
             context.recorder,
             manager.clock,
             window=manager.timings.status_refresh_window,
@@ -351,11 +352,11 @@ def setup(manager: Manager) -> None:
     _subscribe(manager, store, manager.controller("batch_process", reconciler.reconcile, workers=8), pods)
 
 
-def status_writer(client: Client, store: Store[JSON]) -> StatusWriter[JSON]:
-    """Return the writer of statuses of BatchProcesses."""
+def status_writer(client: Client, resource: ResourceType, store: Store[JSON]) -> StatusWriter[JSON]:
+    """Return a writer of statuses of objects that are kept as JSON."""
     return StatusWriter(
         client,
-        BATCH_PROCESSES,
+        resource,
         store=store,
         decode=dict,
         key_of=lambda obj: object_key(text(obj, "metadata", "namespace"), text(obj, "metadata", "name")),

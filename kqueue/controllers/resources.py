@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kqueue.api import names
-from kqueue.jobs.gang.batch_process import KIND, PLURAL
+from kqueue.jobs.gang.batch_process import KIND, PLURAL, WORKSPACE_KIND
 from kqueue.jobs.kind import ReviewedKind
 from kqueue.runtime.resources import ResourceType
 
@@ -30,6 +30,7 @@ TOPOLOGIES = _ours("topologies", names.TOPOLOGY_KIND)
 ADMISSION_CHECKS = _ours("admissionchecks", names.ADMISSION_CHECK_KIND)
 WORKLOAD_PRIORITY_CLASSES = _ours("workloadpriorityclasses", names.WORKLOAD_PRIORITY_CLASS_KIND)
 BATCH_PROCESSES = ResourceType(KIND.group, KIND.version, PLURAL, KIND.kind)
+WORKSPACE_BATCH_PROCESSES = ResourceType(WORKSPACE_KIND.group, WORKSPACE_KIND.version, PLURAL, WORKSPACE_KIND.kind)
 
 
 def resource_of(kind: ReviewedKind) -> ResourceType:

@@ -28,6 +28,7 @@ leaderElection: {leaderElect: false}
 integrations: {frameworks: [kqueue.dev/batchprocess]}
 resources: {excludeResourcePrefixes: [memory]}
 """
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "batch-process.md"
 RUN = "sandbox.kqueue.dev/run-seconds"
 
 
@@ -178,6 +179,35 @@ async def test_two_types_run_as_one_gang(either_plane: Plane) -> None:
     assert service["spec"]["clusterIP"] == "None"
 
 
+async def test_the_object_of_a_workspace_runs_as_it_is(either_plane: Plane) -> None:
+    """Under its own apiVersion, without queue and image: the namespace says both.  It is deleted with all its pods."""
+    await either_plane.cluster.apply_crds(PAGE.parents[2] / "config" / "crd" / "optional")
+    async with world(either_plane, gpus=8) as road:
+        batches = f"/apis/workspace.brainpp.cn/v1alpha1/namespaces/{road.namespace}/batchprocesses"
+        marks = {
+            "labels": {"kqueue.dev/gang-queue": "main"},
+            "annotations": {"kqueue.dev/batch-image": "example.com/train:1"},
+        }
+        namespace = f"/api/v1/namespaces/{road.namespace}"
+        await road.cluster.request("PATCH", namespace, {"metadata": marks}, content_type=MERGE_PATCH)
+        obj = {
+            "apiVersion": "workspace.brainpp.cn/v1alpha1",
+            "kind": "BatchProcess",
+            "metadata": {"name": "podgroup1", "namespace": road.namespace},
+            "spec": PUBLISHED,
+        }
+        await road.cluster.request("POST", batches, obj)
+        pods = await road.until_running_pods(**{"process-0": 2, "process-1": 2})
+        path = f"{batches}/podgroup1"
+        runs = await road.cluster.until(path, lambda o: o.get("status", {}).get("running") == 4, what="all run")
+        await road.cluster.request("DELETE", path)
+        await road.cluster.until(road.pods, lambda listed: not listed["items"], what="its pods are gone")
+        await road.cluster.until(road.workloads, lambda listed: not listed["items"], what="its Workloads are gone")
+
+    assert (runs["status"]["phase"], runs["status"]["quorum"]) == ("Running", "2/4")
+    assert {pod["spec"]["containers"][0]["image"] for pod in pods} == {"example.com/train:1"}
+
+
 @pytest.mark.mechanism("3.29")
 async def test_no_type_runs_without_the_other(either_plane: Plane) -> None:
     """Row 3.29: the quorum of three is two teachers and a student; there is room for two pods, so there is none."""
@@ -250,9 +280,6 @@ async def test_a_killed_member_comes_back_alone(either_plane: Plane) -> None:
     assert {key: new[0]["metadata"]["labels"][f"kqueue.dev/{key}"] for key in place} == place
     assert new[0]["metadata"]["annotations"]["kqueue.dev/attempt"] == "1"
     assert status["failures"] == 1
-
-
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "batch-process.md"
 
 
 async def test_the_example_of_the_page_runs(either_plane: Plane) -> None:

@@ -17,6 +17,8 @@ from kqueue.jobs.kind import GroupVersionKind
 FRAMEWORK = "kqueue.dev/batchprocess"
 KIND = GroupVersionKind(names.KQUEUE_GROUP, names.KQUEUE_VERSION, "BatchProcess")
 PLURAL = "batchprocesses"
+WORKSPACE_KIND = GroupVersionKind(names.WORKSPACE_GROUP, names.WORKSPACE_VERSION, "BatchProcess")
+"""The same object under the name of Brain++ workspaces; it is copied to one of `KIND`."""
 MAIN_CONTAINER = "main"
 LONGEST_ADDRESS = 57
 """Characters of NAME-PROCESS-INDEX: a DNS label less the digits that make the names of pods unique."""

@@ -541,6 +541,8 @@ def test_the_definition_of_podgroups_is_optional() -> None:
         return {o["metadata"]["name"] for o in objects(values) if o["kind"] == "CustomResourceDefinition"}
 
     assert defined({"crds": {"podGroup": True}}) - defined({}) == {"podgroups.scheduling.x-k8s.io"}
+    workspace = {"batchprocesses.workspace.brainpp.cn"}
+    assert defined({"crds": {"workspaceBatchProcess": True}}) - defined({}) == workspace
 
 
 def test_labelled_objects_of_every_kind_may_be_counted() -> None:

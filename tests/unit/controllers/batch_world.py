@@ -46,7 +46,9 @@ class Batches(Pods):
             context,
             writes=self.writes,
             pods=self.made,
-            statuses=BatchStatusWriter(status_writer(self.client, store), self.recorder, self.clock, window=1.0),
+            statuses=BatchStatusWriter(
+                status_writer(self.client, BATCH_PROCESSES, store), self.recorder, self.clock, window=1.0
+            ),
             default_queue=lambda _namespace: default_queue,
         )
         self.pods.subscribe(lambda old, new: self.made.seen("", "") if new is None else self._seen(new.obj))

@@ -87,7 +87,9 @@ class LabelledGangs(Pods):
         path = f"{self.workloads}/{(await self.base_of(gang))['metadata']['name']}"
 
         def reached(workload: Object) -> bool:
-            return any(c["type"] == kind and c["status"] == status for c in workload["status"].get("conditions", []))
+            return any(
+                c["type"] == kind and c["status"] == status for c in workload.get("status", {}).get("conditions", [])
+            )
 
         return await self.cluster.until(path, reached, what=f"gang {gang}: {kind}={status}")
 

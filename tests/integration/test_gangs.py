@@ -308,7 +308,9 @@ async def test_an_extra_may_leave_a_preferred_rack(either_plane: Plane) -> None:
 
 
 async def test_all_roles_of_a_group_object_run_in_one_rack(either_plane: Plane) -> None:
-    """The smaller rack has room for each role alone, so only the larger one has room for both (G3.59)."""
+    """The smaller rack has room for each role alone, so only the larger one has room for both (G3.59); a pod beyond the
+    quorum waits for that rack, too.
+    """
     rack = {"kueue.x-k8s.io/podset-required-topology": RACK_LABEL}
     async with world(either_plane, gpus=512, shape=(1, 2, 3)) as pods:
         change = {"spec": {"unschedulable": True}}
@@ -322,12 +324,15 @@ async def test_all_roles_of_a_group_object_run_in_one_rack(either_plane: Plane) 
         }
         await pods.cluster.request("POST", groups, group)
         for name, cpus in (("server", "2"), ("worker-0", "1"), ("worker-1", "1")):
-            made = pods.made(name, labels={"scheduling.x-k8s.io/pod-group": "g"}, podset_required_topology=RACK_LABEL)
+            made = pods.made(name, labels={"scheduling.x-k8s.io/pod-group": "g"})
             made["spec"]["containers"][0]["resources"]["requests"]["cpu"] = cpus
             made["spec"]["containers"][0]["resources"]["limits"]["cpu"] = cpus
             await pods.cluster.request("POST", pods.pods, made)
         await pods.until_running("server", "worker-0", "worker-1")
         racks = await pods.racks_by_pod("server", "worker-0", "worker-1")
+        further = pods.made("further", labels={"scheduling.x-k8s.io/pod-group": "g"})
+        await pods.cluster.request("POST", pods.pods, further)
+        await pods.until_told("further", "rack of its gang, block-0/rack-0-1, has room for 0 of 1 pods")
         base = await pods.workload_named(extra=False)
 
     assert [pod_set["count"] for pod_set in base["spec"]["podSets"]] in ([1, 2], [2, 1])

@@ -53,6 +53,9 @@ FORMS = (
     GangForm(
         name="kubernetes", framework="scheduling.k8s.io/podgroup", title="a PodGroup of Kubernetes", quorum=2, pods=2
     ),
+    GangForm(
+        name="batch-process", framework="kqueue.dev/batchprocess", title="a BatchProcess of two types", quorum=3, pods=3
+    ),
 )
 """The forms, in the order of submission; the manifest of each is `gangs/NAME.yaml` of the examples."""
 
@@ -101,7 +104,7 @@ def _documents(path: Path) -> Iterator[Object]:
     return (doc for doc in yaml.safe_load_all(path.read_text()) if doc)
 
 
-_PLURALS: Mapping[str, str] = {"Pod": "pods", "PodGroup": "podgroups"}
+_PLURALS: Mapping[str, str] = {"Pod": "pods", "PodGroup": "podgroups", "BatchProcess": "batchprocesses"}
 
 
 def _type_of(obj: Object) -> ResourceType:

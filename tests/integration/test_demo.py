@@ -38,6 +38,7 @@ async def test_the_demo_tells_its_story_and_checks_itself() -> None:
         "labels (two labels): 2 pods started as one Workload; 1 more started alone",
         "coscheduling (a PodGroup of the coscheduling plugin): 2 pods started as one Workload",
         "volcano (a PodGroup of Volcano): 2 pods started as one Workload",
+        "batch-process (a BatchProcess of two types): 3 pods started as one Workload",
         "kubernetes (a PodGroup of Kubernetes): 2 pods started as one Workload",
         "$ kqueue explain workload job-patient-gang-2-",
         "It would start if",

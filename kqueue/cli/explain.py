@@ -25,7 +25,9 @@ def register(app: typer.Typer) -> None:
 def explain(
     what: Annotated[
         list[str],
-        typer.Argument(help="workload NAME, or its object: job/NAME, pod/NAME, deployment/NAME, group/NAME."),
+        typer.Argument(
+            help="workload NAME, or its object: job/NAME, pod/NAME, deployment/NAME, group/NAME, gang/NAME."
+        ),
     ],
     what_if: Annotated[
         bool, typer.Option("--what-if/--no-what-if", help="Look for changes with which it would start.")
@@ -39,6 +41,9 @@ def explain(
     The cheapest change comes first; the planner has tried each change on the present state.  For a running workload:
     its placement, how good the placement is, and what it borrows.  For an evicted workload: what evicted it, by which
     rule, and when it comes back.
+
+    For a gang: its phase, how many pods are there and run, which are missing, its deadline, and the pods that wait
+    beyond its quorum; also while the gang has no Workload yet.
     """
     from kqueue.runtime.loop import run
 
@@ -64,18 +69,34 @@ def _target(words: Sequence[str]) -> tuple[str, str]:
 
 
 async def _run(kind: str, name: str, *, what_if: bool, output: Output, reach: ReachFlags) -> None:
-    from kqueue.cli.explain_page import print_page
+    from kqueue.cli.explain_page import page, print_lines
+    from kqueue.cli.gang_page import gang_page
 
     async with reach.session() as session:
-        workload = await _workload_of(session, kind, name)
-        answer = await _answer(session, workload, what_if=what_if)
-        answer |= await _unjudged(session, workload)
-    for note in answer.get("asOf", {}).get("notes") or ():
+        gang, notes = await _gang_of(session, kind, name)
+        workload = (gang.get("workload") or {}).get("name", "") if gang else await _workload_of(session, kind, name)
+        answer: JSON = {}
+        if workload and not (gang and "admittedAt" in gang["workload"]):
+            answer = await _answer(session, workload, what_if=what_if) | await _unjudged(session, workload)
+    for note in (*notes, *(answer.get("asOf", {}).get("notes") or ())):
         print(f"note: {printable(note)}", file=sys.stderr)
+    if gang:
+        gang = {**gang, "explanation": answer} if answer else gang
     if output is Output.TEXT:
-        print_page(answer)
+        print_lines(gang_page(gang) if gang else page(answer))
     else:
-        show(answer, output)
+        show(gang or answer, output)
+
+
+async def _gang_of(session: Session, kind: str, name: str) -> tuple[JSON | None, Sequence[str]]:
+    """Return the gang of that kind and name, with notes about it; None: the words name no gang.
+
+    Raises:
+        ConfigError, NotFoundError: as `find_gang`.
+    """
+    from kqueue.cli.gang_targets import find_gang, frameworks_called
+
+    return await find_gang(session, kind, name) if frameworks_called(kind) else (None, ())
 
 
 async def _answer(session: Session, name: str, *, what_if: bool) -> JSON:

@@ -25,7 +25,12 @@ class PageLine:
 
 def print_page(answer: JSON) -> None:
     """Print an explanation to stdout."""
-    lines = [PageLine(printable(line.text), line.depth, line.style) for line in page(answer)]
+    print_lines(page(answer))
+
+
+def print_lines(page: Iterable[PageLine]) -> None:
+    """Print the lines of a page to stdout."""
+    lines = [PageLine(printable(line.text), line.depth, line.style) for line in page]
     if not sys.stdout.isatty():
         print("\n".join(" " * _INDENT * line.depth + line.text for line in lines))
         return

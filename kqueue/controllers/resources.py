@@ -32,6 +32,9 @@ WORKLOAD_PRIORITY_CLASSES = _ours("workloadpriorityclasses", names.WORKLOAD_PRIO
 BATCH_PROCESSES = ResourceType(KIND.group, KIND.version, PLURAL, KIND.kind)
 WORKSPACE_BATCH_PROCESSES = ResourceType(WORKSPACE_KIND.group, WORKSPACE_KIND.version, PLURAL, WORKSPACE_KIND.kind)
 
+GANGS = ResourceType(names.KQUEUE_VISIBILITY_GROUP, "v1alpha1", "gangs", "Gang")
+"""Gangs as commands print them; no objects of the API server."""
+
 
 def resource_of(kind: ReviewedKind) -> ResourceType:
     """Return the resource of the API server with the objects of the kind."""

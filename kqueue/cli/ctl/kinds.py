@@ -48,6 +48,7 @@ CLUSTER_QUEUE = CommandKind("clusterqueue", "clusterqueues", ("cq",))
 LOCAL_QUEUE = CommandKind("localqueue", "localqueues", ("lq", "queue", "queues"))
 RESOURCE_FLAVOR = CommandKind("resourceflavor", "resourceflavors", ("rf", "flavor", "flavors"))
 PODS = CommandKind("pods", "pods", ("po", "pod"), "pod")
+GANGS = CommandKind("gangs", "gangs", ("gang",), "gang")
 
 OURS = (
     WORKLOAD,

@@ -1,7 +1,8 @@
-"""`kqueue list`: queues, workloads, flavors, and the pods of a job."""
+"""`kqueue list`: queues, workloads, flavors, gangs, and the pods of a job."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from kqueue.cli.ctl.completing import names_of
-from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, LOCAL_QUEUE, PODS, RESOURCE_FLAVOR, WORKLOAD, CommandKind
+from kqueue.cli.ctl.kinds import CLUSTER_QUEUE, GANGS, LOCAL_QUEUE, PODS, RESOURCE_FLAVOR, WORKLOAD, CommandKind
 from kqueue.cli.ctl.objects import (
     AllNamespacesOption,
     FieldSelectorOption,
@@ -22,6 +23,7 @@ from kqueue.cli.ctl.objects import (
     print_objects,
 )
 from kqueue.cli.ctl.table import Table
+from kqueue.cli.output import printable
 from kqueue.cli.reaching import ReachFlags, Session, reaches_cluster
 
 _CLUSTER_QUEUE = ("--clusterqueue", "-c")
@@ -52,6 +54,7 @@ def add_commands(group: typer.Typer, verb: str) -> None:
     group.command(WORKLOAD.name)(reaches_cluster(list_workloads))
     group.command(RESOURCE_FLAVOR.name)(reaches_cluster(list_resource_flavors))
     group.command(PODS.name)(reaches_cluster(list_pods))
+    group.command(GANGS.name)(reaches_cluster(list_gangs))
 
 
 def list_cluster_queues(
@@ -198,6 +201,28 @@ def list_pods(
     _print(PODS, _found(reach, find), pod_view.PODS, output, where)
 
 
+def list_gangs(
+    *,
+    all_namespaces: AllNamespacesOption = False,
+    output: ListOutputOption = ListOutput.TEXT,
+    reach: ReachFlags,
+) -> None:
+    """List gangs: groups of pods that start together, with their phase, quorum and counts."""
+    from kqueue.cli.ctl import gang_view
+    from kqueue.operations.gangs import gangs_in, read_gang_objects
+
+    where = _Where(all_namespaces)
+
+    async def find(session: Session) -> list[dict[str, Any]]:
+        found = await read_gang_objects(session.client, where.resolve(session))
+        for note in found.notes:
+            print(f"note: {printable(note)}", file=sys.stderr)
+        return gangs_in(found, now=datetime.now(UTC))
+
+    found = _found(reach, find)
+    _print(GANGS, found, gang_view.GANGS, output, where)
+
+
 class _Where:
     """The namespace of the search, which is known after the kubeconfig was read."""
 
@@ -243,7 +268,7 @@ def _print(
     if output is ListOutput.WIDE:
         columns = (*columns, *table.wide_columns)
         rows = [[*row, *table.wide_row(each)] for row, each in zip(rows, objects, strict=True)]
-    if where is not None and where.everywhere:
+    if where is not None and where.everywhere and "Namespace" not in columns:
         columns = ("Namespace", *columns)
         rows = [[each["metadata"].get("namespace", ""), *row] for row, each in zip(rows, objects, strict=True)]
     print_table(columns, rows)

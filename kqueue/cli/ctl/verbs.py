@@ -9,12 +9,12 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from kqueue.cli.ctl.kinds import OURS, PODS, WORKLOAD, CommandKind, is_near, kind_called, unknown_kind
+from kqueue.cli.ctl.kinds import GANGS, OURS, PODS, WORKLOAD, CommandKind, is_near, kind_called, unknown_kind
 from kqueue.cli.reaching import flags_behind_name
 
 _VERBS = {
     "create": ("create", "Create a queue or a flavor from flags."),
-    "list": ("list", "List queues, workloads, flavors, or the pods of a job."),
+    "list": ("list", "List queues, workloads, flavors, gangs, or the pods of a job."),
     "stop": ("stop", "Stop a workload, or a queue and its admitted workloads."),
     "resume": ("stop", "Undo a stop."),
     "delete": ("delete", "Delete workloads with their jobs, or our other objects."),
@@ -35,7 +35,7 @@ _TAKE_OWNERS = ("stop", "resume", "delete")
 class _Verb(TyperGroup):
     """A verb: it accepts any name of a kind, and flags of the cluster may precede the kind."""
 
-    _kinds: tuple[CommandKind, ...] = (*OURS, PODS)
+    _kinds: tuple[CommandKind, ...] = (*OURS, PODS, GANGS)
     _built: MutableMapping[str, Any] | None = None
 
     @property

@@ -40,6 +40,11 @@ def switched_on(frameworks: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name in _dialects if name in frameworks or name == KUEUE_GROUPS)
 
 
+def frameworks() -> tuple[str, ...]:
+    """Return the frameworks of all dialects, in the order in which they count."""
+    return tuple(_dialects)
+
+
 def framework_of_kind(group: str, kind: str) -> str:
     """Return the framework of the dialect whose group objects have this kind; empty: no dialect's have."""
     for framework, dialect in _dialects.items():

@@ -248,7 +248,7 @@ def test_a_script_for_the_shell_is_printed(shell: str, capsys: pytest.CaptureFix
     ("words", "want"),
     [
         pytest.param(["sto"], "stop\n:4\n", id="a-verb"),
-        pytest.param(["list", ""], "clusterqueue\nlocalqueue\nworkload\nresourceflavor\npods\n:4\n", id="kinds"),
+        pytest.param(["list", ""], "clusterqueue\nlocalqueue\nworkload\nresourceflavor\npods\ngangs\n:4\n", id="kinds"),
         pytest.param(["list", "kwl", "--sta"], "--status\n:4\n", id="a-flag-behind-an-alias"),
         pytest.param(["stop", "cq", ""], ":4\n", id="names-in-a-cluster-that-does-not-answer"),
         pytest.param([], None, id="nothing-written-yet"),

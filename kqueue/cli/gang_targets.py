@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 JSON = dict[str, Any]
 _GANGS = ("gang", "gangs")
+_POD_GROUPS = ("podgroup", "podgroups")
 
 
 def frameworks_called(kind: str) -> Sequence[Sequence[str]]:
@@ -60,17 +61,21 @@ def _unambiguous(framework: str) -> str:
 
 
 async def find_gang(session: Session, kind: str, name: str) -> tuple[JSON | None, Sequence[str]]:
-    """Return the gang, None if there is none, and notes about kinds that the user may not read.
+    """Return the gang, and notes about kinds that the user may not read; None: `podgroup` means one of Kueue's groups,
+    which its Workload explains.
 
     Raises:
         ConfigError: several gangs have the name.
-        NotFoundError: there is no such gang; not for PodGroups, which may be one of Kueue's groups.
+        NotFoundError: there is no such gang.
     """
     read = await read_gang_objects(session.client, session.namespace)
-    found = chosen(gangs_in(read, now=datetime.now(UTC), strangers=True), kind, name)
-    if found is None and kind.partition(".")[0] not in ("podgroup", "podgroups"):
-        raise NotFoundError(
-            f"there is no {kind} {session.namespace}/{name}; kqueue list gangs shows the gangs of a namespace",
-            status=404,
-        )
+    gangs = gangs_in(read, now=datetime.now(UTC), strangers=True)
+    found = chosen(gangs, kind, name)
+    if found is None and not (kind.lower() in _POD_GROUPS and _has_kueue_group(gangs, name)):
+        message = f"there is no {kind} {session.namespace}/{name}; kqueue list gangs shows the gangs of a namespace"
+        raise NotFoundError(message, status=404)
     return found, read.notes
+
+
+def _has_kueue_group(gangs: Sequence[JSON], name: str) -> bool:
+    return any((gang["framework"], gang["metadata"]["name"]) == (KUEUE_GROUPS, name) for gang in gangs)

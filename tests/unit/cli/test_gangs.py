@@ -225,8 +225,8 @@ class Served:
 
     namespace = "team"
 
-    def __init__(self) -> None:
-        self.client = self
+    def __init__(self, *pods: JSON) -> None:
+        self.client, self._pods = self, pods
         self.asked: list[tuple[str, str | None]] = []
 
     async def list_json(self, resource: Any, namespace: str | None = None, **_: Any) -> list[JSON]:
@@ -235,6 +235,8 @@ class Served:
             raise ForbiddenError("no", status=403)
         if resource.kind == "PodGroup" and resource.group != "scheduling.x-k8s.io":
             raise NotFoundError("no", status=404)
+        if resource.kind == "Pod":
+            return list(self._pods)
         return [pod_group()] if resource.kind == "PodGroup" else []
 
 
@@ -247,14 +249,21 @@ async def test_kinds_that_cannot_be_read_are_noted() -> None:
     assert [obj["metadata"]["name"] for obj in found.group_objects[PG]] == ["nginx"]
 
 
-async def test_unknown_names_are_refused() -> None:
-    """With the way to known ones; a PodGroup may be one of Kueue's groups, which its Workload explains."""
+@pytest.mark.parametrize("kind", ["gang", "podgroup", "podgroup.scheduling.x-k8s.io", "batchprocess"])
+async def test_unknown_names_are_refused(kind: str) -> None:
+    """With the way to known ones."""
     served: Any = Served()
-    with pytest.raises(NotFoundError, match="there is no gang team/absent; kqueue list gangs"):
-        await find_gang(served, "gang", "absent")
-    assert (await find_gang(served, "podgroup", "absent"))[0] is None
+    with pytest.raises(NotFoundError, match=f"there is no {kind} team/absent; kqueue list gangs"):
+        await find_gang(served, kind, "absent")
+
+
+async def test_a_podgroup_may_be_one_of_kueue() -> None:
+    """The Workload of such a group explains it; a PodGroup of the name comes first."""
+    served: Any = Served(make_pod("p", group="old", total=2, role="r"), make_pod("q", group="nginx", total=2, role="r"))
+    assert (await find_gang(served, "podgroup", "old"))[0] is None
     found, _ = await find_gang(served, "podgroup", "nginx")
     assert found is not None
+    assert found["framework"] == PG
 
 
 def test_the_age_is_that_of_the_group_object() -> None:

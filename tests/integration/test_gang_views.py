@@ -1,0 +1,54 @@
+"""Gangs as a user sees them: in lists, in explanations, and on the group object."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import SandboxPlane
+from tests.integration.controlplane.plane import ControlPlane
+from tests.integration.test_ctl import Shell
+from tests.integration.test_pod_groups import X_K8S, controller, prepared
+
+pytestmark = pytest.mark.slow
+
+Plane = ControlPlane | SandboxPlane
+
+
+@pytest.fixture
+def shell(either_plane: Plane, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """Commands on the cluster of the test."""
+    return Shell(either_plane, capsys, monkeypatch)
+
+
+@pytest.mark.mechanism("4.22")
+async def test_a_podgroup_is_seen_from_its_first_pod_to_the_pod_that_waits(
+    either_plane: Plane, shell: Shell, tmp_path: Path
+) -> None:
+    """Row 4.22: gathering without a Workload, then running with a pod beyond the quorum; the object says the same."""
+    groups = await prepared(either_plane, X_K8S, tmp_path, gpus=16)
+    async with controller(either_plane, X_K8S):
+        where = ("-n", groups.namespace)
+        await groups.create_group_object("g", minimum=2)
+        await groups.add("g", "g-0")
+        gathering = await shell.done("explain", "podgroup/g", *where)
+        unknown = await shell.run("explain", "podgroup.scheduling.x-k8s.io/absent", *where)
+        await groups.add("g", "g-1", "g-2")
+        status = await groups.until_phase("g", "Running", running=2)
+        await groups.until_event("g-2", "QueuedBeyondQuorum")
+        page = await shell.done("explain", "podgroup/g", *where)
+        shown = json.loads(await shell.done("explain", "podgroup/g", *where, "-o", "json"))
+        row = (await shell.rows("list", "gangs", *where))["g"]
+
+    assert "PodGroup" in gathering.splitlines()[0]
+    assert "the group has 1 of 2 pods; it waits for 1 more" in gathering
+    assert unknown[0] == 1
+    assert "kqueue list gangs" in unknown[2]
+    assert f"PodGroup {groups.namespace}/g: Running, 2 of 2 pods run; quorum 2, 3 pods are there" in page
+    assert "extra        g-2 waits" in page
+    assert (shown["phase"], shown["members"]["running"]) == (status["phase"], status["running"])
+    assert (row["DIALECT"], row["PHASE"], row["QUORUM"], row["PRESENT"], row["RUNNING"]) == (
+        "scheduling.x-k8s.io/podgroup", "Running", "2", "3", "2"
+    )  # fmt: skip

@@ -28,6 +28,7 @@ from kqueue.isolation import isolated_logged
 from kqueue.manager import rules
 from kqueue.manager.controller_manager import ControllerManager
 from kqueue.manager.controllers import SETUPS
+from kqueue.manager.gang_gauges import make_gang_gauges
 from kqueue.manager.gauges import QueueGauges, cohorts_above
 from kqueue.manager.leadership import Leadership
 from kqueue.manager.telemetry import CycleObserver, describe_objects
@@ -330,6 +331,7 @@ class Operator:
                 workloads=self.manager.with_unbound_pods,
                 not_running=self.manager.not_running,
             ),
+            gangs=make_gang_gauges(self.manager, self.metrics),
         )
         await self.synced.wait()
         while True:

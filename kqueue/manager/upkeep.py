@@ -15,6 +15,7 @@ from kqueue.clock import Clock
 from kqueue.controllers.intake import Intake
 from kqueue.controllers.record import ObjectReference, Recorder
 from kqueue.core.topology import HOSTNAME, PODS
+from kqueue.manager.gang_gauges import GangGauges
 from kqueue.manager.gauges import QueueGauges, as_written
 from kqueue.observe import Metrics
 from kqueue.runtime.store import Store
@@ -47,6 +48,8 @@ class Gauges:
     foreign: ForeignGauges
     room: RoomGauges
     pods: PodGauges
+    gangs: GangGauges | None = None
+    """None: no pods are queued."""
 
     async def refresh(
         self, local_queues: Collection[wire.LocalQueue], workloads: Collection[wire.Workload], *, tell: bool
@@ -57,6 +60,8 @@ class Gauges:
         await self.foreign.refresh()
         await self.room.refresh()
         await self.pods.refresh()
+        if self.gangs is not None:
+            await self.gangs.refresh()
 
 
 class NodeGauges:

@@ -302,6 +302,19 @@ class LocalQueueFamilies(_Group):
         return self._histogram(name, documentation, *labels, buckets=WAIT_BUCKETS)
 
 
+class GangFamilies(_Group):
+    """Gangs by their form."""
+
+    def __init__(self, registry: Registry | None) -> None:
+        super().__init__(registry)
+        self.gangs = self._gauge("kqueue_gangs", "Gangs by form and phase", "framework", "phase")
+        self.extras = self._gauge("kqueue_gang_extras", "Pods beyond the quorum of their gang", "framework", "state")
+        self.until_quorum = self._histogram(
+            "kqueue_gang_time_to_quorum_seconds", "Admitted until the quorum had nodes", "framework",
+            buckets=WAIT_BUCKETS,
+        )  # fmt: skip
+
+
 class ProcessFamilies(_Group):
     """The process itself: event loop, API calls, nodes, servers, events, faults, reconcilers."""
 

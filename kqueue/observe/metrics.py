@@ -25,6 +25,7 @@ from kqueue.observe.families import (
     CohortActiveFamilies,
     CohortFamilies,
     CycleFamilies,
+    GangFamilies,
     LocalQueueFamilies,
     PreemptorFamilies,
     ProcessFamilies,
@@ -108,6 +109,7 @@ class Metrics:
         others = self._group(None)
         self._cycle = CycleFamilies(others)
         self._process = ProcessFamilies(others)
+        self._gangs = GangFamilies(others)
         self._queue_families = ClusterQueueFamilies(
             of_queue,
             places=groups.cohorts,
@@ -292,6 +294,19 @@ class Metrics:
     def not_running(self, by_queue: Mapping[str, int]) -> None:
         """Set the released pods that do not run, by ClusterQueue; other ClusterQueues have no series."""
         _show_only(self._process.not_running, by_queue, shown=self._not_running)
+
+    def gangs(self, phases: Mapping[tuple[str, str], int], *, extras: Mapping[tuple[str, str], int]) -> None:
+        """Set the gangs by (framework, phase), and the pods beyond their quorum by (framework, state); others keep
+        their number.
+        """
+        for labels, number in phases.items():
+            self._gangs.gangs.labels(*labels).set(number)
+        for labels, number in extras.items():
+            self._gangs.extras.labels(*labels).set(number)
+
+    def quorum_scheduled(self, framework: str, seconds: float) -> None:
+        """Count a gang whose quorum has nodes, so many seconds after its admission."""
+        self._gangs.until_quorum.labels(framework).observe(seconds)
 
     def workload_created(self, *, job_kind: str, seconds: float) -> None:
         """Observe that a Workload was created `seconds` after its job."""

@@ -28,6 +28,7 @@ from kqueue.jobs.switches import JobFeatures
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.store import Store
 from tests.unit.controllers.builders import World, condition, make_flavor, message_of, read, reserved, status_of
+from tests.unit.controllers.pod_world import releases_of
 from tests.unit.jobs.builders import JSON, UID, make_job, make_template, prefixed, pruned
 
 JOBS = ResourceType("batch", "v1", "jobs", "Job")
@@ -69,6 +70,7 @@ class Jobs(World):
         kind, echo = more.pop("kind", BatchJob()), 60.0
         manages_all = more.pop("manages_all", False)
         keep = {"keep_deactivated": more.pop("keep_deactivated", None)}
+        releases = releases_of(self, more.pop("hooks", None))
         self.writes = JobWrites(
             kind=kind,
             client=self.client,
@@ -92,6 +94,7 @@ class Jobs(World):
                 echo_timeout=echo,
                 **keep,
             ),
+            releases=releases,
         )
         created = {"created": more.pop("on_created")} if "on_created" in more else {}
         self.workload_of = JobWorkload(

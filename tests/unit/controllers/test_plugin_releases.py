@@ -22,6 +22,7 @@ from tests.unit.controllers.fakes import FakeRecorder
 from tests.unit.controllers.gang_world import Gate, make_gang
 from tests.unit.controllers.gang_world import make_pod as make_gang_pod
 from tests.unit.controllers.pod_world import GROUP, Pods, grouped
+from tests.unit.controllers.test_job import NAME, Jobs
 from tests.unit.jobs.pods import make_pod
 
 REFUSED = "ReleaseRefused"
@@ -294,3 +295,22 @@ async def test_a_failure_after_the_release_changes_nothing_g5_10() -> None:
     assert await world.look("team/p") == ["patch pods team/p"]
     assert calls == ["broken.after_release", "told.after_release"]
     assert not world.gated("p")
+
+
+# --- jobs --------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_is_resumed_when_all_plugins_agree_g5_8() -> None:
+    """Its pods have no gate, so no plugin of `release` is asked; all of them count as released."""
+    warm, binder = Says("warm", before_release=Verdict("not yet")), Says("binder", release=True)
+    told: list[tuple[str, int]] = []
+    counts = Says("counts", after_release=lambda key, pods: told.append((key, pods)))
+    world = Jobs(hooks=hooked(before_releases=(warm,), releases=(binder,), after_releases=(counts,)))
+    await world.queued()
+    world.admit()
+    assert (await world.step(), world.job["spec"]["suspend"]) == ([], True)
+    warm.answers["before_release"] = AGREED
+    await world.rest()
+    await world.step()
+    assert (world.job["spec"]["suspend"], told, binder.calls) == (False, [(f"team/{NAME}", 4)], [])
+    await world.close()

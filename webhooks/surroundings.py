@@ -345,7 +345,10 @@ class JobContextFinder:
         if _kind_of(request) == POD:
             before = request.old or request.obj  # the request may have added a mark
             group = await gang_context.workload_of_pod(before, namespace, self.policy.switches, self._lookups)
-        return await self._lookups.is_admitted(text(request.obj, "metadata", "uid"), group, namespace)
+        uid = text(request.obj, "metadata", "uid")
+        if group and await self._lookups.is_admitted(uid, group, namespace):
+            return True  # else the pod may be queued alone, as pods of a PodGroup without a gang policy are
+        return await self._lookups.is_admitted(uid, "", namespace)
 
 
 _REMEMBERED = 10_000

@@ -476,8 +476,6 @@ def setup(manager: Manager) -> None:
         for pod in filter(None, (old, new)):
             if pod.group:
                 gathering.add(pod.group)
-        if new is None and old is not None and old.group and not store.keys_by_index(GROUP_INDEX, old.group):
-            gathering.forget(old.group)
 
     def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
         seen = new if new is not None else old

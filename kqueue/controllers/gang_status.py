@@ -13,7 +13,7 @@ from kqueue.controllers.gathering import Gathering
 from kqueue.controllers.group_events import GroupEvents, make_group_events
 from kqueue.controllers.group_objects import GroupObjects
 from kqueue.controllers.manager import Manager
-from kqueue.controllers.pod_writes import GROUP_INDEX, watch_pods
+from kqueue.controllers.pod_writes import watch_pods
 from kqueue.controllers.raw import JSON
 from kqueue.errors import ConflictError
 from kqueue.jobs import rules
@@ -98,7 +98,7 @@ class GangStatusReconciler:
 
     def observe(self, old: ManagedPod | None, new: ManagedPod | None) -> None:
         """Note members that fail, and extras that start."""
-        if old is None or new is None or ":" not in new.group:
+        if old is None or new is None or not GroupObjects.may_have(new.group):
             return
         if new.phase == "Failed" and old.phase != "Failed":
             self._note(new.group, EVENT_MEMBER_FAILED, f"pod {new.name} failed: {_failure(new)}", warning=True)
@@ -282,7 +282,7 @@ def setup(manager: Manager) -> None:
     watch, records = manager.shared(watch_pods), manager.shared(make_gang_records)
     if watch is None or records is None:
         return
-    watches, store = manager.watches, watch.store
+    watches = manager.watches
     timings = manager.timings
     reconciler = GangStatusReconciler(
         records,
@@ -306,8 +306,6 @@ def setup(manager: Manager) -> None:
 
     def on_object(key: str) -> None:
         add(key)
-        if records.gangs.object_of(key) is None and not store.keys_by_index(GROUP_INDEX, key):
-            gathering.forget(key)
 
     def on_workload(old: Any, new: Any) -> None:
         workload = new if new is not None else old

@@ -6,7 +6,7 @@ by events on the pod that has the problem.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import structlog
 
@@ -149,7 +149,7 @@ class GangReconciler:
         if not is_of_kueue(key):
             extras = tuple(self._extras.of_base(extras, workload))
             await self._extras.follow_base(extras, members, workload)
-            members = await self._extras.mark_after_end(extras, members, workload, lambda: self._topology(key))
+            members = await self._extras.mark_after_end(extras, members, workload)
         if obj is not None:  # the object keeps the Workload, so ended pods need not stay until they are replaced
             await self._writes.let_go_all(pod for pod in members if pod.deleting and pod.terminated)
         owner = GangOwner(self._tools, members, workload, prebuilt=bool(prebuilt), group_object=obj)
@@ -169,7 +169,7 @@ class GangReconciler:
         look = await self._gang_clock.look(members, found, workload, group_object=obj)
         if look.wrote:
             return Result()
-        await self._extras.manage(found, extras, workload, lambda: self._topology(key))
+        await self._extras.manage(found, extras, workload)
         return look.with_result(await self._lifecycle.advance(owner.matched(found)))
 
     def _is_ours(self, first: ManagedPod) -> bool:
@@ -303,11 +303,6 @@ class GangReconciler:
         except MissingPriorityClassError as e:
             self._events.tell(made.group_object, reason=e.reason, message=str(e))
             raise
-
-    def _topology(self, key: str) -> Mapping[str, str]:
-        """Return the topology annotations of the gang's group object."""
-        gang = self._records.of(key)
-        return gang.wish.topology if gang is not None and gang.wish is not None else {}
 
     def _shortage(self, key: str) -> str:
         """Return how many members the gang needs and has, as a sentence."""

@@ -4,7 +4,7 @@ extras.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from kqueue import model
 from kqueue.api import gang_names, names
@@ -73,11 +73,7 @@ class ExtraPods:
         return next((w.metadata.annotations.get(gang_names.EXTRA_OF_ANNOTATION, "") for w in owned), "")
 
     async def mark_after_end(
-        self,
-        extras: Sequence[ManagedPod],
-        members: Sequence[ManagedPod],
-        workload: wire.Workload,
-        topology: Callable[[], Mapping[str, str]],
+        self, extras: Sequence[ManagedPod], members: Sequence[ManagedPod], workload: wire.Workload
     ) -> Sequence[ManagedPod]:
         """Mark members that waited when the Workload finished; returns the members without those that still wait."""
         if not model.condition_true(workload, names.CONDITION_FINISHED):
@@ -87,37 +83,27 @@ class ExtraPods:
         if found is None or not found.extras:
             return members
         waiting = [pod for pod in found.extras if waits_since_before_the_end(pod, told)]
-        await self._mark(to_mark(found, extras, told), workload, topology)
+        await self._mark(to_mark(found, extras, told), workload)
         return without(members, waiting)
 
-    async def manage(
-        self,
-        found: Match,
-        extras: Sequence[ManagedPod],
-        workload: wire.Workload,
-        topology: Callable[[], Mapping[str, str]],
-    ) -> None:
+    async def manage(self, found: Match, extras: Sequence[ManagedPod], workload: wire.Workload) -> None:
         """Fill places of lost members with waiting extras, and mark further members once the quorum has started."""
         if not extras and not found.extras:
             return
         told = as_json(workload)
         back = to_return(found, extras, told, reserved=self._is_reserved)
         await self._return(back, "a member of the quorum is lost")
-        await self._mark(to_mark(found, without(extras, back), told), workload, topology)
+        await self._mark(to_mark(found, without(extras, back), told), workload)
 
     def _is_reserved(self, pod: ManagedPod) -> bool:
         owned = self._workloads.by_index(OWNER_INDEX, owner_key("", "Pod", *split_key(pod.key)))
         return any(model.condition_true(workload, names.CONDITION_QUOTA_RESERVED) for workload in owned)
 
-    async def _mark(
-        self, pods: Sequence[ManagedPod], workload: wire.Workload, topology: Callable[[], Mapping[str, str]]
-    ) -> None:
-        if not pods:
-            return
-        told, key, levels = as_json(workload), model.workload_key(workload), topology()
+    async def _mark(self, pods: Sequence[ManagedPod], workload: wire.Workload) -> None:
+        told, key = as_json(workload), model.workload_key(workload)
 
         async def one(pod: ManagedPod) -> None:
-            if await self._tools.writes.patch(pod, mark(pod, told, levels)):
+            if await self._tools.writes.patch(pod, mark(pod, told)):
                 message = f"The quorum of Workload {key} has started; the pod is queued alone"
                 self._tools.writes.event(pod, reason=EVENT_MARKED, message=message)
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from kqueue.api import gang_names, names
-from kqueue.jobs.fields import annotations_of, condition_status, labels_of, mapping, objects, text
+from kqueue.jobs.fields import condition_status, labels_of, mapping, objects, text
 from kqueue.jobs.gang.match import Match, counts_of
 from kqueue.jobs.gang.members import in_order
 from kqueue.jobs.patch import Patch
@@ -103,11 +103,8 @@ def lose_their_base(
     return deleted or not _is_admitted(workload)
 
 
-def mark(pod: ManagedPod, workload: Mapping[str, Any], topology: Mapping[str, str] | None = None) -> Patch:
-    """Return the patch that makes the member an extra, in the queue and with the priority class of its gang.
-
-    `topology`: topology annotations of the group object, for a pod without its own.
-    """
+def mark(pod: ManagedPod, workload: Mapping[str, Any]) -> Patch:
+    """Return the patch that makes the member an extra, in the queue and with the priority class of its gang."""
     own = labels_of(pod.obj)
     spec = mapping(workload, "spec")
     priority = mapping(spec, "priorityClassRef")
@@ -115,9 +112,7 @@ def mark(pod: ManagedPod, workload: Mapping[str, Any], topology: Mapping[str, st
     if text(priority, "kind") == names.WORKLOAD_PRIORITY_CLASS_KIND:
         wanted[names.PRIORITY_CLASS_LABEL] = text(priority, "name")
     labels = {key: value for key, value in wanted.items() if value and not own.get(key)}
-    has_its_own = any(key in names.TOPOLOGY_ANNOTATIONS for key in annotations_of(pod.obj))
-    levels = {} if has_its_own else dict(topology or {})
-    metadata: Patch = {"annotations": {gang_names.EXTRA_ANNOTATION: "true", **levels}}
+    metadata: Patch = {"annotations": {gang_names.EXTRA_ANNOTATION: "true"}}
     return {"metadata": {**metadata, "labels": labels} if labels else metadata}
 
 

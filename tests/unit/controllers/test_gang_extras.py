@@ -183,6 +183,8 @@ async def test_an_extra_keeps_time_and_uid_of_its_gang(make: Callable[..., Pods]
     extra = world.workload_named(EXTRA)["metadata"]["annotations"]
     assert (base["kqueue.dev/gang-uid"], base["kqueue.dev/gang-since"]) == ("uid-a", "2025-12-31T23:43:20Z")
     assert {key: extra[key] for key in ("kqueue.dev/gang-uid", "kqueue.dev/gang-since")}.items() <= base.items()
+
+
 async def test_gangs_without_an_object_leave_no_news(make: Callable[..., Pods]) -> None:
     """Events for group objects are collected only where there may be one."""
     world = await started(make)

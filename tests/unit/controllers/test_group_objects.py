@@ -282,19 +282,6 @@ async def test_topology_of_the_object_is_for_roles_without_their_own(make: Calla
     assert "required" not in sets["s"]
 
 
-async def test_an_extra_has_the_topology_of_the_object(make: Callable[..., Pods]) -> None:
-    """g3_24: only with the level can it be placed near its quorum."""
-    level = "kueue.x-k8s.io/podset-required-topology"
-    world = make(of_group("a"), of_group("b"), of_group("c", born=1), group=pod_group(annotations={level: "rack"}))
-    await rest(world)
-    world.admit(name_of())
-    await rest(world)
-    world.runs("a", "b")
-    await rest(world)
-    extra = world.workload_named(workload_name(GroupVersionKind("", "v1", "Pod"), "c", "uid-c"))
-    assert extra["spec"]["podSets"][0]["topologyRequest"]["required"] == "rack"
-
-
 def make_other_role(name: str, annotations: dict[str, str]) -> JSON:
     """A member of another role."""
     pod: JSON = make_pod(name, role="s", annotations=annotations)

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from kqueue.api import names
+from kqueue import model
+from kqueue.api import gang_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock, api_time
 from kqueue.controllers.gang_records import GangRecords, make_gang_records
@@ -44,7 +45,7 @@ class _Shown:
 
 
 class GangGauges:
-    """Shows gangs by form and phase, their pods beyond the quorum, and the time from admission to quorum.
+    """Shows gangs by form and phase, their pods beyond the quorum, rejections, and the time from admission to quorum.
 
     Its memory is one small value per gang.  A time is observed only where this process saw the gang before its quorum
     had nodes, so that a restart observes no time twice.
@@ -75,10 +76,15 @@ class GangGauges:
                 self._mark(pod.group)
 
     def _on_workload(self, old: wire.Workload | None, new: wire.Workload | None) -> None:
-        for workload in filter(None, (new or old,)):
-            metadata = workload.metadata
-            if metadata.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true":
-                self._mark(gang_of_workload(metadata.namespace, metadata.name, metadata.annotations))
+        workload = new or old
+        if workload is None or workload.metadata.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) != "true":
+            return
+        metadata = workload.metadata
+        key = gang_of_workload(metadata.namespace, metadata.name, metadata.annotations)
+        self._mark(key)
+        reason = _rejection(new)
+        if reason and old is not None and _rejection(old) != reason and key in self._changed:
+            self._metrics.gang_rejected(GangRef.of_key(key).framework, reason)
 
     def _mark(self, key: str) -> None:
         """Note that the gang of this key has changed; forms that are off do not count."""
@@ -141,6 +147,19 @@ class GangGauges:
         known = [time for time in times if time is not None]
         if begin is not None and known:
             self._metrics.quorum_scheduled(gang.ref.framework, max(0.0, (max(known) - begin).total_seconds()))
+
+
+_REJECTIONS = (
+    gang_names.REASON_GANG_SCHEDULE_TIMEOUT,
+    gang_names.REASON_GANG_REJECTED,
+    gang_names.REASON_GANG_MADE_WAY,
+)
+
+
+def _rejection(workload: wire.Workload | None) -> str:
+    """Return the reason for which the gang of the Workload was rejected; empty: it was not."""
+    evicted = model.condition(workload.status.conditions, names.CONDITION_EVICTED) if workload is not None else None
+    return evicted.reason if evicted is not None and evicted.status == "True" and evicted.reason in _REJECTIONS else ""
 
 
 def _scheduled_at(pod: JSON) -> datetime | None:

@@ -309,6 +309,12 @@ class GangFamilies(_Group):
         super().__init__(registry)
         self.gangs = self._gauge("kqueue_gangs", "Gangs by form and phase", "framework", "phase")
         self.extras = self._gauge("kqueue_gang_extras", "Pods beyond the quorum of their gang", "framework", "state")
+        self.rejections = self._counter(
+            "kqueue_gang_rejections_total",
+            "Admitted gangs that gave their quota back, by reason",
+            "framework",
+            "reason",
+        )
         self.until_quorum = self._histogram(
             "kqueue_gang_time_to_quorum_seconds", "Admitted until the quorum had nodes", "framework",
             buckets=WAIT_BUCKETS,

@@ -304,6 +304,10 @@ class Metrics:
         for labels, number in extras.items():
             self._gangs.extras.labels(*labels).set(number)
 
+    def gang_rejected(self, framework: str, reason: str) -> None:
+        """Count a gang that was rejected; `reason` is one of a fixed set."""
+        self._gangs.rejections.labels(framework, reason).inc()
+
     def quorum_scheduled(self, framework: str, seconds: float) -> None:
         """Count a gang whose quorum has nodes, so many seconds after its admission."""
         self._gangs.until_quorum.labels(framework).observe(seconds)

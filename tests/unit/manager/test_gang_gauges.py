@@ -131,3 +131,23 @@ async def test_the_time_to_the_quorum_is_observed_once(make: Callable[..., Gauge
     assert (await metrics.shown())[count] == 1
     metrics.gauges = metrics.made()
     assert (await metrics.shown())[count] == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "counted"), [("GangRejected", 1.0), ("GangScheduleTimeout", 1.0), ("Preempted", None)]
+)
+async def test_rejections_count_once_by_reason(make: Callable[..., Gauges], reason: str, counted: float | None) -> None:
+    """g3_68: other evictions are no rejections, so that the reasons are a fixed set."""
+    metrics = make(of_group("a"), of_group("b"))
+    world = metrics.world
+    await world.settle()
+    world.admit(name_of())
+    world.sync()
+    world.evict(name_of(), reason)
+    world.sync()
+    world.client.change(WORKLOADS, f"team/{name_of()}", {"metadata": {"labels": {"changed": "later"}}})
+    shown = await metrics.shown()
+
+    labels = f'framework="{FRAMEWORK}",reason="{reason}",replica_role="standalone"'
+    assert shown.get(f"kqueue_gang_rejections_total{{{labels}}}") == counted
+    assert sum("rejections" in name for name in shown) == (1 if counted else 0)

@@ -52,6 +52,8 @@ async def stage(client: Client, examples: Path) -> str:
 
 def commands(waiting: str) -> Iterator[tuple[str, ...]]:
     """Return the commands to show, as typed after `kqueue`."""
+    yield "list", "gangs"
+    yield "explain", "podgroup.scheduling.x-k8s.io/coscheduling"
     yield "explain", "workload", waiting
     yield "top", "queues", "--once"
     yield "topology", "datacentre"

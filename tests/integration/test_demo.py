@@ -40,6 +40,8 @@ async def test_the_demo_tells_its_story_and_checks_itself() -> None:
         "volcano (a PodGroup of Volcano): 2 pods started as one Workload",
         "batch-process (a BatchProcess of two types): 3 pods started as one Workload",
         "kubernetes (a PodGroup of Kubernetes): 2 pods started as one Workload",
+        "labels          kqueue.dev/coscheduling-labels   Running   2        3         3 ",
+        "PodGroup default/coscheduling: Running, 2 of 2 pods run; quorum 2, 2 pods are there",
         "$ kqueue explain workload job-patient-gang-2-",
         "It would start if",
         "$ kqueue top queues --once",

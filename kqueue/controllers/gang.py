@@ -234,6 +234,9 @@ class GangReconciler:
         if isinstance(made, GroupProblem):
             gone = self._past.report_gone(key, members)
             return Result() if gone else self._report_problem(made, members)
+        if all(pod.succeeded for pod in members):  # the Workload has ended and was deleted: nothing is left to queue
+            await self._writes.let_go_all(members)
+            return Result()
         self._report_notices(made)
         if self._tools.are_active(members):
             return Result()

@@ -67,3 +67,20 @@ async def test_replacements_start_while_the_others_run(make: Callable[..., Pods]
         assert [call for call in written if " pods " in call] == [f"patch pods team/p{number}"]
     assert not any(world.gated(name) for name in world.names())
     assert world.client.keys(WORKLOADS) == [f"team/{BASE}"]
+
+
+async def test_a_gang_that_has_succeeded_gets_no_other_workload(make: Callable[..., Pods]) -> None:
+    """Its Workload was deleted after the end, perhaps with pods whose deletion the watch does not report yet."""
+    world = make(*(of_gang(name) for name in ("a", "b")))
+    await rest(world)
+    world.admit(BASE)
+    await rest(world)
+    world.runs("a", "b", phase="Succeeded")
+    await rest(world)
+    world.client.drop(WORKLOADS, f"team/{BASE}")
+    await rest(world)
+    assert workloads(world) == []
+    assert not any(world.finalizer(name) for name in ("a", "b"))
+    world.add(of_gang("c", born=9), of_gang("d", born=9))
+    await rest(world)
+    assert workloads(world) == [BASE]

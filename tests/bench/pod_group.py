@@ -15,6 +15,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -35,21 +36,37 @@ from tests.bench.table import Figure, Row, at_most, check
 PODS, GOAL_SECONDS = 1_000, 15
 AT_ONCE = 32
 PREFIX = "kueue.x-k8s.io/"
-POD_PATH, WORKLOAD = "/api/v1/namespaces/default/pods", f"{KUEUE}/namespaces/default/workloads/gang"
+POD_PATH, WORKLOADS = "/api/v1/namespaces/default/pods", f"{KUEUE}/namespaces/default/workloads"
 BLOCK = "cloud.provider.com/topology-block"
 CONFIGURATION = """
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 leaderElection: {leaderElect: false}
-integrations: {frameworks: [pod]}
+integrations: {frameworks: ["%s"]}
 """
 
 
-def pod(index: int, *, topology: bool) -> Object:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """The form in which the pods name their group, in a dialect of gangs."""
+
+    framework: str
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    objects: tuple[tuple[str, Object], ...] = ()
+    """(collection, object) that exist before the pods."""
+
+
+KUEUE_GROUP = Form(
+    framework="pod",
+    annotations={f"{PREFIX}pod-group-name": "gang", f"{PREFIX}pod-group-total-count": str(PODS)},
+)
+
+
+def pod(index: int, *, topology: bool, form: Form = KUEUE_GROUP) -> Object:
     """A member of the group as the webhook leaves it."""
     marks = {
-        f"{PREFIX}pod-group-name": "gang",
-        f"{PREFIX}pod-group-total-count": str(PODS),
+        **form.annotations,
         f"{PREFIX}role-hash": "worker",
         "sandbox.kqueue.dev/run-seconds": "3600",
     }
@@ -64,6 +81,7 @@ def pod(index: int, *, topology: bool) -> Object:
             "name": f"gang-{index}",
             "namespace": "default",
             "labels": {
+                **form.labels,
                 f"{PREFIX}managed": "true",
                 f"{PREFIX}queue-name": "main",
                 f"{PREFIX}pod-group-pod-index": str(index),
@@ -98,7 +116,13 @@ class Listed(msgspec.Struct):
     items: list[_Pod]
 
 
-T = TypeVar("T", wire.Workload, Listed)
+class Workloads(msgspec.Struct):
+    """A list of Workloads."""
+
+    items: list[wire.Workload]
+
+
+T = TypeVar("T", Workloads, Listed)
 
 
 class World:
@@ -108,13 +132,13 @@ class World:
         self._session, self._url = session, url
         self.cluster = Cluster(session, url)
 
-    async def create(self, *, topology: bool) -> None:
+    async def create(self, *, topology: bool, form: Form) -> None:
         """All pods, some at a time."""
         todo = iter(range(PODS))
 
         async def work() -> None:
             for index in todo:
-                await self.cluster.ask("POST", POD_PATH, pod(index, topology=topology))
+                await self.cluster.ask("POST", POD_PATH, pod(index, topology=topology, form=form))
 
         async with asyncio.TaskGroup() as tasks:
             for _ in range(AT_ONCE):
@@ -130,8 +154,8 @@ class World:
                 await asyncio.sleep(0.1)
 
 
-def _admitted(workload: wire.Workload) -> bool:
-    return model.is_admitted(workload)
+def _admitted(found: Workloads) -> bool:
+    return any(model.is_admitted(workload) for workload in found.items)
 
 
 def _released(pods: Listed) -> bool:
@@ -143,7 +167,7 @@ def _running(pods: Listed) -> bool:
     return len(pods.items) == PODS and all(pod.status.phase == "Running" for pod in pods.items)
 
 
-async def measured(kubeconfig: Path, *, topology: bool) -> list[Figure]:
+async def measured(kubeconfig: Path, *, topology: bool, form: Form) -> list[Figure]:
     """One group."""
     writes: Counter[str] = Counter()
 
@@ -153,26 +177,27 @@ async def measured(kubeconfig: Path, *, topology: bool) -> list[Figure]:
 
     parts = frozenset({"core", "scheduler", "jobs", "topology"})
     flags = Flags(kubeconfig=kubeconfig, parts=parts, health_address="0", metrics_address="0")
-    configuration = parse(CONFIGURATION, source="bench", own_namespace="kqueue-system")
+    configuration = parse(CONFIGURATION % form.framework, source="bench", own_namespace="kqueue-system")
     async with (
         aiohttp.ClientSession() as session,
         running(configuration, flags, timings=Timings(), on_request=count) as process,
     ):
         world = World(session, process.operator.client.server)
-        for collection, obj in queues():
+        for collection, obj in (*queues(), *form.objects):
             await world.cluster.ask("POST", collection, obj)
         await process.operator.ready.wait()
         writes.clear()
         begun = time.perf_counter()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(world.create(topology=topology))
-            admission = tasks.create_task(world.until(WORKLOAD, wire.Workload, _admitted))
+            tasks.create_task(world.create(topology=topology, form=form))
+            admission = tasks.create_task(world.until(WORKLOADS, Workloads, _admitted))
         admitted = admission.result()
         released = await world.until(POD_PATH, Listed, _released)
         ran = await world.until(POD_PATH, Listed, _running)
         per_pod = (writes["pods"] + writes["workloads.kueue.x-k8s.io"]) / PODS
         deleted = time.perf_counter()
-        await world.cluster.ask("DELETE", WORKLOAD)
+        (workload,) = (await world.cluster.ask("GET", WORKLOADS))["items"]
+        await world.cluster.ask("DELETE", f"{WORKLOADS}/{workload['metadata']['name']}")
         gone = await world.until(POD_PATH, Listed, lambda pods: not pods.items)
     check(per_pod < 2.5, f"{per_pod:.2f} writes per pod")
     return [
@@ -183,11 +208,11 @@ async def measured(kubeconfig: Path, *, topology: bool) -> list[Figure]:
     ]
 
 
-def measure(*, topology: bool) -> Iterator[Figure]:
+def measure(*, topology: bool, form: Form = KUEUE_GROUP) -> Iterator[Figure]:
     """The figures of one group."""
     configure_logs("console", "error")
     with sandbox("4x8x16") as kubeconfig:
-        yield from run(measured(kubeconfig, topology=topology))
+        yield from run(measured(kubeconfig, topology=topology, form=form))
 
 
 ROWS = (

@@ -57,12 +57,13 @@ Check = Callable[[Object], bool]
 
 
 @contextlib.contextmanager
-def sandbox(topology: str) -> Iterator[Path]:
-    """A simulated cluster in a process of its own; its kubeconfig."""
+def sandbox(topology: str, *, without: str = "") -> Iterator[Path]:
+    """A simulated cluster in a process of its own, perhaps without parts of it; its kubeconfig."""
     with tempfile.TemporaryDirectory() as folder:
         kubeconfig = Path(folder) / "config"
         command = [sys.executable, "-m", "kqueue", "sandbox", "--port", "0", "--topology", topology,
-                   "--run-seconds", "0", "--kubeconfig", str(kubeconfig), "-o", "json"]  # fmt: skip
+                   "--run-seconds", "0", "--kubeconfig", str(kubeconfig), "-o", "json",
+                   *(("--without", without) if without else ())]  # fmt: skip
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             try:

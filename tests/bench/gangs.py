@@ -1,0 +1,273 @@
+"""Gangs of other dialects than Kueue's: one huge one, a crowd of them, and one among many others.
+
+gangs/one/...     one gang of 1,000 pods, as the rows of `pod_group`: pods that name their gang by labels, or by the
+                  label of a PodGroup object
+gangs/crowd/N     N gangs by labels of 100 pods each, without a topology, made by a process of its own on a sandbox
+                  without scheduler and kubelets; the controller's client is uncapped
+    workloads_s   seconds from the first request that makes a pod until the last Workload exists; goal: 120 for 1,000
+    released_s    seconds until no pod has a gate; goal: 90 for 1,000
+    patches       patches of pods, per pod; goal: 1.05
+    member_kib    growth of this process, the controller's, per pod
+gangs/reconcile   the reconcile of a running gang of 100 pods, in which nothing changes
+    few_ms, many_ms   with 10 and with 1,000 other gangs of 10 pods; goal: 5
+    ratio         the second by the first; goal: 1.2
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import yaml
+
+from kqueue.api import gang_names
+from kqueue.config import Timings, parse
+from kqueue.controllers.raw import RawObject, as_json
+from kqueue.jobs.gang.coscheduling_labels import FRAMEWORK
+from kqueue.jobs.gang.key import KUEUE_GROUPS, gang_key
+from kqueue.jobs.gang.naming import workload_key_of_gang
+from kqueue.jobs.gang.pods import managed_pod
+from kqueue.jobs.switches import JobFeatures
+from kqueue.manager.process import Flags, running
+from kqueue.observe import configure_logs
+from kqueue.runtime.loop import freeze_after_sync, run
+from kqueue.runtime.store import split_key
+from kqueue.runtime.transport import RequestRecord
+from tests.bench.pod_group import CONFIGURATION, POD_PATH, PODS, PREFIX, Form, Listed, measure, pod
+from tests.bench.road import Cluster, Object, queues, sandbox
+from tests.bench.table import REPETITIONS, Figure, Row, at_most, check
+from tests.unit.controllers.pod_world import Pods
+from tests.unit.jobs.pods import make_pod
+
+PODS_OF_EACH = 100
+AT_ONCE = 32
+WAIT_SECONDS = 600
+UNCAPPED = "clientConnection: {qps: -1, burst: 0}\n"
+OPTIONAL = Path(__file__).resolve().parents[2] / "config" / "crd" / "optional"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+POD_GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups"
+
+
+def labels_of(gang: str, quorum: int) -> dict[str, str]:
+    """The labels of a member."""
+    return {
+        gang_names.COSCHEDULING_NAME_LABEL: gang,
+        gang_names.COSCHEDULING_MIN_AVAILABLE_LABEL: str(quorum),
+    }
+
+
+BY_LABELS = Form(framework=FRAMEWORK, labels=labels_of("gang", PODS))
+
+
+def by_object() -> Form:
+    """Return the form with a PodGroup object, whose definition is optional."""
+    definition = yaml.safe_load((OPTIONAL / "podgroups.scheduling.x-k8s.io.yaml").read_text())
+    group = {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "gang", "namespace": "default"},
+        "spec": {"minMember": PODS},
+    }
+    return Form(
+        framework="scheduling.x-k8s.io/podgroup",
+        labels={gang_names.POD_GROUP_X_K8S_LABEL: "gang"},
+        objects=((CRDS, definition), (POD_GROUPS, group)),
+    )
+
+
+# --- a crowd
+
+
+def member(gang: int, index: int) -> Object:
+    """A member of one of many gangs, as the webhook leaves it."""
+    made = pod(index, topology=False, form=Form(framework=FRAMEWORK, labels=labels_of(f"gang-{gang}", PODS_OF_EACH)))
+    made["metadata"]["name"] = f"gang-{gang}-{index}"
+    made["spec"]["schedulingGates"] = [{"name": f"{PREFIX}admission"}]
+    return made
+
+
+async def create_all(url: str, gangs: int) -> None:
+    """Create all members of so many gangs, one gang after the other."""
+    todo = ((gang, index) for gang in range(gangs) for index in range(PODS_OF_EACH))
+    async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as tasks:
+
+        async def work() -> None:
+            for gang, index in todo:
+                body = msgspec.json.encode(member(gang, index))
+                headers = {"Content-Type": "application/json"}
+                async with session.post(url + POD_PATH, data=body, headers=headers) as answer:
+                    answer.raise_for_status()
+
+        for _ in range(AT_ONCE):
+            tasks.create_task(work())
+
+
+class Progress:
+    """Counts the controller's writes, and notes when the last Workload and the last release came."""
+
+    def __init__(self, gangs: int) -> None:
+        self.writes: Counter[tuple[str, str]] = Counter()
+        self._gangs, self._released = gangs, asyncio.Event()
+        self.workloads_at = self.released_at = 0.0
+
+    def count(self, record: RequestRecord) -> None:
+        """Take one request that has ended."""
+        if record.verb in ("get", "list", "watch"):
+            return
+        key = (record.verb, record.resource)
+        self.writes[key] += 1
+        if key == ("create", "workloads.kueue.x-k8s.io") and self.writes[key] == self._gangs:
+            self.workloads_at = time.perf_counter()
+        if key == ("patch", "pods") and self.writes[key] >= self._gangs * PODS_OF_EACH:
+            self.released_at = time.perf_counter()
+            self._released.set()
+
+    async def until_released(self) -> None:
+        """Wait for as many patches as there are pods."""
+        async with asyncio.timeout(WAIT_SECONDS):
+            await self._released.wait()
+
+
+def resident_kib() -> float:
+    """The present memory of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+
+
+def plain_queues() -> Iterator[tuple[str, Object]]:
+    """Yield the tenant of `road`, with a flavor without a topology."""
+    for collection, obj in queues():
+        if obj["kind"] == "ResourceFlavor":
+            obj["spec"].pop("topologyName")
+        if obj["kind"] != "Topology":
+            yield collection, obj
+
+
+async def crowded(kubeconfig: Path, gangs: int) -> list[Figure]:
+    """So many gangs at once."""
+    progress = Progress(gangs)
+    parts = frozenset({"core", "scheduler", "jobs", "topology"})
+    flags = Flags(kubeconfig=kubeconfig, parts=parts, health_address="0", metrics_address="0")
+    configuration = parse(CONFIGURATION % FRAMEWORK + UNCAPPED, source="bench", own_namespace="kqueue-system")
+    async with (
+        aiohttp.ClientSession() as session,
+        running(configuration, flags, timings=Timings(), on_request=progress.count) as process,
+    ):
+        url = process.operator.client.server
+        cluster = Cluster(session, url)
+        for collection, obj in plain_queues():
+            await cluster.ask("POST", collection, obj)
+        await process.operator.ready.wait()
+        before, begun, cpu = resident_kib(), time.perf_counter(), time.process_time()
+        maker = await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.bench.gangs", url, str(gangs))
+        try:
+            await progress.until_released()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                maker.terminate()
+            await maker.wait()
+        after, cpu = resident_kib(), time.process_time() - cpu
+        async with session.get(url + POD_PATH) as answer:
+            pods = msgspec.json.decode(await answer.read(), type=Listed).items
+    members = gangs * PODS_OF_EACH
+    gated = sum(bool(each.spec.scheduling_gates) for each in pods)
+    check((len(pods), gated) == (members, 0), f"{gated} of {len(pods)} pods are gated")
+    whole = gangs == 1_000
+    return [
+        Figure("workloads_s", [progress.workloads_at - begun], goal=at_most(120) if whole else None),
+        Figure("released_s", [progress.released_at - begun], goal=at_most(90) if whole else None),
+        Figure("patches", [progress.writes["patch", "pods"] / members], goal=at_most(1.05)),
+        Figure("controller_cpu_s", [cpu]),
+        Figure("member_kib", [(after - before) / members]),
+    ]
+
+
+def crowd(gangs: int) -> Iterator[Figure]:
+    """The figures of a crowd."""
+    configure_logs("console", "error")
+    with sandbox("4x8x16", without="scheduler,kubelet") as kubeconfig:
+        yield from run(crowded(kubeconfig, gangs))
+
+
+# --- one among others
+
+
+ON = JobFeatures(gangs=(KUEUE_GROUPS, FRAMEWORK))
+KEY = gang_key(FRAMEWORK, "team", "gang-0")
+
+
+def many(gang: int, members: int) -> list[Object]:
+    """Members of one gang that run."""
+    labels = labels_of(f"gang-{gang}", members)
+    return [make_pod(f"gang-{gang}-{index}", role="r", labels=labels) for index in range(members)]
+
+
+async def one_of(others: int) -> Pods:
+    """A world with a running gang of 100 pods, and others of ten in the store."""
+    world = Pods(*many(0, PODS_OF_EACH), switches=ON)
+    await world.rest(KEY)
+    world.admit(split_key(workload_key_of_gang(KEY, ON))[1])
+    await world.rest(KEY)
+    world.runs(*(f"gang-0-{index}" for index in range(PODS_OF_EACH)))
+    await world.rest(KEY)
+    for gang in range(1, others + 1):
+        for made in many(gang, 10):
+            view = managed_pod(as_json(msgspec.convert(made, RawObject)), ON)
+            world.pods.put(view.key, view)
+    return world
+
+
+def reconcile() -> Iterator[Figure]:
+    """The reconcile of one gang beside few and beside many others."""
+    configure_logs("console", "error")
+    with asyncio.Runner() as runner:
+        times: dict[int, list[float]] = {}
+        for others in (10, 1_000):
+            world = runner.run(one_of(others))
+            before = len(world.client.writes())
+            times[others] = [_cpu_ms(partial(_reconciled, runner, world)) for _ in range(REPETITIONS)]
+            check(len(world.client.writes()) == before, "a reconcile in which nothing changed has written")
+            runner.run(world.close())
+    yield Figure("few_ms", times[10], goal=at_most(5))
+    yield Figure("many_ms", times[1_000], goal=at_most(5))
+    yield Figure("ratio", [many / few for few, many in zip(times[10], times[1_000], strict=True)], goal=at_most(1.2))
+
+
+def _cpu_ms(act: Callable[[], object]) -> float:
+    """Return the processor time of one call, in milliseconds: the median of twenty."""
+    gc.collect()
+    freeze_after_sync()
+    times = []
+    for _ in range(20):
+        begun = time.thread_time()
+        act()
+        times.append(time.thread_time() - begun)
+    return statistics.median(times) * 1e3
+
+
+def _reconciled(runner: asyncio.Runner, world: Pods) -> Any:
+    return runner.run(world.reconcile(KEY))
+
+
+ROWS = (
+    Row("gangs/one/labels", partial(measure, topology=False, form=BY_LABELS), alone=True),
+    Row("gangs/one/labels_in_one_block", partial(measure, topology=True, form=BY_LABELS), alone=True),
+    Row("gangs/one/podgroup", lambda: measure(topology=False, form=by_object()), alone=True),
+    Row("gangs/crowd/100", partial(crowd, 100), alone=True),
+    Row("gangs/crowd/1000", partial(crowd, 1_000), alone=True, asked="gangs/crowd"),
+    Row("gangs/reconcile", reconcile, alone=True),
+)
+
+if __name__ == "__main__":
+    run(create_all(sys.argv[1], int(sys.argv[2])))

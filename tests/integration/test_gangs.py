@@ -337,3 +337,25 @@ async def test_all_roles_of_a_group_object_run_in_one_rack(either_plane: Plane) 
 
     assert [pod_set["count"] for pod_set in base["spec"]["podSets"]] in ([1, 2], [2, 1])
     assert set(racks) == {"rack-0-1"}
+
+
+@pytest.mark.mechanism("0.20")
+@pytest.mark.parametrize("gpus", [(0, 8, 8, 8), (1, 1, 8, 8)], ids=["launcher and workers", "servers and workers"])
+async def test_a_job_of_several_roles_runs_whole_or_not_at_all(either_plane: Plane, gpus: tuple[int, ...]) -> None:
+    """Row 0.20: not one of four pods runs while there is room for three; an eviction stops all of them."""
+    async with world(either_plane, gpus=sum(gpus) - 1) as pods:
+        for number, amount in enumerate(gpus):
+            await pods.create(f"g-{number}", gpus=amount, labels={NAME: "g", QUORUM: "4"})
+        await pods.until_base("g", "QuotaReserved", status="False")
+        held_then = [gates(await pods.pod(name)) for name in named("g", 4)]
+        groups = (await pods.cluster.get(f"{KUEUE}/clusterqueues/team"))["spec"]["resourceGroups"]
+        groups[0]["flavors"][0]["resources"][1]["nominalQuota"] = str(sum(gpus))
+        await pods.patch(f"{KUEUE}/clusterqueues/team", {"spec": {"resourceGroups": groups}})
+        await pods.until_running(*named("g", 4))
+        workload = f"{pods.workloads}/{(await pods.base_of('g'))['metadata']['name']}"
+        await pods.patch(workload, {"spec": {"active": False}})
+        await pods.cluster.until(workload, lambda w: not has(w, "QuotaReserved"), what="quota is back")
+        left = await pods.running()
+
+    assert held_then == [["admission", "topology"]] * 4
+    assert left == set()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from kqueue.api import gang_names, names
 from kqueue.jobs.gang.coscheduling_labels import FRAMEWORK
 from kqueue.sandbox.api import PODS, Object
-from tests.sim.kinds import pod
-from tests.sim.objects import NAMESPACE, WORKLOADS
+from tests.sim.kinds import gang_of, gang_of_workload, pod, workload_of_group
+from tests.sim.objects import NAMESPACE
 from tests.sim.world import World
 
 LABELS = (FRAMEWORK,)
@@ -48,11 +48,6 @@ async def create_all(world: World, gang: str, members: int, **settings: object) 
         await create(world, f"{gang}-{number}", gang, **settings)
 
 
-def gang_of(pod: Object) -> str:
-    """Return the gang that a pod names by its label; empty: none."""
-    return str((pod["metadata"].get("labels") or {}).get(gang_names.COSCHEDULING_NAME_LABEL, ""))
-
-
 def members(world: World, gang: str) -> list[Object]:
     """Return all pods of a gang, in the order of their names."""
     return [each for each in world.objects(PODS) if gang_of(each) == gang]
@@ -69,25 +64,8 @@ def running(world: World, gang: str) -> list[str]:
 
 def base_workload(world: World, gang: str) -> Object | None:
     """Return the Workload of a gang's quorum; None: there is none."""
-    marked = f"{FRAMEWORK}:{gang}"
-    found = [
-        workload
-        for workload in world.objects(WORKLOADS)
-        if (workload["metadata"].get("annotations") or {}).get(gang_names.GANG_ANNOTATION) == marked
-    ]
-    assert len(found) <= 1, f"gang {gang} has {len(found)} Workloads"
-    return found[0] if found else None
-
-
-def extra_workloads(world: World, gang: str) -> list[Object]:
-    """Return the Workloads of members beyond the quorum."""
-    names_ = {each["metadata"]["name"] for each in members(world, gang)}
-    return [
-        workload
-        for workload in world.objects(WORKLOADS)
-        if gang_names.EXTRA_OF_ANNOTATION in (workload["metadata"].get("annotations") or {})
-        and any(owner["name"] in names_ for owner in workload["metadata"].get("ownerReferences") or ())
-    ]
+    found = workload_of_group(world, gang)
+    return found if found is not None and gang_of_workload(found) == gang else None
 
 
 def is_gated(pod: Object) -> bool:

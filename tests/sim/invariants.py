@@ -141,7 +141,9 @@ def keeps_slices_whole(world: World, workload: Object) -> Breaches:
 
 
 def fits_its_nodes(world: World, workload: Object) -> Breaches:
-    """(2) On each host, assigned and foreign usage stay within allocatable; (27) no assigned host refuses new pods."""
+    """(2) On each host, assigned and foreign usage of what it requests stays within allocatable; (27) no assigned host
+    refuses new pods.
+    """
     assigned: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for each in holders(world):
         for spec, _levels, values, count in domains_of(each):
@@ -154,13 +156,14 @@ def fits_its_nodes(world: World, workload: Object) -> Breaches:
         if host in mine and known and not is_gang(pod) and not is_over(pod):
             assigned[host].update(requests_of(pod["spec"]))
     name = workload["metadata"]["name"]
+    asked = {resource for spec, *_ in domains_of(workload) for resource in requests_of(spec["template"]["spec"])}
     for host in sorted(mine):
         seen = [node for node in world.history.nodes[host].since(world.stale) if node is not None]
         if not any(is_usable(node) and node["metadata"]["labels"][POOL_LABEL] == "gpu" for node in seen):
             yield f"{name} was given host {host}, which takes no pods or is in another pool"
         for resource, used in assigned[host].items():
             room = max((amount(n["status"]["allocatable"].get(resource, "0"), resource) for n in seen), default=0)
-            if used > room:
+            if used > room and resource in asked:
                 yield f"{name} takes host {host} to {used} {resource}, which has {room}"
 
 

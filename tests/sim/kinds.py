@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.sandbox.api import Object
-from tests.sim.objects import NAMESPACE, template
+from tests.sim.objects import NAMESPACE, WORKLOADS, template
+from tests.sim.world import World
 
 
 def _topology(topology: tuple[str, str] | None) -> dict[str, str]:
@@ -85,6 +86,11 @@ class Group:
     """Whether its user creates missing pods."""
     made: int = 0
 
+    @property
+    def starts(self) -> int:
+        """The number of pods that start together."""
+        return len(self.roles)
+
     def member(self, name: str, number: int, **other: str) -> Object:
         """Return the next pod in the role of the `number`-th, with other annotations."""
         self.made += 1
@@ -123,6 +129,60 @@ def serving(
     }
 
 
+@dataclass(slots=True, kw_only=True)
+class LabelledGroup(Group):
+    """A gang by labels; members beyond the quorum are wanted, too."""
+
+    quorum: int
+
+    @property
+    def starts(self) -> int:
+        return self.quorum
+
+    def member(self, name: str, number: int, **other: str) -> Object:
+        """Return the next pod in the role of the `number`-th, with other labels."""
+        self.made += 1
+        obj = pod(f"{name}-{self.made}", gpus=self.roles[number], **self.body)
+        obj["metadata"]["labels"] |= {
+            "part": str(number),
+            gang_names.COSCHEDULING_NAME_LABEL: name,
+            gang_names.COSCHEDULING_MIN_AVAILABLE_LABEL: str(self.quorum),
+            **other,
+        }
+        if self.ranked:
+            obj["metadata"]["annotations"][names.POD_GROUP_POD_INDEX_LABEL_ANNOTATION] = "part"
+        return obj
+
+
+def gang_of(pod: Object) -> str:
+    """Return the gang that a pod names by a label; empty if it names none."""
+    return str((pod["metadata"].get("labels") or {}).get(gang_names.COSCHEDULING_NAME_LABEL, ""))
+
+
 def group_of(pod: Object) -> str:
-    """Return the group of a pod; empty if it has none."""
-    return str((pod["metadata"].get("annotations") or {}).get(names.POD_GROUP_NAME_ANNOTATION, ""))
+    """Return the group of a pod, in any dialect; empty if it has none."""
+    named = (pod["metadata"].get("annotations") or {}).get(names.POD_GROUP_NAME_ANNOTATION, "")
+    return str(named) or gang_of(pod)
+
+
+def is_extra(pod: Object) -> bool:
+    """Whether the pod is marked as one beyond the quorum of its gang."""
+    return (pod["metadata"].get("annotations") or {}).get(gang_names.EXTRA_ANNOTATION) == "true"
+
+
+def base_of(workload: Object) -> str:
+    """Return the Workload of the quorum beyond which the Workload's pod is; empty for other Workloads."""
+    return str((workload["metadata"].get("annotations") or {}).get(gang_names.EXTRA_OF_ANNOTATION, ""))
+
+
+def gang_of_workload(workload: Object) -> str:
+    """Return the gang whose quorum the Workload counts, in any dialect but Kueue's; empty for other Workloads."""
+    marked = (workload["metadata"].get("annotations") or {}).get(gang_names.GANG_ANNOTATION, "")
+    return str(marked).partition(":")[2]
+
+
+def workload_of_group(world: World, group: str) -> Object | None:
+    """Return the Workload of a group in any dialect; None: it does not exist."""
+    found = [w for w in world.objects(WORKLOADS) if gang_of_workload(w) == group]
+    assert len(found) <= 1, f"gang {group} has {len(found)} Workloads"
+    return found[0] if found else world.find(WORKLOADS, group)

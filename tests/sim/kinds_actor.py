@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from kqueue.api import names
 from kqueue.errors import AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError
@@ -18,9 +18,10 @@ from kqueue.sandbox.api import DEPLOYMENTS, JOB_SETS, JOBS, PODS, STATEFUL_SETS,
 from tests.sim import kinds_invariants
 from tests.sim.actor import Actor, BrokenWorldError
 from tests.sim.invariants import is_over
-from tests.sim.kinds import Group, group_of, job_set, pod, serving
+from tests.sim.kinds import Group, gang_of_workload, group_of, job_set, pod, serving, workload_of_group
 from tests.sim.objects import GPU, NAMESPACE, WORKLOADS
 from tests.sim.plan import End, Plan, Step
+from tests.sim.reading import Invariant
 from tests.sim.world import World, condition, is_true
 
 _GLANCE_SECONDS = 2.0
@@ -41,6 +42,8 @@ class KindsActor(Actor):
     """One plan of all kinds on one world."""
 
     always, at_rest = kinds_invariants.ALWAYS, kinds_invariants.AT_REST
+    at_any_moment: ClassVar[tuple[Invariant, ...]] = kinds_invariants.AT_ANY_MOMENT
+    """Invariants that are checked every few seconds."""
     named = "kinds"
 
     def __init__(self, world: World, plan: Plan) -> None:
@@ -54,7 +57,7 @@ class KindsActor(Actor):
         while left > 0:
             await self.world.pass_time(min(left, _GLANCE_SECONDS))
             left -= _GLANCE_SECONDS
-            self.check(kinds_invariants.AT_ANY_MOMENT)
+            self.check(self.at_any_moment)
 
     # --- what there is
 
@@ -82,13 +85,20 @@ class KindsActor(Actor):
         return End.FAILED if is_true(found, "Failed") else End.WAITING
 
     def _end_of_group(self, name: str) -> End:
-        """Return the end in the group's Workload, because succeeded pods may be deleted with their node."""
-        if not self.members(name):
+        """Return the end in the group's Workload, because succeeded pods may be deleted with their node.
+
+        After the end a user may delete the Workload: then the pods tell it.
+        """
+        pods = self.members(name)
+        if not pods:
             return End.GONE
-        wanted = len(self.means.groups[name].roles)
-        finished = condition(self.world.find(WORKLOADS, name), names.CONDITION_FINISHED)
-        succeeded = finished is not None and finished["message"].startswith(f"{wanted} of {wanted} ")
-        return End.COMPLETE if succeeded else End.WAITING
+        wanted, workload = self.means.groups[name].starts, workload_of_group(self.world, name)
+        if workload is None:
+            succeeded = [not _is_lost(each) and each["status"].get("phase") == "Succeeded" for each in pods]
+            return End.COMPLETE if all(succeeded) and len(pods) >= wanted else End.WAITING
+        finished = condition(workload, names.CONDITION_FINISHED)
+        complete = finished is not None and finished["message"].startswith(f"{wanted} of {wanted} ")
+        return End.COMPLETE if complete else End.WAITING
 
     async def repair(self) -> None:
         for name in self.plan.ends:
@@ -108,7 +118,7 @@ class KindsActor(Actor):
         await self.give_back_pods()
         for name in self.means.groups:
             if self.plan.ends[name] is End.GONE and self.members(name):
-                await self._delete_workload(name)  # it may have been made when its pods were going already
+                await self._delete_workload_of(name)  # it may have been made when its pods were going already
 
     # --- what users do
 
@@ -175,7 +185,7 @@ class KindsActor(Actor):
 
     async def _complete(self, name: str) -> None:
         group = self.means.groups[name]
-        if not group.complete or is_true(self.world.find(WORKLOADS, name), names.CONDITION_FINISHED):
+        if not group.complete or is_true(workload_of_group(self.world, name), names.CONDITION_FINISHED):
             return
         there = [each for each in self.members(name) if not _is_lost(each)]
         parts = Counter(each["metadata"]["labels"]["part"] for each in there)
@@ -205,7 +215,7 @@ class KindsActor(Actor):
             self.means.groups[name].complete = False
             for each in self.members(name):
                 await self._delete_pod(each["metadata"]["name"])
-            await self._delete_workload(name)  # as long as there is one its pods are held for those that replace them
+            await self._delete_workload_of(name)  # while there is one its pods are held for those that replace them
             return
         with contextlib.suppress(NotFoundError):
             await self.world.api.delete(self._resource_of(name), name, namespace=NAMESPACE)
@@ -234,9 +244,18 @@ class KindsActor(Actor):
     async def delete_workload(self, name: str) -> None:
         """A user deletes the object's Workload, or one of several."""
         self.world.disturbed.add(name)
-        found = [w for w in self.world.objects(WORKLOADS) if name in (_first_owner(w), w["metadata"]["name"])]
+        found = [
+            w
+            for w in self.world.objects(WORKLOADS)
+            if name in (_first_owner(w), w["metadata"]["name"], gang_of_workload(w))
+        ]
         for workload in found[:1]:
             await self._delete_workload(workload["metadata"]["name"])
+
+    async def _delete_workload_of(self, group: str) -> None:
+        found = workload_of_group(self.world, group)
+        if found is not None:
+            await self._delete_workload(found["metadata"]["name"])
 
     async def _delete_workload(self, name: str) -> None:
         with contextlib.suppress(NotFoundError):

@@ -11,7 +11,7 @@ from kqueue.controllers.pod_writes import EVENT_HELD
 from kqueue.sandbox.api import DEPLOYMENTS, EVENTS, JOB_SETS, JOBS, PODS, STATEFUL_SETS, Object
 from tests.sim import invariants
 from tests.sim.invariants import is_held, is_over
-from tests.sim.kinds import group_of
+from tests.sim.kinds import gang_of_workload, group_of, is_extra
 from tests.sim.objects import FOREIGN, WORKLOADS
 from tests.sim.reading import Breaches, Invariant, holds
 from tests.sim.world import World, is_true, owner_of, subject_of
@@ -36,14 +36,14 @@ class _Book:
         self.workloads: defaultdict[str, list[Object]] = defaultdict(list)
         """Workloads by their owner."""
         for workload in world.objects(WORKLOADS):
-            names_ = {subject_of(workload), workload["metadata"]["name"]}
-            for name in names_:
+            names_ = {subject_of(workload), workload["metadata"]["name"], gang_of_workload(workload)}
+            for name in names_ - {""}:
                 self.workloads[name].append(workload)
 
     def subject_of(self, pod: Object) -> str:
         """Return the owner that is queued: the pod's group, itself, its Job or JobSet; empty for foreign pods."""
         if is_ours(pod):
-            return group_of(pod) or str(pod["metadata"]["name"])
+            return ("" if is_extra(pod) else group_of(pod)) or str(pod["metadata"]["name"])
         job = owner_of(pod)
         return (self._job_owner[job] or job) if job in self._job_owner else ""
 
@@ -70,7 +70,7 @@ def groups_are_held_whole(world: World) -> Breaches:
         group = group_of(pod)
         if not group or group in world.let_out or is_held(pod) or is_over(pod):
             continue
-        if not any(is_true(w, names.CONDITION_QUOTA_RESERVED) for w in book.workloads[group]):
+        if not any(is_true(w, names.CONDITION_QUOTA_RESERVED) for w in book.workloads[book.subject_of(pod)]):
             yield f"pod {pod['metadata']['name']} is out of its gate, and group {group} has no quota"
 
 
@@ -117,7 +117,7 @@ def who_is_held_knows_why(world: World) -> Breaches:
         if not alive and since > _SOON and told.isdisjoint({*friends, pod["metadata"]["name"]}):
             yield f"pod {pod['metadata']['name']} of {subject} is gated; there is no Workload, and nobody says why"
         for workload in alive:
-            waits = is_true(workload, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS)
+            waits = is_true(workload, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS) or gang_of_workload(workload)
             if is_true(workload, names.CONDITION_ADMITTED) and not _is_leaving(workload) and not waits:
                 yield f"pod {pod['metadata']['name']} is gated although {subject} is admitted"
 
@@ -168,7 +168,7 @@ def nobody_is_stuck(world: World) -> Breaches:
     """
     fast = {group_of(pod) for pod in world.objects(PODS) if _is_fast(pod)}
     waiting = {
-        workload["metadata"]["name"]
+        gang_of_workload(workload) or workload["metadata"]["name"]
         for workload in world.objects(WORKLOADS)
         if is_true(workload, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS)
         or (workload["metadata"]["name"] in fast and not is_true(workload, names.CONDITION_FINISHED))
@@ -179,7 +179,7 @@ def nobody_is_stuck(world: World) -> Breaches:
                 yield f"{kind.plural} {obj['metadata']['name']} is to go and does not: {obj['metadata'].get('finalizers')}"
     for pod in world.objects(PODS):
         held = names.MANAGED_POD_FINALIZER in (pod["metadata"].get("finalizers") or ())
-        if held and _phase(pod) in ("Succeeded", "Failed") and not group_of(pod):
+        if held and _phase(pod) in ("Succeeded", "Failed") and (is_extra(pod) or not group_of(pod)):
             yield f"pod {pod['metadata']['name']} has ended and is held"
 
 

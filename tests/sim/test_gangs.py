@@ -11,7 +11,7 @@ import pytest
 
 from kqueue.api import names
 from kqueue.sandbox.api import EVENTS, NODES, PODS
-from tests.sim import invariants
+from tests.sim import gang_invariants, invariants
 from tests.sim.gangs import LABELS, LONG, base_workload, create, create_all, is_gated, members, running
 from tests.sim.kinds import pod
 from tests.sim.objects import CLUSTER_QUEUES, NAMESPACE, WORKLOADS, job
@@ -186,6 +186,19 @@ async def test_the_successor_of_a_killed_member_starts_alone() -> None:
         assert len(after & before) == 3
         assert len(world.history.admissions) == 1
         assert invariants.breaches(world, AT_REST) == []
+
+
+async def test_a_waiting_member_beyond_the_quorum_takes_the_place_of_a_lost_one() -> None:
+    """It is queued alone no more; the others that wait go on waiting."""
+    async with watched() as world:
+        await create_all(world, "g", 8, quorum=2, queue="solo", gpus=8)
+        await world.pass_time(5)
+        before = set(running(world, "g"))
+        await world.api.delete(PODS, "g-0", namespace=NAMESPACE)
+        await world.pass_time(150)
+        after = set(running(world, "g"))
+        assert (len(before), before - after, len(after - before)) == (6, {"g-0"}, 1)
+        assert invariants.breaches(world, (*AT_REST, *gang_invariants.OF_GANGS)) == []
 
 
 @pytest.mark.mechanism("4.20")

@@ -1,0 +1,115 @@
+"""Carries out a plan of gangs; the simulated user creates lost members again until the quorum has succeeded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kqueue.api import gang_names, names
+from kqueue.sandbox.api import PODS
+from tests.sim import gang_invariants
+from tests.sim.gangs import base_workload
+from tests.sim.invariants import is_over
+from tests.sim.kinds import LabelledGroup, base_of, is_extra
+from tests.sim.kinds_actor import KindsActor
+from tests.sim.objects import WORKLOADS
+from tests.sim.plan import End, Step
+from tests.sim.world import is_true
+
+
+class GangActor(KindsActor):
+    """One plan of gangs on one world."""
+
+    always, at_rest = gang_invariants.ALWAYS, gang_invariants.AT_REST
+    at_any_moment = gang_invariants.AT_ANY_MOMENT
+    named = "gangs"
+
+    async def _do(self, step: Step) -> None:
+        self._disturb()
+        await super()._do(step)
+        self._disturb()
+
+    def _disturb(self) -> None:
+        """Positions of gangs and their extras follow from the age of pods, which users delete and create."""
+        for workload in self.world.objects(WORKLOADS):
+            if base_of(workload) or (workload["metadata"].get("annotations") or {}).get(gang_names.GANG_ANNOTATION):
+                self.world.disturbed.add(gang_invariants.name_in_order(workload))
+
+    # --- what there is
+
+    def _end_of_group(self, name: str) -> End:
+        """Return the end of the quorum once no member beyond it is left over, too."""
+        end = super()._end_of_group(name)
+        if end is not End.COMPLETE or not isinstance(self.means.groups[name], LabelledGroup):
+            return end
+        return End.WAITING if any(not is_over(each) for each in self.members(name)) else end
+
+    async def _complete(self, name: str) -> None:
+        """Create lost members again; where others have succeeded beyond the quorum, one more in a lost member's place."""
+        await super()._complete(name)
+        gang = self.means.groups[name]
+        waits = is_true(base_workload(self.world, name), names.CONDITION_WAITING_FOR_REPLACEMENT_PODS)
+        if gang.complete and waits and all(is_over(each) for each in self.members(name)):
+            await self._create(PODS, name, gang.member(name, 0))
+
+    def _why(self, name: str) -> str:
+        """Return the members of a gang and its Workload, for a failing test."""
+        if name not in self.means.groups:
+            return super()._why(name)
+        pods = [
+            (pod["metadata"]["name"], pod["status"].get("phase"), is_extra(pod), "deletionTimestamp" in pod["metadata"])
+            for pod in self.members(name)
+        ]
+        base = base_workload(self.world, name)
+        return f" (members {pods}, Workload {base and base['status'].get('conditions')})"
+
+    # --- what users do
+
+    async def submit_gang(
+        self,
+        name: str,
+        *,
+        roles: tuple[int, ...],
+        quorum: int,
+        ranked: bool,
+        body: dict[str, Any],
+        odd: dict[str, str] | None = None,
+        refused: str | None = None,
+    ) -> None:
+        """A user creates the members of a gang; the last one has (`odd`) other labels, or first a `refused` quorum."""
+        complete = quorum <= len(roles) and (odd is None or names.QUEUE_NAME_LABEL not in odd)
+        gang = LabelledGroup(roles=roles, quorum=quorum, ranked=ranked, body=body, complete=complete)
+        self.means.groups[name] = gang
+        for number in range(len(roles)):
+            last = number == len(roles) - 1
+            if last and refused is not None:
+                wrong = gang.member(name, number, **{gang_names.COSCHEDULING_MIN_AVAILABLE_LABEL: refused})
+                await self._create(PODS, name, wrong)
+                assert name in self.world.refused, f"a quorum of {refused!r} was accepted"
+            await self._create(PODS, name, gang.member(name, number, **(odd or {}) if last else {}))
+
+    async def mend_gang(self, name: str) -> None:
+        """Delete members in another queue, and create missing members from now on."""
+        gang = self.means.groups[name]
+        assert isinstance(gang, LabelledGroup)
+        for each in self.members(name):
+            if each["metadata"]["labels"][names.QUEUE_NAME_LABEL] != gang.body["queue"]:
+                await self._delete_pod(each["metadata"]["name"])
+        gang.roles = (*gang.roles, *gang.roles[:1] * max(0, gang.quorum - len(gang.roles)))
+        gang.complete = True
+        await self._complete(name)
+
+    async def deactivate(self, name: str) -> None:
+        """An administrator deactivates the Workload of a gang."""
+        found = base_workload(self.world, name)
+        if found is not None and not is_true(found, names.CONDITION_FINISHED):
+            await self._patch(WORKLOADS, found["metadata"]["name"], {"spec": {"active": False}})
+
+    async def add_excess(self, name: str) -> None:
+        """A user creates one member more than planned, as long as the quorum has not succeeded."""
+        if not is_true(base_workload(self.world, name), names.CONDITION_FINISHED):
+            await super().add_excess(name)
+
+    async def take_gate(self, name: str) -> None:
+        """A user removes the admission gate of a waiting member, of the quorum or beyond it."""
+        self.world.let_out.update(each["metadata"]["name"] for each in self.members(name) if is_extra(each))
+        await super().take_gate(name)

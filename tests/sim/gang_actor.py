@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from kqueue.api import gang_names, names
+from kqueue.errors import NotFoundError
 from kqueue.sandbox.api import PODS
 from tests.sim import gang_invariants
 from tests.sim.gangs import base_workload
 from tests.sim.invariants import is_over
-from tests.sim.kinds import LabelledGroup, base_of, is_extra
+from tests.sim.kinds import POD_GROUPS, LabelledGroup, ObjectGroup, base_of, is_extra
 from tests.sim.kinds_actor import KindsActor
-from tests.sim.objects import WORKLOADS
+from tests.sim.objects import NAMESPACE, WORKLOADS
 from tests.sim.plan import End, Step
 from tests.sim.world import is_true
 
@@ -39,14 +41,18 @@ class GangActor(KindsActor):
     def _end_of_group(self, name: str) -> End:
         """Return the end of the quorum once no member beyond it is left over, too."""
         end = super()._end_of_group(name)
+        if end is End.GONE and is_true(base_workload(self.world, name), names.CONDITION_FINISHED):
+            return End.COMPLETE  # the Workload is its PodGroup's, and the pods went with their nodes
         if end is not End.COMPLETE or not isinstance(self.means.groups[name], LabelledGroup):
             return end
         return End.WAITING if any(not is_over(each) for each in self.members(name)) else end
 
     async def _complete(self, name: str) -> None:
         """Create lost members again; where others have succeeded beyond the quorum, one more in a lost member's place."""
-        await super()._complete(name)
         gang = self.means.groups[name]
+        if isinstance(gang, LabelledGroup) and self._has_ended(name):
+            return
+        await super()._complete(name)
         waits = is_true(base_workload(self.world, name), names.CONDITION_WAITING_FOR_REPLACEMENT_PODS)
         if gang.complete and waits and all(is_over(each) for each in self.members(name)):
             await self._create(PODS, name, gang.member(name, 0))
@@ -74,11 +80,18 @@ class GangActor(KindsActor):
         body: dict[str, Any],
         odd: dict[str, str] | None = None,
         refused: str | None = None,
+        form: str = "labels",
     ) -> None:
-        """A user creates the members of a gang; the last one has (`odd`) other labels, or first a `refused` quorum."""
+        """A user creates the members of a gang; the last one has (`odd`) other labels, or first a `refused` quorum.
+
+        `form`: the gang is told by labels, by an object that is created before the members, or by a `late` object.
+        """
         complete = quorum <= len(roles) and (odd is None or names.QUEUE_NAME_LABEL not in odd)
-        gang = LabelledGroup(roles=roles, quorum=quorum, ranked=ranked, body=body, complete=complete)
+        kind = LabelledGroup if form == "labels" else ObjectGroup
+        gang = kind(roles=roles, quorum=quorum, ranked=ranked, body=body, complete=complete)
         self.means.groups[name] = gang
+        if isinstance(gang, ObjectGroup) and form != "late":
+            await self._create(POD_GROUPS, name, gang.group_object(name))
         for number in range(len(roles)):
             last = number == len(roles) - 1
             if last and refused is not None:
@@ -86,6 +99,21 @@ class GangActor(KindsActor):
                 await self._create(PODS, name, wrong)
                 assert name in self.world.refused, f"a quorum of {refused!r} was accepted"
             await self._create(PODS, name, gang.member(name, number, **(odd or {}) if last else {}))
+        if isinstance(gang, ObjectGroup) and form == "late":
+            await self._create(POD_GROUPS, name, gang.group_object(name))
+
+    async def delete_job(self, name: str) -> None:
+        """A user deletes an object of any kind; of a gang its members, its Workload, and its PodGroup."""
+        await super().delete_job(name)
+        if isinstance(self.means.groups.get(name), ObjectGroup):
+            with contextlib.suppress(NotFoundError):
+                await self.world.api.delete(POD_GROUPS, name, namespace=NAMESPACE)
+
+    async def write_status(self, name: str, phase: str) -> None:
+        """Another controller writes the status of a PodGroup."""
+        if isinstance(self.means.groups.get(name), ObjectGroup):
+            status = {"status": {"phase": phase, "running": 99, "conditions": []}}
+            await self._patch(POD_GROUPS, name, status, subresource="status")
 
     async def mend_gang(self, name: str) -> None:
         """Delete members in another queue, and create missing members from now on."""
@@ -106,8 +134,15 @@ class GangActor(KindsActor):
 
     async def add_excess(self, name: str) -> None:
         """A user creates one member more than planned, as long as the quorum has not succeeded."""
-        if not is_true(base_workload(self.world, name), names.CONDITION_FINISHED):
+        if not self._has_ended(name):
             await super().add_excess(name)
+
+    def _has_ended(self, name: str) -> bool:
+        """Whether the quorum of a gang has succeeded; after that its user may have deleted the Workload."""
+        base = base_workload(self.world, name)
+        succeeded = sum(each["status"].get("phase") == "Succeeded" for each in self.members(name))
+        gone = base is None and succeeded >= self.means.groups[name].starts
+        return gone or is_true(base, names.CONDITION_FINISHED)
 
     async def take_gate(self, name: str) -> None:
         """A user removes the admission gate of a waiting member, of the quorum or beyond it."""

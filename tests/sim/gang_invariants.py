@@ -12,7 +12,7 @@ from kqueue.sandbox.api import PODS, Object
 from tests.sim import kinds_invariants
 from tests.sim.api_client import NONE
 from tests.sim.invariants import has_gate, is_over
-from tests.sim.kinds import base_of, gang_of, gang_of_workload, is_extra
+from tests.sim.kinds import POD_GROUPS, base_of, gang_of, gang_of_workload, is_extra
 from tests.sim.objects import WORKLOADS
 from tests.sim.reading import Breaches, Invariant, holds
 from tests.sim.world import World, is_true, subject_of
@@ -28,12 +28,16 @@ class _Gang:
     pods: list[Object] = field(default_factory=list)
     base: Object | None = None
     """The Workload of the quorum; None: there is none."""
+    group: Object | None = None
+    """The PodGroup; None: there is none."""
 
     @property
     def quorums(self) -> set[int]:
-        """The quorums that members name."""
+        """The quorums that members or the PodGroup name."""
+        if self.group is not None:
+            return {int(self.group["spec"]["minMember"])}
         label = gang_names.COSCHEDULING_MIN_AVAILABLE_LABEL
-        return {int(pod["metadata"]["labels"][label]) for pod in self.pods}
+        return {int(pod["metadata"]["labels"][label]) for pod in self.pods if label in pod["metadata"]["labels"]}
 
     @property
     def present(self) -> list[Object]:
@@ -63,6 +67,8 @@ def _gangs(world: World) -> list[_Gang]:
         gang = gang_of_workload(workload)
         if gang:
             found.setdefault(gang, _Gang(gang)).base = workload
+    for group in world.api.every(POD_GROUPS):
+        found.setdefault(group["metadata"]["name"], _Gang(group["metadata"]["name"])).group = group
     return list(found.values())
 
 
@@ -232,11 +238,51 @@ def who_waits_beyond_a_quorum_is_queued(world: World) -> Breaches:
             yield f"{len(gated)} members of gang {gang.name} wait beyond its quorum, and {len(marked)} are queued"
 
 
+def group_objects_tell_the_truth(world: World) -> Breaches:
+    """Phase and counts in the status of each PodGroup are those of its members and its Workload."""
+    for gang in _gangs(world):
+        if gang.group is None or not (gang.pods or gang.base is not None):
+            continue
+        status = gang.group.get("status") or {}
+        counts = {
+            "running": sum(_phase(pod) == "Running" and not is_over(pod) for pod in gang.pods),
+            "succeeded": sum(map(_succeeded, gang.pods)),
+            "failed": sum(_phase(pod) == "Failed" for pod in gang.pods),
+            "scheduled": sum(bool(pod["spec"].get("nodeName")) for pod in gang.present),
+        }
+        told = {name: int(status.get(name) or 0) for name in counts}
+        if told != counts:
+            yield f"PodGroup {gang.name} tells {told}, and its members count to {counts}"
+        phases = _phases(gang, counts, str(status.get("phase", "")))
+        if status.get("phase", "") not in phases:
+            yield f"PodGroup {gang.name} is {status.get('phase')}, not {' or '.join(sorted(phases))}"
+
+
+def _succeeded(pod: Object) -> bool:
+    return _phase(pod) == "Succeeded" and not is_true(pod, names.CONDITION_POD_TERMINATION_TARGET)
+
+
+def _phases(gang: _Gang, counts: dict[str, int], before: str) -> set[str]:
+    """Return the phases that a gang may have, in which it stays while nothing happens."""
+    wanted = sum(_counts(gang.base).values()) if gang.base is not None else max(gang.quorums)
+    if before == "Finished" or counts["succeeded"] >= max(wanted, len(gang.present)):
+        return {"Finished"}
+    if not is_true(gang.base, names.CONDITION_ADMITTED) or is_true(gang.base, names.CONDITION_EVICTED):
+        return {"Pending"}
+    base = [pod for pod in gang.pods if not is_extra(pod)]
+    there = Counter(_role(pod) for pod in base if pod in gang.present)
+    failed = {_role(pod) for pod in base if _phase(pod) == "Failed"}
+    if any(there[role] < count and role in failed for role, count in _counts(gang.base or {}).items()):
+        return {"Failed"}
+    return {"Running"} if counts["running"] + counts["succeeded"] >= wanted else {"Scheduling", "Unknown"}
+
+
 OF_GANGS: tuple[Invariant, ...] = (
     a_part_of_a_quorum_runs_only_after_a_loss,
     extras_follow_their_base,
     incomplete_gangs_hold_nothing,
     nobody_waits_where_there_is_room,
     who_waits_beyond_a_quorum_is_queued,
+    group_objects_tell_the_truth,
 )
 AT_REST: tuple[Invariant, ...] = (*kinds_invariants.AT_REST, *OF_GANGS)

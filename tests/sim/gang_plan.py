@@ -12,6 +12,10 @@ SHAPES = ((0, 1, 1, 1), (0, 4, 4), (1, 2, 2), (0, 0, 2, 2), (1, 1, 4, 4, 4))
 """GPUs of each member of usual jobs: a launcher with its workers, and parameter servers with theirs."""
 
 
+PHASES = ("", "Pending", "Running", "Unknown", "Failed", "PreScheduling")
+"""Words that another controller writes into the status of a PodGroup."""
+
+
 class GangDraft(KindsDraft):
     """A plan for a world of gangs."""
 
@@ -32,20 +36,29 @@ class GangDraft(KindsDraft):
         """Append a gang with more members beyond its quorum than may wait at a time."""
         body = {"queue": "solo", "topology": None, "run_seconds": self.chance.choice((1, 3))}
         roles = (8,) * self.chance.randint(20, 24)
-        self._made("submit_gang", "gang", End.COMPLETE, roles=roles, quorum=2, ranked=False, body=body)
+        self._made(
+            "submit_gang", "gang", End.COMPLETE, roles=roles, quorum=2, ranked=False, body=body, form=self._form()
+        )
 
     def _gang(
         self, end: End, roles: tuple[int, ...], quorum: int, topology: tuple[str, str] | None, **how: Any
     ) -> None:
         c = self.chance
         body = {**self._common(), "topology": topology, "run_seconds": c.choice((1, 3, 10, 30))}
-        self._made("submit_gang", "gang", end, roles=roles, quorum=quorum, ranked=c.random() < 0.3, body=body, **how)
+        form = "labels" if "refused" in how else self._form()
+        settings = {"roles": roles, "quorum": quorum, "ranked": c.random() < 0.3, "body": body, "form": form, **how}
+        self._made("submit_gang", "gang", end, **settings)
+
+    def _form(self) -> str:
+        return self.chance.choice(("labels", "labels", "object", "object", "late"))
 
     def endless_gang(self) -> None:
         """Append a gang that runs until its end is repaired away: others, and its own further members, wait."""
         body = {**self._common(), "topology": None, "run_seconds": 1_000_000}
         roles = (8,) * self.chance.randint(4, 8)
-        self._made("submit_gang", "endless-gang", End.GONE, roles=roles, quorum=2, ranked=False, body=body)
+        self._made(
+            "submit_gang", "endless-gang", End.GONE, roles=roles, quorum=2, ranked=False, body=body, form=self._form()
+        )
 
     def short_gang(self) -> None:
         self.gang(End.WAITING, beyond=self.chance.randint(1, 2))
@@ -108,6 +121,7 @@ _GANGS: Actions = (
     (lambda d: d.on_a_gang("add_excess"), 6),
     (lambda d: d.on_a_gang("take_gate"), 2),
     (lambda d: d.on_a_gang("deactivate"), 2),
+    (lambda d: d.on_a_gang("write_status", phase=d.chance.choice(PHASES)), 4),
     (lambda d: d.add("give_back_pods"), 8),
     (Draft.hold, 3),
     (lambda d: d.add("resume"), 4),

@@ -11,6 +11,8 @@ from tests.sim.world import World
 
 LABELS = (FRAMEWORK,)
 """Dialects that are on in worlds of gangs by labels."""
+LABELS_AND_OBJECTS = (*LABELS, "scheduling.x-k8s.io/podgroup")
+"""Dialects that are on in worlds of gangs by labels and by PodGroup objects."""
 LONG = 1000
 """Run time in seconds, longer than any test."""
 

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kqueue.api import gang_names, names
-from kqueue.sandbox.api import Object
+from kqueue.sandbox.api import GroupVersionResource, Object
 from tests.sim.objects import NAMESPACE, WORKLOADS, template
 from tests.sim.world import World
+
+POD_GROUPS = GroupVersionResource("scheduling.x-k8s.io", "v1alpha1", "podgroups")
 
 
 def _topology(topology: tuple[str, str] | None) -> dict[str, str]:
@@ -143,20 +145,41 @@ class LabelledGroup(Group):
         """Return the next pod in the role of the `number`-th, with other labels."""
         self.made += 1
         obj = pod(f"{name}-{self.made}", gpus=self.roles[number], **self.body)
-        obj["metadata"]["labels"] |= {
-            "part": str(number),
-            gang_names.COSCHEDULING_NAME_LABEL: name,
-            gang_names.COSCHEDULING_MIN_AVAILABLE_LABEL: str(self.quorum),
-            **other,
-        }
+        obj["metadata"]["labels"] |= {"part": str(number), **self.marks(name), **other}
         if self.ranked:
             obj["metadata"]["annotations"][names.POD_GROUP_POD_INDEX_LABEL_ANNOTATION] = "part"
         return obj
 
+    def marks(self, name: str) -> dict[str, str]:
+        """Return the labels by which a member names the gang."""
+        return {
+            gang_names.COSCHEDULING_NAME_LABEL: name,
+            gang_names.COSCHEDULING_MIN_AVAILABLE_LABEL: str(self.quorum),
+        }
+
+
+class ObjectGroup(LabelledGroup):
+    """A gang with a PodGroup object, which has the quorum."""
+
+    def marks(self, name: str) -> dict[str, str]:
+        """Return the label by which a member names the object."""
+        return {gang_names.POD_GROUP_X_K8S_LABEL: name}
+
+    def group_object(self, name: str) -> Object:
+        """Return the PodGroup."""
+        return {
+            "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+            "kind": "PodGroup",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"minMember": self.quorum},
+        }
+
 
 def gang_of(pod: Object) -> str:
     """Return the gang that a pod names by a label; empty if it names none."""
-    return str((pod["metadata"].get("labels") or {}).get(gang_names.COSCHEDULING_NAME_LABEL, ""))
+    labels = pod["metadata"].get("labels") or {}
+    keys = (gang_names.COSCHEDULING_NAME_LABEL, gang_names.POD_GROUP_X_K8S_LABEL)
+    return next((str(labels[key]) for key in keys if labels.get(key)), "")
 
 
 def group_of(pod: Object) -> str:

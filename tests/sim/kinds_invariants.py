@@ -11,7 +11,7 @@ from kqueue.controllers.pod_writes import EVENT_HELD
 from kqueue.sandbox.api import DEPLOYMENTS, EVENTS, JOB_SETS, JOBS, PODS, STATEFUL_SETS, Object
 from tests.sim import invariants
 from tests.sim.invariants import is_held, is_over
-from tests.sim.kinds import gang_of_workload, group_of, is_extra
+from tests.sim.kinds import POD_GROUPS, gang_of_workload, group_of, is_extra
 from tests.sim.objects import FOREIGN, WORKLOADS
 from tests.sim.reading import Breaches, Invariant, holds
 from tests.sim.world import World, is_true, owner_of, subject_of
@@ -189,7 +189,7 @@ def workloads_have_owners(world: World) -> Breaches:
         obj["metadata"]["uid"]
         for kind in (PODS, JOBS, JOB_SETS, DEPLOYMENTS, STATEFUL_SETS)
         for obj in world.objects(kind)
-    }
+    } | {obj["metadata"]["uid"] for obj in world.api.every(POD_GROUPS)}
     for workload in world.objects(WORKLOADS):
         owners = {owner["uid"] for owner in workload["metadata"].get("ownerReferences") or ()}
         if not is_true(workload, names.CONDITION_FINISHED) and there.isdisjoint(owners):

@@ -151,7 +151,7 @@ class World:
                 parts=PARTS - {"server"} - (frozenset() if job_sets else {"jobsets"}),
                 kubelet=KubeletOptions(start_seconds=tenancy.start_seconds, stop_seconds=tenancy.stop_seconds),
                 nodes=NodeOptions(heartbeat_seconds=0),
-                crds=(crd_folder(),),
+                crds=(crd_folder(), *((crd_folder() / "optional",) if gangs else ())),
             ),
             clock=self.clock,
         )

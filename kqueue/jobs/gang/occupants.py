@@ -48,7 +48,8 @@ def occupation(members: Sequence[ManagedPod], occupied_by: str, topmost: Callabl
         occupied_by: the UID in the status of the group object; text that is no owner's UID counts as empty.
         topmost: returns the topmost owner above a controller.
     """
-    owners = {pod.uid: _owner(pod, {m.uid: m for m in members}, topmost) for pod in members}
+    by_uid = {pod.uid: pod for pod in members}
+    owners = {pod.uid: _owner(pod, by_uid, topmost) for pod in members}
     found = [owner for owner in owners.values() if owner is not None]
     if not found:
         return Occupation()

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 
 from kqueue.api import gang_names, names
 from kqueue.sandbox.api import PODS, Object
-from tests.sim.gangs import gang_of
 from tests.sim.history import Life, Stand, admission_of
+from tests.sim.kinds import gang_of
 from tests.sim.objects import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, WORKLOADS
 from tests.sim.quota_tree import Column, QuotaTree
 from tests.sim.reading import holders, quota_usage, requests_of

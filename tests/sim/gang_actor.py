@@ -41,8 +41,9 @@ class GangActor(KindsActor):
     def _end_of_group(self, name: str) -> End:
         """Return the end of the quorum once no member beyond it is left over, too."""
         end = super()._end_of_group(name)
-        if end is End.GONE and is_true(base_workload(self.world, name), names.CONDITION_FINISHED):
-            return End.COMPLETE  # the Workload is its PodGroup's, and the pods went with their nodes
+        base = base_workload(self.world, name)
+        if self._object_has_ended(name) or (end is End.GONE and is_true(base, names.CONDITION_FINISHED)):
+            return End.COMPLETE  # the pods may have gone with their nodes, and a user may have deleted the Workload
         if end is not End.COMPLETE or not isinstance(self.means.groups[name], LabelledGroup):
             return end
         return End.WAITING if any(not is_over(each) for each in self.members(name)) else end
@@ -142,7 +143,12 @@ class GangActor(KindsActor):
         base = base_workload(self.world, name)
         succeeded = sum(each["status"].get("phase") == "Succeeded" for each in self.members(name))
         gone = base is None and succeeded >= self.means.groups[name].starts
-        return gone or is_true(base, names.CONDITION_FINISHED)
+        return gone or is_true(base, names.CONDITION_FINISHED) or self._object_has_ended(name)
+
+    def _object_has_ended(self, name: str) -> bool:
+        """Whether the gang has a PodGroup whose phase is Finished, so that it takes no more members."""
+        found = [each for each in self.world.api.every(POD_GROUPS) if each["metadata"]["name"] == name]
+        return any((each.get("status") or {}).get("phase") == "Finished" for each in found)
 
     async def take_gate(self, name: str) -> None:
         """A user removes the admission gate of a waiting member, of the quorum or beyond it."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from kqueue.api import names
+from kqueue.controllers.gang import EVENT_GROUP_FINISHED
 from kqueue.controllers.pod_writes import EVENT_HELD
 from kqueue.sandbox.api import DEPLOYMENTS, EVENTS, JOB_SETS, JOBS, PODS, STATEFUL_SETS, Object
 from tests.sim import invariants
@@ -16,7 +17,7 @@ from tests.sim.objects import FOREIGN, WORKLOADS
 from tests.sim.reading import Breaches, Invariant, holds
 from tests.sim.world import World, is_true, owner_of, subject_of
 
-_TOLD = (names.EVENT_ERR_WORKLOAD_COMPOSE, EVENT_HELD)
+_TOLD = (names.EVENT_ERR_WORKLOAD_COMPOSE, EVENT_HELD, EVENT_GROUP_FINISHED)
 _SOON_REMOVED = 45.0
 """Seconds, more than the longest downtime of a controller."""
 _SOON = 400.0

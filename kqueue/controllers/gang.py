@@ -129,6 +129,7 @@ class GangReconciler:
             return Result(requeue_after=STILL_THERE)  # the watch will report that the group object is gone
         members, extras = parted(present)
         if not members:
+            await self._extras.follow_base(extras, members, workload)
             await self._leave_behind(key, workload)
             return Result()
         if not self._is_ours(members[0]):

@@ -9,7 +9,7 @@ import pytest
 
 from kqueue.controllers.resources import PODS, WORKLOADS
 from tests.unit.controllers.pod_world import Pods
-from tests.unit.controllers.test_gang_extras import BASE, KEY, QUORUM, make, of_gang, rest, workloads
+from tests.unit.controllers.test_gang_extras import BASE, EXTRA, KEY, QUORUM, make, of_gang, rest, started, workloads
 
 __all__ = ["make"]  # the fixture
 
@@ -84,3 +84,16 @@ async def test_a_gang_that_has_succeeded_gets_no_other_workload(make: Callable[.
     world.add(of_gang("c", born=9), of_gang("d", born=9))
     await rest(world)
     assert workloads(world) == [BASE]
+
+
+async def test_nobody_runs_beyond_a_quorum_whose_members_are_all_gone(make: Callable[..., Pods]) -> None:
+    """G3.25: the Workload of the quorum gives its quota back, and the member beyond it is stopped."""
+    world = await started(make)
+    world.admit(EXTRA)
+    await rest(world)
+    world.runs("x0")
+    for name in ("a", "b"):
+        world.client.drop(PODS, f"team/{name}")
+    world.client.change(WORKLOADS, f"team/{BASE}", {"status": {"admission": None, "conditions": []}})
+    await rest(world)
+    assert "x0" not in world.names() or "deletionTimestamp" in world.pod("x0")["metadata"]

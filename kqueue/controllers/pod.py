@@ -23,11 +23,12 @@ from kqueue.controllers.resources import PODS
 from kqueue.controllers.workload_steps import JSON, as_json
 from kqueue.errors import InvalidObjectError, NotFoundError
 from kqueue.jobs import pod_view, rules
+from kqueue.jobs.gang.extras import priority_of_gang
 from kqueue.jobs.gang.pods import managed_pod
 from kqueue.jobs.kind import Refused
 from kqueue.jobs.pod import FRAMEWORK
 from kqueue.jobs.pod_view import ManagedPod
-from kqueue.jobs.workload import belongs, equivalent, spec_for, workload_for, workload_name_of
+from kqueue.jobs.workload import Priority, belongs, equivalent, spec_for, workload_for, workload_name_of
 from kqueue.runtime.controller import Result
 from kqueue.runtime.own_writes import OwnWrites
 from kqueue.runtime.store import Store, split_key
@@ -184,7 +185,9 @@ class PodReconciler:
         prebuilt = rules.prebuilt_name(pod.obj, self._switches)
         workload = await (self._prebuilt(pod, pod_sets, prebuilt) if prebuilt else self._find(pod, pod_sets))
         if workload is not None:
-            if not prebuilt and not _is_over(workload) and await self._follow.follow(pod, pod_sets, workload):
+            speaker, decisive = self._speaker(pod, pod_sets)
+            follows = not prebuilt and not _is_over(workload)
+            if follows and await self._follow.follow(pod, decisive, workload, speaker=speaker):
                 return Result()
             return await self._lifecycle.step(PodOwner(self._tools, pod, workload, requeues=self._requeues))
         if not rules.queue_name(pod.obj) and not self._without_queue:
@@ -208,7 +211,7 @@ class PodReconciler:
         first = owned[0]
         reserved = model.condition_true(first, names.CONDITION_QUOTA_RESERVED)
         if pod.gated and not reserved and first.metadata.deletion_timestamp is None:
-            spec = spec_for(KIND, pod.obj, priority=self._follow.priority(pod, pod_sets), switches=self._switches)
+            spec = spec_for(KIND, pod.obj, priority=self._priority(pod, pod_sets), switches=self._switches)
             if await self._steps.rewrite(first, spec):
                 message = f"Updated Workload {model.workload_key(first)}"
                 self._writes.event(pod, reason=names.EVENT_UPDATED_WORKLOAD, message=message)
@@ -288,6 +291,18 @@ class PodReconciler:
         await self._create(pod, pod_sets)
         return Result()
 
+    def _priority(self, pod: ManagedPod, pod_sets: Sequence[JSON]) -> Priority:
+        speaker, decisive = self._speaker(pod, pod_sets)
+        return self._follow.priority(pod, decisive, speaker=speaker)
+
+    def _speaker(self, pod: ManagedPod, pod_sets: Sequence[JSON]) -> tuple[JSON, Sequence[JSON]]:
+        """Return the object whose label names the priority class, and the pod sets that decide without one."""
+        if not pod.extra:
+            return pod.obj, pod_sets
+        known = None if self._gangs.queues_alone(pod.group) else self._workloads.get(self._gangs.key_of(pod.group))
+        base = as_json(known) if known is not None else None
+        return priority_of_gang(pod.obj, pod_sets, base, self._gangs.object_of(pod.group))
+
     def _marks_of_extra(self, base: str) -> dict[str, str]:
         """Return the annotations of the Workload of a pod beyond a quorum.
 
@@ -306,7 +321,7 @@ class PodReconciler:
         workload = workload_for(
             KIND,
             pod.obj,
-            priority=self._follow.priority(pod, pod_sets),
+            priority=self._priority(pod, pod_sets),
             switches=self._switches,
             copied=self._copied,
         )

@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from kqueue.api import gang_names, names
-from kqueue.jobs.fields import condition_status, labels_of, mapping, objects, text
+from kqueue.jobs.fields import JSON, condition_status, labels_of, mapping, objects, text
+from kqueue.jobs.gang.group_object import priority_class_of
 from kqueue.jobs.gang.match import Match, counts_of
 from kqueue.jobs.gang.members import in_order
 from kqueue.jobs.patch import Patch
@@ -114,6 +115,38 @@ def mark(pod: ManagedPod, workload: Mapping[str, Any]) -> Patch:
     labels = {key: value for key, value in wanted.items() if value and not own.get(key)}
     metadata: Patch = {"annotations": {gang_names.EXTRA_ANNOTATION: "true"}}
     return {"metadata": {**metadata, "labels": labels} if labels else metadata}
+
+
+def priority_of_gang(
+    pod: JSON, pod_sets: Sequence[JSON], workload: Mapping[str, Any] | None, group_object: JSON | None
+) -> tuple[JSON, Sequence[JSON]]:
+    """Return the extra as its gang's priority class makes it, and the pod sets that decide where no label does.
+
+    Args:
+        pod: the extra.
+        pod_sets: those of the extra, which count where the gang names no class.
+        workload: the Workload of the quorum, whose class is the gang's; None: the pods of the group are queued one by
+            one, so that the group object decides before each pod.
+        group_object: None: the gang has none.
+    """
+    if workload is None:
+        label = priority_class_of(group_object)
+        named = text(group_object, "spec", "priorityClassName")
+        return (_labelled(pod, label) if label else pod), [_of_class(named), *pod_sets]
+    reference = mapping(workload, "spec", "priorityClassRef")
+    name = text(reference, "name")
+    if text(reference, "kind") == names.WORKLOAD_PRIORITY_CLASS_KIND:
+        return _labelled(pod, name), pod_sets
+    return _labelled(pod, ""), [_of_class(name)]
+
+
+def _of_class(name: str) -> JSON:
+    return {"template": {"spec": {"priorityClassName": name}}}
+
+
+def _labelled(pod: JSON, priority_class: str) -> JSON:
+    labels = labels_of(pod) | {names.PRIORITY_CLASS_LABEL: priority_class}
+    return {**pod, "metadata": {**mapping(pod, "metadata"), "labels": labels}}
 
 
 def unmark() -> Patch:

@@ -190,3 +190,21 @@ async def test_gangs_without_an_object_leave_no_news(make: Callable[..., Pods]) 
     world = await started(make)
     world.runs("a", phase="Failed")
     assert world.status._news == {}
+
+
+@pytest.mark.parametrize("label", ["", "urgent"])
+async def test_an_extra_has_the_priority_class_of_its_gang(make: Callable[..., Pods], label: str) -> None:
+    """G3.23: not its own, by a class or by a label, so that no member gains by being late."""
+    extra = of_gang("x0", born=1, priority=9, priorityClassName="high")
+    extra["metadata"]["labels"] |= {"kueue.x-k8s.io/priority-class": label} if label else {}
+    quorum = [of_gang(name, priority=3, priorityClassName="low") for name in ("a", "b")]
+    world = make(*quorum, extra)
+    world.pod_classes(low=3, high=9)
+    world.workload_classes(urgent=50)
+    await rest(world)
+    world.admit(BASE)
+    await rest(world)
+    world.runs("a", "b")
+    await rest(world)
+    spec = world.workload_named(EXTRA)["spec"]
+    assert (spec["priority"], spec["priorityClassRef"]["name"]) == (3, "low")

@@ -371,13 +371,16 @@ async def test_the_maximum_execution_time_of_the_object_counts(make: Callable[..
 
 @pytest.mark.parametrize("policy", [{"basic": {}}, None])
 async def test_pods_of_a_group_without_a_gang_policy_are_queued_alone(policy: JSON | None) -> None:
-    """g3_K2: each has a Workload of its own, of which none waits for another."""
+    """g3_K2: each has a Workload of its own, with the priority class of the group; none waits for another."""
     on = JobFeatures(gangs=(KUEUE_GROUPS, podgroup_k8s.FRAMEWORK))
     key = gang_key(podgroup_k8s.FRAMEWORK, "team", "g")
     group = resources_of(dialect_of(podgroup_k8s.FRAMEWORK))[0]
     pods = [make_pod(name, role="r", schedulingGroup={"podGroupName": "g"}) for name in "ab"]
     world = Pods(*pods, switches=on)
-    world.client.put(group, pod_group() | {"spec": {"schedulingPolicy": policy} if policy else {}})
+    world.client.put(group, pod_group() | {
+        "spec": {"priorityClassName": "gold", **({"schedulingPolicy": policy} if policy else {})}
+    })  # fmt: skip
+    world.pod_classes(gold=7)
     for _ in range(3):
         await world.rest(key)
         for name in "ab":
@@ -386,6 +389,7 @@ async def test_pods_of_a_group_without_a_gang_policy_are_queued_alone(policy: JS
     assert workloads(world) == sorted(workload_name(pod, name, f"uid-{name}") for name in "ab")
     alone = world.workload_named(workload_name(pod, "b", "uid-b"))
     assert "kqueue.dev/extra-of" not in alone["metadata"].get("annotations", {})
+    assert alone["spec"]["priority"] == 7
     world.admit(workload_name(pod, "b", "uid-b"))
     await world.rest("team/b")
     await world.rest(key)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kqueue.jobs.gang.coscheduling_labels import FRAMEWORK
-from kqueue.jobs.gang.extras import MOST_WAITING, lose_their_base, mark, to_mark, to_return
+from kqueue.jobs.gang.extras import MOST_WAITING, lose_their_base, mark, priority_of_gang, to_mark, to_return
 from kqueue.jobs.gang.key import KUEUE_GROUPS
 from kqueue.jobs.gang.match import Match, match
 from kqueue.jobs.gang.members import in_order, parted
@@ -15,6 +15,7 @@ from kqueue.jobs.gang.pods import managed_pod
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
+from kqueue.jobs.workload import priority_source
 from tests.unit.jobs.builders import JSON
 from tests.unit.jobs.pods import NOW, at, condition, group_workload, make_pod
 
@@ -162,3 +163,37 @@ def test_extras_go_with_the_admission_of_their_base(workload: JSON | None, expec
 def test_extras_outlive_a_base_that_has_ended() -> None:
     """Its Workload may be gone before they are."""
     assert not lose_their_base(extras(1, extra=True), base(phase="Succeeded"), None)
+
+
+def wpc(name: str) -> JSON:
+    return {"kind": "WorkloadPriorityClass", "name": name}
+
+
+def pc(name: str) -> JSON:
+    return {"kind": "PriorityClass", "name": name}
+
+
+@pytest.mark.parametrize(
+    ("label", "reference", "of_object", "wanted"),
+    [
+        pytest.param("", wpc("gold"), {}, wpc("gold"), id="class of workloads"),
+        pytest.param("own", wpc("gold"), {}, wpc("gold"), id="the gang counts before the label"),
+        pytest.param("", pc("low"), {}, pc("low"), id="class of pods"),
+        pytest.param("own", pc("low"), {}, pc("low"), id="the gang counts before label and class"),
+        pytest.param("", {}, {}, None, id="the gang has no class"),
+        pytest.param("", None, {"spec": {"priorityClassName": "of-object"}}, pc("of-object"), id="one by one"),
+        pytest.param("own", None, {"spec": {"priorityClassName": "of-object"}}, wpc("own"), id="one by one, a label"),
+        pytest.param("own", None, {"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "gold"}}}, wpc("gold"),
+                     id="one by one, the label of the object"),
+        pytest.param("", None, {}, pc("high"), id="one by one, the pod's own"),
+    ],
+)  # fmt: skip
+def test_the_class_of_the_gang_is_that_of_its_extras(
+    label: str, reference: JSON | None, of_object: JSON, wanted: JSON | None
+) -> None:
+    """G3.23, G3.35: `reference` is that of the quorum's Workload, None without one."""
+    labels = {"kueue.x-k8s.io/priority-class": label} if label else {}
+    sets = [{"template": {"spec": {"priorityClassName": "high"}}}]
+    workload = None if reference is None else {"spec": {"priorityClassRef": reference}}
+    source = priority_source(*priority_of_gang({"metadata": {"labels": labels}}, sets, workload, of_object))
+    assert (None if source is None else {"kind": source.kind, "name": source.name}) == wanted

@@ -151,7 +151,8 @@ class GangReconciler:
             extras = tuple(self._extras.of_base(extras, workload))
             await self._extras.follow_base(extras, members, workload)
             members = await self._extras.mark_after_end(extras, members, workload)
-        if obj is not None:  # the object keeps the Workload, so ended pods need not stay until they are replaced
+        if obj is not None or self._is_given_up(key, members, workload):
+            # the object keeps the Workload, or nothing does: ended pods need not stay until they are replaced
             await self._writes.let_go_all(pod for pod in members if pod.deleting and pod.terminated)
         owner = GangOwner(self._tools, members, workload, prebuilt=bool(prebuilt), group_object=obj)
         closed = await self._lifecycle.close(owner)
@@ -172,6 +173,14 @@ class GangReconciler:
             return Result()
         await self._extras.manage(found, extras, workload)
         return look.with_result(await self._lifecycle.advance(owner.matched(found)))
+
+    def _is_given_up(self, key: str, members: Sequence[ManagedPod], workload: wire.Workload) -> bool:
+        """Whether users have deleted all members of a gang without a group object, so that it ends with the last one.
+
+        After an eviction the members are deleted by kqueue, and the Workload keeps its pause for their replacements.
+        """
+        evicted = model.condition_true(workload, names.CONDITION_EVICTED)
+        return not is_of_kueue(key) and not evicted and all(pod.deleting for pod in members)
 
     def _is_ours(self, first: ManagedPod) -> bool:
         if is_of_kueue(first.group) and not self._explicit and pod_view.suspending_parent(first.obj) is None:

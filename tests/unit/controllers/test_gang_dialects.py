@@ -68,6 +68,7 @@ async def test_pods_of_a_dialect_are_one_workload_and_start_together(make: Calla
     assert gated(world) == [False, False]
 
 
+@pytest.mark.mechanism("4.18")
 async def test_an_incomplete_gang_waits(make: Callable[..., Pods]) -> None:
     world = make(of_toy("p0", size="3"), of_toy("p1", size="3"))
     await world.rest(KEY)
@@ -110,6 +111,30 @@ async def test_members_that_are_gone_leave_the_workload(make: Callable[..., Pods
     assert world.workload_named(workload)["metadata"].get("finalizers") in (None, [])
 
 
+async def test_a_gang_that_its_user_deletes_ends_with_its_last_pod(make: Callable[..., Pods], workload: str) -> None:
+    """Ended members of a gang without a group object wait for replacements while another member is there, not longer."""
+    world = make(of_toy("p0"), of_toy("p1"))
+    await world.rest(KEY)
+    world.admit(workload)
+    await world.rest(KEY)
+    world.runs("p0", "p1")
+    _ends(world, "p0")
+    await world.rest(KEY)
+    kept = [world.finalizer(name) for name in ("p0", "p1")]
+    _ends(world, "p1")
+    await world.rest(KEY)
+    assert kept == [True, True]
+    assert [world.finalizer(name) for name in world.names()] == [False] * len(world.names())
+
+
+def _ends(world: Pods, name: str) -> None:
+    """A user has deleted the pod, and its containers have ended."""
+    change = {"metadata": {"deletionTimestamp": at(0), "deletionGracePeriodSeconds": 30}, "status": {"phase": "Failed"}}
+    world.client.change(PODS, f"team/{name}", change)
+    world.sync()
+
+
+@pytest.mark.mechanism("0.4")
 async def test_a_gang_keeps_its_first_member_as_its_identity(make: Callable[..., Pods], workload: str) -> None:
     """g1_6, g1_7, row 0.4: after the deletion of that pod, too; a new gang of the name has another identity."""
     world = make(of_toy("p0", born=-9), of_toy("p1"), of_toy("p2"))

@@ -185,7 +185,7 @@ async def prepared(plane: Plane, form: Form, folder: Path, *, gpus: int) -> Grou
     return groups
 
 
-@pytest.mark.mechanism("4.1")
+@pytest.mark.mechanism("4.1", "3.31")
 @either_form
 async def test_all_of_a_quorum_run_or_none(either_plane: Plane, form: Form, tmp_path: Path) -> None:
     """Row 4.1: with room for three of four no pod runs; with room for four all run, and a further pod is an extra."""
@@ -212,6 +212,7 @@ async def test_all_of_a_quorum_run_or_none(either_plane: Plane, form: Form, tmp_
     assert scheduled == ["False", "True", "True"]
 
 
+@pytest.mark.mechanism("4.18")
 @either_form
 async def test_an_incomplete_group_holds_nothing_and_says_what_is_missing(
     either_plane: Plane, form: Form, tmp_path: Path
@@ -232,6 +233,7 @@ async def test_an_incomplete_group_holds_nothing_and_says_what_is_missing(
     assert listed["items"] == []
 
 
+@pytest.mark.mechanism("4.4")
 @either_form
 async def test_a_killed_member_is_replaced_alone_and_an_end_is_shown(
     either_plane: Plane, form: Form, tmp_path: Path
@@ -260,6 +262,31 @@ async def test_a_killed_member_is_replaced_alone_and_an_end_is_shown(
     assert ended.get("running", 0) == 0
 
 
+@pytest.mark.mechanism("4.7")
+@either_form
+async def test_a_failed_member_makes_the_gang_fail_until_it_is_replaced(
+    either_plane: Plane, form: Form, tmp_path: Path
+) -> None:
+    """Row 4.7: the phase follows a failed member of the quorum and its replacement, and no pod beyond the quorum."""
+    groups = await prepared(either_plane, form, tmp_path, gpus=40)
+    async with controller(either_plane, form):
+        await groups.create_group_object("g", minimum=2)
+        await groups.add("g", "g-0")
+        await groups.add("g", "g-1", seconds=2, fails=True)
+        failed = await groups.until_phase("g", "Failed" if form is X_K8S else "Unknown", running=1, failed=1)
+        await groups.add("g", "g-2")
+        again = await groups.until_phase("g", form.phases[2], running=2)
+        await groups.add("g", "g-3", seconds=2, fails=True)
+        await groups.until_pod("g-3", lambda p: p["status"].get("phase") == "Failed", what="fails beyond the quorum")
+        beyond = await groups.until_phase("g", form.phases[2], running=2, failed=again.get("failed", 0) + 1)
+
+    scheduled = [
+        next(c for c in s["conditions"] if c["type"] == "Scheduled")["status"] for s in (failed, again, beyond)
+    ]
+    assert scheduled == ["False", "True", "True"]
+
+
+@pytest.mark.mechanism("4.4", "4.5", "4.8")
 @either_form
 async def test_a_gang_outlives_a_restart_and_an_eviction_takes_it_whole(
     either_plane: Plane, form: Form, tmp_path: Path

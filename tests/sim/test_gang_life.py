@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from kqueue.api import names
+from kqueue.api import gang_names, names
+from kqueue.jobs.gang.counts import PHASE_EDGES
+from kqueue.jobs.gang.value import GangPhase
 from kqueue.sandbox import names as sandbox_names
 from kqueue.sandbox.api import JOBS, PODS, Object
 from tests.sim import gang_invariants, invariants, queue_invariants
-from tests.sim.gangs import LABELS, base_workload, labelled, members
+from tests.sim.gangs import LABELS, LABELS_AND_OBJECTS, base_workload, labelled, members
+from tests.sim.kinds import POD_GROUPS
+from tests.sim.kinds import pod as plain_pod
 from tests.sim.lifetime import Lifetime, interrupted, runs, told
 from tests.sim.objects import CLUSTER_QUEUES, NAMESPACE, job
 from tests.sim.world import condition, is_true
@@ -70,15 +75,23 @@ class ShapedLife(Lifetime):
         for number in range(whole):
             await self.create("second", number)
         await self.until(lambda: self.going() == whole)
+        await self.add_beyond()
         await world.api.patch(PODS, "second-1", FAIL_NOW, namespace=NAMESPACE)
         await self.until(lambda: is_true(self.workload(), names.CONDITION_WAITING_FOR_REPLACEMENT_PODS))
         await self.create("third", 1)
         await self.until(lambda: is_true(self.workload(), names.CONDITION_FINISHED))
         await self.pass_time(20)
         self.end = self.workload() or {}
+        await self.remove()
         for pod in members(world, "job"):
             await world.api.delete(PODS, pod["metadata"]["name"], namespace=NAMESPACE)
         await self.until(lambda: not members(world, "job") and self.workload() is None)
+
+    async def add_beyond(self) -> None:
+        """Add members beyond the quorum."""
+
+    async def remove(self) -> None:
+        """Delete objects other than pods that the user created."""
 
     def look(self) -> None:
         """No member is let out while nothing is reserved for the whole gang."""
@@ -114,6 +127,84 @@ class TensorFlowLife(ShapedLife):
     """Two parameter servers and two workers."""
 
     roles = (2, 2, 5, 5)
+
+
+class PodGroupLife(ShapedLife):
+    """Four pods of a PodGroup, and a fifth one that fails."""
+
+    roles = (3, 3, 3, 3)
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.phases: list[str] = []
+        """Phases in the status, in the order in which they were written."""
+        self.last: Object = {}
+        """The status before the PodGroup was deleted."""
+
+    async def prepare(self) -> None:
+        await super().prepare()
+        group = {
+            "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+            "kind": "PodGroup",
+            "metadata": {"name": "job", "namespace": NAMESPACE},
+            "spec": {"minMember": len(self.roles)},
+        }
+        await self.world.api.create(POD_GROUPS, group, namespace=NAMESPACE)
+        self.world.on_settled.append(self.note)
+
+    def note(self) -> None:
+        """Note the phase, if it has changed."""
+        phase = ((self.world.find(POD_GROUPS, "job") or {}).get("status") or {}).get("phase")
+        if phase and self.phases[-1:] != [phase]:
+            self.phases.append(phase)
+
+    async def create(self, round_: str, number: int) -> None:
+        made = plain_pod(f"{round_}-{number}", queue="plain", gpus=0, topology=None, priority="low", run_seconds=20)
+        made["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "3"
+        made["metadata"]["labels"][gang_names.POD_GROUP_X_K8S_LABEL] = "job"
+        await self.world.api.create(PODS, made, namespace=NAMESPACE)
+
+    async def add_beyond(self) -> None:
+        """A pod beyond the quorum runs and fails; the gang runs on."""
+        await self.create("more", 0)
+        await self.until(lambda: runs(self.world.find(PODS, "more-0") or {}))
+        before = list(self.phases)
+        await self.world.api.patch(PODS, "more-0", FAIL_NOW, namespace=NAMESPACE)
+        await self.pass_time(3)
+        assert self.phases == before
+
+    async def remove(self) -> None:
+        self.last = self.world.find(POD_GROUPS, "job") or {}
+        await self.world.api.delete(POD_GROUPS, "job", namespace=NAMESPACE)
+
+
+def _is_a_way(phases: list[str]) -> bool:
+    """Whether each change of the phase is one that may occur."""
+    found = [None, *map(GangPhase, phases)]
+    return all(after in PHASE_EDGES[before] for before, after in pairwise(found) if after is not None)
+
+
+@pytest.mark.mechanism("3.31", "4.4", "4.5", "4.7", "4.18")
+async def test_a_pod_group_shows_the_phases_of_its_life() -> None:
+    """It waits, starts whole, makes room, starts again, loses a member, gets another, and finishes."""
+    life = await told(PodGroupLife, gangs=LABELS_AND_OBJECTS)
+
+    whole = ["Pending", "Scheduling", "Running"]
+    assert life.phases[:7] == [*whole, *whole, "Failed"]
+    assert life.phases[-1] == "Finished"
+    assert _is_a_way(life.phases)
+    assert {key: life.last["status"].get(key) for key in ("running", "succeeded")} == {"running": 0, "succeeded": 4}
+
+
+@pytest.mark.slow
+@pytest.mark.mechanism("4.8")
+@pytest.mark.parametrize(("first", "after"), [(1, False), (2, True)], ids=["before", "after"])
+async def test_a_pod_group_outlives_a_controller_killed_at_any_write(first: int, *, after: bool) -> None:
+    """The same life, with other controllers; phases change as they may."""
+    tellings = await interrupted(PodGroupLife, first, STRIDE, after=after, gangs=LABELS_AND_OBJECTS)
+
+    assert len(tellings) > 60 // STRIDE
+    assert [life.phases for life in tellings if not _is_a_way(life.phases) or life.phases[-1] != "Finished"] == []
 
 
 @pytest.mark.mechanism("0.20")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.sandbox.api import EVENTS, NODES, PODS
 from tests.sim import gang_invariants, invariants
 from tests.sim.gangs import LABELS, LONG, base_workload, create, create_all, is_gated, members, running
@@ -70,6 +70,44 @@ async def test_a_gang_below_its_quorum_holds_nothing() -> None:
 
     assert len(notes) == 1
     assert "the group has 4 of 5 pods; it waits for 1 more" in notes[0]
+
+
+@pytest.mark.mechanism("0.4")
+async def test_a_gang_keeps_time_and_uid_of_its_first_member() -> None:
+    """Row 0.4: whoever is deleted meanwhile and whoever controls; a later gang of the name has its own."""
+    async with watched() as world:
+        await create(world, "g-0", "g", quorum=2)
+        await world.pass_time(5)
+        await create(world, "g-1", "g", quorum=2)
+        await world.pass_time(5)
+        first = next(each for each in members(world, "g") if each["metadata"]["name"] == "g-0")
+        records = [_record(world)]
+        await world.api.delete(PODS, "g-0", namespace=NAMESPACE)
+        await world.pass_time(5)
+        world.kill_controller()
+        world.start_controller()
+        await create(world, "g-2", "g", quorum=2)
+        await world.pass_time(10)
+        records.append(_record(world))
+        for name in ("g-1", "g-2"):
+            await world.api.delete(PODS, name, namespace=NAMESPACE)
+        await world.pass_time(60)
+        assert base_workload(world, "g") is None
+        await create_all(world, "g", 2, quorum=2)
+        await world.pass_time(5)
+        later = _record(world)
+
+    assert records == [(first["metadata"]["uid"], first["metadata"]["creationTimestamp"])] * 2
+    assert later[0] != records[0][0]
+    assert later[1] > records[0][1]
+
+
+def _record(world: World) -> tuple[str, str]:
+    """UID and time of the gang's first member, as its Workload has them."""
+    workload = base_workload(world, "g")
+    assert workload is not None
+    own = workload["metadata"]["annotations"]
+    return own[gang_names.GANG_UID_ANNOTATION], own[gang_names.GANG_SINCE_ANNOTATION]
 
 
 @pytest.mark.mechanism("0.17")

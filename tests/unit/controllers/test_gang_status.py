@@ -81,6 +81,7 @@ async def running(make: Callable[..., Status], *more: JSON) -> Status:
     return world
 
 
+@pytest.mark.mechanism("3.31", "4.4")
 async def test_every_field_through_a_life_with_two_evictions(make: Callable[..., Status]) -> None:
     """g3_P7 to g3_P12: phase, counts, time of the last release, message, conditions."""
     world = make(of_group("a"))
@@ -211,6 +212,7 @@ async def test_changes_of_others_now_and_then_are_corrected(make: Callable[..., 
     assert "StatusContested" not in world.told_group()
 
 
+@pytest.mark.mechanism("4.7")
 async def test_failed_members_are_events_and_a_failed_extra_is_no_phase(make: Callable[..., Status]) -> None:
     """g3_16, row 4.7."""
     world = await running(make, of_group("c", born=1))

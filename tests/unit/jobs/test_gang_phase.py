@@ -89,6 +89,7 @@ RUNS, STARTS, ENDED = facts(running=2), facts(scheduled=2), facts(succeeded=2)
         (FAILED, NOT_ADMITTED, PENDING),
     ],
 )
+@pytest.mark.mechanism("4.5")
 def test_every_change_of_the_phase(before: GangPhase | None, now: PhaseFacts, after: GangPhase) -> None:
     """G3.15, edge by edge."""
     assert next_phase(before, now) is after

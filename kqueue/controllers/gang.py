@@ -255,7 +255,8 @@ class GangReconciler:
 
     def _compose(self, key: str, members: Sequence[ManagedPod]) -> Composition | GroupProblem:
         obj = self._gangs.object_of(key)
-        return compose(members, self._switches, group_object=obj, timeouts=self._timeouts)
+        levels = self._records.rules().levels
+        return compose(members, self._switches, group_object=obj, timeouts=self._timeouts, levels=levels)
 
     async def _create(self, key: str, made: Composition) -> Result:
         first, workload_key = made.kept[0], self._gangs.key_of(key)
@@ -507,6 +508,7 @@ def setup(manager: Manager) -> None:
     watches.workload_priorities.subscribe(on_class)
     watches.priority_classes.subscribe(on_class)
     watches.flavors.subscribe(if_changed(on_class))
+    watches.topologies.subscribe(if_changed(on_class))
 
 
 def _rank(workload: wire.Workload | None, members: Collection[ManagedPod]) -> KeyRank:

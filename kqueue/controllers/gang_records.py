@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from kqueue.clock import Clock
@@ -11,6 +11,7 @@ from kqueue.controllers.gang_workloads import GangWorkloads, make_gang_workloads
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.pod_writes import GROUP_INDEX, PodWrites, make_pod_writes, watch_pods
 from kqueue.controllers.raw import JSON
+from kqueue.controllers.topology_levels import watch_levels
 from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.controllers.workload_steps import as_json
 from kqueue.jobs.gang.dialect import GangRules
@@ -33,12 +34,12 @@ class GangRecords:
         writes: PodWrites,
         gangs: GangWorkloads,
         book: WorkloadBook,
-        rules: GangRules,
+        rules: Callable[[], GangRules],
         clock: Clock,
         occupants: Occupants,
     ) -> None:
         self.gangs, self.occupants, self._pods, self._writes, self._book = gangs, occupants, pods, writes, book
-        self._rules, self._clock = rules, clock
+        self.rules, self._clock = rules, clock
         self._first: dict[str, tuple[str, datetime]] = {}
         """UID and creation of the first member that was seen, by gang; not of Kueue's groups."""
         pods.subscribe(self._observe)
@@ -81,7 +82,7 @@ class GangRecords:
         obj, workload = self.gangs.object_of(key), self.workload(key)
         if obj is None and workload is None and not members:
             return None
-        return gang_of(ref, obj, members, workload, self._rules, now=self._clock.now(), first=self._first.get(key))
+        return gang_of(ref, obj, members, workload, self.rules(), now=self._clock.now(), first=self._first.get(key))
 
 
 def make_gang_records(manager: Manager) -> GangRecords | None:
@@ -89,12 +90,14 @@ def make_gang_records(manager: Manager) -> GangRecords | None:
     watch, writes = manager.shared(watch_pods), manager.shared(make_pod_writes)
     if watch is None or writes is None:
         return None
+    switches, timeouts = manager.switches, timeouts_for(manager.config)
+    levels = manager.shared(watch_levels) if switches.topology else lambda: None
     return GangRecords(
         pods=watch.store,
         writes=writes,
         gangs=manager.shared(make_gang_workloads),
         book=manager.workload_writer,
-        rules=GangRules(switches=manager.switches, timeouts=timeouts_for(manager.config)),
+        rules=lambda: GangRules(switches=switches, timeouts=timeouts, levels=levels()),
         clock=manager.clock,
         occupants=manager.shared(make_occupants),
     )

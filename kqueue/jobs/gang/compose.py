@@ -85,6 +85,7 @@ def compose(
     *,
     group_object: JSON | None = None,
     timeouts: ScheduleTimeouts = DEFAULT_TIMEOUTS,
+    levels: frozenset[str] | None = None,
 ) -> Composition | GroupProblem:
     """Return the input of the group's Workload, or the problem that prevents it.
 
@@ -92,10 +93,11 @@ def compose(
         members: all members of the gang in order, at least one.
         group_object: the object that the dialect has for the group; None: it has none, or there is none.
         timeouts: the deadlines of gangs whose dialect names none.
+        levels: the levels of all topologies; None: not known.
     """
     ref = GangRef.of_key(members[0].group)
     dialect = dialect_of(ref.framework)
-    wish = dialect.spec(ref, group_object, members, GangRules(switches=switches, timeouts=timeouts))
+    wish = dialect.spec(ref, group_object, members, GangRules(switches=switches, timeouts=timeouts, levels=levels))
     if isinstance(wish, GroupProblem):
         return wish
     made = _composed(wish, members, switches, has_extras=dialect.has_extras)

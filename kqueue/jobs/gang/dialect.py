@@ -64,6 +64,8 @@ class GangRules:
 
     switches: JobFeatures = field(default_factory=JobFeatures)
     timeouts: ScheduleTimeouts = DEFAULT_TIMEOUTS
+    levels: frozenset[str] | None = None
+    """The levels of all topologies; None: not known, so that no level of a group object is judged."""
 
 
 class Dialect(Protocol):

@@ -56,6 +56,11 @@ def topology_of(obj: JSON | None) -> dict[str, str]:
     return {key: value for key, value in annotations_of(obj).items() if key in names.TOPOLOGY_ANNOTATIONS}
 
 
+def without_level(named: tuple[str, str] | None, rules: GangRules) -> str:
+    """Return the sentence about the level that a group object names, if no topology has it; empty otherwise."""
+    return named[1] if named is not None and rules.levels is not None and named[0] not in rules.levels else ""
+
+
 def queue_of(obj: JSON | None) -> str:
     """Return the LocalQueue in the label of a group object; empty: it names none."""
     return labels_of(obj).get(names.QUEUE_NAME_LABEL, "")

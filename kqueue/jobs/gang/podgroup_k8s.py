@@ -65,8 +65,8 @@ class KubernetesPodGroups:
             message = f"PodGroup {ref.name} does not exist in namespace {ref.namespace}; create it"
             return GroupProblem(message, members[0], incomplete=True)
         quorum = quorum_of(obj)
-        mistake = next(iter(object_problems(obj)), None)
-        if mistake is not None:
+        mistake = next(iter(object_problems(obj)), None) or group_object.without_level(named_level(obj), rules)
+        if mistake:
             return GroupProblem(f"PodGroup {ref.name}: {mistake}")
         return GangSpec(
             quorum=quorum,

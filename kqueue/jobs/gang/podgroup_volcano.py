@@ -11,7 +11,7 @@ from kqueue.jobs.fields import JSON, annotations_of, mapping, text, whole
 from kqueue.jobs.gang import group_object
 from kqueue.jobs.gang.dialect import GangRules, GroupProblem, PodSelection
 from kqueue.jobs.gang.status import group_condition, hindrance_of, is_quorum_scheduled, with_others
-from kqueue.jobs.gang.value import GangMembership, GangPhase, GangRef, GangRole, GangSpec, GangState
+from kqueue.jobs.gang.value import GangMembership, GangNotice, GangPhase, GangRef, GangRole, GangSpec, GangState
 from kqueue.jobs.kind import GroupVersionKind, JobContext
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
@@ -79,6 +79,7 @@ class VolcanoPodGroups:
             return GroupProblem(f"PodGroup {ref.name}: {mistake}")
         roles = tuple(GangRole(name=task, minimum=minimum) for task, minimum in sorted(_tasks(obj).items()))
         quorum = quorum_of(obj)
+        unknown = group_object.without_level(named_level(obj), rules)
         return GangSpec(
             quorum=quorum,
             roles=roles,
@@ -87,9 +88,10 @@ class VolcanoPodGroups:
             queue=group_object.queue_of(obj) or text(obj, "spec", "queue"),
             priority_class=group_object.priority_class_of(obj),
             pod_priority_class=text(obj, "spec", "priorityClassName"),
-            topology=_topology(obj) or group_object.topology_of(obj),
+            topology=({} if unknown else _topology(obj)) or group_object.topology_of(obj),
             limit=group_object.limit_of(obj),
             quorum_field="spec.minMember",
+            notices=(GangNotice(unknown, members[0], names.REASON_MISCONFIGURED),) if unknown and members else (),
         )
 
     def queues_alone(self, obj: JSON) -> bool:

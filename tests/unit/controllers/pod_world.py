@@ -101,6 +101,7 @@ class Pods(World):
             **writes,
         )
         self.switches = switches
+        self.levels: frozenset[str] | None = None
         self.objects = self._watch_objects(switches)
         self.gangs = GangWorkloads(self.workloads, self.objects, switches)
         self.records = GangRecords(
@@ -108,7 +109,7 @@ class Pods(World):
             writes=self.writes,
             gangs=self.gangs,
             book=self.writer,
-            rules=GangRules(switches=switches),
+            rules=lambda: GangRules(switches=switches, levels=self.levels),
             clock=self.clock,
             occupants=Occupants(self.client, owner_kinds(["deployment"])),
         )

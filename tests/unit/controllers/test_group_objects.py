@@ -397,6 +397,28 @@ async def test_pods_of_a_group_without_a_gang_policy_are_queued_alone(policy: JS
     await world.close()
 
 
+async def test_a_group_waits_until_its_level_is_one_of_a_topology() -> None:
+    """g3_K3: the PodGroup and its oldest pod are told, and a Topology with the level lets the gang be queued."""
+    on = JobFeatures(gangs=(KUEUE_GROUPS, podgroup_k8s.FRAMEWORK), topology=True)
+    key = gang_key(podgroup_k8s.FRAMEWORK, "team", "g")
+    world = Pods(*(make_pod(name, role="r", schedulingGroup={"podGroupName": "g"}) for name in "ab"), switches=on)
+    world.levels = frozenset({"rack"})
+    constraint = {"schedulingConstraints": {"topology": [{"key": "tier"}]}}
+    group = pod_group() | {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}, **constraint}}
+    world.client.put(resources_of(dialect_of(podgroup_k8s.FRAMEWORK))[0], group)
+    await world.rest(key)
+    assert workloads(world) == []
+    assert any("names tier, which is a level of no Topology" in message for message in world.recorder.messages)
+    world.levels = frozenset({"rack", "tier"})
+    await world.rest(key)
+    [name] = workloads(world)
+    assert [p["topologyRequest"]["required"] for p in world.workload_named(name)["spec"]["podSets"]] == ["tier"]
+    world.levels = frozenset({"rack"})
+    await world.rest(key)
+    assert "OnHold" in [c["reason"] for c in world.workload_named(name)["status"]["conditions"]]
+    await world.close()
+
+
 # --- minResources ----------------------------------------------------------------------------------------------------
 
 LEAST = "kqueue.dev/min-resources"

@@ -301,3 +301,47 @@ def test_fields_without_effect_are_warnings() -> None:
     ]
     assert [*podgroup_k8s.object_warnings(make({"disruptionMode": "Pod"}))]
     assert not [*podgroup_k8s.object_warnings(make({"disruptionMode": "PodGroup"}))]
+
+
+LEVELS = frozenset({"rack"})
+
+
+def with_levels(dialect: Any, obj: JSON, levels: frozenset[str] | None, count: int = 5) -> GangSpec | GroupProblem:
+    ref, rules = GangRef(framework=dialect.framework, namespace="ns", name="g"), GangRules(levels=levels)
+    found: GangSpec | GroupProblem = dialect.spec(ref, obj, members(count), rules)
+    return found
+
+
+@pytest.mark.parametrize("levels", [LEVELS, None], ids=["a level", "levels are not known"])
+def test_a_level_that_exists_or_may_exist_counts(levels: frozenset[str] | None) -> None:
+    """g3_K3, g3_V9: nothing is judged before the Topologies are known."""
+    key = "rack" if levels else "tier"
+    wanted = {"kueue.x-k8s.io/podset-required-topology": key}
+    of_k8s = make({"schedulingConstraints": {"topology": [{"key": key}]}})
+    of_volcano = make({"networkTopology": {"highestTierName": key}})
+    for dialect, obj in ((K8S, of_k8s), (VOLCANO, of_volcano)):
+        found = with_levels(dialect, obj, levels)
+        assert isinstance(found, GangSpec)
+        assert (found.topology, found.notices) == (wanted, ())
+
+
+def test_a_constraint_on_no_level_makes_no_gang() -> None:
+    """g3_K3: the constraint is required, so that a start without it would break it."""
+    found = with_levels(K8S, make({"schedulingConstraints": {"topology": [{"key": "tier"}]}}), LEVELS)
+    assert found == GroupProblem("PodGroup g: spec.schedulingConstraints names tier, which is a level of no Topology")
+
+
+def test_a_tier_that_is_no_level_has_no_effect_and_is_told() -> None:
+    """g3_V9: topology annotations of the object count then."""
+    level = {"kueue.x-k8s.io/podset-preferred-topology": "rack"}
+    obj = make({"networkTopology": {"mode": "soft", "highestTierName": "tier"}}, annotations=level)
+    found = with_levels(VOLCANO, obj, LEVELS)
+    assert isinstance(found, GangSpec)
+    assert found.topology == level
+    [notice] = found.notices
+    assert (notice.reason, notice.pod.name, notice.message) == (
+        "Misconfigured", "p0", "spec.networkTopology has no effect: tier is no level of a Topology"
+    )  # fmt: skip
+    empty = with_levels(VOLCANO, obj, LEVELS, count=0)
+    assert isinstance(empty, GangSpec)
+    assert empty.notices == ()

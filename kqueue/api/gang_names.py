@@ -47,6 +47,10 @@ seen."""
 GANG_UID_ANNOTATION: Final = "kqueue.dev/gang-uid"
 """On Workloads of gangs and of pods beyond a quorum: the UID of the group object, or of the first member that was
 seen."""
+OBJECT_QUEUE_ANNOTATION: Final = "kqueue.dev/group-object-queue"
+"""On Workloads of gangs with a group object: the LocalQueue in its label that the members have followed; may be
+empty.
+"""
 EXTRA_OF_ANNOTATION: Final = "kqueue.dev/extra-of"
 """On Workloads of pods beyond a quorum: the name of the Workload that counts the quorum of their gang."""
 GANG_TOPOLOGY_ANNOTATION: Final = "kqueue.dev/gang-topology"

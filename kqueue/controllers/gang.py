@@ -17,6 +17,7 @@ from kqueue.controllers.gang_clock import GangClock, make_gang_clock
 from kqueue.controllers.gang_extras import ExtraPods
 from kqueue.controllers.gang_owner import STILL_THERE, GangOwner
 from kqueue.controllers.gang_past import PastGangs
+from kqueue.controllers.gang_queue import GangQueue
 from kqueue.controllers.gang_records import GangRecords, make_gang_records
 from kqueue.controllers.gathering import Gathering
 from kqueue.controllers.group_events import GroupEvents, make_group_events
@@ -50,6 +51,7 @@ from kqueue.jobs.gang.match import (
 from kqueue.jobs.gang.members import in_order, parted, queue_of, runnable, without
 from kqueue.jobs.gang.naming import gang_of_workload
 from kqueue.jobs.gang.occupants import refusals
+from kqueue.jobs.gang.queue_change import object_queue_annotation
 from kqueue.jobs.gang.record import is_reserved, least_annotation, record_annotations
 from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.gang.value import GangPhase, GangRef
@@ -97,6 +99,7 @@ class GangReconciler:
         self._follow, self._on_created = self._tools.follow, reports.created
         self._gangs, self._records, self._events = records.gangs, records, events
         self._extras = ExtraPods(self._tools, context.workloads, context.clock)
+        self._queue = GangQueue(self._tools, events)
         self._past = PastGangs(self._tools, records.gangs, context.client)
         self._created: OwnWrites[str, bool] = OwnWrites(context.clock, policy.echo_timeout)
         """Groups whose Workload this process has created, until the watch has reported it."""
@@ -159,6 +162,8 @@ class GangReconciler:
         if closed is not None:
             self._tell_finished(key, members, workload)
             return closed
+        if not self._gangs.has_maker(key) and await self._queue.hand_on(obj, members, workload):
+            return Result()  # the watch event of the write causes the next reconcile
         waits = not is_of_kueue(key) and not self._gangs.has_maker(key) and not counts.at_large(members)
         if waits and (result := await self._keep_waiting(key, members, workload)) is not None:
             return result
@@ -270,6 +275,7 @@ class GangReconciler:
         if isinstance(workload, GroupProblem):
             return self._report_problem(workload, made.kept)
         kept = record_annotations(made.group_object, self._records.first(key)) | least_annotation(made.wish)
+        kept |= object_queue_annotation(made.group_object)
         workload["metadata"]["annotations"] |= kept
         self._created.remember(key, True)
         try:

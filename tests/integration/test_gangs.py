@@ -339,6 +339,27 @@ async def test_all_roles_of_a_group_object_run_in_one_rack(either_plane: Plane) 
     assert set(racks) == {"rack-0-1"}
 
 
+async def test_a_waiting_gang_moves_with_the_queue_of_its_group_object(either_plane: Plane) -> None:
+    """G2.6: the webhook of pods took the first queue over, and lets kqueue write the second one."""
+    queue = "kueue.x-k8s.io/queue-name"
+    async with world(either_plane, gpus=512) as pods:
+        groups = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{pods.namespace}/podgroups"
+        metadata = {"name": "g", "namespace": pods.namespace, "labels": {queue: "missing"}}
+        group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": metadata}
+        await pods.cluster.request("POST", groups, group | {"spec": {"minMember": 2}})
+        for name in ("g-0", "g-1"):
+            made = pods.made(name, queue=None, labels={"scheduling.x-k8s.io/pod-group": "g"})
+            await pods.cluster.request("POST", pods.pods, made)
+        before = await pods.workload_named(extra=False)
+        change = {"metadata": {"labels": {queue: "main"}}}
+        await pods.cluster.request("PATCH", f"{groups}/g", change, content_type=MERGE_PATCH)
+        await pods.until_running("g-0", "g-1")
+        after = await pods.workload_named(extra=False)
+
+    assert [workload["spec"]["queueName"] for workload in (before, after)] == ["missing", "main"]
+    assert before["metadata"]["uid"] == after["metadata"]["uid"]
+
+
 @pytest.mark.mechanism("0.20")
 @pytest.mark.parametrize("gpus", [(0, 8, 8, 8), (1, 1, 8, 8)], ids=["launcher and workers", "servers and workers"])
 async def test_a_job_of_several_roles_runs_whole_or_not_at_all(either_plane: Plane, gpus: tuple[int, ...]) -> None:

@@ -6,7 +6,7 @@ All times are those of conditions and objects, so that a restart changes no dead
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -172,9 +172,16 @@ class GangClock:
         self._has_topology, self._promise_of = has_topology, promise_of
         self._began: datetime | None = None
 
-    def begin(self) -> None:
-        """Give all gangs new time before a rejection, because this process does not know the other gangs yet."""
+    def begin(self, workloads: Iterable[wire.Workload] = ()) -> None:
+        """Give all gangs new time before a rejection, because this process does not know the other gangs yet.
+
+        Promises of the process before are noted before the first cycle, which would give them to others.  The first
+        look at a gang ends a promise that is over.
+        """
         self._began = self._clock.now()
+        for workload in workloads:
+            if model.least_text(workload) and model.is_admitted(workload):
+                self._gangs.promise(self._promise_of(workload))
 
     async def look(
         self, members: Sequence[ManagedPod], found: Match, workload: wire.Workload, *, group_object: JSON | None = None
@@ -353,12 +360,13 @@ def make_gang_clock(manager: Manager, context: OwnerContext) -> GangClock:
         has_topology=lambda flavor: flavor in quota.with_topology,
         promise_of=manager.cache.promise_of,
     )
-    manager.on_lead.append(clock.begin)
+    workloads = manager.watches.workloads
+    manager.on_lead.append(lambda: clock.begin(workloads.store.values()))
 
     def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
         seen = new if new is not None else old
         if seen is not None and (new is None or not starts_now(new)):
             gangs.drop(model.workload_key(seen))
 
-    manager.watches.workloads.subscribe(on_workload)
+    workloads.subscribe(on_workload)
     return clock

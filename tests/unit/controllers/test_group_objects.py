@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
+from kqueue.api.wire import kueue as wire
 from kqueue.controllers.gang_clock import GangClock
 from kqueue.controllers.group_objects import resources_of
 from kqueue.controllers.resources import PODS, WORKLOADS
@@ -482,3 +485,17 @@ async def test_a_promise_lasts_until_the_deadline_g3_56(make: Callable[..., Pods
     assert promised == before == {promise.workload: promise}
     assert world.starting.promises == {}
     assert ended == ["team"]
+
+
+async def test_a_new_leader_knows_promises_before_it_looks_at_gangs_g3_56(make: Callable[..., Pods]) -> None:
+    """Its first cycle would give them to others; Workloads without quota or least resources have none."""
+    world = make(of_group("a"), of_group("b"), group=needing(cpu="10"))
+    await rest(world)
+    waiting = msgspec.convert(world.workload_named(name_of()), wire.Workload)
+    world.admit(name_of())
+    held = msgspec.convert(world.workload_named(name_of()), wire.Workload)
+    plain = replace(held, metadata=replace(held.metadata, annotations={}))
+    asked: list[wire.Workload] = []
+    clock = GangClock(world.context(), gangs=world.starting, promise_of=asked.append)
+    clock.begin([plain, waiting, held])
+    assert asked == [held]

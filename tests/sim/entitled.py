@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from kqueue.api import gang_names, names
 from kqueue.sandbox.api import PODS, Object
 from tests.sim.history import Life, Stand, admission_of
-from tests.sim.kinds import gang_of
+from tests.sim.kinds import gang_of, least_of
 from tests.sim.objects import CLUSTER_QUEUES, COHORTS, LOCAL_QUEUES, WORKLOADS
 from tests.sim.quota_tree import Column, QuotaTree
 from tests.sim.reading import holders, quota_usage, requests_of
@@ -152,6 +152,8 @@ def entitled(scene: Scene) -> Iterator[tuple[Life, str]]:
         if any(scene.is_strict(other) and scene.lines.get(other) for other in scene.tree.tree_of(queue) - {queue}):
             continue
         for life, workload in line[:1] if scene.is_strict(queue) else line:
+            if least_of(workload):
+                continue  # more must be free than it requests
             right = _right(scene, queue, workload)
             if right is not None:
                 yield life, f"{life.name} of {queue} waits although {right}"

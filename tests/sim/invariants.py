@@ -31,6 +31,7 @@ from tests.sim import preemption_invariants, queue_invariants
 from tests.sim.api_client import NONE
 from tests.sim.entitled import Patience, Scene
 from tests.sim.history import admission_of
+from tests.sim.kinds import least_of
 from tests.sim.objects import CLUSTER_QUEUES, FOREIGN, GPU, LEVELS, LOCAL_QUEUES, WORKLOADS
 from tests.sim.preemption_invariants import Keeping, Sparing
 from tests.sim.quota_tree import grants_of
@@ -273,7 +274,7 @@ def equals_are_admitted_in_order(world: World) -> Breaches:
         spec = workload["spec"]
         shape = [(p["count"], p.get("topologyRequest"), requests_of(p["template"]["spec"])) for p in spec["podSets"]]
         meta = workload["metadata"]
-        lines[f"{spec.get('queueName')} {spec.get('priority')} {shape}"].append(
+        lines[f"{spec.get('queueName')} {spec.get('priority')} {least_of(workload)} {shape}"].append(
             (meta["creationTimestamp"], meta["uid"], workload)
         )
     for line in lines.values():

@@ -204,6 +204,11 @@ def gang_of_workload(workload: Object) -> str:
     return str(marked).partition(":")[2]
 
 
+def least_of(workload: Object) -> str:
+    """Return the amounts that must be free before the gang of the Workload starts; empty: it needs its requests only."""
+    return str((workload["metadata"].get("annotations") or {}).get(gang_names.MIN_RESOURCES_ANNOTATION, ""))
+
+
 def workload_of_group(world: World, group: str) -> Object | None:
     """Return the Workload of a group in any dialect; None: it does not exist."""
     found = [w for w in world.objects(WORKLOADS) if gang_of_workload(w) == group]

@@ -12,7 +12,7 @@ import pytest
 from kqueue.config import Timings, parse
 from kqueue.manager.process import Flags, running
 from kqueue.runtime.client import PatchType
-from tests.integration.conftest import SandboxPlane
+from tests.integration.conftest import CRDS, SandboxPlane
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.polling import eventually
 from tests.integration.road import KUEUE, Object, condition, has, queue_objects
@@ -26,12 +26,13 @@ CONFIGURATION = """
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 leaderElection: {{leaderElect: false}}
-integrations: {{frameworks: [pod, kqueue.dev/coscheduling-labels]}}
+integrations: {{frameworks: [pod, kqueue.dev/coscheduling-labels, scheduling.x-k8s.io/podgroup]}}
 gangs:
   rejectPercentage: {percentage}
   rejectAfter: 4s
   backoff: {{base: 60s, maximum: 60s}}
 """
+GROUP = "scheduling.x-k8s.io/pod-group"
 NODES, ROOM = "/api/v1/nodes", "example.com/room"
 QUEUE = f"{KUEUE}/clusterqueues/team"
 
@@ -49,10 +50,26 @@ class Starts(LabelledGangs):
         marks = {NAME: name, QUORUM: str(members)}
         if priority:
             marks["kueue.x-k8s.io/priority-class"] = priority
-        for number in range(members):
+        await self.members(name, members, marks, stuck=stuck, room=room, timeout=str(timeout))
+
+    async def group(self, name: str, members: int, *, stuck: int, timeout: int) -> None:
+        """Create a PodGroup with a deadline, and its members."""
+        api = "scheduling.x-k8s.io/v1alpha1"
+        metadata = {"name": name, "namespace": self.namespace}
+        spec = {"minMember": members, "scheduleTimeoutSeconds": timeout}
+        made = {"apiVersion": api, "kind": "PodGroup", "metadata": metadata, "spec": spec}
+        await self.cluster.request("POST", f"/apis/{api}/namespaces/{self.namespace}/podgroups", made)
+        await self.members(name, members, {GROUP: name}, stuck=stuck)
+
+    async def members(
+        self, name: str, count: int, marks: dict[str, str], *, stuck: int, room: str = "yes", timeout: str = ""
+    ) -> None:
+        """Create pods with these labels, the last of which find no node."""
+        for number in range(count):
             pod = self.made(f"{name}-{number}", labels=marks)
-            pod["metadata"]["annotations"]["kqueue.dev/schedule-timeout-seconds"] = str(timeout)
-            if number >= members - stuck:
+            if timeout:
+                pod["metadata"]["annotations"]["kqueue.dev/schedule-timeout-seconds"] = timeout
+            if number >= count - stuck:
                 pod["spec"]["nodeSelector"] = {ROOM: room}
             await self.cluster.request("POST", self.pods, pod)
 
@@ -104,13 +121,15 @@ class Starts(LabelledGangs):
         return [
             pod["metadata"]["name"]
             for pod in pods
-            if pod["metadata"]["labels"].get(NAME) == gang and not pod["metadata"].get("deletionTimestamp")
+            if gang in (pod["metadata"]["labels"].get(NAME), pod["metadata"]["labels"].get(GROUP))
+            and not pod["metadata"].get("deletionTimestamp")
         ]
 
 
 @asynccontextmanager
 async def world(plane: Plane, *, gpus: int = 64, percentage: int = 100) -> AsyncIterator[Starts]:
     """Eight nodes of 8 GPUs in a flavor without topology, a tenant, and a controller with its webhooks."""
+    await plane.cluster.apply_crds(CRDS / "optional")
     await plane.cluster.add_nodes((1, 1, 8), labels={"pool": "gpu"})
     namespace = await plane.cluster.create_namespace("gangs")
     for collection, obj in queue_objects(namespace, gpus=gpus):
@@ -146,6 +165,45 @@ async def test_the_deadline_of_one_member_stops_all_and_frees_everything(either_
     assert evicted["message"].startswith("2 of 3 pods were scheduled within 6 s of the admission; all are stopped;")
     assert evicted["message"].endswith("(time 1)")
     assert left == []
+
+
+@pytest.mark.mechanism("4.3")
+async def test_the_deadline_of_a_pod_group_counts_from_its_admission(either_plane: Plane) -> None:
+    """Row 4.3: one of three members finds no node within 10 s; all are stopped then, and not before."""
+    async with world(either_plane) as gangs:
+        await gangs.group("g", 3, stuck=1, timeout=10)
+        await gangs.until_running("g-0", "g-1")
+        admitted = await gangs.until("g", "Admitted")
+        evicted = await gangs.until("g", "Evicted", reason="GangScheduleTimeout")
+        await gangs.until("g", "QuotaReserved", status="False")
+        await gangs.until_unused()
+        left = await gangs.left("g")
+
+    first, last = (datetime.fromisoformat(each["lastTransitionTime"]) for each in (admitted, evicted))
+    assert last - first >= timedelta(seconds=10)
+    assert evicted["message"].startswith("2 of 3 pods were scheduled within 10 s of the admission; all are stopped;")
+    assert left == []
+
+
+@pytest.mark.mechanism("4.11")
+async def test_a_single_pod_passes_gangs_that_wait_and_a_kept_flavor_at_its_deadline(either_plane: Plane) -> None:
+    """Row 4.11: one gang gathers and one waits for quota; a leading gang holds the pod until its deadline."""
+    async with world(either_plane) as gangs:
+        await gangs.create("first")
+        await gangs.until_running("first")
+        await gangs.create_labelled("half", "half-0", quorum="2")
+        await gangs.gang("large", 8)
+        await gangs.until("large", "QuotaReserved", status="False")
+        await gangs.create("single")
+        await gangs.until_running("single")
+        await gangs.until("large", "QuotaReserved", status="False")
+
+        await gangs.gang("lead", 3, stuck=1, timeout=10)
+        await gangs.until_kept()
+        await gangs.create("late")
+        await gangs.until_told("late", "is kept for gang")
+        await gangs.until_running("late")
+        await gangs.until("lead", "Evicted", reason="GangScheduleTimeout")
 
 
 @pytest.mark.mechanism("4.17")

@@ -137,19 +137,39 @@ class Groups(Pods):
         listed = await self.cluster.until(self.workloads, lambda found: bool(of(found)), what=f"Workload of {name}")
         return of(listed)[0]
 
+    async def until_waits(self, name: str, words: str) -> str:
+        """Wait until the Workload of a PodGroup waits for quota for a reason with these words; returns the message."""
+        path = f"{self.workloads}/{(await self.workload_of_group(name))['metadata']['name']}"
+
+        def told(workload: Object) -> list[str]:
+            found = workload.get("status", {}).get("conditions", [])
+            return [c["message"] for c in found if (c["type"], c["status"]) == ("QuotaReserved", "False")]
+
+        found = await self.cluster.until(path, lambda w: any(words in m for m in told(w)), what=f"{name}: {words}")
+        return told(found)[0]
+
+    async def deactivate(self, name: str) -> None:
+        """Evict a PodGroup for good."""
+        path = f"{self.workloads}/{(await self.workload_of_group(name))['metadata']['name']}"
+        await self.cluster.request("PATCH", path, {"spec": {"active": False}}, content_type=MERGE_PATCH)
+
     async def set_gpus(self, gpus: int) -> None:
-        """Change the quota of the tenant."""
+        """Change the tenant's quota of GPUs."""
+        await self.set_quota("nvidia.com/gpu", gpus)
+
+    async def set_quota(self, name: str, amount: int) -> None:
+        """Change the tenant's quota of a resource."""
         path = "/apis/kueue.x-k8s.io/v1beta2/clusterqueues"
         for queue in (await self.cluster.get(path))["items"]:
             resources = queue["spec"]["resourceGroups"]
             for part in resources:
                 for flavor in part["flavors"]:
                     for resource in flavor["resources"]:
-                        if resource["name"] == "nvidia.com/gpu":
-                            resource["nominalQuota"] = gpus
+                        if resource["name"] == name:
+                            resource["nominalQuota"] = amount
             change = {"spec": {"resourceGroups": resources}}
-            name = queue["metadata"]["name"]
-            await self.cluster.request("PATCH", f"{path}/{name}", change, content_type=MERGE_PATCH)
+            of_queue = f"{path}/{queue['metadata']['name']}"
+            await self.cluster.request("PATCH", of_queue, change, content_type=MERGE_PATCH)
 
 
 @asynccontextmanager
@@ -302,9 +322,7 @@ async def test_a_gang_outlives_a_restart_and_an_eviction_takes_it_whole(
         await groups.until_phase("g", form.phases[2], running=2)
     async with controller(either_plane, form):
         await groups.until_phase("g", form.phases[2], running=2)
-        name = (await groups.workload_of_group("g"))["metadata"]["name"]
-        change = {"spec": {"active": False}}
-        await groups.cluster.request("PATCH", f"{groups.workloads}/{name}", change, content_type=MERGE_PATCH)
+        await groups.deactivate("g")
         await groups.until_gone("g-0", "g-1")
         status = await groups.until_phase("g", form.phases[0], running=0)
 
@@ -334,6 +352,54 @@ async def test_pods_outlive_their_group_object(either_plane: Plane, form: Form, 
 
     assert told == "PodGroup g was deleted; make it anew, or delete this pod"
     assert still["status"]["admission"]
+
+
+@pytest.mark.mechanism("4.2")
+async def test_a_group_waits_until_its_least_resources_are_free(either_plane: Plane, tmp_path: Path) -> None:
+    """Row 4.2: 10 cpu are asked and 9 are free; one more, and the group is released."""
+    groups = await prepared(either_plane, X_K8S, tmp_path, gpus=40)
+    await groups.set_quota("cpu", 10)
+    async with controller(either_plane, X_K8S):
+        await groups.create_group_object("holder", minimum=1)
+        await groups.add("holder", "h")
+        await groups.until_running("h")
+        await groups.create_group_object("driver", minimum=1, minResources={"cpu": "10"})
+        await groups.add("driver", "d")
+        told = await groups.until_waits("driver", "MinResources")
+        held_back = gates(await groups.pod("d"))
+        await groups.deactivate("holder")
+        await groups.until_running("d")
+
+    assert told.startswith(
+        "MinResources asks for 10 cpu, 9 cpu is free of flavor gpu in ClusterQueue team, 1 cpu more needed"
+    )
+    assert "admission" in held_back
+
+
+@pytest.mark.mechanism("4.2")
+async def test_of_two_drivers_on_room_for_one_one_starts(either_plane: Plane, tmp_path: Path) -> None:
+    """Row 4.2: a driver requests 1 of the 10 cpu that it needs free; the second starts when the first has gone."""
+    groups = await prepared(either_plane, X_K8S, tmp_path, gpus=40)
+    await groups.set_quota("cpu", 12)
+    async with controller(either_plane, X_K8S):
+        for name in ("a", "b"):
+            await groups.create_group_object(name, minimum=1, minResources={"cpu": "10"})
+            await groups.add(name, name)
+
+        def runs(listed: Object) -> set[str]:
+            return {p["metadata"]["name"] for p in listed["items"] if p["status"].get("phase") == "Running"}
+
+        started = runs(await groups.cluster.until(groups.pods, lambda now: bool(runs(now)), what="one driver runs"))
+        [other] = {"a", "b"} - started
+        told = await groups.until_waits(other, "MinResources")
+        held_back = gates(await groups.pod(other))
+        await groups.deactivate(*started)
+        await groups.until_running(other)
+
+    assert told.startswith(
+        "MinResources asks for 10 cpu, 2 cpu is free of flavor gpu in ClusterQueue team, 8 cpu more needed"
+    )
+    assert "admission" in held_back
 
 
 @pytest.mark.mechanism("4.6")

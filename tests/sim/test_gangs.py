@@ -23,9 +23,9 @@ AT_REST = tuple(each for each in invariants.AT_REST if each is not invariants.st
 
 
 @asynccontextmanager
-async def watched(seed: int | str = 0, **settings: Any) -> AsyncIterator[World]:
-    """A world of gangs by labels in which nothing may be breached until its end."""
-    async with simulated(seed, gangs=LABELS, **settings) as world:
+async def watched(seed: int | str = 0, *, gangs: tuple[str, ...] = LABELS, **settings: Any) -> AsyncIterator[World]:
+    """A world of gangs, by labels unless told otherwise, in which nothing may be breached until its end."""
+    async with simulated(seed, gangs=gangs, **settings) as world:
         invariants.watch(world)
         yield world
         assert invariants.breaches(world, invariants.ALWAYS) == []

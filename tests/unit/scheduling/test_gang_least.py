@@ -44,6 +44,7 @@ def says(world: Scheduled, name: str) -> str:
     return message_of(world.client.object(WORKLOADS, f"ns/{name}"), "QuotaReserved")
 
 
+@pytest.mark.mechanism("4.2")
 async def test_a_gang_waits_until_its_least_resources_are_free(make: Make) -> None:
     """Row 4.2, G3.55, G3.57: 9 of 10 cpu are free; one more, and it starts; only its requests are charged."""
     world = make((WORKLOADS, make_workload("holder", status=reserved())))
@@ -65,6 +66,7 @@ async def test_a_gang_waits_until_its_least_resources_are_free(make: Make) -> No
     assert node.usage[CPU] == 1000
 
 
+@pytest.mark.mechanism("4.2")
 async def test_of_two_drivers_on_room_for_one_one_starts(make: Make) -> None:
     """Row 4.2, G3.56: in one cycle or in two; a workload without least resources takes what is promised."""
     world = make((CLUSTER_QUEUES, make_cluster_queue(cpus=12)))
@@ -80,6 +82,20 @@ async def test_of_two_drivers_on_room_for_one_one_starts(make: Make) -> None:
         "MinResources asks for 10 cpu, 2 cpu is free of flavor default in ClusterQueue team, 8 cpu more needed"
     )
     assert reservation(world, "second")[0] == "True"
+
+
+@pytest.mark.mechanism("4.11")
+async def test_a_single_pod_passes_gangs_that_wait(make: Make) -> None:
+    """Row 4.11: an older gang waits for quota, and another one for its least resources."""
+    large = make_workload("large", pods=11, metadata={"annotations": {"kqueue.dev/gang": "f:large"}})
+    world = make()
+    world.add(large, driver("d", least={"cpu": "11"}, minute=1), make_workload("single", minute=2))
+    world.start()
+    await world.until_quiet()
+
+    assert reservation(world, "large")[0] == "False"
+    assert reservation(world, "d") == WAITS
+    assert reservation(world, "single")[0] == "True"
 
 
 async def test_further_pods_of_a_gang_use_what_is_promised(make: Make) -> None:

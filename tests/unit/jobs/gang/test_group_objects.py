@@ -99,6 +99,7 @@ def test_the_quorum(dialect: Any, given: JSON, quorum: int) -> None:
     assert spec(dialect, make(given)).quorum == quorum
 
 
+@pytest.mark.mechanism("4.3")
 @pytest.mark.parametrize(
     ("given", "annotation", "seconds"),
     [

@@ -70,7 +70,6 @@ def _target(words: Sequence[str]) -> tuple[str, str]:
 
 async def _run(kind: str, name: str, *, what_if: bool, output: Output, reach: ReachFlags) -> None:
     from kqueue.cli.explain_page import page, print_lines
-    from kqueue.cli.gang_page import gang_page
 
     async with reach.session() as session:
         gang, notes = await _gang_of(session, kind, name)
@@ -83,6 +82,8 @@ async def _run(kind: str, name: str, *, what_if: bool, output: Output, reach: Re
     if gang:
         gang = {**gang, "explanation": answer} if answer else gang
     if output is Output.TEXT:
+        from kqueue.cli.gang_page import gang_page
+
         print_lines(gang_page(gang) if gang else page(answer))
     else:
         show(gang or answer, output)
@@ -94,9 +95,19 @@ async def _gang_of(session: Session, kind: str, name: str) -> tuple[JSON | None,
     Raises:
         ConfigError, NotFoundError: as `find_gang`.
     """
+    if not _may_name_a_gang(kind):
+        return None, ()
     from kqueue.cli.gang_targets import find_gang, frameworks_called
 
     return await find_gang(session, kind, name) if frameworks_called(kind) else (None, ())
+
+
+def _may_name_a_gang(kind: str) -> bool:
+    """Whether the word may be the kind of a gang; a cheap check, because reading gangs needs much of kqueue."""
+    from kqueue.kinds import GANG_DIALECTS
+
+    called = kind.lower().partition(".")[0]
+    return called.startswith(("gang", *(name.rpartition("/")[2] for name in GANG_DIALECTS)))
 
 
 async def _answer(session: Session, name: str, *, what_if: bool) -> JSON:

@@ -15,6 +15,7 @@ from kqueue.manager.process import Flags, running
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import MERGE_PATCH, RequestError
 from tests.integration.controlplane.plane import ControlPlane
+from tests.integration.polling import next_second
 from tests.integration.road import KUEUE, Object, condition, has, make_road
 from tests.integration.test_pods import PARTS, Pods, gates
 
@@ -348,10 +349,11 @@ async def test_the_older_one_goes_first_and_mixed_priorities_are_refused(either_
         mixed[1]["template"]["spec"] = {"priorityClassName": "system-cluster-critical"}
         with pytest.raises(RequestError, match="all processes need the same"):
             await road.create_batch("mixed", *mixed)
-        await road.create_batch("first", a_process("teacher", 2, seconds=3))
+        await road.create_batch("first", a_process("teacher", 2, seconds=5))
         await road.until_phase("first", "Running")
         await road.create_batch("older", a_process("teacher", 2, seconds=3))
         await road.until_condition("older", "Admitted", "False")
+        await next_second()
         await road.create_batch("newer", a_process("teacher", 2, seconds=1))
         older = await road.until_condition("older", "Complete")
         newer = await road.until_condition("newer", "Complete")

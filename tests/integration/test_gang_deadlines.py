@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,7 +13,7 @@ from kqueue.manager.process import Flags, running
 from kqueue.runtime.client import PatchType
 from tests.integration.conftest import CRDS, SandboxPlane
 from tests.integration.controlplane.plane import ControlPlane
-from tests.integration.polling import eventually
+from tests.integration.polling import eventually, next_second
 from tests.integration.road import KUEUE, Object, condition, has, queue_objects
 from tests.integration.test_gangs import NAME, QUORUM, LabelledGangs
 from tests.integration.test_pods import PARTS
@@ -275,13 +274,6 @@ async def test_a_newcomer_of_higher_priority_is_admitted_and_the_leader_leaves(e
 
     assert evicted["message"].startswith("made way for ")
     assert evicted["message"].endswith(", which has a higher priority")
-
-
-async def next_second() -> None:
-    """Wait until objects get another creation time."""
-    now = datetime.now(UTC).replace(microsecond=0)
-    while datetime.now(UTC).replace(microsecond=0) == now:
-        await asyncio.sleep(0.05)
 
 
 @pytest.mark.mechanism("0.7", "4.21")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -19,6 +17,7 @@ from kqueue.manager import plugins as loading
 from kqueue.manager.process import Flags, RunningOperator, running
 from tests.integration.controlplane.access import MERGE_PATCH
 from tests.integration.controlplane.cluster import Cluster
+from tests.integration.polling import next_second
 from tests.integration.road import KUEUE, Object, condition, make_road, queue_objects
 from tests.integration.teams import (
     FAST,
@@ -244,11 +243,6 @@ def _seconds(since: str, until: str) -> float:
 
 
 # --- orders ----------------------------------------------------------------------------------------------------------
-
-
-async def next_second() -> None:
-    """Wait for the next second: creation times of objects have no fractions."""
-    await asyncio.sleep(1.05 - time.time() % 1)
 
 
 def in_order(workloads: list[Object], queue: str) -> list[str]:

@@ -218,13 +218,12 @@ async def test_what_was_started_without_webhooks_ends_soon(either_plane: Plane) 
             return all(p["metadata"].get("deletionGracePeriodSeconds", HOUR) <= 5 for p in listed["items"])
 
         await tenant.road.cluster.until(tenant.road.pods, ends, what="pods that end within 5 s")
-        stopped = await tenant.request("GET", f"{tenant.road.jobs}/large")
+        large_job = f"{tenant.road.jobs}/large"
+        await tenant.road.cluster.until(large_job, lambda j: j["spec"]["suspend"] is True, what="the job is suspended")
         queue = f"{KUEUE}/clusterqueues/a"
         for gpus in (24, 0):
             what = f"{gpus} GPUs reserved"
             await tenant.road.cluster.until(queue, partial(_reserves, gpus), what=what)
-
-    assert stopped["spec"]["suspend"] is True
 
 
 def _reserves(gpus: int, queue: Object) -> bool:

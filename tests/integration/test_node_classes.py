@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +197,8 @@ async def test_pods_on_private_machines_cost_no_more_requests_3_38(either_plane:
             counts.append(requests_for_pods(process))
 
     assert counts[0] > 0  # the taint of the private node
-    assert counts[2] - counts[1] == counts[1] - counts[0]
+    few = 5  # a patch of a node that is tried again; forty would be one for each pod
+    assert [after - before < few for before, after in pairwise(counts)] == [True, True]
 
 
 async def test_open_nodes_are_an_event_where_taints_are_not_managed_g4_15(either_plane: Plane) -> None:

@@ -115,7 +115,7 @@ class GangReconciler:
         return Result(requeue_after=STILL_THERE) if ends and result.requeue_after is None else result
 
     async def _without_strangers(self, key: str, members: Sequence[ManagedPod]) -> Sequence[ManagedPod]:
-        """Return the members without pods of another owner than the group's occupant, which are told so."""
+        """Return the members without pods of another owner than the group's occupant; record an event on such pods."""
         await self._records.occupants.learn(key, members)
         found, obj = self._records.occupation(key, members), self._gangs.object_of(key)
         for notice in refusals(GangRef.of_key(key).name, found, self._records.occupants.topmost):

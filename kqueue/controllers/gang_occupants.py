@@ -42,7 +42,7 @@ class Occupants:
                 self._topmost[controller.uid] = await self._find(pod.obj, controller)
 
     def of(self, key: str, members: Sequence[ManagedPod], obj: JSON | None) -> Occupation:
-        """Return who occupies the gang's group; nobody where the dialect does not guard it."""
+        """Return the occupant of the gang's group; none where the dialect does not guard it."""
         if obj is None or not _is_guarded(key):
             return Occupation()
         return occupation(members, text(obj, "status", "occupiedBy"), self.topmost)

@@ -73,7 +73,7 @@ class GangRecords:
         return without(found, self.occupation(key, found).refused)
 
     def occupation(self, key: str, members: Sequence[ManagedPod]) -> Occupation:
-        """Return who occupies the gang's group, and the members that are refused."""
+        """Return the occupant of the gang's group, and the members that are refused."""
         return self.occupants.of(key, in_order(members), self.gangs.object_of(key))
 
     def of(self, key: str) -> Gang | None:

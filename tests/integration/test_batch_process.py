@@ -325,7 +325,7 @@ async def test_it_is_suspended_resumed_and_completes(either_plane: Plane) -> Non
 
 
 async def test_a_form_that_the_server_refuses_is_told_before_anything_is_queued(either_plane: Plane) -> None:
-    """The API server's own words about the pods, without a Workload; a queue is told of in the same way."""
+    """Condition Queued has the API server's message about the pods, and there is no Workload; a missing queue is a condition, too."""
     async with world(either_plane, gpus=16) as road:
         wrong = a_process("teacher", 1)
         wrong["template"]["spec"] = {"containers": [{"name": "Not A Name"}]}

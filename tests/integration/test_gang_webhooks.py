@@ -240,7 +240,7 @@ async def test_gates_of_another_webhook_stay_and_their_order_does_not_matter(eit
 
 
 async def test_a_webhook_that_takes_the_labels_off_is_noticed(either_plane: Plane) -> None:
-    """Such a pod would be gated for ever, because kqueue finds its pods by label: the user is told at once."""
+    """Such a pod would be gated for ever, because kqueue finds its pods by label: the webhook refuses the pod at once."""
     async with world(either_plane) as pods, served(Webhook()) as webhook:
         await label_namespace(pods, "main")
         webhook.answer = patching({"op": "replace", "path": "/metadata/labels", "value": GANG})

@@ -307,7 +307,7 @@ async def gang_of_a_group_object(cluster: Cluster, pods: Pods) -> None:
     for name in ("pair-0", "pair-1"):
         await pods.create(name, queue=None, gpus=1, labels={f"{group}/pod-group": "pair"})
     await pods.until_running("pair-0", "pair-1")
-    await cluster.until(f"{groups}/pair", lambda o: o.get("status", {}).get("phase") == "Running", what="it is told")
+    await cluster.until(f"{groups}/pair", lambda o: o.get("status", {}).get("phase") == "Running", what="it runs")
     moved = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}}
     with pytest.raises(RequestError, match="while quota is reserved"):
         await cluster.request("PATCH", f"{groups}/pair", moved, content_type=MERGE_PATCH)

@@ -475,7 +475,7 @@ async def owner(groups: Groups, name: str) -> Object:
 
 @pytest.mark.mechanism("0.3")
 async def test_of_mixed_priorities_the_lowest_counts(either_plane: Plane, tmp_path: Path) -> None:
-    """Nobody gains by mixing: members above the lowest priority are told, and the group is not held up."""
+    """A user gains nothing by mixing: members above the lowest priority get an event, and the group goes on."""
     groups = await prepared(either_plane, X_K8S, tmp_path, gpus=40)
     for name, value in (("mixed-high", 10), ("mixed-low", 5)):
         made = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}

@@ -85,7 +85,7 @@ class GangActor(KindsActor):
     ) -> None:
         """A user creates the members of a gang; the last one has (`odd`) other labels, or first a `refused` quorum.
 
-        `form`: the gang is told by labels, by an object that is created before the members, or by a `late` object.
+        `form`: labels describe the gang, or an object that is created before the members, or a `late` object.
         """
         complete = quorum <= len(roles) and (odd is None or names.QUEUE_NAME_LABEL not in odd)
         kind = LabelledGroup if form == "labels" else ObjectGroup

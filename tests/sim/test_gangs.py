@@ -74,7 +74,7 @@ async def test_a_gang_below_its_quorum_holds_nothing() -> None:
 
 @pytest.mark.mechanism("0.4")
 async def test_a_gang_keeps_time_and_uid_of_its_first_member() -> None:
-    """Row 0.4: whoever is deleted meanwhile and whoever controls; a later gang of the name has its own."""
+    """Row 0.4: also after the deletion of that member and the death of the controller; a later gang of the name has its own."""
     async with watched() as world:
         await create(world, "g-0", "g", quorum=2)
         await world.pass_time(5)

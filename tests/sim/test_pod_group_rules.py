@@ -69,7 +69,7 @@ async def test_a_group_waits_until_its_least_resources_are_free() -> None:
 @pytest.mark.parametrize("killed", [False, True], ids=["one controller", "killed"])
 @pytest.mark.parametrize("seed", range(3))
 async def test_of_two_drivers_on_room_for_one_one_starts(seed: int, killed: bool) -> None:
-    """Row 4.2: the other one is told what is free, and starts when the promise to the first has ended."""
+    """Row 4.2: the condition of the other one names the free amount; it starts when the promise to the first has ended."""
     async with watched(seed, gangs=LABELS_AND_OBJECTS) as world:
         for name in ("first", "second"):
             await submit(world, name, minResources={"cpu": "15"})

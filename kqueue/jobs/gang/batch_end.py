@@ -39,7 +39,7 @@ class BatchEnd:
     reason: str
     message: str
     written: bool = False
-    """Whether it stands on the object, so that pods may be removed for it."""
+    """Whether the object's status has it, so that pods may be removed for it."""
 
     @property
     def condition(self) -> str:

@@ -1,6 +1,6 @@
 """The places of a BatchProcess for pods, one for each index of each process type, and the failures in them.  Pure.
 
-All that is counted stands on the pods: a place remembers its attempts and failures in annotations of its newest pod,
+Pods carry all that is counted: a place remembers its attempts and failures in annotations of its newest pod,
 so that a controller that is killed anywhere counts the same.
 """
 

@@ -35,7 +35,7 @@ def is_stranger(pod: Mapping[str, Any], around: JobContext) -> bool:
 
 
 def stranger_problems(pod: Mapping[str, Any], around: JobContext) -> Iterator[FieldError]:
-    """Yield the one mistake of a stranger: the gate of kqueue, which nobody would remove.
+    """Yield the one mistake of a stranger: the gate of kqueue, which no controller would remove.
 
     Its marks are not judged, because another scheduler may read them.
     """

@@ -39,7 +39,7 @@ def controller_of(obj: Mapping[str, Any]) -> Occupant | None:
 
 
 def occupation(members: Sequence[ManagedPod], occupied_by: str, topmost: Callable[[Occupant], Occupant]) -> Occupation:
-    """Return who occupies a group.
+    """Return the occupant of a group.
 
     The occupant stays while it has members; the next one is the owner of the oldest member that has one.
 

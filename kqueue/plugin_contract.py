@@ -182,9 +182,9 @@ def _state(plugin: Any) -> dict[str, Any]:
 
 
 def _copied(value: Any) -> Any:
-    """Return an equal value; the value itself where it cannot be copied, as what `prepare` may return."""
+    """Return an equal value; the value itself where pickle cannot copy it, as results of `prepare`."""
     try:
-        return pickle.loads(pickle.dumps(value))  # noqa: S301 - it was written in the line itself
+        return pickle.loads(pickle.dumps(value))  # noqa: S301 - this expression pickled the value itself
     except (TypeError, AttributeError, pickle.PicklingError):
         return value
 

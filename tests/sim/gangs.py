@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kqueue.api import gang_names, names
 from kqueue.jobs.gang.coscheduling_labels import FRAMEWORK
 from kqueue.sandbox.api import PODS, Object
@@ -39,12 +41,12 @@ def labelled(
     return made
 
 
-async def create(world: World, name: str, gang: str, **settings: object) -> None:
+async def create(world: World, name: str, gang: str, **settings: Any) -> None:
     """Create a pod of a gang."""
-    await world.api.create(PODS, labelled(name, gang, **settings), namespace=NAMESPACE)  # type: ignore[arg-type]
+    await world.api.create(PODS, labelled(name, gang, **settings), namespace=NAMESPACE)
 
 
-async def create_all(world: World, gang: str, members: int, **settings: object) -> None:
+async def create_all(world: World, gang: str, members: int, **settings: Any) -> None:
     """Create so many pods of a gang at once."""
     for number in range(members):
         await create(world, f"{gang}-{number}", gang, **settings)

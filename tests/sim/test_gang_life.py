@@ -214,7 +214,9 @@ async def test_a_job_of_several_roles_runs_whole_or_not_at_all(story: type[Shape
     life = await told(story, gangs=LABELS)
 
     assert not life.died
-    assert condition(life.end, names.CONDITION_FINISHED)["message"].startswith("4 of 4 ")  # type: ignore[index]
+    finished = condition(life.end, names.CONDITION_FINISHED)
+    assert finished is not None
+    assert finished["message"].startswith("4 of 4 ")
 
 
 @pytest.mark.slow

@@ -61,8 +61,18 @@ def test_a_plugin_with_a_state_keeps_the_contract() -> None:
 NUMBERS = itertools.count()
 
 
-def _sleeps(_head: Any) -> Verdict:
-    time.sleep(0.06)
+SECONDS = [0.0]
+"""The time of the check's clock: only slow plugins move it."""
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    SECONDS[0] = 0.0
+    monkeypatch.setattr(time, "perf_counter", lambda: SECONDS[0])
+
+
+def _takes_long(_head: Any) -> Verdict:
+    SECONDS[0] += 0.06
     return AGREED
 
 
@@ -108,7 +118,7 @@ def plugin(**methods: Any) -> Callable[[], Any]:
         pytest.param(
             lambda: Books(forgets=True), "method unreserve: the plugin's state is not", id="a state that stays"
         ),
-        pytest.param(plugin(screen=_sleeps), "method screen: a call takes", id="a slow call"),
+        pytest.param(plugin(screen=_takes_long), "method screen: a call takes", id="a slow call"),
     ],
 )
 def test_a_breach_is_noticed_g5_17(make: Callable[[], Any], said: str) -> None:

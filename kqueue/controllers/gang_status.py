@@ -17,7 +17,7 @@ from kqueue.controllers.pod_writes import watch_pods
 from kqueue.controllers.raw import JSON
 from kqueue.errors import ConflictError
 from kqueue.jobs import rules
-from kqueue.jobs.fields import mapping, objects, text
+from kqueue.jobs.fields import condition_of, mapping, objects, text
 from kqueue.jobs.gang.dialect import Dialect
 from kqueue.jobs.gang.record import counts_of_gang, object_uid
 from kqueue.jobs.gang.registry import dialect_of
@@ -243,7 +243,7 @@ class GangStatusReconciler:
         elif counts.phase is GangPhase.FINISHED:
             self._event(look.obj, EVENT_FINISHED, f"{counts.succeeded} pods succeeded")
         elif counts.phase is GangPhase.PENDING:
-            evicted = _true(workload, names.CONDITION_EVICTED)
+            evicted = condition_of(workload, names.CONDITION_EVICTED, "True")
             if evicted:
                 self._event(look.obj, text(evicted, "reason"), text(evicted, "message"), warning=True)
 
@@ -269,12 +269,6 @@ def _failure(pod: ManagedPod) -> str:
 
 def _key_of(obj: JSON) -> str:
     return f"{text(obj, 'metadata', 'namespace')}/{text(obj, 'metadata', 'name')}"
-
-
-def _true(workload: JSON | None, kind: str) -> Mapping[str, Any]:
-    """Return a condition that holds; empty: it does not."""
-    conditions = objects(workload, "status", "conditions")
-    return next((c for c in conditions if c.get("type") == kind and c.get("status") == "True"), {})
 
 
 def setup(manager: Manager) -> None:

@@ -67,12 +67,15 @@ def annotations_of(meta_owner: object) -> dict[str, str]:
     return strings(meta_owner, "metadata", "annotations")
 
 
+def condition_of(owner: object, kind: str, status: str = "") -> Mapping[str, Any]:
+    """Return condition `kind` of an object of any shape; empty when there is none, or it has not the given `status`."""
+    found = next((c for c in objects(owner, "status", "conditions") if c.get("type") == kind), {})
+    return found if status in ("", found.get("status")) else {}
+
+
 def condition_status(owner: object, kind: str) -> str:
     """Return the status (`True`, `False` or `Unknown`) of condition `kind`; empty when there is no such condition."""
-    for condition in objects(owner, "status", "conditions"):
-        if condition.get("type") == kind:
-            return text(condition, "status")
-    return ""
+    return text(condition_of(owner, kind), "status")
 
 
 def int_of(written: str, *, bits: int = 32) -> int | None:

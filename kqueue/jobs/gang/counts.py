@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from kqueue.api import names
 from kqueue.jobs import pod
-from kqueue.jobs.fields import JSON, annotations_of, condition_status, objects, text
+from kqueue.jobs.fields import JSON, annotations_of, condition_of, condition_status, text
 from kqueue.jobs.gang.compose import difference
 from kqueue.jobs.gang.match import Match, counts_of, paid_for, template_of
 from kqueue.jobs.gang.members import is_fast, is_serving
@@ -92,17 +92,15 @@ def waiting(workload: Mapping[str, object], absent: int) -> ReplacementCondition
 
     It is not written until pods are missing for the first time.
     """
-    now = next((c for c in objects(workload, "status", "conditions")
-                if c.get("type") == names.CONDITION_WAITING_FOR_REPLACEMENT_PODS), {})  # fmt: skip
-    evicted = next((c for c in objects(workload, "status", "conditions")
-                    if c.get("type") == names.CONDITION_EVICTED and c.get("status") == "True"), None)  # fmt: skip
+    now = condition_of(workload, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS)
+    evicted = condition_of(workload, names.CONDITION_EVICTED, "True")
     waits = now.get("status") == "True"
     if absent == 0:
         found = ReplacementCondition(
             status=False, reason=names.REASON_PODS_READY, message="All pods of the group are there"
         )
         return found if waits else None
-    if evicted is not None:
+    if evicted:
         found = ReplacementCondition(status=True, reason=text(evicted, "reason"), message=text(evicted, "message"))
         same = (text(now, "reason"), text(now, "message")) == (found.reason, found.message)
         return None if waits and same else found
@@ -315,8 +313,5 @@ def next_phase(before: GangPhase | None, facts: PhaseFacts) -> GangPhase:
 
 def _hindrance(workload: Mapping[str, object]) -> Mapping[str, object]:
     """Return the condition that says why the Workload was stopped or waits; empty: neither."""
-    conditions = {text(c, "type"): c for c in objects(workload, "status", "conditions")}
-    evicted, reserved = (conditions.get(kind, {}) for kind in (names.CONDITION_EVICTED, names.CONDITION_QUOTA_RESERVED))
-    if evicted.get("status") == "True":
-        return evicted
-    return reserved if reserved.get("status") == "False" else {}
+    evicted = condition_of(workload, names.CONDITION_EVICTED, "True")
+    return evicted or condition_of(workload, names.CONDITION_QUOTA_RESERVED, "False")

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from kqueue.api import gang_names, names
-from kqueue.jobs.fields import JSON, condition_status, labels_of, mapping, objects, text
+from kqueue.jobs.fields import JSON, condition_of, condition_status, labels_of, mapping, objects, text
 from kqueue.jobs.gang.group_object import priority_class_of
 from kqueue.jobs.gang.match import Match, counts_of
 from kqueue.jobs.gang.members import in_order
@@ -66,10 +66,8 @@ def _is_admitted(workload: Mapping[str, Any]) -> bool:
 
 
 def _finished_at(workload: Mapping[str, Any]) -> datetime | None:
-    for condition in objects(workload, "status", "conditions"):
-        if condition.get("type") == names.CONDITION_FINISHED and condition.get("status") == "True":
-            return datetime.fromisoformat(text(condition, "lastTransitionTime"))
-    return None
+    finished = condition_of(workload, names.CONDITION_FINISHED, "True")
+    return datetime.fromisoformat(text(finished, "lastTransitionTime")) if finished else None
 
 
 def to_return(

@@ -11,7 +11,7 @@ from typing import Any
 from kqueue.api import gang_names, names
 from kqueue.core.quantity import parse_quantity
 from kqueue.jobs import rules
-from kqueue.jobs.fields import JSON, annotations_of, mapping, objects, text, whole
+from kqueue.jobs.fields import JSON, annotations_of, condition_of, mapping, objects, text, whole
 from kqueue.jobs.gang.compose import pod_sets_of
 from kqueue.jobs.gang.dialect import GroupProblem
 from kqueue.jobs.gang.group_object import limit_of
@@ -63,12 +63,7 @@ def counts_gang(workload: Mapping[str, Any], key: str, *, group_object: JSON | N
 
 def on_hold(workload: Mapping[str, Any]) -> bool:
     """Whether the Workload is on hold: its owner has not the pods that it counts, so it is in no queue."""
-    return any(
-        c.get("type") == names.CONDITION_QUOTA_RESERVED
-        and c.get("status") == "False"
-        and c.get("reason") == names.REASON_ON_HOLD
-        for c in objects(workload, "status", "conditions")
-    )
+    return condition_of(workload, names.CONDITION_QUOTA_RESERVED, "False").get("reason") == names.REASON_ON_HOLD
 
 
 def counts_of(workload: Mapping[str, Any]) -> dict[str, int]:

@@ -10,7 +10,7 @@ from kqueue.api import names
 from kqueue.clock import api_time, utc_text
 from kqueue.core.topology.assignment import decode
 from kqueue.errors import InvalidObjectError
-from kqueue.jobs.fields import JSON, condition_status, mapping, objects, text
+from kqueue.jobs.fields import JSON, condition_of, condition_status, mapping, objects, text
 from kqueue.jobs.gang.members import gang_queue
 from kqueue.jobs.gang.record import counts_of_gang
 from kqueue.jobs.gang.registry import dialect_of
@@ -160,8 +160,7 @@ def _is_of(workload: JSON, pod: ManagedPod) -> bool:
 
 def _message(workload: JSON, kind: str) -> str:
     """Return the sentence of a condition that does not hold; empty: it holds, or is not there."""
-    conditions = objects(workload, "status", "conditions")
-    return next((text(c, "message") for c in conditions if c.get("type") == kind and c.get("status") == "False"), "")
+    return text(condition_of(workload, kind, "False"), "message")
 
 
 def newest(workloads: Sequence[JSON]) -> JSON | None:

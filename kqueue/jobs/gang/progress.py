@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kqueue.clock import api_time
-from kqueue.jobs.fields import JSON, objects, text
+from kqueue.jobs.fields import JSON, condition_of, text
 from kqueue.jobs.pod_view import ManagedPod
 
 
@@ -55,5 +55,4 @@ def progress_of(base: Sequence[ManagedPod], quorum: int) -> StartProgress:
 
 
 def _scheduling(member: ManagedPod) -> JSON:
-    conditions = objects(member.obj, "status", "conditions")
-    return next((dict(c) for c in conditions if c.get("type") == "PodScheduled"), {})
+    return dict(condition_of(member.obj, "PodScheduled"))

@@ -8,7 +8,7 @@ from typing import Any
 from kqueue.api import names
 from kqueue.clock import utc_text
 from kqueue.jobs import meaning
-from kqueue.jobs.fields import JSON, condition_status, mapping, objects, text
+from kqueue.jobs.fields import JSON, condition_of, condition_status, mapping, objects, text
 from kqueue.jobs.gang.value import GangState
 from kqueue.kube import names as kube_names
 
@@ -19,8 +19,7 @@ def group_condition(state: GangState, kind: str, *, holds: bool, yes: tuple[str,
     """
     status = "True" if holds else "False"
     reason, message = yes if holds else no
-    before = next((c for c in objects(state.status, "conditions") if c.get("type") == kind), {})
-    since = text(before, "lastTransitionTime") if before.get("status") == status else ""
+    since = text(condition_of({"status": state.status}, kind, status), "lastTransitionTime")
     return {
         "type": kind,
         "status": status,
@@ -50,9 +49,7 @@ def hindrance_of(state: GangState) -> tuple[str, str]:
 
 def admitted_at(workload: Mapping[str, Any] | None) -> str:
     """Return the time of the Workload's last admission; empty: it is not admitted."""
-    admitted = next((c for c in objects(workload, "status", "conditions")
-                     if c.get("type") == names.CONDITION_ADMITTED and c.get("status") == "True"), {})  # fmt: skip
-    return text(admitted, "lastTransitionTime")
+    return text(condition_of(workload, names.CONDITION_ADMITTED, "True"), "lastTransitionTime")
 
 
 def is_quorum_ready(state: GangState) -> bool:

@@ -13,18 +13,21 @@ from dataclasses import dataclass
 import structlog
 
 from kqueue import model
-from kqueue.api import gang_names, names
+from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.batch_process_pods import BatchPods, PodRefusedError, reference
 from kqueue.controllers.batch_process_status import BatchStatusWriter
+from kqueue.controllers.gathering import Gathering
 from kqueue.controllers.group_objects import watch_group_objects
 from kqueue.controllers.handlers import enqueue_all, enqueue_namespace
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
 from kqueue.controllers.manager import Manager
+from kqueue.controllers.namespace_queue import NamespaceQueue, namespace_queue
 from kqueue.controllers.owner_context import NO_REPORTS, OwnerContext, OwnerReports
 from kqueue.controllers.owner_lifecycle import OwnerStop
 from kqueue.controllers.pod_tools import PodTools
 from kqueue.controllers.pod_writes import PodWrites, make_pod_writes, watch_pods
+from kqueue.controllers.raw import status_writer
 from kqueue.controllers.resources import BATCH_PROCESSES
 from kqueue.controllers.workload_steps import MissingPriorityClassError, as_json
 from kqueue.errors import ApiError, NotFoundError
@@ -47,10 +50,8 @@ from kqueue.jobs.gang.key import gang_key
 from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.pod_view import ManagedPod, creation_of
 from kqueue.jobs.workload import Priority
-from kqueue.runtime.client import Client, Propagation
+from kqueue.runtime.client import Propagation
 from kqueue.runtime.controller import Controller, Result
-from kqueue.runtime.resources import ResourceType
-from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.store import Store, object_key, split_key
 
 _log = structlog.get_logger(__name__)
@@ -88,10 +89,10 @@ class BatchProcessReconciler:
         writes: PodWrites,
         pods: BatchPods,
         statuses: BatchStatusWriter,
-        default_queue: Callable[[str], tuple[str, bool]],
+        default_queue: Callable[[str], NamespaceQueue],
         reports: OwnerReports = NO_REPORTS,
     ) -> None:
-        """Take the queue of a namespace in `default_queue`: of its label, and whether LocalQueue `default` exists."""
+        """`default_queue` returns the queue that a namespace gives."""
         policy = context.policy
         self._client, self._writes, self._pods, self._statuses = context.client, writes, pods, statuses
         self._book, self._steps, self._workloads = context.book, context.steps, context.workloads
@@ -319,9 +320,6 @@ def _is_deleting(obj: JSON) -> bool:
 
 # --- the watches ------------------------------------------------------------------------------------------------------
 
-_FIRST, _WINDOW = 0.05, 0.2
-"""Seconds for which events of pods are collected: after the first one, and from the next one on."""
-
 
 def setup(manager: Manager) -> None:
     """Add the reconciler of BatchProcesses, where their dialect is on."""
@@ -343,7 +341,7 @@ def setup(manager: Manager) -> None:
             manager.clock,
             window=manager.timings.status_refresh_window,
         ),
-        default_queue=lambda namespace: _default_queue(manager, namespace),
+        default_queue=lambda namespace: namespace_queue(manager, namespace),
         reports=OwnerReports(
             created=lambda seconds: manager.metrics.workload_created(job_kind=KIND.kind, seconds=seconds),
             started=manager.counter.on_started,
@@ -352,27 +350,10 @@ def setup(manager: Manager) -> None:
     _subscribe(manager, store, manager.controller("batch_process", reconciler.reconcile, workers=8), pods)
 
 
-def status_writer(client: Client, resource: ResourceType, store: Store[JSON]) -> StatusWriter[JSON]:
-    """Return a writer of statuses of objects that are kept as JSON."""
-    return StatusWriter(
-        client,
-        resource,
-        store=store,
-        decode=dict,
-        key_of=lambda obj: object_key(text(obj, "metadata", "namespace"), text(obj, "metadata", "name")),
-        version_of=lambda obj: text(obj, "metadata", "resourceVersion"),
-    )
-
-
-def _default_queue(manager: Manager, namespace: str) -> tuple[str, bool]:
-    labels = manager.namespace_labels(namespace) or {}
-    default = object_key(namespace, names.DEFAULT_LOCAL_QUEUE)
-    return labels.get(gang_names.GANG_QUEUE_LABEL, ""), default in manager.watches.local_queues.store
-
-
 def _subscribe(manager: Manager, store: Store[JSON], controller: Controller, pods: BatchPods) -> None:
     """Enqueue a BatchProcess at its own events, and at those of its Workload and pods and of what they refer to."""
     watch, watches = manager.shared(watch_pods), manager.watches
+    gathering = Gathering(controller.enqueue, manager.clock)
 
     def on_object(old: JSON | None, new: JSON | None) -> None:
         metadata = mapping(new if new is not None else old, "metadata")
@@ -383,7 +364,7 @@ def _subscribe(manager: Manager, store: Store[JSON], controller: Controller, pod
             ref = GangRef.of_key(pod.group) if pod.group else None
             if ref is not None and ref.framework == FRAMEWORK:
                 pods.seen(controller_uid(pod.obj), pod.name)
-                controller.enqueue(object_key(ref.namespace, ref.name), after=_FIRST if new is None else _WINDOW)
+                gathering.add(object_key(ref.namespace, ref.name))
 
     def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
         for seen in filter(None, (old, new)):

@@ -12,11 +12,10 @@ import structlog
 
 from kqueue.api import gang_names
 from kqueue.clock import Clock
-from kqueue.controllers.batch_process import status_writer
 from kqueue.controllers.group_objects import view_of, watch_group_objects
 from kqueue.controllers.handlers import enqueue_namespace
 from kqueue.controllers.manager import Manager
-from kqueue.controllers.raw import RawObject
+from kqueue.controllers.raw import RawObject, status_writer
 from kqueue.controllers.resources import BATCH_PROCESSES, WORKSPACE_BATCH_PROCESSES
 from kqueue.errors import AlreadyExistsError, ForbiddenError, InvalidError, NotFoundError
 from kqueue.jobs.fields import JSON, mapping, text

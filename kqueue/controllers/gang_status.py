@@ -6,15 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kqueue.api import gang_names, names
+from kqueue.api import names
 from kqueue.clock import Clock
 from kqueue.controllers.gang_records import GangRecords, make_gang_records
 from kqueue.controllers.gathering import Gathering
 from kqueue.controllers.group_events import GroupEvents, make_group_events
 from kqueue.controllers.group_objects import GroupObjects
 from kqueue.controllers.manager import Manager
+from kqueue.controllers.namespace_queue import namespace_queue
 from kqueue.controllers.pod_writes import watch_pods
-from kqueue.controllers.raw import JSON
+from kqueue.controllers.raw import JSON, key_of, status_writer
 from kqueue.errors import ConflictError
 from kqueue.jobs import rules
 from kqueue.jobs.fields import condition_of, mapping, objects, text
@@ -174,7 +175,7 @@ class GangStatusReconciler:
             return {"status": found} if found else None
 
         try:
-            answer = await self._writer(look.resource).write(_key_of(look.obj), change)
+            answer = await self._writer(look.resource).write(key_of(look.obj), change)
         except ConflictError:
             return Result(requeue_after=self._window())
         if answer is None:
@@ -201,21 +202,14 @@ class GangStatusReconciler:
         store = self._objects.store(resource)
         assert store is not None, "the object was found in the store"
         if resource not in self._writers:
-            self._writers[resource] = StatusWriter(
-                self._client,
-                resource,
-                store=store,
-                decode=dict,
-                key_of=_key_of,
-                version_of=lambda obj: text(obj, "metadata", "resourceVersion"),
-            )
+            self._writers[resource] = status_writer(self._client, resource, store)
         return self._writers[resource]
 
     def _is_contested(self, look: _Look, memory: _Memory, now: float) -> bool:
         """Whether kqueue leaves the status to another writer for now; count the changes of others."""
         if now < memory.silent_until:
             return True
-        newest = self._writer(look.resource).newest(_key_of(look.obj))
+        newest = self._writer(look.resource).newest(key_of(look.obj))
         status, dropped = mapping(newest, "status"), self._dropped.get(look.resource, ())
         if not memory.written or not is_changed_by_others(memory.written, status, ignored=dropped):
             return False
@@ -267,10 +261,6 @@ def _failure(pod: ManagedPod) -> str:
     return next((word for word in words if word), "its containers ended with an error")
 
 
-def _key_of(obj: JSON) -> str:
-    return f"{text(obj, 'metadata', 'namespace')}/{text(obj, 'metadata', 'name')}"
-
-
 def setup(manager: Manager) -> None:
     """Add the reconciler, where a dialect with group objects is on."""
     watch, records = manager.shared(watch_pods), manager.shared(make_gang_records)
@@ -316,11 +306,7 @@ def _has_queue(manager: Manager, obj: JSON) -> bool:
     namespace = text(obj, "metadata", "namespace")
     if not manager.manages(namespace):
         return False
-    labels = manager.namespace_labels(namespace) or {}
-    if (
-        rules.queue_name(obj)
-        or labels.get(gang_names.GANG_QUEUE_LABEL)
-        or manager.config.manage_jobs_without_queue_name
-    ):
+    if rules.queue_name(obj) or manager.config.manage_jobs_without_queue_name:
         return True
-    return f"{namespace}/{names.DEFAULT_LOCAL_QUEUE}" in manager.watches.local_queues.store
+    of_namespace = namespace_queue(manager, namespace)
+    return bool(of_namespace.named) or of_namespace.has_default

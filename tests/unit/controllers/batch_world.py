@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from kqueue.controllers.batch_process import BatchProcessReconciler, status_writer
+from kqueue.controllers.batch_process import BatchProcessReconciler
 from kqueue.controllers.batch_process_pods import BatchPods
 from kqueue.controllers.batch_process_status import BatchStatusWriter
+from kqueue.controllers.namespace_queue import NamespaceQueue
+from kqueue.controllers.raw import status_writer
 from kqueue.controllers.resources import BATCH_PROCESSES, PODS, SERVICES
 from kqueue.jobs.fields import annotations_of, labels_of
 from kqueue.jobs.gang.batch_process import FRAMEWORK
@@ -49,7 +51,7 @@ class Batches(Pods):
             statuses=BatchStatusWriter(
                 status_writer(self.client, BATCH_PROCESSES, store), self.recorder, self.clock, window=1.0
             ),
-            default_queue=lambda _namespace: default_queue,
+            default_queue=lambda _namespace: NamespaceQueue(*default_queue),
         )
         self.pods.subscribe(lambda old, new: self.made.seen("", "") if new is None else self._seen(new.obj))
         for obj in objects:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kqueue.clock import FakeClock
-from kqueue.controllers.batch_process import status_writer
 from kqueue.controllers.batch_process_copies import BatchCopier
+from kqueue.controllers.raw import status_writer
 from kqueue.controllers.resources import BATCH_PROCESSES, WORKSPACE_BATCH_PROCESSES
 from kqueue.errors import ForbiddenError
 from kqueue.runtime.store import Store

@@ -154,23 +154,36 @@ class GangReconciler:
             extras = tuple(self._extras.of_base(extras, workload))
             await self._extras.follow_base(extras, members, workload)
             members = await self._extras.mark_after_end(extras, members, workload)
+        return await self._with_workload(key, members, extras, workload, prebuilt=bool(prebuilt))
+
+    async def _with_workload(
+        self,
+        key: str,
+        members: Sequence[ManagedPod],
+        extras: Sequence[ManagedPod],
+        workload: wire.Workload,
+        *,
+        prebuilt: bool,
+    ) -> Result:
+        """Take the next step for a gang with a Workload of its own."""
+        obj, has_maker = self._gangs.object_of(key), self._gangs.has_maker(key)
         if obj is not None or self._is_given_up(key, members, workload):
             # the object keeps the Workload, or nothing does: ended pods need not stay until they are replaced
             await self._writes.let_go_all(pod for pod in members if pod.deleting and pod.terminated)
-        owner = GangOwner(self._tools, members, workload, prebuilt=bool(prebuilt), group_object=obj)
+        owner = GangOwner(self._tools, members, workload, prebuilt=prebuilt, group_object=obj)
         closed = await self._lifecycle.close(owner)
         if closed is not None:
             self._tell_finished(key, members, workload)
             return closed
-        if not self._gangs.has_maker(key) and await self._queue.hand_on(obj, members, workload):
+        if not has_maker and await self._queue.hand_on(obj, members, workload):
             return Result()  # the watch event of the write causes the next reconcile
-        waits = not is_of_kueue(key) and not self._gangs.has_maker(key) and not counts.at_large(members)
+        waits = not is_of_kueue(key) and not has_maker and not counts.at_large(members)
         if waits and (result := await self._keep_waiting(key, members, workload)) is not None:
             return result
-        found = await self._find(members, workload, prebuilt=bool(prebuilt))
+        found = await self._find(members, workload, prebuilt=prebuilt)
         if found is None:
             return Result(requeue_after=_PREBUILT_RETRY) if prebuilt else Result()
-        gathers = self._gangs.has_maker(key) and all(pod.gated for pod in found.kept)  # its maker makes the others
+        gathers = has_maker and all(pod.gated for pod in found.kept)  # its maker makes the others
         if not prebuilt and await self._report_waiting(workload, as_json(workload), 0 if gathers else found.absent):
             return Result()
         look = await self._gang_clock.look(members, found, workload, group_object=obj)

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 _PATHS = (
     "controller.cache_sync_timeout",
-    "gangs.backoff",
-    "gangs.reject_after",
-    "gangs.reject_percentage",
-    "gangs.schedule_timeout",
     "multi_kueue",
     "pprof_bind_address",
     "resources.device_class_mappings",

@@ -26,7 +26,12 @@ def test_a_kind_is_read() -> None:
     """What is left out has its usual place."""
     declared = read(**with_kinds(TRAIN)).integrations.declared_kinds[0]
 
-    assert (declared.group, declared.version, declared.kind, declared.plural) == ("example.com", "v1", "Train", "trains")
+    assert (declared.group, declared.version, declared.kind, declared.plural) == (
+        "example.com",
+        "v1",
+        "Train",
+        "trains",
+    )
     assert (declared.framework, str(declared.suspend)) == ("example.com/train", "spec.suspend")
     assert declared.pod_sets[0].name == "main"
 
@@ -68,7 +73,10 @@ def test_a_mistake_in_a_kind_names_its_field(change: dict[str, Any], path: str, 
     [
         pytest.param([TRAIN, TRAIN], [], "is in declaredKinds already", id="declared twice"),
         pytest.param(
-            [{**TRAIN, "apiVersion": "batch/v1", "kind": "Job"}], [], "add batch/job to integrations.frameworks", id="built in"
+            [{**TRAIN, "apiVersion": "batch/v1", "kind": "Job"}],
+            [],
+            "add batch/job to integrations.frameworks",
+            id="built in",
         ),
         pytest.param(
             [{**TRAIN, "apiVersion": "jobset.x-k8s.io/v1", "kind": "JobSet"}], [], "is built in", id="another version"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,6 +59,21 @@ def test_every_field_is_read_or_warned_of() -> None:
     ]
 
     assert set(unread) == {"feature_gates", "tls.min_version", "tls.cipher_suites"}, "read by methods of their sections"
+
+
+def test_no_field_that_is_read_is_warned_of() -> None:
+    """Of a section that has no effect no field is read; names that other sections have, too, prove nothing."""
+    code = sources("kqueue/config/")
+    names = Counter(name for _, name in leaves(Configuration))
+    read = [
+        path
+        for path, name in leaves(Configuration)
+        if names[name] == 1
+        and re.search(rf"(config|configuration|settings|gangs|tas|resources)\.{name}\b", code)
+        and any(path == without or path.startswith(f"{without}.") for without in without_effect._PATHS)
+    ]
+
+    assert read == []
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr, field_validator
 
-from kqueue.kube.names import NAMESPACE_NAME_LABEL
 from kqueue.config import names
 from kqueue.config.gangs import GangSettings, NodeClassSettings
 from kqueue.config.gates import gate_problems, resolve_gates
@@ -33,10 +32,11 @@ from kqueue.config.process import (
     Webhook,
 )
 from kqueue.config.section import Section, refuse_any
-from kqueue.config.selector import SelectorSettings, RequirementSettings
+from kqueue.config.selector import RequirementSettings, SelectorSettings
 from kqueue.config.tls import Tls
 from kqueue.errors import FieldError
 from kqueue.kinds import FRAMEWORKS
+from kqueue.kube.names import NAMESPACE_NAME_LABEL
 
 DEFAULT_NAMESPACE = "kueue-system"
 _PROTECTED_NAMESPACE = "kube-system"

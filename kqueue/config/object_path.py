@@ -40,7 +40,7 @@ class ObjectPath:
         return look(obj, self.inner)
 
     def entries(self, obj: object) -> Iterator[tuple[str, Any]]:
-        """Yield (index or key, entry) of the list or map at `outer`, keys in alphabetical order; without it `obj` itself."""
+        """Yield (index or key, entry) of the list or map at `outer`, keys sorted; without it yield `obj` itself."""
         if self.outer is None:
             yield "", obj
             return

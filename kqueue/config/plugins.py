@@ -148,5 +148,7 @@ def _unknown(path: str, named: Sequence[str], known: Sequence[str]) -> Iterator[
         if name in named[:position]:
             yield FieldError(f"{path}[{position}]", "must not be repeated", name)
         elif name not in known:
-            hint = nearest(name, known) or (f"; known are {', '.join(known)}" if known else "; plugins.enabled is empty")
+            hint = nearest(name, known) or (
+                f"; known are {', '.join(known)}" if known else "; plugins.enabled is empty"
+            )
             yield FieldError(f"{path}[{position}]", f"is not enabled{hint}", name)

@@ -10,13 +10,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, PlainValidator, field_validator, model_validator
 
-from kqueue.kube.quantity import parse as parse_quantity
 from kqueue.config import names
 from kqueue.config.declared import DeclaredKind
 from kqueue.config.duration import Duration
 from kqueue.config.section import Section, refuse_any
 from kqueue.errors import FieldError
 from kqueue.kinds import FRAMEWORKS, GANG_DIALECTS
+from kqueue.kube.quantity import parse as parse_quantity
 
 
 def _repeated(values: Iterable[str], path: str) -> list[FieldError]:
@@ -80,7 +80,7 @@ class Integrations(Section):
         """Refuse two adapters of one kind: they would undo each other.  Kinds that only Kueue builds in may be
         declared."""
         built_in = {row.group_kind: name for name, row in FRAMEWORKS.items() if row.built_in}
-        taken = {declared_elsewhere: "externalFrameworks" for declared_elsewhere in self.external_frameworks}
+        taken = dict.fromkeys(self.external_frameworks, "externalFrameworks")
         for index, declared in enumerate(self.declared_kinds):
             path, framework = f"declaredKinds[{index}].kind", built_in.get((declared.group, declared.kind))
             if framework is not None:

@@ -168,7 +168,7 @@ def pod_sets_of(
         )
     made: list[JSON] = []
     for role, pods in sorted(roles.items()):
-        example = _with_topology(pods[0], topology or {})
+        example = _example(pods, topology or {})
         trouble = _role_trouble(role, pods, example, switches)
         if trouble is not None:
             return trouble
@@ -176,12 +176,16 @@ def pod_sets_of(
     return tuple(made)
 
 
-def _with_topology(pod: ManagedPod, topology: Mapping[str, str]) -> JSON:
-    """Return the pod with the topology annotations of its group object, unless it has some of its own."""
-    if not topology or _topology(pod):
-        return pod.obj
-    metadata = mapping(pod.obj, "metadata")
-    return {**pod.obj, "metadata": {**metadata, "annotations": {**annotations_of(pod.obj), **topology}}}
+def _example(pods: Sequence[ManagedPod], topology: Mapping[str, str]) -> JSON:
+    """Return the oldest pod of a role with the topology annotations of the oldest one that was not started, because a
+    start writes some of its own; where users wrote none, with those of the group object.
+    """
+    held = next((pod for pod in pods if pod.gated), pods[0])
+    wanted, first = _topology(held) or topology, pods[0]
+    if wanted == _topology(first):
+        return first.obj
+    own = {key: value for key, value in annotations_of(first.obj).items() if key not in names.TOPOLOGY_ANNOTATIONS}
+    return {**first.obj, "metadata": {**mapping(first.obj, "metadata"), "annotations": {**own, **wanted}}}
 
 
 def _role_trouble(role: str, pods: Sequence[ManagedPod], example: JSON, switches: JobFeatures) -> GroupProblem | None:

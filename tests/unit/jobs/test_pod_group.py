@@ -64,6 +64,15 @@ def test_a_level_of_the_group_object_is_for_all_roles(topology: dict[str, str], 
     assert workload["metadata"]["annotations"].get("kqueue.dev/gang-topology") == expected
 
 
+def test_a_started_pod_does_not_say_which_topology_its_role_wishes() -> None:
+    """A start writes such an annotation where users wrote none; the gated pods of the role need it, too."""
+    started = running("a", annotations=prefixed(podset_unconstrained_topology="true"))
+    made = made_of(started, member("b", born=1))
+    alone = made_of(started, running("b", annotations=prefixed(podset_unconstrained_topology="true")))
+    assert "unconstrained" not in made.pod_sets[0]["topologyRequest"]
+    assert alone.pod_sets[0]["topologyRequest"]["unconstrained"] is True
+
+
 # --- runnable
 
 

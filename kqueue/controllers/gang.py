@@ -45,6 +45,7 @@ from kqueue.jobs.gang.match import (
     match,
     match_prebuilt,
     newcomers,
+    of_present_run,
     on_hold,
     represented,
 )
@@ -131,6 +132,7 @@ class GangReconciler:
         if workload is not None and await self._past.loses_its_object(key, workload):
             return Result(requeue_after=STILL_THERE)  # the watch will report that the group object is gone
         members, extras = parted(present)
+        members = of_present_run(members, as_json(workload) if workload is not None else None)
         if not members:
             await self._extras.follow_base(extras, members, workload)
             await self._leave_behind(key, workload)

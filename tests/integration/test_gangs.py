@@ -165,6 +165,24 @@ async def test_an_extra_runs_beside_its_quorum_and_beyond_its_end(either_plane: 
     assert end["metadata"]["annotations"]["kqueue.dev/extra"] == "true"
 
 
+async def test_the_next_run_of_a_gang_needs_a_quorum_of_its_own(either_plane: Plane) -> None:
+    """A user deletes the Workload of a finished gang and keeps its pods: two new pods make the next run, not one."""
+    async with world(either_plane, gpus=16) as pods:
+        await pods.create_labelled("g", "g-0", "g-1", quorum="2", seconds=1)
+        first = await pods.until_base("g", "Finished")
+        path = f"{pods.workloads}/{first['metadata']['name']}"
+        await pods.cluster.request("DELETE", path)
+        await pods.cluster.until(pods.workloads, lambda listed: not listed["items"], what="the Workload is gone")
+        await pods.create_labelled("g", "g-2", quorum="2")
+        told = await pods.until_event("g-2", "ErrWorkloadCompose")
+        await pods.create_labelled("g", "g-3", quorum="2")
+        await pods.until_running("g-2", "g-3")
+        second = await pods.base_of("g")
+
+    assert "the group has 1 of 2 pods; it waits for 1 more" in told
+    assert {owner["name"] for owner in second["metadata"]["ownerReferences"]} == {"g-2", "g-3"}
+
+
 def named(gang: str, count: int) -> list[str]:
     """The names of so many members."""
     return [f"{gang}-{number}" for number in range(count)]

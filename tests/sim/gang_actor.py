@@ -7,9 +7,9 @@ from typing import Any
 
 from kqueue.api import gang_names, names
 from kqueue.errors import NotFoundError
-from kqueue.sandbox.api import PODS
+from kqueue.sandbox.api import PODS, Object
 from tests.sim import gang_invariants
-from tests.sim.gangs import base_workload
+from tests.sim.gangs import base_workload, is_gated
 from tests.sim.invariants import is_over
 from tests.sim.kinds import POD_GROUPS, LabelledGroup, ObjectGroup, base_of, is_extra
 from tests.sim.kinds_actor import KindsActor
@@ -44,9 +44,22 @@ class GangActor(KindsActor):
         base = base_workload(self.world, name)
         if self._object_has_ended(name) or (end is End.GONE and is_true(base, names.CONDITION_FINISHED)):
             return End.COMPLETE  # the pods may have gone with their nodes, and a user may have deleted the Workload
-        if end is not End.COMPLETE or not isinstance(self.means.groups[name], LabelledGroup):
+        if not isinstance(self.means.groups[name], LabelledGroup):
             return end
-        return End.WAITING if any(not is_over(each) for each in self.members(name)) else end
+        if base is None and self._has_ended(name):
+            return self._end_of_later_run(name)
+        return End.WAITING if end is End.COMPLETE and self._open(name) else end
+
+    def _open(self, name: str) -> list[Object]:
+        return [each for each in self.members(name) if not is_over(each)]
+
+    def _end_of_later_run(self, name: str) -> End:
+        """Return the end of a gang that has succeeded and lost its Workload; members that a user has created since make
+        another run only if they are as many as the quorum.
+        """
+        waits = [each for each in self._open(name) if is_gated(each) and not is_extra(each)]
+        too_few = len(waits) < self.means.groups[name].starts
+        return End.COMPLETE if too_few and len(waits) == len(self._open(name)) else End.WAITING
 
     async def _complete(self, name: str) -> None:
         """Create lost members again; where others have succeeded beyond the quorum, one more in a lost member's place."""
@@ -134,8 +147,8 @@ class GangActor(KindsActor):
             await self._patch(WORKLOADS, found["metadata"]["name"], {"spec": {"active": False}})
 
     async def add_excess(self, name: str) -> None:
-        """A user creates one member more than planned, as long as the quorum has not succeeded."""
-        if not self._has_ended(name):
+        """A user creates one member more than planned, also after the deletion of a finished Workload."""
+        if not is_true(base_workload(self.world, name), names.CONDITION_FINISHED) and not self._object_has_ended(name):
             await super().add_excess(name)
 
     def _has_ended(self, name: str) -> bool:

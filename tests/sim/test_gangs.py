@@ -11,6 +11,7 @@ import pytest
 
 from kqueue.api import gang_names, names
 from kqueue.sandbox.api import EVENTS, NODES, PODS
+from kqueue.sandbox.topology_spec import RACK_LABEL
 from tests.sim import gang_invariants, invariants
 from tests.sim.gangs import LABELS, LONG, base_workload, create, create_all, is_gated, members, running
 from tests.sim.kinds import pod
@@ -237,6 +238,29 @@ async def test_a_waiting_member_beyond_the_quorum_takes_the_place_of_a_lost_one(
         after = set(running(world, "g"))
         assert (len(before), before - after, len(after - before)) == (6, {"g-0"}, 1)
         assert invariants.breaches(world, (*AT_REST, *gang_invariants.OF_GANGS)) == []
+
+
+@pytest.mark.parametrize("topology", [None, ("required", RACK_LABEL)])
+async def test_the_next_run_of_a_gang_needs_a_quorum_of_its_own(topology: tuple[str, str] | None) -> None:
+    """A user deletes the Workload of a finished gang, keeps its pods, and creates members again, one by one."""
+    async with watched() as world:
+        settings = {"quorum": 2, "queue": "solo", "gpus": 4, "topology": topology, "run_seconds": 3}
+        await create_all(world, "g", 2, **settings)
+        await world.pass_time(20)
+        first = base_workload(world, "g")
+        assert first is not None
+        await world.api.delete(WORKLOADS, first["metadata"]["name"], namespace=NAMESPACE)
+        await world.pass_time(5)
+        await create(world, "again-0", "g", **settings)
+        await world.pass_time(20)
+        assert base_workload(world, "g") is None
+        await create(world, "again-1", "g", **settings)
+        await world.pass_time(20)
+        assert is_true(base_workload(world, "g"), names.CONDITION_FINISHED)
+        ends = [(each["metadata"]["name"], each["status"]["phase"]) for each in members(world, "g")]
+        assert invariants.breaches(world, (*AT_REST, *gang_invariants.OF_GANGS)) == []
+
+    assert ends == [(name, "Succeeded") for name in ("again-0", "again-1", "g-0", "g-1")]
 
 
 @pytest.mark.mechanism("4.20")

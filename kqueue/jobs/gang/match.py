@@ -11,7 +11,7 @@ from typing import Any
 from kqueue.api import gang_names, names
 from kqueue.core.quantity import parse_quantity
 from kqueue.jobs import rules
-from kqueue.jobs.fields import JSON, annotations_of, condition_of, mapping, objects, text, whole
+from kqueue.jobs.fields import JSON, annotations_of, condition_of, condition_status, mapping, objects, text, whole
 from kqueue.jobs.gang.compose import pod_sets_of
 from kqueue.jobs.gang.dialect import GroupProblem
 from kqueue.jobs.gang.group_object import limit_of
@@ -64,6 +64,26 @@ def counts_gang(workload: Mapping[str, Any], key: str, *, group_object: JSON | N
 def on_hold(workload: Mapping[str, Any]) -> bool:
     """Whether the Workload is on hold: its owner has not the pods that it counts, so it is in no queue."""
     return condition_of(workload, names.CONDITION_QUOTA_RESERVED, "False").get("reason") == names.REASON_ON_HOLD
+
+
+def of_present_run(members: Sequence[ManagedPod], workload: Mapping[str, Any] | None) -> Sequence[ManagedPod]:
+    """Return the members without pods that have succeeded for an earlier Workload of the gang, which has finished.
+
+    kqueue removes the finalizer of a succeeded pod only when its Workload ends, and a Workload that is deleted before
+    its end takes its pods along.  In Kueue's own groups, and where a reconciler makes the pods, every pod that has
+    succeeded counts.
+
+    Args:
+        members: of one gang, at least one if any, without extras.
+        workload: the Workload of the gang; None: it does not exist.
+    """
+    if not members or is_of_kueue(members[0].group):
+        return members
+    if dialect_of(GangRef.of_key(members[0].group).framework).makes_workloads:
+        return members
+    if workload is not None and condition_status(workload, names.CONDITION_FINISHED) == "True":
+        return members
+    return tuple(pod for pod in members if pod.finalizer or not pod.succeeded)
 
 
 def counts_of(workload: Mapping[str, Any]) -> dict[str, int]:

@@ -16,7 +16,7 @@ from kqueue.jobs.fields import JSON, annotations_of, condition_status, mapping, 
 from kqueue.jobs.gang.compose import hindrance, object_reference
 from kqueue.jobs.gang.counts import gang_counts
 from kqueue.jobs.gang.dialect import GangRules
-from kqueue.jobs.gang.match import counts_of, represented
+from kqueue.jobs.gang.match import counts_of, of_present_run, represented
 from kqueue.jobs.gang.members import base_of, in_order, lowest_member, parted, runnable, without
 from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.gang.value import Gang, GangCounts, GangPhase, GangRef, GangSpec, GroupProblem
@@ -46,6 +46,7 @@ def gang_of(
     """
     members, dialect = in_order(members), dialect_of(ref.framework)
     base, marked = parted(members)
+    base = of_present_run(base, workload) or base
     wish = dialect.spec(ref, obj, base or members, rules) if obj is not None or members else _NOBODY
     problem = wish if isinstance(wish, GroupProblem) else hindrance(wish, base, has_extras=dialect.has_extras)
     held = workload if workload is not None and is_reserved(workload) else None

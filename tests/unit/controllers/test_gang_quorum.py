@@ -97,3 +97,43 @@ async def test_nobody_runs_beyond_a_quorum_whose_members_are_all_gone(make: Call
     world.client.change(WORKLOADS, f"team/{BASE}", {"status": {"admission": None, "conditions": []}})
     await rest(world)
     assert "x0" not in world.names() or "deletionTimestamp" in world.pod("x0")["metadata"]
+
+
+def ended(*names: str) -> list[dict[str, Any]]:
+    """Members that have succeeded for a Workload that has finished and was deleted."""
+    return [of_gang(n, gated=False, phase="Succeeded", node="n", finalizer=False, born=-9) for n in names]
+
+
+async def test_pods_of_a_finished_run_are_no_members_of_the_next_one(make: Callable[..., Pods]) -> None:
+    """One new pod gathers alone; two make a Workload that they own, and a lost one of them is missed."""
+    world = make(*ended("old-0", "old-1"), of_gang("a"))
+    await rest(world)
+    assert workloads(world) == []
+    assert "the group has 1 of 2 pods; it waits for 1 more" in world.recorder.messages[-1]
+    world.add(of_gang("b"))
+    await rest(world)
+    owners = world.workload_named(BASE)["metadata"]["ownerReferences"]
+    world.admit(BASE)
+    await rest(world)
+    assert ([o["name"] for o in owners], world.gated("a"), world.gated("b")) == (["a", "b"], False, False)
+    world.runs("a", "b")
+    world.client.drop(PODS, "team/b")
+    await rest(world)
+    assert _has(world, "WaitingForReplacementPods")
+    assert not _has(world, "Finished")
+
+
+async def test_pods_of_a_finished_run_keep_no_workload_of_the_next_one(make: Callable[..., Pods]) -> None:
+    """A Workload whose own members are all gone is not finished by theirs."""
+    world = make(*ended("old-0", "old-1"), of_gang("a"), of_gang("b"))
+    await rest(world)
+    for name in ("a", "b"):
+        world.client.drop(PODS, f"team/{name}")
+    await rest(world)
+    assert not _has(world, "Finished")
+    assert "finalizers" not in world.workload_named(BASE)["metadata"]
+
+
+def _has(world: Pods, kind: str) -> bool:
+    conditions = world.workload_named(BASE).get("status", {}).get("conditions", [])
+    return any(c["type"] == kind and c["status"] == "True" for c in conditions)

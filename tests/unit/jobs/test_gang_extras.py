@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from kqueue.jobs.gang.batch_process import FRAMEWORK as BATCH
 from kqueue.jobs.gang.coscheduling_labels import FRAMEWORK
 from kqueue.jobs.gang.extras import MOST_WAITING, lose_their_base, mark, priority_of_gang, to_mark, to_return
 from kqueue.jobs.gang.key import KUEUE_GROUPS
-from kqueue.jobs.gang.match import Match, match
+from kqueue.jobs.gang.match import Match, match, of_present_run
 from kqueue.jobs.gang.members import in_order, parted
 from kqueue.jobs.gang.pods import managed_pod
 from kqueue.jobs.patch import apply_merge_patch
@@ -17,7 +19,7 @@ from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import priority_source
 from tests.unit.jobs.builders import JSON
-from tests.unit.jobs.pods import NOW, at, condition, group_workload, make_pod
+from tests.unit.jobs.pods import NOW, at, condition, group_workload, make_pod, member
 
 ON = JobFeatures(gangs=(KUEUE_GROUPS, FRAMEWORK))
 NAME, QUORUM = "pod-group.scheduling.x-k8s.io/name", "pod-group.scheduling.x-k8s.io/min-available"
@@ -197,3 +199,40 @@ def test_the_class_of_the_gang_is_that_of_its_extras(
     workload = None if reference is None else {"spec": {"priorityClassRef": reference}}
     source = priority_source(*priority_of_gang({"metadata": {"labels": labels}}, sets, workload, of_object))
     assert (None if source is None else {"kind": source.kind, "name": source.name}) == wanted
+
+
+# --- runs
+
+
+def of_process(name: str, **settings: Any) -> ManagedPod:
+    """A member of a BatchProcess, whose reconciler lets go of pods that have ended."""
+    made = make_pod(name, role="r", labels={"kqueue.dev/batch-process": "g"}, **settings)
+    owner = {"apiVersion": "kqueue.dev/v1alpha1", "kind": "BatchProcess", "name": "g", "uid": "u", "controller": True}
+    made["metadata"]["ownerReferences"] = [owner]
+    return managed_pod(made, JobFeatures(gangs=(KUEUE_GROUPS, BATCH)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "workload", "settings", "counts"),
+    [
+        pytest.param(pod, None, {"phase": "Succeeded", "finalizer": False}, False, id="of-an-earlier-run"),
+        pytest.param(pod, TWO, {"phase": "Succeeded", "finalizer": False}, False, id="beside-the-next-workload"),
+        pytest.param(pod, TWO, {"phase": "Succeeded"}, True, id="of-this-run"),
+        pytest.param(pod, None, {"phase": "Failed", "finalizer": False}, True, id="it-failed-and-is-replaced"),
+        pytest.param(
+            pod,
+            group_workload({"r": 2}, condition("Finished")),
+            {"phase": "Succeeded", "finalizer": False},
+            True,
+            id="its-workload-has-finished",
+        ),
+        pytest.param(member, None, {"phase": "Succeeded", "finalizer": False}, True, id="of-kueue"),
+        pytest.param(of_process, TWO, {"phase": "Succeeded", "finalizer": False}, True, id="of-a-batch-process"),
+    ],
+)
+def test_pods_of_an_earlier_run_are_no_members(
+    kind: Callable[..., ManagedPod], workload: JSON | None, settings: JSON, counts: bool
+) -> None:
+    """The next run needs a quorum of its own."""
+    ended, fresh = kind("old", gated=False, node="n", **settings), kind("new", born=1)
+    assert names(tuple(of_present_run([ended, fresh], workload))) == (["old", "new"] if counts else ["new"])

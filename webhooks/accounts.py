@@ -35,13 +35,20 @@ class Accounts:
         For owners that Kubernetes does not know, ServiceAccounts of other namespaces count: operators live there, and
         tenants have accounts in their own namespace only.
         """
-        if _MASTERS in user.groups or user.name in self.controllers or user.name == _SHARED:
+        if self._is_trusted(user) or user.name == _SHARED:
             return True
         row = OWNERS.get(owner)
         if row is not None and (row.account or not row.controlled):
             return user.name == f"{_ACCOUNT}kube-system:{row.account}"
         home = _home(user)
         return bool(home) and home != namespace
+
+    def marks(self, user: RequestUser) -> bool:
+        """Whether a user may write the marks by which kqueue remembers its decisions about a pod."""
+        return self._is_trusted(user) or self.is_ours(user)
+
+    def _is_trusted(self, user: RequestUser) -> bool:
+        return _MASTERS in user.groups or user.name in self.controllers
 
     def is_ours(self, user: RequestUser) -> bool:
         """Whether a user is kqueue itself."""

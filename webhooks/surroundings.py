@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.config.selector import SelectorSettings
 from kqueue.errors import FieldError, InvalidObjectError, KqueueError
 from kqueue.jobs import rules
@@ -196,7 +196,8 @@ class JobContextFinder:
         without = self.policy.manage_without_queue and ours
         judged = starts and ours and not ancestor and self._is_queued(request.old or {})
         not_admitted = judged and not await self._may_start(request)
-        if ours and not (ancestor or queue or without or not_admitted):
+        false_mark = _marks_an_extra(request) and not self.policy.accounts.marks(request.user)
+        if ours and not (ancestor or queue or without or not_admitted or false_mark):
             return self._plain
         return JobContext(
             switches=self.policy.switches,
@@ -206,6 +207,7 @@ class JobContextFinder:
             manage_without_queue=without,
             managed_namespace=ours,
             not_admitted=not_admitted,
+            false_mark=false_mark,
         )
 
     async def warnings(self, request: Request) -> list[str]:
@@ -379,6 +381,12 @@ def _parent_of(obj: JSON) -> GroupKind | None:
 def _names_another_controller(request: Request) -> bool:
     """Whether the request gives the object a controller that it did not have."""
     return request.old is None or controller_uid(request.obj) != controller_uid(request.old)
+
+
+def _marks_an_extra(request: Request) -> bool:
+    """Whether an update marks a pod as one beyond the quorum of its gang, or changes such a mark."""
+    mark = annotations_of(request.obj).get(gang_names.EXTRA_ANNOTATION)
+    return request.old is not None and mark not in (None, annotations_of(request.old).get(gang_names.EXTRA_ANNOTATION))
 
 
 def _forgery(request: Request) -> InvalidObjectError:

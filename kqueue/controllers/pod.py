@@ -9,6 +9,7 @@ import structlog
 from kqueue import model
 from kqueue.api import gang_names, names
 from kqueue.api.wire import kueue as wire
+from kqueue.controllers.extra_marks import ExtraMarks
 from kqueue.controllers.gang_workloads import GangWorkloads, make_gang_workloads
 from kqueue.controllers.handlers import if_changed
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key, owner_keys
@@ -68,6 +69,7 @@ class PodReconciler:
         self._finishes_orphans, self._echo_timeout = policy.finishes_orphans, policy.echo_timeout
         self._lifecycle, self._tools = OwnerLifecycle(context), PodTools(context, writes=writes, reports=reports)
         self._follow, self._on_created = self._tools.follow, reports.created
+        self._marks = ExtraMarks(writes, gangs, self._newest)
         self._created: OwnWrites[str, bool] = OwnWrites(context.clock, policy.echo_timeout)
         """UIDs of pods whose Workload this process has created, until the watch has reported it."""
         context.workloads.subscribe(self._on_workload)
@@ -288,6 +290,9 @@ class PodReconciler:
             message = f"Workload {prebuilt} does not exist, or is another's; the pod waits for it"
             self._writes.event(pod, reason=names.EVENT_ERR_WORKLOAD_COMPOSE, message=message, warning=True)
             return Result(requeue_after=_PREBUILT_RETRY)
+        if pod.extra and not self._marks.are_true(pod):
+            await self._marks.take_off(pod)
+            return Result()
         await self._create(pod, pod_sets)
         return Result()
 
@@ -316,8 +321,6 @@ class PodReconciler:
 
     async def _create(self, pod: ManagedPod, pod_sets: Sequence[JSON]) -> None:
         base = self._gangs.key_of(pod.group) if pod.extra else ""
-        if pod.extra and not base:
-            return  # the reconciler of its gang takes the mark off, because the group object is missing
         workload = workload_for(
             KIND,
             pod.obj,

@@ -109,6 +109,8 @@ class JobContext:
     """Whether the namespace matches `managedJobsNamespaceSelector`; in other namespaces no reconciler manages jobs."""
     false_parent: bool = False
     """Whether the pod names a parent that suspends it, and its owners do not include that parent."""
+    false_mark: bool = False
+    """Whether a client other than kqueue marks a pod as one beyond the quorum of its gang."""
     not_admitted: bool = False
     """Whether a client other than kqueue requests to start the job, and no Workload of the job is admitted."""
 

@@ -301,6 +301,24 @@ async def test_forged_marks_give_nothing(either_plane: Plane) -> None:
         assert words in sentence
 
 
+async def test_a_mark_that_kqueue_did_not_write_starts_no_member_alone(either_plane: Plane) -> None:
+    """A tenant's is refused; kqueue takes off that of an administrator, whom no webhook rule restricts."""
+    text = "integrations: {frameworks: [batch/job, kqueue.dev/coscheduling-labels]}\n"
+    labels = {QUEUE: "a", NAME: "g", QUORUM: "2"}
+    async with attacked(either_plane, text) as tenant:
+        cluster, path = tenant.road.cluster, f"{tenant.road.pods}/lonely"
+        await tenant.request("POST", tenant.road.pods, tenant.pod("lonely", labels=labels))
+        mark: Object = {"metadata": {"annotations": {"kqueue.dev/extra": "true"}}}
+        said = await tenant.refused("PATCH", path, mark, content_type=MERGE_PATCH)
+        await cluster.request("PATCH", path, mark, content_type=MERGE_PATCH)
+        pod = await cluster.until(path, lambda p: "kqueue.dev/extra" not in p["metadata"]["annotations"], what="no mark")
+        made = await cluster.get(tenant.road.workloads)
+
+    assert "metadata.annotations[kqueue.dev/extra]: is written by kqueue alone; take it out" in said
+    assert gates(pod) == ["admission", "topology"]
+    assert made["items"] == []
+
+
 async def test_a_member_beyond_the_quorum_is_not_released_by_hand(either_plane: Plane) -> None:
     """Its tenant removes the gates while the Workload of the quorum is admitted: the pod ends, and the quorum runs."""
     text = "integrations: {frameworks: [batch/job, kqueue.dev/coscheduling-labels]}\n"

@@ -96,10 +96,14 @@ def lose_their_base(
         return False
     if workload is None:
         return any(not pod.terminated for pod in base)
+    return not lets_extras_wait(workload)
+
+
+def lets_extras_wait(workload: Mapping[str, Any]) -> bool:
+    """Whether pods beyond the quorum may be queued alone: the Workload of the quorum is admitted, or has finished."""
     if condition_status(workload, names.CONDITION_FINISHED) == "True":
-        return False
-    deleted = bool(mapping(workload, "metadata").get("deletionTimestamp"))
-    return deleted or not _is_admitted(workload)
+        return True
+    return not mapping(workload, "metadata").get("deletionTimestamp") and _is_admitted(workload)
 
 
 def mark(pod: ManagedPod, workload: Mapping[str, Any]) -> Patch:

@@ -53,9 +53,9 @@ def problems(pod: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldE
         yield from dialect.pod_problems(pod, old, around)
     if old is None and len(switches.gangs) > 1:
         yield from _two_groups(pod, switches)
-        if gang_names.EXTRA_ANNOTATION in annotations_of(pod):
-            value = annotations_of(pod)[gang_names.EXTRA_ANNOTATION]
-            yield FieldError(_EXTRA, "is written by kqueue alone; take it out", value)
+    mark = annotations_of(pod).get(gang_names.EXTRA_ANNOTATION)
+    if mark is not None and (around.false_mark or (old is None and len(switches.gangs) > 1)):
+        yield FieldError(_EXTRA, "is written by kqueue alone; take it out", mark)
     gang, prebuilt = membership(pod, switches), rules.prebuilt_name(pod, switches)
     if prebuilt and gang is not None and gang.framework != KUEUE_GROUPS:
         yield FieldError(_PREBUILT, "cannot use a prebuilt Workload; remove it", prebuilt)

@@ -106,6 +106,40 @@ async def test_extras_are_queued_although_pods_are_off(make: Callable[..., Pods]
     assert workloads(world) == sorted([BASE, EXTRA])
 
 
+FORGED = {"metadata": {"annotations": {"kqueue.dev/extra": "true"}}}
+
+
+@pytest.mark.parametrize("members", [("a",), ("a", "b"), ("a", "b", "x0")])
+async def test_a_forged_mark_starts_no_pod_alone(make: Callable[..., Pods], members: tuple[str, ...]) -> None:
+    """G3.22: it is taken off, also where all members have it, and the members go on gathering."""
+    world = make(*(of_gang(name) for name in members))
+    for name in members:
+        world.client.change(PODS, f"team/{name}", FORGED)
+    for name in members:
+        await world.rest(f"team/{name}")
+    assert not any(is_extra(world, name) for name in members)
+    assert workloads(world) == []
+    assert all("BackInQuorum" in world.told(name) for name in members)
+    await rest(world)
+    assert workloads(world) == ([BASE] if len(members) > 1 else [])
+    assert all(world.gated(name) for name in members)
+
+
+async def test_a_forged_mark_lasts_no_longer_than_the_eviction_of_the_quorum(make: Callable[..., Pods]) -> None:
+    """With an admitted quorum the mark says what kqueue would have said; without one it is taken off."""
+    world = make(of_gang("a"), of_gang("b"), of_gang("x0", born=1))
+    await rest(world)
+    world.admit(BASE)
+    world.evict(BASE)
+    world.client.change(PODS, "team/x0", FORGED)
+    await world.rest("team/x0")
+    assert (is_extra(world, "x0"), workloads(world)) == (False, [BASE])
+    world.admit(BASE)
+    world.client.change(PODS, "team/x0", FORGED)
+    await world.rest("team/x0")
+    assert (is_extra(world, "x0"), workloads(world)) == (True, sorted([BASE, EXTRA]))
+
+
 async def test_an_extra_is_evicted_alone(make: Callable[..., Pods]) -> None:
     """G3.25: the base runs on."""
     world = await started(make)

@@ -437,3 +437,34 @@ async def test_nobody_else_starts_what_waits_for_admission(
     assert all("when" in p.problem and "admitted" in p.problem for p in answer.problems)
     starts = old["spec"] != new["spec"]
     assert world.asked == (["admitted u"] if starts and user is TENANT else [])
+
+
+EXTRA = "kqueue.dev/extra"
+NAMED: Object = {"name": "p", "uid": "u", "labels": {QUEUE: "main", "kueue.x-k8s.io/managed": "true"}}
+MEMBER: Object = GATED | {"metadata": NAMED}
+MARKED: Object = GATED | {"metadata": NAMED | {"annotations": {EXTRA: "true"}}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "user", "refused"),
+    [
+        pytest.param(MEMBER, MARKED, TENANT, True, id="a-tenant"),
+        pytest.param(MEMBER, MARKED, KQUEUE, False, id="kqueue-itself"),
+        pytest.param(MEMBER, MARKED, RequestUser("admin", ("system:masters",)), False, id="an-administrator"),
+        pytest.param(MEMBER, MARKED, OPERATOR, True, id="another-controller"),
+        pytest.param(MARKED, MARKED, TENANT, False, id="it-has-the-mark"),
+        pytest.param(MARKED, MEMBER, TENANT, False, id="it-loses-the-mark"),
+    ],
+)
+async def test_nobody_else_marks_a_pod_beyond_its_quorum(
+    old: Object, new: Object, user: RequestUser, refused: bool
+) -> None:
+    """A marked pod is queued alone, so its owner would start it without its gang."""
+    switches = JobFeatures(gangs=("pod", "kqueue.dev/coscheduling-labels"))
+    policy = Policy(switches=switches, namespaces=NOT_LEFT, accounts=Accounts(own_namespace="kueue-system"))
+    handler = routes(["pod"], switches, policy=policy, lookups=World())["/validate--v1-pod"]
+    answer = await handler(request(new, old, user=user))
+
+    said = [(problem.path, problem.problem) for problem in answer.problems]
+    expected = (f"metadata.annotations[{EXTRA}]", "is written by kqueue alone; take it out")
+    assert said == ([expected] if refused else [])

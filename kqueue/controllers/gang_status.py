@@ -9,15 +9,15 @@ from typing import Any
 from kqueue.api import names
 from kqueue.clock import Clock
 from kqueue.controllers.gang_records import GangRecords, make_gang_records
+from kqueue.controllers.gang_room import GangRoom, RoomLook, make_gang_room
 from kqueue.controllers.gathering import Gathering
 from kqueue.controllers.group_events import GroupEvents, make_group_events
 from kqueue.controllers.group_objects import GroupObjects
 from kqueue.controllers.manager import Manager
-from kqueue.controllers.namespace_queue import namespace_queue
+from kqueue.controllers.namespace_queue import queue_of_object
 from kqueue.controllers.pod_writes import watch_pods
 from kqueue.controllers.raw import JSON, key_of, status_writer
 from kqueue.errors import ConflictError
-from kqueue.jobs import rules
 from kqueue.jobs.fields import condition_of, mapping, objects, text
 from kqueue.jobs.gang.dialect import Dialect
 from kqueue.jobs.gang.record import counts_of_gang, object_uid
@@ -63,6 +63,7 @@ class _Look:
     counts: GangCounts
     workload: JSON | None
     occupant: str
+    has_room: bool
 
     @property
     def status(self) -> Mapping[str, Any]:
@@ -85,9 +86,13 @@ class GangStatusReconciler:
         events: GroupEvents,
         clock: Clock,
         window: Callable[[], float],
-        is_ours: Callable[[JSON], bool],
+        is_ours: Callable[[str, JSON], bool],
+        room: GangRoom | None = None,
     ) -> None:
-        """Take the parts; `is_ours(obj)` tells whether a group object without members is in a queue of kqueue."""
+        """Take the parts; `is_ours(framework, obj)` returns whether a group object without members is in a queue of
+        kqueue.  Without `room` no status says that there is room for pods.
+        """
+        self._room = room
         self._records, self._objects, self._client = records, records.gangs.objects, client
         self._events, self._clock, self._window, self._is_ours = events, clock, window, is_ours
         self._writers: dict[ResourceType, StatusWriter[JSON]] = {}
@@ -121,17 +126,20 @@ class GangStatusReconciler:
             self._memories.pop(key, None)
             return Result()
         workload, dialect = self._records.workload(key), dialect_of(ref.framework)
-        if dialect.makes_workloads or not (gang.members or workload is not None or self._is_ours(obj)):
+        if dialect.makes_workloads or not (gang.members or workload is not None or self._is_ours(ref.framework, obj)):
             return Result()
         self._tell_other_quorum(obj, gang)
         memory = self._memory(key, obj)
         before = dialect.phase(obj) if dialect.writes_status else memory.phase
         counts = counts_of_gang(gang, workload, before=before)
-        look = _Look(dialect, resource, obj, gang, counts, workload, holder.uid if holder is not None else "")
+        room = self._room.look(gang, obj, workload) if self._room is not None else RoomLook()
+        occupant = holder.uid if holder is not None else ""
+        look = _Look(dialect, resource, obj, gang, counts, workload, occupant, room.found)
         for reason, message, warning in news:
             left = f"; {counts.present} of {len(gang.members)} are left" if reason == EVENT_MEMBER_FAILED else ""
             self._event(obj, reason, message + left, warning=warning)
-        return await self._write(look, memory) if dialect.writes_status else self._follow(look, memory)
+        result = await self._write(look, memory) if dialect.writes_status else self._follow(look, memory)
+        return Result(requeue_after=room.again) if result.requeue_after is None else result
 
     def _memory(self, key: str, obj: JSON) -> _Memory:
         found = self._memories.get(key)
@@ -193,6 +201,7 @@ class GangStatusReconciler:
             counts=look.counts,
             workload=look.workload,
             status=status,
+            has_room=look.has_room,
             occupant=look.occupant,
             now=self._clock.now(),
         )
@@ -274,7 +283,8 @@ def setup(manager: Manager) -> None:
         events=manager.shared(make_group_events),
         clock=manager.clock,
         window=lambda: timings.status_refresh_loaded if manager.is_loaded() else timings.status_refresh_window,
-        is_ours=lambda obj: _has_queue(manager, obj),
+        is_ours=lambda framework, obj: _has_queue(manager, framework, obj),
+        room=make_gang_room(manager),
     )
     controller = manager.controller("gang_status", reconciler.reconcile, workers=4)
     gathering = Gathering(controller.enqueue, manager.clock)
@@ -301,12 +311,7 @@ def setup(manager: Manager) -> None:
     watches.workloads.subscribe(on_workload)
 
 
-def _has_queue(manager: Manager, obj: JSON) -> bool:
-    """Whether gangs of the object are queued: it, its managed namespace or a LocalQueue `default` gives a queue."""
-    namespace = text(obj, "metadata", "namespace")
-    if not manager.manages(namespace):
-        return False
-    if rules.queue_name(obj) or manager.config.manage_jobs_without_queue_name:
-        return True
-    of_namespace = namespace_queue(manager, namespace)
-    return bool(of_namespace.named) or of_namespace.has_default
+def _has_queue(manager: Manager, framework: str, obj: JSON) -> bool:
+    """Whether gangs of the object are queued: a queue is known for them, or they need none."""
+    without = manager.config.manage_jobs_without_queue_name and manager.manages(text(obj, "metadata", "namespace"))
+    return without or bool(queue_of_object(manager, framework, obj))

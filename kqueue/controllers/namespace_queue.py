@@ -1,4 +1,4 @@
-"""The queue that a namespace gives to gangs whose members and group object name none."""
+"""The queue of a group object, and the one that its namespace gives where it names none."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from typing import NamedTuple
 
 from kqueue.api import gang_names, names
 from kqueue.controllers.manager import Manager
+from kqueue.controllers.raw import JSON
+from kqueue.jobs import rules
+from kqueue.jobs.fields import text
+from kqueue.jobs.gang.registry import dialect_of
 from kqueue.runtime.store import object_key
 
 
@@ -16,6 +20,18 @@ class NamespaceQueue(NamedTuple):
     """The LocalQueue in the label of the namespace; empty: there is no label."""
     has_default: bool
     """Whether the namespace has a LocalQueue named `default`."""
+
+
+def queue_of_object(manager: Manager, framework: str, obj: JSON) -> str:
+    """Return the LocalQueue of a group object of a dialect, as its members without a label get it; empty: none."""
+    namespace, named = text(obj, "metadata", "namespace"), rules.queue_name(obj)
+    if not manager.manages(namespace):
+        return ""
+    proposed = "" if named else dialect_of(framework).proposed_queue(obj)
+    if proposed and object_key(namespace, proposed) in manager.watches.local_queues.store:
+        return proposed
+    found = namespace_queue(manager, namespace)
+    return named or found.named or (names.DEFAULT_LOCAL_QUEUE if found.has_default else "")
 
 
 def namespace_queue(manager: Manager, namespace: str) -> NamespaceQueue:

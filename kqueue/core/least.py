@@ -37,6 +37,24 @@ def columns_of(
     return found
 
 
+def has_room(snapshot: Snapshot, queue: str, least: Mapping[str, int]) -> bool:
+    """Whether so much is free to a ClusterQueue for a gang without pods: in each group of resources in one flavor.
+
+    False for a ClusterQueue that admits nothing, and for a resource that it does not count though it must.
+    """
+    spec, room = snapshot.queues.get(queue), LeastRoom(snapshot)
+    if spec is None:
+        return False
+    counted = {resource: amount for resource, amount in least.items() if resource in spec.covered}
+    if len(counted) < len(least) and not spec.ignores_undeclared:
+        return False
+    for group in spec.groups:
+        wanted = {resource: amount for resource, amount in counted.items() if resource in group.resources}
+        if not any(room.has(queue, flavor, wanted) for flavor in group.flavors) and wanted:
+            return False
+    return True
+
+
 def uncounted(head: Head, spec: QueueSpec) -> str:
     """Return a sentence for a resource that the ClusterQueue does not count; empty: it counts all, or need not."""
     if spec.ignores_undeclared:
@@ -66,7 +84,7 @@ class LeastRoom:
         asked = _requests(pod_sets)
         for resource, columns in sorted(columns_of(head.least, pod_sets, spec).items()):
             wanted = max(head.least[resource], sum(asked.get(column, 0) for column in columns))
-            free = sum(self._free(head, column) + leaving.get(column, 0) for column in columns)
+            free = sum(self._free(head.queue, head.key, column) + leaving.get(column, 0) for column in columns)
             if free < wanted:
                 return Blocker(
                     kind=BlockerKind.LEAST,
@@ -78,9 +96,16 @@ class LeastRoom:
                 )
         return None
 
-    def _free(self, head: Head, column: FlavorResource) -> int:
-        """Return the amount that is free to the ClusterQueue in quota and on nodes, without promised amounts."""
-        node = self._snapshot.nodes[head.queue]
+    def has(self, queue: str, flavor: str, wanted: Mapping[str, int]) -> bool:
+        """Whether these amounts are free to the ClusterQueue in one flavor."""
+        columns = {FlavorResource(flavor, resource): amount for resource, amount in wanted.items()}
+        return all(self._free(queue, "", column) >= amount for column, amount in columns.items())
+
+    def _free(self, queue: str, key: str, column: FlavorResource) -> int:
+        """Return the amount that is free to the ClusterQueue in quota and on nodes, without amounts that are promised
+        to other Workloads than `key`.
+        """
+        node = self._snapshot.nodes[queue]
         free = quota.available(node, column)
         view = self._snapshot.topologies.get(column.flavor)
         if view is not None:
@@ -89,7 +114,7 @@ class LeastRoom:
         root = node.root
         for promise in self._promises:
             of_tree = self._snapshot.nodes.get(promise.queue)
-            if promise.workload != head.key and of_tree is not None and of_tree.root is root:
+            if promise.workload != key and of_tree is not None and of_tree.root is root:
                 free -= promise.amounts.get(column, 0)
         return free
 

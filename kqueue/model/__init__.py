@@ -6,7 +6,7 @@ from kqueue.model.conditions import condition, condition_true, is_active, since
 from kqueue.model.extras import base_key, extra_of, gang_level, near_base
 from kqueue.model.gang_time import gang_since
 from kqueue.model.holdings import admission, assignment, finished_places
-from kqueue.model.least import least_of, least_text
+from kqueue.model.least import least_amounts, least_of, least_text
 from kqueue.model.neighbours import NO_RULES, neighbours
 from kqueue.model.node_classes import class_request, class_taints, node_class
 from kqueue.model.nodes import node_facts, node_rules, taint, toleration
@@ -88,6 +88,7 @@ __all__ = [
     "is_placed",
     "is_queueable",
     "is_together",
+    "least_amounts",
     "least_of",
     "least_text",
     "local_queue_key",

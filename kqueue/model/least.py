@@ -27,6 +27,11 @@ def least_of(obj: wire.Workload) -> Mapping[str, int]:
         texts = msgspec.json.decode(written, type=dict[str, str])
     except msgspec.DecodeError:
         return _NONE
+    return least_amounts(texts)
+
+
+def least_amounts(texts: Mapping[str, str]) -> Mapping[str, int]:
+    """Return quantities as amounts by resource; those that cannot be read, or are not positive, are left out."""
     found: dict[str, int] = {}
     for resource, text in texts.items():
         try:

@@ -311,7 +311,9 @@ async def test_a_mark_that_kqueue_did_not_write_starts_no_member_alone(either_pl
         mark: Object = {"metadata": {"annotations": {"kqueue.dev/extra": "true"}}}
         said = await tenant.refused("PATCH", path, mark, content_type=MERGE_PATCH)
         await cluster.request("PATCH", path, mark, content_type=MERGE_PATCH)
-        pod = await cluster.until(path, lambda p: "kqueue.dev/extra" not in p["metadata"]["annotations"], what="no mark")
+        pod = await cluster.until(
+            path, lambda p: "kqueue.dev/extra" not in p["metadata"]["annotations"], what="no mark"
+        )
         made = await cluster.get(tenant.road.workloads)
 
     assert "metadata.annotations[kqueue.dev/extra]: is written by kqueue alone; take it out" in said

@@ -253,6 +253,27 @@ async def test_an_incomplete_group_holds_nothing_and_says_what_is_missing(
     assert listed["items"] == []
 
 
+async def test_a_group_whose_controller_waits_for_room_gets_pods(either_plane: Plane, tmp_path: Path) -> None:
+    """Volcano's Inqueue comes with the room, before any pod; the pods that are created then start together."""
+    groups = await prepared(either_plane, VOLCANO, tmp_path, gpus=8)
+    async with controller(either_plane, VOLCANO):
+        least = {"nvidia.com/gpu": "16"}
+        await groups.create_group_object("g", minimum=2, queue="main", minResources=least)
+        await groups.until_phase("g", "Pending")
+        await groups.set_gpus(16)
+        await groups.until_phase("g", "Inqueue")
+        listed = await groups.cluster.get(groups.workloads)
+        await groups.add("g", "g-0", queue=None)
+        await groups.until_event("g-0", "ErrWorkloadCompose")
+        still = (await groups.cluster.get(f"{groups.groups}/g"))["status"]["phase"]
+        await groups.add("g", "g-1", queue=None)
+        await groups.until_running("g-0", "g-1")
+        await groups.until_phase("g", "Running", running=2)
+
+    assert listed["items"] == []
+    assert still == "Inqueue"
+
+
 @pytest.mark.mechanism("4.4")
 @either_form
 async def test_a_killed_member_is_replaced_alone_and_an_end_is_shown(

@@ -30,6 +30,7 @@ class BatchProcesses:
     """The controller of BatchProcesses writes the status, which has more in it than a gang's."""
     makes_workloads = True
     guards_occupant = False
+    announces_room = False
     names_workloads: GroupVersionKind | None = KIND
     has_extras = True
     joined_by = f"metadata.labels[{_LABEL}]"

@@ -112,6 +112,11 @@ class Dialect(Protocol):
         ...
 
     @property
+    def announces_room(self) -> bool:
+        """Whether controllers create pods only once the status of the group object says that there is room for them."""
+        ...
+
+    @property
     def joined_by(self) -> str:
         """Path of the field by which a pod joins, for messages, as in `metadata.labels[example.com/gang]`."""
         ...
@@ -172,6 +177,7 @@ class WithoutGroupObject:
     writes_status = False
     makes_workloads = False
     guards_occupant = False
+    announces_room = False
 
     def proposed_queue(self, obj: JSON) -> str:
         """Return nothing."""

@@ -31,6 +31,7 @@ class KubernetesPodGroups:
     plural = "podgroups"
     makes_workloads = False
     guards_occupant = False
+    announces_room = False
     writes_status = False
     names_workloads: GroupVersionKind | None = KINDS[0]
     has_extras = True

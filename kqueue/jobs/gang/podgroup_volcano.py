@@ -7,7 +7,7 @@ from typing import Any
 
 from kqueue.api import gang_names, names
 from kqueue.errors import FieldError
-from kqueue.jobs.fields import JSON, annotations_of, mapping, text, whole
+from kqueue.jobs.fields import JSON, annotations_of, condition_status, mapping, text, whole
 from kqueue.jobs.gang import group_object
 from kqueue.jobs.gang.dialect import GangRules, GroupProblem, PodSelection
 from kqueue.jobs.gang.status import group_condition, hindrance_of, is_quorum_scheduled, with_others
@@ -40,6 +40,7 @@ class VolcanoPodGroups:
     plural = "podgroups"
     makes_workloads = False
     guards_occupant = False
+    announces_room = True
     writes_status = True
     names_workloads: GroupVersionKind | None = KIND
     has_extras = True
@@ -99,20 +100,36 @@ class VolcanoPodGroups:
         return False
 
     def phase(self, obj: JSON) -> GangPhase | None:
-        """Return the phase for Volcano's word; None for a word that kqueue does not write."""
+        """Return the phase for Volcano's word; None for a word that kqueue does not write.
+
+        A group that has told its controller to create pods waits for them.
+        """
+        if _is_announced(mapping(obj, "status")):
+            return GangPhase.PENDING
         written = text(obj, "status", "phase")
         return next((phase for phase, word in _PHASES.items() if word == written), None)
 
     def report(self, state: GangState) -> JSON:
-        """Return phase, counts and conditions of the status, in Volcano's words."""
-        counts = state.counts
+        """Return phase, counts and conditions of the status, in Volcano's words.
+
+        `Inqueue` before the first admission lets a controller create pods; it stays until the quorum is there, because
+        such a controller would stop at any other word.
+        """
+        counts, waits = state.counts, state.workload is None and state.counts.phase is GangPhase.PENDING
+        announced = waits and (state.has_room or _is_announced(state.status))
         return {
-            "phase": _PHASES[counts.phase],
+            "phase": _PHASES[GangPhase.SCHEDULING if announced else counts.phase],
             "running": counts.running,
             "succeeded": counts.succeeded,
             "failed": counts.failed,
             "conditions": with_others(state, _conditions(state)),
         }
+
+
+def _is_announced(status: Mapping[str, Any]) -> bool:
+    """Whether the status lets a controller create pods although nothing is admitted yet."""
+    waits = condition_status({"status": status}, "Unschedulable") == "True"
+    return waits and text(status, "phase") == _PHASES[GangPhase.SCHEDULING]
 
 
 def _conditions(state: GangState) -> list[JSON]:

@@ -40,6 +40,7 @@ class CoschedulingPodGroups:
     plural = "podgroups"
     makes_workloads = False
     guards_occupant = True
+    announces_room = False
     writes_status = True
     names_workloads: GroupVersionKind | None = KIND
     has_extras = True

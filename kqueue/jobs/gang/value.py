@@ -218,6 +218,8 @@ class GangState:
     """The Workload as JSON; None: it does not exist."""
     status: Mapping[str, Any]
     """The status that the group object has now."""
+    has_room: bool = False
+    """Whether a group without pods may say that there is room for them; False for all others, and where nobody asks."""
     occupant: str
     """UID of the object whose pods are the members; empty: no object, or the dialect does not guard it."""
     now: datetime

@@ -139,7 +139,7 @@ class Pods(World):
             events=self.events,
             clock=self.clock,
             window=lambda: 1.0,
-            is_ours=lambda _obj: True,
+            is_ours=lambda _framework, _obj: True,
         )
         self.pods.subscribe(self.status.observe)
         self.gates = AdmissionGates(

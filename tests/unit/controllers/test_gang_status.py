@@ -236,10 +236,10 @@ def workloads(world: Pods) -> list[str]:
 async def test_a_strange_object_is_never_written(make: Callable[..., Status]) -> None:
     """g2_8: without members of kqueue and without a queue it belongs to another scheduler."""
     world = make()
-    world.status._is_ours = lambda _obj: False
+    world.status._is_ours = lambda _framework, _obj: False
     await world.settle()
     assert world.writes_of_status() == 0
-    world.status._is_ours = lambda _obj: True
+    world.status._is_ours = lambda _framework, _obj: True
     await world.settle()
     assert world.shown["phase"] == "Pending"
 

@@ -10,6 +10,7 @@ import pytest
 
 from kqueue import model
 from kqueue.controllers.resources import CLUSTER_QUEUES, RESOURCE_FLAVORS, WORKLOADS
+from kqueue.core.least import has_room
 from kqueue.core.quota import FlavorResource
 from tests.unit.controllers.builders import (
     JSON,
@@ -170,3 +171,28 @@ async def test_a_resource_that_no_pod_requests_has_the_flavor_of_its_group(make:
 def test_amounts_that_cannot_be_read_do_not_count(written: str, want: dict[str, int]) -> None:
     found = make_wire(metadata={"annotations": {"kqueue.dev/min-resources": written}})
     assert model.least_of(found) == want
+
+
+@pytest.mark.parametrize(
+    ("least", "fits"),
+    [
+        ({"cpu": 9_000}, True),
+        ({"cpu": 9_001}, False),
+        ({"cpu": 1_000, "example.com/gpu": 1}, False),
+        ({}, True),
+    ],
+)
+async def test_room_for_a_gang_without_pods(make: Make, least: dict[str, int], fits: bool) -> None:
+    """G3.V12: 9 of 10 cpu are free; a resource that the ClusterQueue does not count is not there."""
+    world = make((WORKLOADS, make_workload("holder", status=reserved())))
+    world.sync()
+    assert has_room(world.cache.snapshot(["team"]), "team", least) == fits
+    assert not has_room(world.cache.snapshot(["missing"]), "missing", least)
+
+
+async def test_what_is_promised_to_a_gang_is_no_room_for_another(make: Make) -> None:
+    world = make((CLUSTER_QUEUES, make_cluster_queue(cpus=12)))
+    world.add(driver("first"))
+    await world.cycle()
+    snapshot = world.cache.snapshot(["team"])
+    assert [has_room(snapshot, "team", {"cpu": cpus * 1000}) for cpus in (2, 3)] == [True, False]

@@ -48,9 +48,11 @@ GANG_UID_ANNOTATION: Final = "kqueue.dev/gang-uid"
 """On Workloads of gangs and of pods beyond a quorum: the UID of the group object, or of the first member that was
 seen."""
 OBJECT_QUEUE_ANNOTATION: Final = "kqueue.dev/group-object-queue"
-"""On Workloads of gangs with a group object: the LocalQueue in its label that the members have followed; may be
+"""On Workloads of gangs with a group object: the LocalQueue that the object named and the members have followed; may be
 empty.
 """
+GIVEN_QUEUE_ANNOTATION: Final = "kqueue.dev/given-queue"
+"""On pods of gangs that named no LocalQueue: the one that kqueue gave them, by their group object or namespace."""
 EXTRA_OF_ANNOTATION: Final = "kqueue.dev/extra-of"
 """On Workloads of pods beyond a quorum: the name of the Workload that counts the quorum of their gang."""
 GANG_TOPOLOGY_ANNOTATION: Final = "kqueue.dev/gang-topology"

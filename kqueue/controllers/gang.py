@@ -35,7 +35,6 @@ from kqueue.jobs import pod_view, rules
 from kqueue.jobs.gang import counts
 from kqueue.jobs.gang.compose import Composition, compose, owner_reference, spec_of, workload_of
 from kqueue.jobs.gang.dialect import GroupProblem
-from kqueue.jobs.gang.group_object import queue_of as object_queue
 from kqueue.jobs.gang.key import is_of_kueue
 from kqueue.jobs.gang.match import (
     Match,
@@ -52,7 +51,6 @@ from kqueue.jobs.gang.match import (
 from kqueue.jobs.gang.members import in_order, parted, queue_of, runnable, without
 from kqueue.jobs.gang.naming import gang_of_workload
 from kqueue.jobs.gang.occupants import refusals
-from kqueue.jobs.gang.queue_change import object_queue_annotation
 from kqueue.jobs.gang.record import is_reserved, least_annotation, record_annotations
 from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.gang.value import GangPhase, GangRef
@@ -100,7 +98,7 @@ class GangReconciler:
         self._follow, self._on_created = self._tools.follow, reports.created
         self._gangs, self._records, self._events = records.gangs, records, events
         self._extras = ExtraPods(self._tools, context.workloads, context.clock)
-        self._queue = GangQueue(self._tools, events)
+        self._queue = GangQueue(self._tools, events, records.gangs)
         self._past = PastGangs(self._tools, records.gangs, context.client)
         self._created: OwnWrites[str, bool] = OwnWrites(context.clock, policy.echo_timeout)
         """Groups whose Workload this process has created, until the watch has reported it."""
@@ -177,7 +175,7 @@ class GangReconciler:
         if closed is not None:
             self._tell_finished(key, members, workload)
             return closed
-        if not has_maker and await self._queue.hand_on(obj, members, workload):
+        if not has_maker and await self._queue.hand_on(key, members, workload):
             return Result()  # the watch event of the write causes the next reconcile
         waits = not is_of_kueue(key) and not has_maker and not counts.at_large(members)
         if waits and (result := await self._keep_waiting(key, members, workload)) is not None:
@@ -238,11 +236,7 @@ class GangReconciler:
         first, workload_key = members[0], self._gangs.key_of(key)
         if key in self._created:
             return Result(requeue_after=self._echo_timeout)
-        if (
-            not (queue_of(members) or object_queue(self._gangs.object_of(key)))
-            and not self._without_queue
-            and not prebuilt
-        ):
+        if not (queue_of(members) or self._gangs.queue_of(key)) and not self._without_queue and not prebuilt:
             await self._writes.let_go_all(pod for pod in members if pod.deleting or pod.terminated)
             return Result()
         loose = counts.at_large(members)
@@ -258,7 +252,7 @@ class GangReconciler:
         await self._writes.let_go_all(pod for pod in members if not pod.runnable)
         if self._gangs.has_maker(key):
             return Result()
-        if self._tell_finished(key, members, None):
+        if self._tell_finished(key, members, None) or await self._queue.hand_on_early(key, members):
             return Result()
         made = self._compose(key, members)
         if isinstance(made, GroupProblem):
@@ -290,7 +284,7 @@ class GangReconciler:
         if isinstance(workload, GroupProblem):
             return self._report_problem(workload, made.kept)
         kept = record_annotations(made.group_object, self._records.first(key)) | least_annotation(made.wish)
-        kept |= object_queue_annotation(made.group_object)
+        kept |= self._queue.annotation(key)
         workload["metadata"]["annotations"] |= kept
         self._created.remember(key, True)
         try:

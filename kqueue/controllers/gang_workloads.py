@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kqueue import model
 from kqueue.api import gang_names, names
@@ -13,7 +13,7 @@ from kqueue.controllers.raw import JSON
 from kqueue.jobs.fields import annotations_of
 from kqueue.jobs.gang.naming import gang_of_workload, workload_key_of_gang, workload_of_gang
 from kqueue.jobs.gang.record import object_uid
-from kqueue.jobs.gang.registry import dialect_of
+from kqueue.jobs.gang.registry import dialect_of, named_queue
 from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
@@ -28,7 +28,15 @@ class GangWorkloads:
     counts for a new one of its name.
     """
 
-    def __init__(self, workloads: Store[wire.Workload], objects: GroupObjects, switches: JobFeatures) -> None:
+    def __init__(
+        self,
+        workloads: Store[wire.Workload],
+        objects: GroupObjects,
+        switches: JobFeatures,
+        is_queue: Callable[[str], bool] = lambda _key: False,
+    ) -> None:
+        """Take the parts; `is_queue` returns whether a LocalQueue namespace/name exists."""
+        self._is_queue = is_queue
         self.objects, self.workloads, self._switches = objects, workloads, switches
         workloads.add_index(GANG_INDEX, self.gang_of)
 
@@ -47,6 +55,10 @@ class GangWorkloads:
     def object_of(self, gang: str) -> JSON | None:
         """Return the group object; None: the gang has none."""
         return self.objects.get(GangRef.of_key(gang)) if ":" in gang else None
+
+    def queue_of(self, gang: str) -> str:
+        """Return the LocalQueue that the group object names; empty: it names none, or there is no object."""
+        return named_queue(GangRef.of_key(gang).framework, self.object_of(gang), self._is_queue)
 
     def queues_alone(self, gang: str) -> bool:
         """Whether the group object lets its pods be queued one by one."""
@@ -98,4 +110,6 @@ def started_by(workload: wire.Workload, members: Sequence[ManagedPod]) -> list[M
 def make_gang_workloads(manager: Manager) -> GangWorkloads:
     """Return the finder of a process."""
     objects = manager.shared(watch_group_objects)
-    return GangWorkloads(manager.watches.workloads.store, objects, manager.switches)
+    watches = manager.watches
+    is_queue = watches.local_queues.store.__contains__
+    return GangWorkloads(watches.workloads.store, objects, manager.switches, is_queue)

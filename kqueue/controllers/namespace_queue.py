@@ -7,9 +7,8 @@ from typing import NamedTuple
 from kqueue.api import gang_names, names
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.raw import JSON
-from kqueue.jobs import rules
 from kqueue.jobs.fields import text
-from kqueue.jobs.gang.registry import dialect_of
+from kqueue.jobs.gang.registry import named_queue
 from kqueue.runtime.store import object_key
 
 
@@ -24,12 +23,10 @@ class NamespaceQueue(NamedTuple):
 
 def queue_of_object(manager: Manager, framework: str, obj: JSON) -> str:
     """Return the LocalQueue of a group object of a dialect, as its members without a label get it; empty: none."""
-    namespace, named = text(obj, "metadata", "namespace"), rules.queue_name(obj)
+    namespace = text(obj, "metadata", "namespace")
     if not manager.manages(namespace):
         return ""
-    proposed = "" if named else dialect_of(framework).proposed_queue(obj)
-    if proposed and object_key(namespace, proposed) in manager.watches.local_queues.store:
-        return proposed
+    named = named_queue(framework, obj, manager.watches.local_queues.store.__contains__)
     found = namespace_queue(manager, namespace)
     return named or found.named or (names.DEFAULT_LOCAL_QUEUE if found.has_default else "")
 

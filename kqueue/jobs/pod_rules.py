@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.errors import FieldError
 from kqueue.jobs import pod_view, rules, syntax, topology_request
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, sequence, text
@@ -47,8 +47,13 @@ def defaults(pod: JSON, around: JobContext) -> Patch:
     new = {key: value for key, value in labels.items() if own.get(key) != value}
     if new:
         metadata["labels"] = new
+    annotations, given = dict[str, str](), labels.get(names.QUEUE_NAME_LABEL)
     if not annotations_of(pod).get(names.ROLE_HASH_ANNOTATION):
-        metadata["annotations"] = {names.ROLE_HASH_ANNOTATION: role_of(pod, gang)}
+        annotations[names.ROLE_HASH_ANNOTATION] = role_of(pod, gang)
+    if given and marks.gang_of(pod, around.switches) is not None:
+        annotations[gang_names.GIVEN_QUEUE_ANNOTATION] = given
+    if annotations:
+        metadata["annotations"] = annotations
     spec = _gates(pod, around)
     if gang is not None and text(pod, "spec", "schedulerName") in around.switches.take_over_schedulers:
         spec["schedulerName"] = _DEFAULT_SCHEDULER

@@ -385,6 +385,26 @@ async def test_a_waiting_gang_moves_with_the_queue_of_its_group_object(either_pl
     assert before["metadata"]["uid"] == after["metadata"]["uid"]
 
 
+async def test_a_gathering_gang_moves_with_the_queue_of_its_group_object(either_plane: Plane) -> None:
+    """G2.6: the webhook gave the first queue to the pod, the object gets the second one before the other pod comes."""
+    queue = "kueue.x-k8s.io/queue-name"
+    async with world(either_plane, gpus=512) as pods:
+        groups = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{pods.namespace}/podgroups"
+        metadata = {"name": "g", "namespace": pods.namespace, "labels": {queue: "missing"}}
+        group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": metadata}
+        await pods.cluster.request("POST", groups, group | {"spec": {"minMember": 2}})
+        member = {"scheduling.x-k8s.io/pod-group": "g"}
+        first = await pods.cluster.request("POST", pods.pods, pods.made("g-0", queue=None, labels=member))
+        change = {"metadata": {"labels": {queue: "main"}}}
+        await pods.cluster.request("PATCH", f"{groups}/g", change, content_type=MERGE_PATCH)
+        await pods.until_pod("g-0", lambda p: p["metadata"]["labels"][queue] == "main", what="moves")
+        await pods.cluster.request("POST", pods.pods, pods.made("g-1", queue="main", labels=member))
+        await pods.until_running("g-0", "g-1")
+
+    assert first["metadata"]["labels"][queue] == "missing"
+    assert first["metadata"]["annotations"]["kqueue.dev/given-queue"] == "missing"
+
+
 @pytest.mark.mechanism("0.20")
 @pytest.mark.parametrize("gpus", [(0, 8, 8, 8), (1, 1, 8, 8)], ids=["launcher and workers", "servers and workers"])
 async def test_a_job_of_several_roles_runs_whole_or_not_at_all(either_plane: Plane, gpus: tuple[int, ...]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from kqueue.jobs.fields import JSON, text
 from kqueue.jobs.gang.batch_dialect import BatchProcesses
 from kqueue.jobs.gang.coscheduling_labels import CoschedulingLabels
 from kqueue.jobs.gang.dialect import Dialect
+from kqueue.jobs.gang.group_object import queue_of
 from kqueue.jobs.gang.key import KUEUE_GROUPS
 from kqueue.jobs.gang.kueue_groups import KueueGroups
 from kqueue.jobs.gang.podgroup_k8s import KubernetesPodGroups
@@ -51,6 +53,18 @@ def framework_of_kind(group: str, kind: str) -> str:
         if any((each.group, each.kind) == (group, kind) for each in dialect.kinds):
             return framework
     return ""
+
+
+def named_queue(framework: str, obj: JSON | None, is_queue: Callable[[str], bool]) -> str:
+    """Return the LocalQueue that a group object names by its label, or by a field of its kind; empty: it names none.
+
+    `is_queue`: returns whether a LocalQueue namespace/name exists; a field that names no LocalQueue does not count.
+    """
+    if obj is None:
+        return ""
+    proposed = "" if queue_of(obj) else dialect_of(framework).proposed_queue(obj)
+    found = proposed if proposed and is_queue(f"{text(obj, 'metadata', 'namespace')}/{proposed}") else ""
+    return queue_of(obj) or found
 
 
 def dialects(switches: JobFeatures) -> tuple[Dialect, ...]:

@@ -9,12 +9,13 @@ from types import MappingProxyType
 from kqueue.api import names
 from kqueue.errors import FieldError
 from kqueue.jobs import rules, topology_request
-from kqueue.jobs.fields import JSON, labels_of, mapping
+from kqueue.jobs.fields import JSON, labels_of, mapping, text
 from kqueue.jobs.gang import batch_process, podgroup_k8s, podgroup_volcano, podgroup_x_k8s
 from kqueue.jobs.kind import GroupVersionKind, JobContext
 from kqueue.jobs.patch import Patch
 
 _QUEUE = f"metadata.labels[{names.QUEUE_NAME_LABEL}]"
+_FIELD = "spec.queue"
 _HELD = "while quota is reserved; first set spec.active of the Workload to false"
 
 
@@ -39,6 +40,7 @@ class ReviewedGroup:
         tell: returns sentences about fields without effect, or with another effect than the user may expect.
         level: returns the topology level that a field of the kind names, and the sentence in case no Topology has it.
         changes: returns the changes between two states that are not possible, with or without quota.
+        proposed: returns the queue that a field of the kind names, where the label names none.
         is_ours: whether the kind is kqueue's own, so that its objects get default labels and a creation without review
             is refused.
     """
@@ -51,6 +53,7 @@ class ReviewedGroup:
     tell: Callable[[JSON, JobContext], Iterable[str]] = _no_sentences
     level: Callable[[JSON], tuple[str, str] | None] = lambda _obj: None
     changes: Callable[[JSON, JSON, bool], Iterable[FieldError]] = _no_changes
+    proposed: Callable[[JSON], str] = lambda _obj: ""
     is_ours: bool = False
     defaults_on_update = False
     held_by = ""
@@ -81,6 +84,8 @@ class ReviewedGroup:
         before, after = rules.queue_name(old), rules.queue_name(new)
         if before != after and around.holds_quota:
             yield FieldError(_QUEUE, f"cannot change from {before!r} {_HELD}", after)
+        elif not after and around.holds_quota and self.proposed(new) != self.proposed(old):
+            yield FieldError(_FIELD, f"cannot change from {self.proposed(old)!r} {_HELD}", self.proposed(new))
         yield from rules.priority_change(new, old, suspended=not around.holds_quota)
         if around.switches.admission_gated_by:
             yield from rules.gate_change_problems(new, old)
@@ -92,7 +97,7 @@ class ReviewedGroup:
 
     def may_need_quota(self, new: JSON, old: JSON) -> bool:
         """Whether it depends on the quota of the gang if this change is possible."""
-        if labels_of(new) != labels_of(old):
+        if labels_of(new) != labels_of(old) or self.proposed(new) != self.proposed(old):
             return True
         return self.is_ours and mapping(new, "spec") != mapping(old, "spec")
 
@@ -137,6 +142,7 @@ _ROWS = (
         judge=podgroup_volcano.object_problems,
         tell=lambda obj, _around: podgroup_volcano.object_warnings(obj),
         level=podgroup_volcano.named_level,
+        proposed=lambda obj: text(obj, "spec", "queue"),
     ),
 )
 

@@ -103,7 +103,9 @@ class Pods(World):
         self.switches = switches
         self.levels: frozenset[str] | None = None
         self.objects = self._watch_objects(switches)
-        self.gangs = GangWorkloads(self.workloads, self.objects, switches)
+        self.queue_keys: set[str] = set()
+        """LocalQueues that exist."""
+        self.gangs = GangWorkloads(self.workloads, self.objects, switches, lambda key: key in self.queue_keys)
         self.records = GangRecords(
             pods=self.pods,
             writes=self.writes,

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
+from kqueue.controllers.group_objects import resources_of
 from kqueue.controllers.resources import PODS, WORKLOADS
+from kqueue.jobs.gang import podgroup_volcano
+from kqueue.jobs.gang.key import KUEUE_GROUPS, gang_key
+from kqueue.jobs.gang.registry import dialect_of
+from kqueue.jobs.switches import JobFeatures
 from tests.unit.controllers.pod_world import Pods
 from tests.unit.controllers.test_group_objects import GROUPS, KEY, ON, name_of, of_group, pod_group
 from tests.unit.jobs.builders import JSON
+from tests.unit.jobs.pods import make_pod
 
 QUEUE = "kueue.x-k8s.io/queue-name"
 IGNORED = "QueueChangeIgnored"
@@ -119,3 +126,74 @@ async def test_a_workload_without_the_mark_is_left_alone(make: Callable[..., Pod
     move(world, "other")
     await world.rest(KEY)
     assert queues(world) == ["main"] * 3
+
+
+# --- while it gathers
+
+
+def given(name: str, queue: str = "main", **more: Any) -> JSON:
+    """A member that named no queue, so that kqueue gave it one."""
+    return of_group(name, queue=queue, annotations={"kqueue.dev/given-queue": "main"}, **more)
+
+
+def labels_of(world: Pods) -> list[str]:
+    return [world.pod(name)["metadata"]["labels"].get(QUEUE, "") for name in world.names()]
+
+
+async def test_a_gathering_gang_follows_its_group_object(make: Callable[..., Pods]) -> None:
+    """G2.6: the first member moves before the second one comes, also where the controller was away."""
+    world = make(given("a"))
+    await world.rest(KEY)
+    move(world, "other")
+    await world.rest(KEY)
+    assert labels_of(world) == ["other"]
+    move(world, "third")
+    world.add(of_group("b", queue="third", annotations={"kqueue.dev/given-queue": "third"}, born=1))
+    await world.rest(KEY)
+    assert queues(world) == ["third"] * 3
+    move(world, "fourth")
+    await world.rest(KEY)
+    assert queues(world) == ["fourth"] * 3
+
+
+async def test_a_queue_of_the_users_own_stays_while_the_gang_gathers(make: Callable[..., Pods]) -> None:
+    """G2.4: its label was written, or changed, by its user; and an object without a queue changes nothing."""
+    world = make(of_group("a"), queue="main")
+    await world.rest(KEY)
+    move(world, "other")
+    await world.rest(KEY)
+    assert labels_of(world) == ["main"]
+    world.client.drop(PODS, "team/a")
+    world.add(given("b", queue="mine"))
+    await world.rest(KEY)
+    assert labels_of(world) == ["mine"]
+    world.client.drop(PODS, "team/b")
+    world.client.change(GROUPS, "team/g", {"metadata": {"labels": {QUEUE: None}}})
+    world.add(given("c"))
+    await world.rest(KEY)
+    assert labels_of(world) == ["main"]
+
+
+# --- a field with the queue
+
+
+VOLCANO = JobFeatures(gangs=(KUEUE_GROUPS, podgroup_volcano.FRAMEWORK))
+[VOLCANO_GROUPS] = resources_of(dialect_of(podgroup_volcano.FRAMEWORK))
+
+
+@pytest.mark.parametrize("members", [1, 2])
+async def test_a_queue_in_a_field_counts_where_it_is_a_local_queue(members: int) -> None:
+    """G2.6 for Volcano's `spec.queue`, before and after the Workload is there."""
+    key = gang_key(podgroup_volcano.FRAMEWORK, "team", "g")
+    marks = {"scheduling.k8s.io/group-name": "g", "kqueue.dev/given-queue": "main"}
+    world = Pods(*(make_pod(f"p{i}", role="r", annotations=marks) for i in range(members)), switches=VOLCANO)
+    world.queue_keys = {"team/main", "team/other"}
+    world.client.put(VOLCANO_GROUPS, pod_group() | {"spec": {"minMember": 2, "queue": "main"}})
+    seen = []
+    for queue in ("missing", "other"):
+        await world.rest(key)
+        world.client.change(VOLCANO_GROUPS, "team/g", {"spec": {"queue": queue}})
+        await world.rest(key)
+        seen.append(labels_of(world))
+    await world.close()
+    assert seen == [["main"] * members, ["other"] * members]

@@ -288,3 +288,17 @@ async def test_schedulers_that_are_listed_are_taken_over(scheduler: str, labels:
     answer = await reviewed("mutate", pod(labels, schedulerName=scheduler), lookups, policy)
 
     assert answer.patch.get("spec", {}).get("schedulerName") == wanted
+
+
+@pytest.mark.parametrize(
+    ("obj", "settings", "given"),
+    [
+        pytest.param(pod(IN_PODGROUP), {"group": WITH_LABEL}, "of-group", id="of-the-group-object"),
+        pytest.param(pod(LABELLED), {"namespace": "n"}, "n", id="of-the-namespace"),
+        pytest.param(pod(IN_PODGROUP | {QUEUE: "own"}), {"group": WITH_LABEL}, None, id="its-own"),
+    ],
+)
+async def test_a_pod_that_was_given_a_queue_says_so(obj: Object, settings: Object, given: str | None) -> None:
+    """Such a pod follows its group object to another queue; one that named a queue does not."""
+    patch = (await reviewed("mutate", obj, world(**settings))).patch
+    assert patch["metadata"].get("annotations", {}).get(gang_names.GIVEN_QUEUE_ANNOTATION) == given

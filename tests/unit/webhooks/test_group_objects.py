@@ -205,6 +205,7 @@ async def test_fields_without_effect_are_told_where_the_gang_is_queued(obj: Obje
         pytest.param(False, group(X, queue="other"), [], id="the-queue-while-it-waits"),
         pytest.param(True, group(X, queue="other"), [QUEUE], id="the-queue-while-quota-is-reserved"),
         pytest.param(True, group(X, {"minMember": 7}), [], id="the-quorum-at-any-time"),
+        pytest.param(True, group(X, {"queue": "other"}), [], id="a-field-that-the-kind-does-not-have"),
     ],
 )
 async def test_the_queue_of_a_group_changes_only_while_nothing_is_reserved(
@@ -219,6 +220,27 @@ async def test_the_queue_of_a_group_changes_only_while_nothing_is_reserved(
     assert [asked for asked in lookups.asked if asked.startswith("quota")] == (
         [] if after["spec"] else ["quota podgroup-g-"]
     )
+
+
+@pytest.mark.parametrize(
+    ("label", "holds", "after", "paths"),
+    [
+        pytest.param(None, True, "other", ["spec.queue"], id="while-quota-is-reserved"),
+        pytest.param(None, False, "other", [], id="while-it-waits"),
+        pytest.param(None, True, "one", [], id="no-change"),
+        pytest.param("main", True, "other", [], id="the-label-counts"),
+    ],
+)
+async def test_a_field_with_the_queue_changes_only_while_nothing_is_reserved(
+    label: str | None, holds: bool, after: str, paths: list[str]
+) -> None:
+    """G2.6 for Volcano's `spec.queue`."""
+    lookups = World()
+    lookups.quota = holds
+    before = group(V, {"queue": "one"}, queue=label)
+    answer = await reviewed(group(V, {"queue": after}, queue=label), before, lookups=lookups)
+
+    assert [problem.path for problem in answer.problems] == paths
 
 
 async def test_a_queue_in_a_namespace_that_is_not_managed_is_warned_of() -> None:

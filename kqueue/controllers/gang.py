@@ -33,14 +33,14 @@ from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, a
 from kqueue.errors import ApiError
 from kqueue.jobs import pod_view, rules
 from kqueue.jobs.gang import counts
-from kqueue.jobs.gang.compose import Composition, compose, owner_reference, spec_of, workload_of
+from kqueue.jobs.gang.compose import Composition, compose, owner_reference, spec_of, topology_mark, workload_of
 from kqueue.jobs.gang.dialect import GroupProblem
 from kqueue.jobs.gang.key import is_of_kueue
 from kqueue.jobs.gang.match import (
     Match,
     counts_gang,
-    counts_of,
     is_group_workload,
+    is_outdated,
     match,
     match_prebuilt,
     newcomers,
@@ -355,7 +355,7 @@ class GangReconciler:
 
     async def _keep_waiting(self, key: str, members: Sequence[ManagedPod], workload: wire.Workload) -> Result | None:
         """Keep a Workload without quota equal to the wish of its gang: on hold while members are missing, and rewritten
-        when the quorum or the roles have changed.  Returns None when there is nothing to do.
+        when the quorum, the roles or their topology have changed.  Returns None when there is nothing to do.
         """
         told = as_json(workload)
         if is_reserved(told) or workload.status.admission is not None:
@@ -364,7 +364,7 @@ class GangReconciler:
         if isinstance(made, GroupProblem):
             await self._steps.hold(workload, self._shortage(key) if made.incomplete else made.message)
             return self._report_problem(made, members)
-        if {pod_set["name"]: pod_set["count"] for pod_set in made.pod_sets} != counts_of(told):
+        if is_outdated(made, told):
             await self._rewrite(workload, made)
             return Result()
         if on_hold(told) and await self._steps.resume(
@@ -374,7 +374,9 @@ class GangReconciler:
         return None
 
     async def _rewrite(self, workload: wire.Workload, made: Composition) -> None:
-        if await self._steps.rewrite(workload, spec_of(made, self._priority(made))):
+        key = made.kept[0].group
+        spec, marks = spec_of(made, self._priority(made)), {} if is_of_kueue(key) else topology_mark(made.wish)
+        if await self._steps.rewrite(workload, spec, annotations=marks):
             message = f"Updated Workload {model.workload_key(workload)}"
             self._events.record(made.group_object, reason=names.EVENT_UPDATED_WORKLOAD, message=message)
             self._writes.event(made.kept[0], reason=names.EVENT_UPDATED_WORKLOAD, message=message)

@@ -141,15 +141,20 @@ class WorkloadSteps:
         _log.info("workload created", workload=f"{meta['namespace']}/{meta['name']}")
         return True
 
-    async def rewrite(self, workload: wire.Workload, spec: Mapping[str, Any]) -> bool:
+    async def rewrite(
+        self, workload: wire.Workload, spec: Mapping[str, Any], *, annotations: Mapping[str, str | None] | None = None
+    ) -> bool:
         """Write another spec to a Workload without quota; name, age, status and `active` stay.  Returns whether it was
         written.
+
+        `annotations`: those to write with it; None as the value of one takes it off.
         """
 
         def change(w: wire.Workload) -> JSON | None:
             if model.condition_true(w, names.CONDITION_QUOTA_RESERVED):
                 return None  # reserved since: the spec of the decision must not change
-            return {"spec": {**dict.fromkeys(_OPTIONAL), **spec, "active": w.spec.active}}
+            more = {"metadata": {"annotations": dict(annotations)}} if annotations else {}
+            return {"spec": {**dict.fromkeys(_OPTIONAL), **spec, "active": w.spec.active}, **more}
 
         return await self._change(workload, change)
 

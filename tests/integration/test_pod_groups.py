@@ -17,6 +17,7 @@ from kqueue.manager.process import Flags, running
 from kqueue.sandbox import Sandbox, SandboxOptions
 from tests.integration.conftest import CRDS, SandboxPlane
 from tests.integration.controlplane.access import MERGE_PATCH
+from tests.integration.controlplane.cluster import RACK_LABEL
 from tests.integration.controlplane.command_lines import ALL_PARTS
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.road import Object, make_road
@@ -251,6 +252,31 @@ async def test_an_incomplete_group_holds_nothing_and_says_what_is_missing(
     assert "the group has 4 of 5 pods; it waits for 1 more" in message
     assert on_group == message
     assert listed["items"] == []
+
+
+async def test_a_waiting_group_follows_its_topology(either_plane: Plane, tmp_path: Path) -> None:
+    """The level is added to Volcano's PodGroup when its Workload waits; the pods then run in one rack."""
+    groups = await prepared(either_plane, VOLCANO, tmp_path, gpus=8)
+    async with controller(either_plane, VOLCANO):
+        await groups.create_group_object("g", minimum=2)
+        await groups.add("g", "g-0", "g-1")
+        before = await groups.workload_of_group("g")
+        level = {"spec": {"networkTopology": {"mode": "hard", "highestTierName": RACK_LABEL}}}
+        await groups.cluster.request("PATCH", f"{groups.groups}/g", level, content_type=MERGE_PATCH)
+
+        def asks(workload: Object) -> bool:
+            return bool(workload["spec"]["podSets"][0].get("topologyRequest", {}).get("required") == RACK_LABEL)
+
+        path = f"{groups.workloads}/{before['metadata']['name']}"
+        after = await groups.cluster.until(path, asks, what="the Workload asks for a rack")
+        await groups.set_gpus(16)
+        await groups.until_running("g-0", "g-1")
+        racks = await groups.racks("g-0", "g-1")
+
+    assert not asks(before)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["metadata"]["annotations"]["kqueue.dev/gang-topology"] == "together"
+    assert len(racks) == 1
 
 
 async def test_a_group_whose_controller_waits_for_room_gets_pods(either_plane: Plane, tmp_path: Path) -> None:

@@ -249,7 +249,7 @@ def workload_of(
             **_copied_annotations(made.speaker, switches),
             names.IS_GROUP_WORKLOAD_ANNOTATION: "true",
             **gang_annotation(GangRef.of_key(first.group)),
-            **_topology_mark(made.wish),
+            **{key: value for key, value in topology_mark(made.wish).items() if value},
         },
     }
     if labels:
@@ -262,11 +262,13 @@ def workload_of(
     }
 
 
-def _topology_mark(wish: GangSpec) -> dict[str, str]:
-    """Return the annotation that asks for one domain for all roles, where the group object names a level."""
+def topology_mark(wish: GangSpec) -> dict[str, str | None]:
+    """Return the annotation that asks for one domain for all roles, where the group object names a level; None as its
+    value elsewhere.
+    """
     levels = (names.REQUIRED_TOPOLOGY_ANNOTATION, names.PREFERRED_TOPOLOGY_ANNOTATION)
     named = any(wish.topology.get(level) for level in levels)
-    return {gang_names.GANG_TOPOLOGY_ANNOTATION: gang_names.TOGETHER} if named else {}
+    return {gang_names.GANG_TOPOLOGY_ANNOTATION: gang_names.TOGETHER if named else None}
 
 
 def spec_of(made: Composition, priority: Priority) -> JSON:

@@ -12,7 +12,7 @@ from kqueue.api import gang_names, names
 from kqueue.core.quantity import parse_quantity
 from kqueue.jobs import rules
 from kqueue.jobs.fields import JSON, annotations_of, condition_of, condition_status, mapping, objects, text, whole
-from kqueue.jobs.gang.compose import pod_sets_of
+from kqueue.jobs.gang.compose import Composition, pod_sets_of
 from kqueue.jobs.gang.dialect import GroupProblem
 from kqueue.jobs.gang.group_object import limit_of
 from kqueue.jobs.gang.key import is_of_kueue
@@ -92,6 +92,24 @@ def counts_of(workload: Mapping[str, Any]) -> dict[str, int]:
         (text(p, "name") or names.DEFAULT_PODSET, whole(p, "count")) for p in objects(workload, "spec", "podSets")
     )
     return {name: 1 if count is None else count for name, count in counts}
+
+
+def is_outdated(made: Composition, workload: Mapping[str, Any]) -> bool:
+    """Whether a Workload without quota differs from what its gang wishes now: in the numbers of its roles, or in a
+    topology that the group object names for a role with gated members.
+    """
+    if {pod_set["name"]: pod_set["count"] for pod_set in made.pod_sets} != counts_of(workload):
+        return True
+    if made.group_object is None:
+        return False
+    held = {pod.role for pod in made.kept if pod.gated}  # a started pod has topology annotations of kqueue's own
+    known = {text(pod_set, "name"): _topology(pod_set) for pod_set in objects(workload, "spec", "podSets")}
+    return any(_topology(one) != known[one["name"]] for one in made.pod_sets if one["name"] in held)
+
+
+def _topology(pod_set: Mapping[str, Any]) -> tuple[object, ...]:
+    request = mapping(pod_set, "topologyRequest")
+    return tuple(request.get(key) or None for key in ("required", "preferred", "unconstrained"))
 
 
 def match(

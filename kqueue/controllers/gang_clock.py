@@ -18,14 +18,18 @@ from kqueue.api import gang_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import moment_after, utc_text
 from kqueue.config import Configuration
+from kqueue.controllers.gang_records import make_gang_records
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.owner_context import OwnerContext
 from kqueue.controllers.record import workload_reference
+from kqueue.controllers.workload_steps import as_json
 from kqueue.core.workload import Promise
 from kqueue.jobs.fields import JSON
 from kqueue.jobs.gang.dialect import GangRules, GroupProblem
 from kqueue.jobs.gang.key import is_of_kueue
-from kqueue.jobs.gang.match import Match
+from kqueue.jobs.gang.match import Match, represented
+from kqueue.jobs.gang.members import in_order, parted
+from kqueue.jobs.gang.naming import gang_of_workload
 from kqueue.jobs.gang.progress import StartProgress, progress_of
 from kqueue.jobs.gang.record import least_annotation
 from kqueue.jobs.gang.registry import dialect_of
@@ -171,17 +175,51 @@ class GangClock:
         self._gang_rules = GangRules(switches=context.policy.switches, timeouts=context.policy.timeouts)
         self._has_topology, self._promise_of = has_topology, promise_of
         self._began: datetime | None = None
+        self._unseen: list[tuple[datetime, str]] = []
+        """Promises of gangs that are never looked at: their end, and the key of their Workload."""
 
     def begin(self, workloads: Iterable[wire.Workload] = ()) -> None:
         """Give all gangs new time before a rejection, because this process does not know the other gangs yet.
 
         Promises of the process before are noted before the first cycle, which would give them to others.  The first
-        look at a gang ends a promise that is over.
+        look at a gang ends a promise that is over; gangs of a dialect that is off are never looked at.
         """
         self._began = self._clock.now()
         for workload in workloads:
             if model.least_text(workload) and model.is_admitted(workload):
                 self._gangs.promise(self._promise_of(workload))
+                if GangRef.of_key(gang_key_of(workload)).framework not in self._gang_rules.switches.gangs:
+                    self._unseen.append((self._default_end(workload), model.workload_key(workload)))
+
+    def _default_end(self, workload: wire.Workload) -> datetime:
+        """Return the end of the default deadline of an admitted Workload."""
+        admitted = model.since(workload, names.CONDITION_ADMITTED) or self._clock.now()
+        quorum = sum(pod_set.count for pod_set in workload.spec.pod_sets)
+        return moment_after(admitted, timedelta(seconds=self._gang_rules.timeouts.seconds(quorum)))
+
+    async def end_unseen_promises(self) -> None:
+        """End the promises of gangs that are never looked at, each with its deadline."""
+        for end, key in sorted(self._unseen):
+            left = (end - self._clock.now()).total_seconds()
+            if left > 0:
+                await self._clock.sleep(left)
+            self._gangs.end_promise(key)
+
+    def note_start(
+        self, members: Sequence[ManagedPod], workload: wire.Workload, *, group_object: JSON | None = None
+    ) -> None:
+        """Note a gang that starts now before the first look at it, because the first cycle could give a flavor away
+        that is kept for it.
+
+        `members`: all members in order, without extras, at least one.
+        """
+        admitted = model.since(workload, names.CONDITION_ADMITTED)
+        found = represented(members, as_json(workload), self._clock.now())
+        if admitted is None or found is None:
+            return
+        start = self._start(members, found, workload, admitted, group_object)
+        if not start.progress.has_quorum:
+            self._note(members[0].group, workload, start, self._clock.now())
 
     async def look(
         self, members: Sequence[ManagedPod], found: Match, workload: wire.Workload, *, group_object: JSON | None = None
@@ -200,21 +238,32 @@ class GangClock:
         admitted = model.since(workload, names.CONDITION_ADMITTED)
         assert admitted is not None
         now = self._clock.now()
-        quorum = sum(pod_set.count for pod_set in workload.spec.pod_sets)
-        progress = progress_of(found.kept, quorum)
-        if progress.has_quorum:
+        start = self._start(members, found, workload, admitted, group_object)
+        if start.progress.has_quorum:
             self._gangs.drop(model.workload_key(workload))
             mark = {gang_names.QUORUM_SCHEDULED_ANNOTATION: utc_text(admitted)}
             await self._steps.amend(workload, {"metadata": {"annotations": mark}})
             return GangLook(wrote=True)
-        start = GangStart(
-            admitted=min(admitted, now), progress=progress, deadline=self._deadline(members, quorum, group_object)
-        )
         if start.due is not None and start.due <= now:
             return GangLook(wrote=await self._leave(workload, too_late(start)))
         look = await self._reject_or_wait(workload, start, self._note(members[0].group, workload, start, now), now)
         promised = self._promised_for(members, workload, group_object)
         return look if promised is None else look._replace(again=min(promised, look.again or promised))
+
+    def _start(
+        self,
+        members: Sequence[ManagedPod],
+        found: Match,
+        workload: wire.Workload,
+        admitted: datetime,
+        group_object: JSON | None,
+    ) -> GangStart:
+        quorum = sum(pod_set.count for pod_set in workload.spec.pod_sets)
+        return GangStart(
+            admitted=min(admitted, self._clock.now()),
+            progress=progress_of(found.kept, quorum),
+            deadline=self._deadline(members, quorum, group_object),
+        )
 
     async def _follow_least(
         self, members: Sequence[ManagedPod], workload: wire.Workload, group_object: JSON | None
@@ -350,6 +399,12 @@ def _flavors_by_role(workload: wire.Workload) -> Mapping[str, frozenset[str]]:
     return {pod_set.name: frozenset(pod_set.flavors.values()) for pod_set in assigned}
 
 
+def gang_key_of(workload: wire.Workload) -> str:
+    """Return the key of the gang that a Workload counts, if it counts one."""
+    metadata = workload.metadata
+    return gang_of_workload(metadata.namespace, metadata.name, metadata.annotations)
+
+
 def make_gang_clock(manager: Manager, context: OwnerContext) -> GangClock:
     """Return the clock of a process; it follows the Workloads that end or lose their admission."""
     gangs, quota = manager.cache.gangs, manager.cache.quota
@@ -361,7 +416,21 @@ def make_gang_clock(manager: Manager, context: OwnerContext) -> GangClock:
         promise_of=manager.cache.promise_of,
     )
     workloads = manager.watches.workloads
-    manager.on_lead.append(lambda: clock.begin(workloads.store.values()))
+    records = manager.shared(make_gang_records)
+    assert records is not None, "the clock is of a process that queues pods"
+
+    def begin() -> None:
+        clock.begin(workloads.store.values())
+        for workload in workloads.store.values():
+            key = gang_key_of(workload)
+            is_on = not is_of_kueue(key) and GangRef.of_key(key).framework in manager.switches.gangs
+            if is_on and starts_now(workload):
+                members, _ = parted(in_order(records.members(key)))
+                if members:
+                    clock.note_start(members, workload, group_object=records.gangs.object_of(key))
+
+    manager.on_lead.append(begin)
+    manager.background.append(clock.end_unseen_promises)
 
     def on_workload(old: wire.Workload | None, new: wire.Workload | None) -> None:
         seen = new if new is not None else old

@@ -251,6 +251,18 @@ async def test_late_gangs_wait_and_the_free_node_goes_to_the_leader() -> None:
     assert "of which 4 of 5 pods are scheduled" in waits["message"]
 
 
+async def test_the_first_cycle_after_a_restart_keeps_the_flavor_for_the_leader() -> None:
+    """A gang that came while no controller ran is not admitted before the new one has looked at the leader."""
+    async with watched() as world:
+        await lead(world)
+        await create_all(world, "small", 1, quorum=1)
+        await world.pass_time(10)
+        before = len(world.history.admissions)
+        await restart(world)
+        await world.pass_time(10)
+        assert len(world.history.admissions) == before
+
+
 @pytest.mark.mechanism("4.15")
 async def test_a_newcomer_of_higher_priority_takes_the_leaders_place() -> None:
     """Row 4.15: it is admitted at once, and the leader holds nothing once its pods have ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -499,3 +500,24 @@ async def test_a_new_leader_knows_promises_before_it_looks_at_gangs_g3_56(make: 
     clock = GangClock(world.context(), gangs=world.starting, promise_of=asked.append)
     clock.begin([plain, waiting, held])
     assert asked == [held]
+
+
+async def test_a_promise_of_a_dialect_that_is_off_ends_with_the_deadline_g3_56(make: Callable[..., Pods]) -> None:
+    """No look at the gang ends it; the default deadline of two pods is 62 s."""
+    world = make(of_group("a"), of_group("b"), group=needing(cpu="10"))
+    await rest(world)
+    world.admit(name_of())
+    held = msgspec.convert(world.workload_named(name_of()), wire.Workload)
+    promise = Promise(workload=f"team/{name_of()}", queue="team", amounts={FlavorResource("default", "cpu"): 1})
+    world.switches = JobFeatures()
+    clock = GangClock(world.context(), gangs=world.starting, promise_of=lambda _workload: promise)
+    await world.clock.advance(10)
+    clock.begin([held])
+    ending = asyncio.create_task(clock.end_unseen_promises())
+    await world.clock.advance(51)
+    before = dict(world.starting.promises)
+    await world.clock.advance(1)
+    await ending
+
+    assert before == {promise.workload: promise}
+    assert world.starting.promises == {}

@@ -7,12 +7,14 @@ by events on the pod that has the problem.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import structlog
 
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.controllers.gang_checks import GangChecks, GangNow
 from kqueue.controllers.gang_clock import GangClock, make_gang_clock
 from kqueue.controllers.gang_extras import ExtraPods
 from kqueue.controllers.gang_owner import STILL_THERE, GangOwner
@@ -31,15 +33,13 @@ from kqueue.controllers.ranks import owner_rank
 from kqueue.controllers.record import workload_reference
 from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, as_json
 from kqueue.errors import ApiError
-from kqueue.jobs import pod_view, rules
+from kqueue.jobs import rules
 from kqueue.jobs.gang import counts
 from kqueue.jobs.gang.compose import Composition, compose, owner_reference, spec_of, topology_mark, workload_of
 from kqueue.jobs.gang.dialect import GroupProblem
 from kqueue.jobs.gang.key import is_of_kueue
 from kqueue.jobs.gang.match import (
     Match,
-    counts_gang,
-    is_group_workload,
     is_outdated,
     match,
     match_prebuilt,
@@ -48,7 +48,7 @@ from kqueue.jobs.gang.match import (
     on_hold,
     represented,
 )
-from kqueue.jobs.gang.members import in_order, parted, queue_of, runnable, without
+from kqueue.jobs.gang.members import in_order, parted, queue_of, without
 from kqueue.jobs.gang.naming import gang_of_workload
 from kqueue.jobs.gang.occupants import refusals
 from kqueue.jobs.gang.record import is_reserved, least_annotation, record_annotations
@@ -100,6 +100,7 @@ class GangReconciler:
         self._extras = ExtraPods(self._tools, context.workloads, context.clock)
         self._queue = GangQueue(self._tools, events, records.gangs)
         self._past = PastGangs(self._tools, records.gangs, context.client)
+        self._checks = GangChecks(context, self._tools, records=records, past=self._past, extras=self._extras)
         self._created: OwnWrites[str, bool] = OwnWrites(context.clock, policy.echo_timeout)
         """Groups whose Workload this process has created, until the watch has reported it."""
 
@@ -125,48 +126,41 @@ class GangReconciler:
 
     async def _reconcile(self, key: str, present: Sequence[ManagedPod]) -> Result:
         """Take the next step for the members that no earlier group object has started."""
-        obj, workload_key = self._gangs.object_of(key), self._gangs.key_of(key)
+        gang = self._read(key, present)
+        if (ended := await self._checks.first_end(gang)) is not None:
+            return ended
+        if gang.workload is None:
+            await self._extras.follow_base(gang.extras, gang.members, None, stops=bool(self._gangs.key_of(key)))
+            return await self._without_workload(key, gang.members, prebuilt=gang.prebuilt)
+        self._created.forget(key)
+        if (ended := await self._checks.conflict(gang, gang.workload)) is not None:
+            return ended
+        return await self._with_workload(await self._followed(gang, gang.workload), gang.workload)
+
+    def _read(self, key: str, present: Sequence[ManagedPod]) -> GangNow:
+        workload_key = self._gangs.key_of(key)
         workload = self._writer.newest(workload_key) if workload_key else None
-        if workload is not None and await self._past.loses_its_object(key, workload):
-            return Result(requeue_after=STILL_THERE)  # the watch will report that the group object is gone
         members, extras = parted(present)
         members = of_present_run(members, as_json(workload) if workload is not None else None)
-        if not members:
-            await self._extras.follow_base(extras, members, workload)
-            await self._leave_behind(key, workload)
-            return Result()
-        if not self._is_ours(members[0]):
-            await self._writes.let_go_all(pod for pod in members if pod.deleting or pod.terminated)
-            return Result()
-        prebuilt = rules.prebuilt_name(members[0].obj, self._switches) if is_of_kueue(key) else ""
-        if self._gangs.queues_alone(key):
-            await self._extras.queue_alone(members)
-            await self._writes.let_go_all(pod for pod in members if pod.deleting or pod.terminated)
-            return Result()
-        if workload is None:
-            await self._extras.follow_base(extras, members, None, stops=bool(workload_key))
-            return await self._without_workload(key, members, prebuilt=bool(prebuilt))
-        self._created.forget(key)
-        if not prebuilt and self._checks_owner and not counts_gang(as_json(workload), key, group_object=obj):
-            await self._report_conflict(model.workload_key(workload), members)
-            return Result()
-        if not is_of_kueue(key):
-            extras = tuple(self._extras.of_base(extras, workload))
-            await self._extras.follow_base(extras, members, workload)
-            members = await self._extras.mark_after_end(extras, members, workload)
-        return await self._with_workload(key, members, extras, workload, prebuilt=bool(prebuilt))
+        prebuilt = is_of_kueue(key) and bool(members) and rules.prebuilt_name(members[0].obj, self._switches)
+        obj = self._gangs.object_of(key)
+        return GangNow(key=key, obj=obj, workload=workload, members=members, extras=extras, prebuilt=bool(prebuilt))
 
-    async def _with_workload(
-        self,
-        key: str,
-        members: Sequence[ManagedPod],
-        extras: Sequence[ManagedPod],
-        workload: wire.Workload,
-        *,
-        prebuilt: bool,
-    ) -> Result:
+    async def _followed(self, gang: GangNow, workload: wire.Workload) -> GangNow:
+        """Let the extras follow their base; return the gang without members that wait beyond an ended quorum."""
+        if is_of_kueue(gang.key):
+            return gang
+        extras = tuple(self._extras.of_base(gang.extras, workload))
+        await self._extras.follow_base(extras, gang.members, workload)
+        members = await self._extras.mark_after_end(extras, gang.members, workload)
+        return replace(gang, members=members, extras=extras)
+
+    # --- with a Workload
+
+    async def _with_workload(self, gang: GangNow, workload: wire.Workload) -> Result:
         """Take the next step for a gang with a Workload of its own."""
-        obj, has_maker = self._gangs.object_of(key), self._gangs.has_maker(key)
+        key, obj, members, prebuilt = gang.key, gang.obj, gang.members, gang.prebuilt
+        has_maker = self._gangs.has_maker(key)
         if obj is not None or self._is_given_up(key, members, workload):
             # the object keeps the Workload, or nothing does: ended pods need not stay until they are replaced
             await self._writes.let_go_all(pod for pod in members if pod.deleting and pod.terminated)
@@ -189,7 +183,7 @@ class GangReconciler:
         look = await self._gang_clock.look(members, found, workload, group_object=obj)
         if look.wrote:
             return Result()
-        await self._extras.manage(found, extras, workload)
+        await self._extras.manage(found, gang.extras, workload)
         return look.with_result(await self._lifecycle.advance(owner.matched(found)))
 
     def _is_given_up(self, key: str, members: Sequence[ManagedPod], workload: wire.Workload) -> bool:
@@ -199,36 +193,6 @@ class GangReconciler:
         """
         evicted = model.condition_true(workload, names.CONDITION_EVICTED)
         return not is_of_kueue(key) and not evicted and all(pod.deleting for pod in members)
-
-    def _is_ours(self, first: ManagedPod) -> bool:
-        if is_of_kueue(first.group) and not self._explicit and pod_view.suspending_parent(first.obj) is None:
-            return False
-        return self._manages(split_key(first.key)[0])
-
-    async def _leave_behind(self, key: str, workload: wire.Workload | None) -> None:
-        """Release the Workload of a gang without members; the end of its owners deletes the Workload.
-
-        A group object goes on without members, and its Workload holds nothing: it is put on hold.
-        """
-        if workload is None or not is_group_workload(as_json(workload)) or self._gangs.has_maker(key):
-            return
-        if workload.metadata.deletion_timestamp is None and model.controller_of(workload.metadata) is not None:
-            await self._steps.give_back(workload)
-            await self._steps.hold(workload, self._shortage(key))
-            return
-        had_members = any(owner.kind == "Pod" for owner in workload.metadata.owner_references)
-        if had_members or workload.metadata.deletion_timestamp is not None:  # otherwise its pods do not exist yet
-            await self._steps.release(workload)
-
-    async def _report_conflict(self, workload: str, members: Sequence[ManagedPod]) -> None:
-        self._writes.event(
-            members[0],
-            reason=names.EVENT_WORKLOAD_NAME_CONFLICT,
-            message=f"Workload {workload} exists and is no pod group's: name the group otherwise, "
-            "or delete that Workload",
-            warning=True,
-        )
-        await self._writes.let_go_all(pod for pod in members if not pod.runnable)
 
     # --- without a Workload
 
@@ -333,12 +297,6 @@ class GangReconciler:
             self._events.tell(made.group_object, reason=e.reason, message=str(e))
             raise
 
-    def _shortage(self, key: str) -> str:
-        """Return how many members the gang needs and has, as a sentence."""
-        gang = self._records.of(key)
-        have = len(runnable(gang.members)) if gang is not None else 0
-        return f"{gang.quorum if gang is not None else 0} pods are needed, {have} are there"
-
     def _tell_finished(self, key: str, members: Sequence[ManagedPod], workload: wire.Workload | None) -> bool:
         """Tell gated members that their group has finished and takes no more; return whether it has."""
         obj = self._gangs.object_of(key)
@@ -362,7 +320,7 @@ class GangReconciler:
             return None
         made = self._compose(key, members)
         if isinstance(made, GroupProblem):
-            await self._steps.hold(workload, self._shortage(key) if made.incomplete else made.message)
+            await self._steps.hold(workload, self._records.shortage(key) if made.incomplete else made.message)
             return self._report_problem(made, members)
         if is_outdated(made, told):
             await self._rewrite(workload, made)
@@ -404,7 +362,7 @@ class GangReconciler:
     async def _find_prebuilt(self, members: Sequence[ManagedPod], workload: wire.Workload, told: JSON) -> Match | None:
         controller = model.controller_of(workload.metadata)
         if controller is not None:
-            await self._report_conflict(members[0].group, members)
+            await self._checks.report_conflict(members[0].group, members)
             return None
         found = match_prebuilt(members, told, self._switches)
         if found is None:
@@ -448,8 +406,6 @@ class GangReconciler:
         if await self._steps.delete_unlike(workload, first.obj["metadata"]):
             message = f"Deleted Workload {model.workload_key(workload)}, which no longer matches"
             self._writes.event(first, reason=names.EVENT_DELETED_WORKLOAD, message=message)
-
-    # --- with a Workload
 
     async def _report_waiting(self, workload: wire.Workload, told: JSON, absent: int) -> bool:
         """Write WaitingForReplacementPods; return whether something was written."""

@@ -15,7 +15,7 @@ from kqueue.controllers.topology_levels import watch_levels
 from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.controllers.workload_steps import as_json
 from kqueue.jobs.gang.dialect import GangRules
-from kqueue.jobs.gang.members import in_order, without
+from kqueue.jobs.gang.members import in_order, runnable, without
 from kqueue.jobs.gang.occupants import Occupation
 from kqueue.jobs.gang.record import gang_of
 from kqueue.jobs.gang.value import Gang, GangRef
@@ -83,6 +83,12 @@ class GangRecords:
         if obj is None and workload is None and not members:
             return None
         return gang_of(ref, obj, members, workload, self.rules(), now=self._clock.now(), first=self._first.get(key))
+
+    def shortage(self, key: str) -> str:
+        """Return how many members the gang needs and has, as a sentence."""
+        gang = self.of(key)
+        have = len(runnable(gang.members)) if gang is not None else 0
+        return f"{gang.quorum if gang is not None else 0} pods are needed, {have} are there"
 
 
 def make_gang_records(manager: Manager) -> GangRecords | None:

@@ -14,6 +14,10 @@ _TYPE = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _LONGEST = 63
 
 
+CARD_TYPES_RULE = "must be one card type or several joined by commas"
+"""The rule for lists of card types, as part of a sentence about a field."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeClass:
     """The class of a flavor's nodes.

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire.meta import ObjectMeta
-from kqueue.core.node_classes import parse_card_types
+from kqueue.core.node_classes import CARD_TYPES_RULE, parse_card_types
 from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON, annotations_of, labels_of
-from kqueue.model.node_classes import CARD_TYPES_RULE, class_tolerations
 
 _ANNOTATIONS = (names.CARD_TYPE_ANNOTATION, names.CARD_TYPE_PREFERRED_ANNOTATION)
 _KEYS = frozenset({*_ANNOTATIONS, names.PRIVATE_GROUP_LABEL})
@@ -67,6 +65,9 @@ def handed_on(owner: Mapping[str, Any], workload: ObjectMeta) -> JSON:
 
 def tolerations(flavor: Mapping[str, Any]) -> Iterator[JSON]:
     """Yield the tolerations of the taints that the nodes of a scarce or private flavor carry."""
+    from kqueue import model  # imports numpy, which webhooks do not need
+    from kqueue.model.node_classes import class_tolerations
+
     for found in class_tolerations(model.node_class(annotations_of(flavor))):
         yield {"key": found.key, "operator": found.operator, "value": found.value, "effect": found.effect}
 

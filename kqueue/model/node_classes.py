@@ -9,6 +9,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.core import TemplateMeta
 from kqueue.api.wire.meta import ObjectMeta
 from kqueue.core.node_classes import (
+    CARD_TYPES_RULE,
     NO_CLASS_REQUEST,
     NO_NODE_CLASS,
     ClassRequest,
@@ -21,7 +22,6 @@ from kqueue.kube.taints import Taint, Toleration
 Metadata = TemplateMeta | ObjectMeta
 _TYPES = (names.CARD_TYPE_ANNOTATION, names.CARD_TYPE_PREFERRED_ANNOTATION)
 _NO_SCHEDULE = "NoSchedule"
-CARD_TYPES_RULE = "must be one card type or several joined by commas"
 
 
 # --- of flavors ------------------------------------------------------------------------------------------------------

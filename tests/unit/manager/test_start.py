@@ -125,6 +125,15 @@ def test_a_client_imports_nothing_that_draws_and_no_planner(command: list[str], 
     assert {"rich", "numpy", "kqueue.core.cycle", "kqueue.sandbox", "kqueue.api.model"}.isdisjoint(imported)
 
 
+def test_webhooks_import_no_planner() -> None:
+    """A process that only reviews objects starts without numpy, which takes a third of its time."""
+    code = "import sys, kqueue.manager.process, webhooks.server; print(*sorted(sys.modules))"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90, check=True)
+
+    assert {"numpy", "kqueue.core.topology", "kqueue.model"}.isdisjoint(done.stdout.split())
+
+
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted as Linux tells them")
 def test_numpy_starts_no_threads_in_our_processes() -> None:
     """Those of OpenBLAS spin for a while, one on each core beyond the first; nothing of ours would use them."""

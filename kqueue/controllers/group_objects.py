@@ -10,9 +10,9 @@ import structlog
 
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.raw import JSON, RawObject, as_json
+from kqueue.controllers.resources import group_object_resources
 from kqueue.errors import NotFoundError
 from kqueue.jobs.fields import mapping, text
-from kqueue.jobs.gang.dialect import Dialect
 from kqueue.jobs.gang.key import gang_key
 from kqueue.jobs.gang.registry import dialect_of, dialects
 from kqueue.jobs.gang.value import GangRef
@@ -100,16 +100,11 @@ def watch_group_objects(manager: Manager) -> GroupObjects:
     """Return the group objects of a process, with their watches."""
     found: dict[str, list[GroupVersion]] = {}
     for dialect in dialects(manager.switches):
-        watches = [_watch(manager, resource) for resource in resources_of(dialect)]
+        watches = [_watch(manager, resource) for resource in group_object_resources(dialect)]
         if watches:
             found[dialect.framework] = [GroupVersion(watch.resource, watch.store) for watch in watches]
             manager.background.append(partial(_report_missing, dialect.framework, watches))
     return GroupObjects(manager.client, found)
-
-
-def resources_of(dialect: Dialect) -> list[ResourceType]:
-    """Return the kind of the dialect's group objects in its versions, the newest first."""
-    return [ResourceType(kind.group, kind.version, dialect.plural, kind.kind) for kind in dialect.kinds]
 
 
 def _watch(manager: Manager, resource: ResourceType) -> Reflector[RawObject, JSON]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kqueue.api import names
 from kqueue.jobs.gang.batch_process import KIND, PLURAL, WORKSPACE_KIND
+from kqueue.jobs.gang.dialect import Dialect
 from kqueue.jobs.kind import ReviewedKind
 from kqueue.runtime.resources import ResourceType
 
@@ -39,3 +40,8 @@ GANGS = ResourceType(names.KQUEUE_VISIBILITY_GROUP, "v1alpha1", "gangs", "Gang")
 def resource_of(kind: ReviewedKind) -> ResourceType:
     """Return the resource of the API server with the objects of the kind."""
     return ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)
+
+
+def group_object_resources(dialect: Dialect) -> list[ResourceType]:
+    """Return the kind of the dialect's group objects in its versions, the newest first."""
+    return [ResourceType(kind.group, kind.version, dialect.plural, kind.kind) for kind in dialect.kinds]

@@ -14,13 +14,13 @@ from cachetools import TTLCache
 
 from kqueue.api import names
 from kqueue.clock import Clock
-from kqueue.controllers.group_objects import resources_of
 from kqueue.controllers.resources import (
     LOCAL_QUEUES,
     NAMESPACES,
     TOPOLOGIES,
     WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
+    group_object_resources,
 )
 from kqueue.errors import ApiError, NotFoundError
 from kqueue.jobs.ancestry import Lineage, OwnerKind, has_known_owner, lineage_of
@@ -125,7 +125,7 @@ class ApiLookups:
         The version that had an object last is the served one; until one is known, every version is asked.
         """
         known = self._versions.get(ref.framework)
-        for resource in [known] if known is not None else resources_of(dialect_of(ref.framework)):
+        for resource in [known] if known is not None else group_object_resources(dialect_of(ref.framework)):
             found = await self.get(resource, ref.namespace, ref.name)
             if found is not None:
                 self._versions[ref.framework] = resource

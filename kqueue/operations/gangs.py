@@ -9,8 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kqueue.api import gang_names, names
-from kqueue.controllers.group_objects import resources_of
-from kqueue.controllers.resources import PODS, WORKLOADS
+from kqueue.controllers.resources import PODS, WORKLOADS, group_object_resources
 from kqueue.errors import ForbiddenError, NotFoundError
 from kqueue.jobs import rules
 from kqueue.jobs.fields import annotations_of, objects, text
@@ -60,7 +59,7 @@ async def read_gang_objects(client: Client, namespace: str | None) -> GangObject
     found: dict[str, list[JSON]] = {}
     notes: list[str] = []
     for dialect in dialects(_FEATURES):
-        for resource in resources_of(dialect):
+        for resource in group_object_resources(dialect):
             try:
                 found[dialect.framework] = list(await client.list_json(resource, namespace))
             except NotFoundError:

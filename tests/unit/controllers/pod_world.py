@@ -18,7 +18,7 @@ from kqueue.controllers.gang_records import GangRecords
 from kqueue.controllers.gang_status import GangStatusReconciler
 from kqueue.controllers.gang_workloads import GangWorkloads
 from kqueue.controllers.group_events import GroupEvents
-from kqueue.controllers.group_objects import GroupObjects, GroupVersion, resources_of, view_of
+from kqueue.controllers.group_objects import GroupObjects, GroupVersion, view_of
 from kqueue.controllers.held_pods import Sweep
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_keys
 from kqueue.controllers.owner_context import OwnerContext, OwnerPolicy, OwnerReports
@@ -27,7 +27,7 @@ from kqueue.controllers.pod import PodReconciler
 from kqueue.controllers.pod_writes import PodWrites
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.controllers.release_hooks import NO_RELEASE_HOOKS, ReleaseHooks
-from kqueue.controllers.resources import PODS, RESOURCE_FLAVORS, WORKLOADS
+from kqueue.controllers.resources import PODS, RESOURCE_FLAVORS, WORKLOADS, group_object_resources
 from kqueue.controllers.workload_steps import Referred, WorkloadSteps
 from kqueue.core.hooks import ProfileHooks
 from kqueue.jobs.ancestry import owner_kinds
@@ -160,7 +160,7 @@ class Pods(World):
         """The watches of group objects of all dialects that are on."""
         versions: dict[str, list[GroupVersion]] = {}
         for dialect in dialects(switches):
-            for resource in resources_of(dialect):
+            for resource in group_object_resources(dialect):
                 store: Store[JSON] = Store(str(resource))
                 versions.setdefault(dialect.framework, []).append(GroupVersion(resource, store))
                 self.client.watch(resource, store, partial(_view_of, resource))

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.controllers.group_objects import resources_of
-from kqueue.controllers.resources import PODS, WORKLOADS
+from kqueue.controllers.resources import PODS, WORKLOADS, group_object_resources
 from kqueue.jobs.gang import podgroup_volcano
 from kqueue.jobs.gang.key import KUEUE_GROUPS, gang_key
 from kqueue.jobs.gang.registry import dialect_of
@@ -178,7 +177,7 @@ async def test_a_queue_of_the_users_own_stays_while_the_gang_gathers(make: Calla
 
 
 VOLCANO = JobFeatures(gangs=(KUEUE_GROUPS, podgroup_volcano.FRAMEWORK))
-[VOLCANO_GROUPS] = resources_of(dialect_of(podgroup_volcano.FRAMEWORK))
+[VOLCANO_GROUPS] = group_object_resources(dialect_of(podgroup_volcano.FRAMEWORK))
 
 
 @pytest.mark.parametrize("members", [1, 2])

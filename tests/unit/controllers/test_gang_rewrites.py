@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from kqueue.controllers.group_objects import resources_of
-from kqueue.controllers.resources import PODS
+from kqueue.controllers.resources import PODS, group_object_resources
 from kqueue.jobs.gang import podgroup_volcano, podgroup_x_k8s
 from kqueue.jobs.gang.key import KUEUE_GROUPS, gang_key
 from kqueue.jobs.gang.registry import dialect_of
@@ -32,7 +31,7 @@ class Gang(Pods):
         super().__init__(switches=JobFeatures(gangs=(KUEUE_GROUPS, framework)))
         self.levels = frozenset({"rack", "block"})
         self.gang, self.name = gang_key(framework, "team", "g"), workload_name(KINDS[framework], "g", "u1")
-        [self.groups] = resources_of(dialect_of(framework))
+        [self.groups] = group_object_resources(dialect_of(framework))
         self.client.put(self.groups, pod_group())
         marks: JSON = {"labels": {"scheduling.x-k8s.io/pod-group": "g"}}
         if framework == V:

@@ -9,7 +9,7 @@ import pytest
 
 from kqueue.controllers.gang_room import GangRoom
 from kqueue.controllers.gang_status import GangStatusReconciler
-from kqueue.controllers.group_objects import resources_of
+from kqueue.controllers.resources import group_object_resources
 from kqueue.jobs.gang.key import KUEUE_GROUPS, gang_key
 from kqueue.jobs.gang.podgroup_volcano import FRAMEWORK, KIND
 from kqueue.jobs.gang.registry import dialect_of
@@ -21,7 +21,7 @@ from tests.unit.jobs.pods import at, make_pod
 
 ON = JobFeatures(gangs=(KUEUE_GROUPS, FRAMEWORK))
 KEY = gang_key(FRAMEWORK, "team", "g")
-[GROUPS] = resources_of(dialect_of(FRAMEWORK))
+[GROUPS] = group_object_resources(dialect_of(FRAMEWORK))
 
 
 class Volcano(Pods):

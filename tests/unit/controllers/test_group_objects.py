@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.gang_clock import GangClock
-from kqueue.controllers.group_objects import resources_of
-from kqueue.controllers.resources import PODS, WORKLOADS
+from kqueue.controllers.resources import PODS, WORKLOADS, group_object_resources
 from kqueue.core.quota import FlavorResource
 from kqueue.core.workload import Promise
 from kqueue.jobs.gang import podgroup_k8s
@@ -29,7 +28,7 @@ from tests.unit.jobs.pods import at, condition, make_pod
 
 ON = JobFeatures(gangs=(KUEUE_GROUPS, FRAMEWORK))
 KEY = gang_key(FRAMEWORK, "team", "g")
-[GROUPS] = resources_of(dialect_of(FRAMEWORK))
+[GROUPS] = group_object_resources(dialect_of(FRAMEWORK))
 
 
 def pod_group(uid: str = "u1", *, minimum: int = 2, **metadata: Any) -> JSON:
@@ -378,7 +377,7 @@ async def test_pods_of_a_group_without_a_gang_policy_are_queued_alone(policy: JS
     """g3_K2: each has a Workload of its own, with the priority class of the group; none waits for another."""
     on = JobFeatures(gangs=(KUEUE_GROUPS, podgroup_k8s.FRAMEWORK))
     key = gang_key(podgroup_k8s.FRAMEWORK, "team", "g")
-    group = resources_of(dialect_of(podgroup_k8s.FRAMEWORK))[0]
+    group = group_object_resources(dialect_of(podgroup_k8s.FRAMEWORK))[0]
     pods = [make_pod(name, role="r", schedulingGroup={"podGroupName": "g"}) for name in "ab"]
     world = Pods(*pods, switches=on)
     world.client.put(group, pod_group() | {
@@ -409,7 +408,7 @@ async def test_a_group_waits_until_its_level_is_one_of_a_topology() -> None:
     world.levels = frozenset({"rack"})
     constraint = {"schedulingConstraints": {"topology": [{"key": "tier"}]}}
     group = pod_group() | {"spec": {"schedulingPolicy": {"gang": {"minCount": 2}}, **constraint}}
-    world.client.put(resources_of(dialect_of(podgroup_k8s.FRAMEWORK))[0], group)
+    world.client.put(group_object_resources(dialect_of(podgroup_k8s.FRAMEWORK))[0], group)
     await world.rest(key)
     assert workloads(world) == []
     assert any("names tier, which is a level of no Topology" in message for message in world.recorder.messages)

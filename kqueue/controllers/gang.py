@@ -54,7 +54,6 @@ from kqueue.jobs.gang.occupants import refusals
 from kqueue.jobs.gang.record import is_reserved, least_annotation, record_annotations
 from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.gang.value import GangPhase, GangRef
-from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod import FRAMEWORK
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.workload import Priority
@@ -62,7 +61,6 @@ from kqueue.runtime.controller import Result
 from kqueue.runtime.own_writes import OwnWrites
 from kqueue.runtime.store import split_key
 from kqueue.runtime.workqueue import KeyRank
-from kqueue.state import status
 from kqueue.state.gangs import Gangs
 
 _log = structlog.get_logger(__name__)
@@ -178,7 +176,7 @@ class GangReconciler:
         if found is None:
             return Result(requeue_after=_PREBUILT_RETRY) if prebuilt else Result()
         gathers = has_maker and all(pod.gated for pod in found.kept)  # its maker makes the others
-        if not prebuilt and await self._report_waiting(workload, as_json(workload), 0 if gathers else found.absent):
+        if not prebuilt and await self._checks.report_waiting(key, workload, 0 if gathers else found.absent):
             return Result()
         look = await self._gang_clock.look(members, found, workload, group_object=obj)
         if look.wrote:
@@ -406,23 +404,6 @@ class GangReconciler:
         if await self._steps.delete_unlike(workload, first.obj["metadata"]):
             message = f"Deleted Workload {model.workload_key(workload)}, which no longer matches"
             self._writes.event(first, reason=names.EVENT_DELETED_WORKLOAD, message=message)
-
-    async def _report_waiting(self, workload: wire.Workload, told: JSON, absent: int) -> bool:
-        """Write WaitingForReplacementPods; return whether something was written."""
-        if counts.waiting(told, absent) is None:
-            return False
-        stamp = status.Stamp(self._clock.now())
-
-        def change(now: wire.Workload) -> Patch | None:
-            wanted = counts.waiting(as_json(now), absent)
-            if wanted is None or model.condition_true(now, names.CONDITION_FINISHED):
-                return None
-            conditions = status.Conditions(now.status.conditions, generation=now.metadata.generation, stamp=stamp)
-            kind = names.CONDITION_WAITING_FOR_REPLACEMENT_PODS
-            conditions.set(kind, status=wanted.status, reason=wanted.reason, message=wanted.message)
-            return {"status": {"conditions": conditions.list()}} if conditions.changed else None
-
-        return await self._writer.write(model.workload_key(workload), change) is not None
 
 
 def _no_match(message: str) -> OwnerStop:

@@ -16,11 +16,14 @@ from kqueue.controllers.owner_context import OwnerContext
 from kqueue.controllers.pod_tools import PodTools
 from kqueue.controllers.workload_steps import JSON, as_json
 from kqueue.jobs import pod_view
+from kqueue.jobs.gang import counts
 from kqueue.jobs.gang.key import is_of_kueue
 from kqueue.jobs.gang.match import counts_gang, is_group_workload
+from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.runtime.controller import Result
 from kqueue.runtime.store import split_key
+from kqueue.state import status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,7 @@ class GangChecks:
         self, context: OwnerContext, tools: PodTools, *, records: GangRecords, past: PastGangs, extras: ExtraPods
     ) -> None:
         self._manages, self._steps, self._writes = context.manages, context.steps, tools.writes
+        self._writer, self._clock = context.book, context.clock
         self._explicit, self._checks_owner = context.policy.explicit, context.policy.checks_owner
         self._records, self._gangs, self._past, self._extras = records, records.gangs, past, extras
 
@@ -96,7 +100,10 @@ class GangChecks:
 
         A group object goes on without members, and its Workload holds nothing: it is put on hold.
         """
-        if workload is None or not is_group_workload(as_json(workload)) or self._gangs.has_maker(key):
+        if workload is None or not is_group_workload(as_json(workload)):
+            return
+        if self._gangs.has_maker(key):
+            await self.report_waiting(key, workload, 0)
             return
         if workload.metadata.deletion_timestamp is None and model.controller_of(workload.metadata) is not None:
             await self._steps.give_back(workload)
@@ -105,6 +112,24 @@ class GangChecks:
         had_members = any(owner.kind == "Pod" for owner in workload.metadata.owner_references)
         if had_members or workload.metadata.deletion_timestamp is not None:  # otherwise its pods do not exist yet
             await self._steps.release(workload)
+
+    async def report_waiting(self, key: str, workload: wire.Workload, absent: int) -> bool:
+        """Write WaitingForReplacementPods for `absent` members; return whether something was written."""
+        has_maker = self._gangs.has_maker(key)
+        if counts.waiting(as_json(workload), absent, makes_pods=has_maker) is None:
+            return False
+        stamp = status.Stamp(self._clock.now())
+
+        def change(now: wire.Workload) -> Patch | None:
+            wanted = counts.waiting(as_json(now), absent, makes_pods=has_maker)
+            if wanted is None or model.condition_true(now, names.CONDITION_FINISHED):
+                return None
+            conditions = status.Conditions(now.status.conditions, generation=now.metadata.generation, stamp=stamp)
+            kind = names.CONDITION_WAITING_FOR_REPLACEMENT_PODS
+            conditions.set(kind, status=wanted.status, reason=wanted.reason, message=wanted.message)
+            return {"status": {"conditions": conditions.list()}} if conditions.changed else None
+
+        return await self._writer.write(model.workload_key(workload), change) is not None
 
     def _is_ours(self, first: ManagedPod) -> bool:
         if is_of_kueue(first.group) and not self._explicit and pod_view.suspending_parent(first.obj) is None:

@@ -87,18 +87,19 @@ def reclaimable(kept: Sequence[ManagedPod], workload: Mapping[str, object]) -> d
     return {role: min(number, counts[role]) for role, number in sorted(done.items())}
 
 
-def waiting(workload: Mapping[str, object], absent: int) -> ReplacementCondition | None:
+def waiting(workload: Mapping[str, object], absent: int, *, makes_pods: bool = False) -> ReplacementCondition | None:
     """Return the condition for missing pods; None if it stays unchanged.
 
-    It is not written until pods are missing for the first time.
+    It is not written until pods are missing for the first time.  `makes_pods`: kqueue makes the pods of the gang.  Such
+    a gang waits for none after an eviction: its pods are made when it is admitted again.
     """
     now = condition_of(workload, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS)
     evicted = condition_of(workload, names.CONDITION_EVICTED, "True")
     waits = now.get("status") == "True"
-    if absent == 0:
-        found = ReplacementCondition(
-            status=False, reason=names.REASON_PODS_READY, message="All pods of the group are there"
-        )
+    returns = makes_pods and bool(evicted)
+    if absent == 0 or returns:
+        message = "The pods are created after the next admission" if returns else "All pods of the group are there"
+        found = ReplacementCondition(status=False, reason=names.REASON_PODS_READY, message=message)
         return found if waits else None
     if evicted:
         found = ReplacementCondition(status=True, reason=text(evicted, "reason"), message=text(evicted, "message"))

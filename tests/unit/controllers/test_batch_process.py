@@ -195,6 +195,38 @@ async def test_an_eviction_leaves_no_pods_and_it_comes_back(make: Make) -> None:
     assert world.pods_held() == []
 
 
+async def test_an_evicted_one_waits_for_no_pods_of_users(make: Make) -> None:
+    """Its pods end one after the other; condition WaitingForReplacementPods would keep it out of its queue for ever."""
+    world = await running(make, batch(group={"minAvailable": 4}))
+    world.end_pods("Failed", "teacher-0")
+    await world.rest(GANG)
+    before = status_of(world.workload_named(world.load), "WaitingForReplacementPods")[0]
+    world.evict(world.load)
+    await world.settle_all()
+    ended = [p for p in world.places() if world.pod(world.name_of(p))["spec"].get("nodeName")]
+    for place in ended:
+        world.end_pods("Failed", place)
+        await world.settle_all()
+
+    assert before == "True"
+    assert world.alive() == []
+    assert status_of(world.workload_named(world.load), "WaitingForReplacementPods")[0] == "False"
+
+
+async def test_a_wait_for_pods_ends_with_the_last_pod(make: Make) -> None:
+    """No controller lived between the loss of a member and the end of the others."""
+    world = await running(make, batch(group={"minAvailable": 4}))
+    world.end_pods("Failed", "teacher-0")
+    await world.rest(GANG)
+    world.evict(world.load)
+    for name in world.names():
+        world.client.drop(PODS, f"team/{name}")
+    world.sync()
+    await world.settle_all()
+
+    assert status_of(world.workload_named(world.load), "WaitingForReplacementPods")[0] == "False"
+
+
 async def test_it_is_suspended_and_resumed(make: Make) -> None:
     """G3.B12."""
     world = await running(make, batch(group={"minAvailable": 4, "timeoutSeconds": 500}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http.client import TOO_MANY_REQUESTS
@@ -109,11 +109,11 @@ class Audit:
 
 
 @asynccontextmanager
-async def auditing(cluster: Cluster, clock: Callable[[], float]) -> AsyncIterator[Audit]:
-    """An audit of all kinds while the block runs; a gap in the history ends the block with its error."""
+async def auditing(cluster: Cluster, clock: Callable[[], float], kinds: Iterable[str] = KINDS) -> AsyncIterator[Audit]:
+    """An audit of these kinds while the block runs; a gap in the history ends the block with its error."""
     audit = Audit(cluster, clock)
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(audit.follow(kind)) for kind in KINDS]
+        tasks = [group.create_task(audit.follow(kind)) for kind in kinds]
         try:
             yield audit
         finally:

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.integration.controlplane.access import MERGE_PATCH
 from tests.integration.controlplane.cluster import BLOCK_LABEL, RACK_LABEL, Cluster
 
 Object = dict[str, Any]
@@ -137,6 +138,20 @@ class Road:
         assert not unbound, f"pods of {name} without a node: {unbound}"
         labels = [nodes[p["spec"]["nodeName"]] for p in pods]
         return {(x[BLOCK_LABEL], x[RACK_LABEL]) for x in labels}
+
+    async def set_quota(self, name: str, amount: int) -> None:
+        """Change the tenant's quota of a resource."""
+        for queue in (await self.cluster.get(f"{KUEUE}/clusterqueues"))["items"]:
+            groups = queue["spec"]["resourceGroups"]
+            for resource in (r for group in groups for flavor in group["flavors"] for r in flavor["resources"]):
+                if resource["name"] == name:
+                    resource["nominalQuota"] = amount
+            await self.change_queue(queue["metadata"]["name"], resourceGroups=groups)
+
+    async def change_queue(self, name: str = "team", **spec: Any) -> None:
+        """Change fields of a ClusterQueue's spec."""
+        path = f"{KUEUE}/clusterqueues/{name}"
+        await self.cluster.request("PATCH", path, {"spec": spec}, content_type=MERGE_PATCH)
 
 
 def _owner(obj: Object) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.plane import ControlPlane
+from tests.integration.gang_dialects import X_K8S
 from tests.integration.test_ctl import Shell
-from tests.integration.test_pod_groups import X_K8S, controller, prepared
+from tests.integration.test_pod_groups import controller, prepared
 
 pytestmark = pytest.mark.slow
 
@@ -24,11 +24,9 @@ def shell(either_plane: Plane, capsys: pytest.CaptureFixture[str], monkeypatch: 
 
 
 @pytest.mark.mechanism("4.22")
-async def test_a_podgroup_is_seen_from_its_first_pod_to_the_pod_that_waits(
-    either_plane: Plane, shell: Shell, tmp_path: Path
-) -> None:
+async def test_a_podgroup_is_seen_from_its_first_pod_to_the_pod_that_waits(either_plane: Plane, shell: Shell) -> None:
     """Row 4.22: gathering without a Workload, then running with a pod beyond the quorum; the object says the same."""
-    groups = await prepared(either_plane, X_K8S, tmp_path, gpus=16)
+    groups = await prepared(either_plane, X_K8S, gpus=16)
     async with controller(either_plane, X_K8S):
         where = ("-n", groups.namespace)
         await groups.create_group_object("g", minimum=2)

@@ -253,24 +253,6 @@ async def test_two_gangs_run_one_after_the_other(either_plane: Plane) -> None:
     assert waiting == [("Pending", ["admission", "topology"])] * 8
 
 
-@pytest.mark.mechanism("3.33")
-async def test_the_successor_of_a_killed_member_starts_alone(either_plane: Plane) -> None:
-    """Row 3.33: one of four running members is deleted; the others are not touched, also over a restart."""
-    async with world(either_plane, gpus=32) as pods:
-        await pods.create_labelled("g", *named("g", 4), quorum="4")
-        await pods.until_running(*named("g", 4))
-        before = {name: (await pods.pod(name))["metadata"]["uid"] for name in ("g-0", "g-2", "g-3")}
-        await pods.delete("g-1")
-        await pods.until_pod("g-1", lambda p: "deletionTimestamp" in p["metadata"], what="is on its way")
-    async with controlled(either_plane):
-        await pods.create_labelled("g", "g-4", quorum="4")
-        await pods.until_running("g-4")
-        assert await pods.running() == {"g-0", "g-2", "g-3", "g-4"}
-        after = {name: (await pods.pod(name))["metadata"]["uid"] for name in before}
-
-    assert after == before
-
-
 @pytest.mark.mechanism("4.20")
 async def test_a_gang_is_preempted_whole_and_preempts_what_it_needs_or_nobody(either_plane: Plane) -> None:
     """Row 4.20: a gang that never fits preempts nobody; one that needs a part of another's room takes all of it."""

@@ -131,10 +131,6 @@ def make_release_hooks(manager: Manager) -> ReleaseHooks:
     hooks = {name: found for name, found in manager.hooks.items() if found.releases_pods}
     if not hooks:
         return NO_RELEASE_HOOKS
-
-    def profile_of(queue: str) -> str:
-        spec = manager.cache.quota.queue_spec(queue)
-        return spec.plugin_profile if spec is not None else ""
-
     recorder = manager.recorder(Reporter.WORKLOADS)
+    profile_of = manager.cache.quota.plugin_profile
     return PluginReleases(hooks, profile_of=profile_of, recorder=recorder, clock=manager.clock)

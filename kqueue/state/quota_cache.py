@@ -235,6 +235,11 @@ class QuotaCache:
         queue = self.queues.get(name)
         return queue.spec if queue is not None else None
 
+    def plugin_profile(self, name: str) -> str:
+        """Return the profile that a ClusterQueue chooses; empty: the ClusterQueue is unknown."""
+        spec = self.queue_spec(name)
+        return spec.plugin_profile if spec is not None else ""
+
     def minimum_runtimes(self) -> Mapping[str, timedelta]:
         """Return the minimum time that workloads run before preemption, by ClusterQueue that sets it."""
         if self._minimum_runtimes is None:

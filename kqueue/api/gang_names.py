@@ -63,7 +63,12 @@ TOGETHER: Final = "together"
 SCHEDULE_TIMEOUT_ANNOTATION: Final = "kqueue.dev/schedule-timeout-seconds"
 """On pods of a group by labels: seconds after the admission within which these pods must be scheduled."""
 EXTRA_ANNOTATION: Final = "kqueue.dev/extra"
-"""On pods of gangs, written by kqueue: "true" where the pod is beyond the quorum and is queued alone."""
+"""On pods of gangs, written by kqueue where the pod is beyond the quorum and is queued alone: "true", or "early" while
+the quorum has not started.
+"""
+EXTRA: Final = "true"
+EARLY_EXTRA: Final = "early"
+"""The pod may reserve quota, and is not released before its quorum has started."""
 MIN_RESOURCES_ANNOTATION: Final = "kqueue.dev/min-resources"
 """On Workloads of gangs: `minResources` of the group object as JSON, the amounts that must be free before it starts."""
 QUORUM_SCHEDULED_ANNOTATION: Final = "kqueue.dev/quorum-scheduled"

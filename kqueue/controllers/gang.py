@@ -16,7 +16,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.gang_checks import GangChecks, GangNow
 from kqueue.controllers.gang_clock import GangClock, make_gang_clock
-from kqueue.controllers.gang_extras import ExtraPods
+from kqueue.controllers.gang_extras import ExtraPods, KeepsRuns, never_early
 from kqueue.controllers.gang_owner import STILL_THERE, GangOwner
 from kqueue.controllers.gang_past import PastGangs
 from kqueue.controllers.gang_queue import GangQueue
@@ -32,6 +32,7 @@ from kqueue.controllers.pod_writes import GROUP_INDEX, PodWrites, make_pod_write
 from kqueue.controllers.ranks import owner_rank
 from kqueue.controllers.record import workload_reference
 from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, as_json
+from kqueue.core.order_keys import keeps_runs
 from kqueue.errors import ApiError
 from kqueue.jobs import rules
 from kqueue.jobs.gang import counts
@@ -83,6 +84,7 @@ class GangReconciler:
         events: GroupEvents,
         reports: OwnerReports = NO_REPORTS,
         gang_clock: GangClock | None = None,
+        keeps_runs: KeepsRuns = never_early,
     ) -> None:
         policy = context.policy
         self._gang_clock = gang_clock or GangClock(context, gangs=Gangs())
@@ -95,7 +97,7 @@ class GangReconciler:
         self._lifecycle, self._tools = OwnerLifecycle(context), PodTools(context, writes=writes, reports=reports)
         self._follow, self._on_created = self._tools.follow, reports.created
         self._gangs, self._records, self._events = records.gangs, records, events
-        self._extras = ExtraPods(self._tools, context.workloads, context.clock)
+        self._extras = ExtraPods(self._tools, context.workloads, context.clock, keeps_runs=keeps_runs)
         self._queue = GangQueue(self._tools, events, records.gangs)
         self._past = PastGangs(self._tools, records.gangs, context.client)
         self._checks = GangChecks(context, self._tools, records=records, past=self._past, extras=self._extras)
@@ -424,6 +426,7 @@ def setup(manager: Manager) -> None:
         events=manager.shared(make_group_events),
         reports=pod_reports(manager),
         gang_clock=make_gang_clock(manager, context),
+        keeps_runs=lambda queue: keeps_runs(manager.cache.quota.plugin_profile(queue)),
     )
     gangs = records.gangs
     groups = manager.controller(

@@ -83,7 +83,7 @@ class GangChecks:
         """Hand pods that do not start together to the reconciler of single pods."""
         if not self._gangs.queues_alone(gang.key):
             return None
-        await self._extras.queue_alone(gang.members)
+        await self._extras.queue_alone([*gang.members, *(pod for pod in gang.extras if pod.early)])
         await self._writes.let_go_all(pod for pod in gang.members if pod.deleting or pod.terminated)
         return Result()
 

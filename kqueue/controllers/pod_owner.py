@@ -94,8 +94,8 @@ class PodOwner:
         await self._tools.steps.give_back(self.workload, requeued=None if self._requeues or held else False)
 
     async def intercept(self) -> bool:
-        """Return False: no admission is intercepted, because users cannot suspend a pod."""
-        return False
+        """Whether the pod keeps its gate although it is admitted, until the quorum of its gang has started."""
+        return self._pod.early
 
     async def start(self) -> None:
         """Remove the admission gate, and merge the additions of the admission into the pod."""

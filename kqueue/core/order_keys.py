@@ -17,6 +17,8 @@ from kqueue.errors import PluginError
 
 DEFAULT_PROFILE_NAME = "default"
 """The profile of ClusterQueues that do not choose one."""
+BACK_TO_BACK = "back-to-back"
+"""The profile in which the members of a group are handled one after the other."""
 
 OrderKeys = tuple[Any, ...]
 """Values that compare with those of other workloads of the same ClusterQueue."""
@@ -77,7 +79,7 @@ BUILT_IN_KEYS: Mapping[str, Callable[[Queued], Any]] = MappingProxyType(
 BUILT_IN_PROFILES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         DEFAULT_PROFILE_NAME: ("priority", "timestamp", "uid"),
-        "back-to-back": ("priority", "first-attempt", "uid-descending"),
+        BACK_TO_BACK: ("priority", "first-attempt", "uid-descending"),
         "pod-group": ("priority", "ungrouped-first", "group-creation", "pod-creation", "uid"),
     }
 )
@@ -110,6 +112,11 @@ class ProfileOrder:
                 found.append(LAST)
                 problem = problem or str(e)
         return PlaceInOrder(tuple(found), problem)
+
+
+def keeps_runs(profile: str) -> bool:
+    """Whether a ClusterQueue with this profile tries the pods beyond the quorum of a group right after the quorum."""
+    return profile == BACK_TO_BACK
 
 
 LAST = (2, 0)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
+
+EXTRAS_WAITING: Final = 16
+"""Pods beyond the quorum of one group that wait in a queue at the same time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

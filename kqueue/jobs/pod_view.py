@@ -124,7 +124,16 @@ class ManagedPod:
         """Whether it is marked as a member beyond the quorum of its gang, which is queued alone; never in Kueue's own
         groups.
         """
-        return not is_of_kueue(self.group) and annotations_of(self.obj).get(gang_names.EXTRA_ANNOTATION) == "true"
+        return self._mark in (gang_names.EXTRA, gang_names.EARLY_EXTRA)
+
+    @property
+    def early(self) -> bool:
+        """Whether it is such a member, and must not be released before the quorum has started."""
+        return self._mark == gang_names.EARLY_EXTRA
+
+    @property
+    def _mark(self) -> str | None:
+        return None if is_of_kueue(self.group) else annotations_of(self.obj).get(gang_names.EXTRA_ANNOTATION)
 
     @property
     def alone(self) -> bool:

@@ -190,7 +190,7 @@ def group_of(pod: Object) -> str:
 
 def is_extra(pod: Object) -> bool:
     """Whether the pod is marked as one beyond the quorum of its gang."""
-    return (pod["metadata"].get("annotations") or {}).get(gang_names.EXTRA_ANNOTATION) == "true"
+    return (pod["metadata"].get("annotations") or {}).get(gang_names.EXTRA_ANNOTATION) in ("true", "early")
 
 
 def base_of(workload: Object) -> str:

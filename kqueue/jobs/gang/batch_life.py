@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kqueue.api import names
+from kqueue.core.queued import EXTRAS_WAITING
 from kqueue.jobs.fields import JSON, flag, mapping, whole
 from kqueue.jobs.gang.batch_end import BatchEnd, expires, has_quorum, quorum_due, restart_of
 from kqueue.jobs.gang.batch_pods import PodPlan, has_network, pod_name
 from kqueue.jobs.gang.batch_process import BatchPlan, BatchRole
 from kqueue.jobs.gang.batch_slots import BatchPlaces, attempt_of, has_failed
-from kqueue.jobs.gang.extras import MOST_WAITING
 from kqueue.jobs.gang.match import counts_of
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.kube import conditions
@@ -159,7 +159,7 @@ def _to_make(facts: BatchFacts, workload: JSON) -> Iterator[PodPlan]:
     attempts = facts.places.round() if gang else 0
     failures = facts.places.failures(whole_gang=True) if gang else 0
     begun = has_quorum(facts.places, facts.plan)
-    room = MOST_WAITING - sum(pod.gated and pod.runnable for pod in facts.places.newest.values()) - len(facts.pending)
+    room = EXTRAS_WAITING - sum(pod.gated and pod.runnable for pod in facts.places.newest.values()) - len(facts.pending)
     for role in facts.plan.roles:
         lacking = base.get(role.name, 0) - _in_base(facts, role)
         for index in range(role.replicas):

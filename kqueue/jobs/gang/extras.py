@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from kqueue.api import gang_names, names
+from kqueue.core.queued import EXTRAS_WAITING
 from kqueue.jobs.fields import JSON, condition_of, condition_status, labels_of, mapping, objects, text
 from kqueue.jobs.gang.group_object import priority_class_of
 from kqueue.jobs.gang.match import Match, counts_of
@@ -19,27 +20,26 @@ from kqueue.jobs.gang.members import in_order
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod_view import ManagedPod
 
-MOST_WAITING = 16
-"""Extras of one gang that wait in a queue at the same time."""
 
+def to_mark(
+    found: Match, extras: Sequence[ManagedPod], workload: Mapping[str, Any], *, early: bool = False
+) -> tuple[ManagedPod, ...]:
+    """Return the members to mark as extras now, the oldest first; none before the quorum `has_started`.
 
-def to_mark(found: Match, extras: Sequence[ManagedPod], workload: Mapping[str, Any]) -> tuple[ManagedPod, ...]:
-    """Return the members to mark as extras now, the oldest first; none before the quorum is scheduled.
-
-    With assigned domains the release of the quorum is enough.  After the end of the Workload only members count that
-    existed then: later ones are another generation of the group.
+    After the end of the Workload only members count that existed then: later ones are another generation of the group.
 
     Args:
         extras: members that are marked already.
+        early: the admission of the quorum is enough.
     """
-    started = _has_started(found, workload)
+    started = has_started(found, workload) or (early and _is_admitted(workload))
     finished = _finished_at(workload)
     if not started and finished is None:
         return ()
     waiting = [pod for pod in found.extras if pod.gated and pod.runnable]
     if finished is not None:
         waiting = [pod for pod in waiting if waits_since_before_the_end(pod, workload)]
-    room = MOST_WAITING - sum(pod.gated and pod.runnable for pod in extras)
+    room = EXTRAS_WAITING - sum(pod.gated and pod.runnable for pod in extras)
     return in_order(waiting)[: max(0, room)]
 
 
@@ -49,7 +49,8 @@ def waits_since_before_the_end(pod: ManagedPod, workload: Mapping[str, Any]) -> 
     return finished is not None and pod.gated and pod.runnable and pod.created <= finished
 
 
-def _has_started(found: Match, workload: Mapping[str, Any]) -> bool:
+def has_started(found: Match, workload: Mapping[str, Any]) -> bool:
+    """Whether the quorum is scheduled; with assigned domains its release is enough."""
     if not _is_admitted(workload):
         return False
     assignments = objects(workload, "status", "admission", "podSetAssignments")
@@ -75,6 +76,8 @@ def to_return(
 ) -> tuple[ManagedPod, ...]:
     """Return the waiting extras that take the places of lost members of the base: for each place of a role without a
     member the oldest extra of the role that is gated and has no reservation of its own (`reserved`).
+
+    An early extra may have one: the quorum lacks the member for its start, and the extra is not released before.
     """
     if not extras or not found.absent:
         return ()
@@ -82,7 +85,7 @@ def to_return(
     vacant = {role: count - present[role] for role, count in counts_of(workload).items()}
     chosen: list[ManagedPod] = []
     for pod in in_order(extras):
-        if vacant.get(pod.role, 0) > 0 and pod.gated and pod.runnable and not reserved(pod):
+        if vacant.get(pod.role, 0) > 0 and pod.gated and pod.runnable and (pod.early or not reserved(pod)):
             vacant[pod.role] -= 1
             chosen.append(pod)
     return tuple(chosen)
@@ -106,8 +109,10 @@ def lets_extras_wait(workload: Mapping[str, Any]) -> bool:
     return not mapping(workload, "metadata").get("deletionTimestamp") and _is_admitted(workload)
 
 
-def mark(pod: ManagedPod, workload: Mapping[str, Any]) -> Patch:
-    """Return the patch that makes the member an extra, in the queue and with the priority class of its gang."""
+def mark(pod: ManagedPod, workload: Mapping[str, Any], *, early: bool = False) -> Patch:
+    """Return the patch that makes the member an extra, in the queue and with the priority class of its gang; `early`:
+    before the quorum has started.
+    """
     own = labels_of(pod.obj)
     spec = mapping(workload, "spec")
     priority = mapping(spec, "priorityClassRef")
@@ -115,7 +120,8 @@ def mark(pod: ManagedPod, workload: Mapping[str, Any]) -> Patch:
     if text(priority, "kind") == names.WORKLOAD_PRIORITY_CLASS_KIND:
         wanted[names.PRIORITY_CLASS_LABEL] = text(priority, "name")
     labels = {key: value for key, value in wanted.items() if value and not own.get(key)}
-    metadata: Patch = {"annotations": {gang_names.EXTRA_ANNOTATION: "true"}}
+    kind = gang_names.EARLY_EXTRA if early else gang_names.EXTRA
+    metadata: Patch = {"annotations": {gang_names.EXTRA_ANNOTATION: kind}}
     return {"metadata": {**metadata, "labels": labels} if labels else metadata}
 
 

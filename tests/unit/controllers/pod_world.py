@@ -124,6 +124,8 @@ class Pods(World):
             exists=lambda key: self.client.object(PODS, key) is not None,
             reports=reports,
         )
+        self.back_to_back: set[str] = set()
+        """ClusterQueues that try extras right after their base."""
         self.starting = Gangs()
         self.times = times
         context = self.context(**(group or {}))
@@ -134,6 +136,7 @@ class Pods(World):
             events=self.events,
             reports=reports,
             gang_clock=GangClock(context, gangs=self.starting, rules=times),
+            keeps_runs=lambda queue: queue in self.back_to_back,
         )
         self.status = GangStatusReconciler(
             self.records,

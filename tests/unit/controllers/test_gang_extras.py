@@ -100,6 +100,110 @@ async def test_an_extra_has_a_workload_of_its_own(make: Callable[..., Pods]) -> 
     assert "QueuedBeyondQuorum" in world.told("x0")
 
 
+# --- early extras
+
+
+async def admitted_early(make: Callable[..., Pods], *more: Any) -> Pods:
+    """A world in which the quorum is admitted and released, no member has a node, and `x0` is an early extra."""
+    world = make(of_gang("a"), of_gang("b"), of_gang("x0", born=1), *more)
+    world.back_to_back = {"team"}
+    await rest(world)
+    world.admit(BASE)
+    await rest(world)
+    return world
+
+
+def mark_of(world: Pods, name: str) -> str:
+    return str(world.pod(name)["metadata"]["annotations"].get("kqueue.dev/extra", ""))
+
+
+async def test_an_early_extra_reserves_quota_and_starts_after_its_quorum(make: Callable[..., Pods]) -> None:
+    """G3.69, G3.22: the Workload comes with the admission of the quorum, the release after its start."""
+    world = await admitted_early(make)
+    assert (mark_of(world, "x0"), workloads(world)) == ("early", sorted([BASE, EXTRA]))
+    world.admit(EXTRA)
+    await rest(world)
+    assert (world.gated("x0"), world.gated("a")) == (True, False)
+    world.runs("a")
+    await rest(world)
+    assert world.gated("x0")
+    world.runs("b")
+    await rest(world)
+    assert (mark_of(world, "x0"), world.gated("x0")) == ("true", False)
+
+
+async def test_another_controller_goes_on_with_early_extras(make: Callable[..., Pods]) -> None:
+    """All is on the objects: also when the profile has changed meanwhile."""
+    pods = [of_gang(name, gated=False, phase="Running", node="n") for name in ("a", "b")]
+    early = of_gang("x0", born=1)
+    early["metadata"]["annotations"]["kqueue.dev/extra"] = "early"
+    first = await admitted_early(make)
+    stored = {name: first.workload_named(name) for name in (BASE, EXTRA)}
+    world = make(*pods, early)
+    for name, workload in stored.items():
+        world.client.put(WORKLOADS, workload)
+        world.sync()
+        world.admit(name)
+    await rest(world)
+    assert (mark_of(world, "x0"), world.gated("x0")) == ("true", False)
+
+
+async def test_early_extras_go_back_with_the_admission_of_their_base(make: Callable[..., Pods]) -> None:
+    """G3.25: with their reservation."""
+    world = await admitted_early(make)
+    world.admit(EXTRA)
+    await rest(world)
+    world.evict(BASE)
+    await rest(world)
+    assert (mark_of(world, "x0"), world.gated("x0")) == ("", True)
+    assert EXTRA not in workloads(world)
+
+
+async def test_an_early_extra_starts_with_the_quorum_in_place_of_a_lost_member(make: Callable[..., Pods]) -> None:
+    """G3.29: although it has a reservation, which is given back; otherwise the quorum would wait for a new pod."""
+    world = await admitted_early(make)
+    world.admit(EXTRA)
+    await rest(world)
+    world.client.drop(PODS, "team/b")
+    await rest(world)
+    assert (mark_of(world, "x0"), world.gated("x0"), workloads(world)) == ("", False, [BASE])
+
+
+async def test_an_early_extra_of_a_gang_without_quorum_waits_for_it_again(make: Callable[..., Pods]) -> None:
+    """Its users have deleted the members of the quorum: nothing would release the extra."""
+    world = await admitted_early(make)
+    world.admit(EXTRA)
+    await rest(world)
+    for name in ("a", "b"):
+        world.client.drop(PODS, f"team/{name}")
+    world.client.drop(WORKLOADS, f"team/{BASE}")
+    await rest(world)
+    assert (mark_of(world, "x0"), world.gated("x0"), workloads(world)) == ("", True, [])
+
+
+async def test_early_extras_are_released_although_the_quorum_has_ended(make: Callable[..., Pods]) -> None:
+    """G3.26: the controller was away while the quorum ran."""
+    world = await admitted_early(make)
+    world.admit(EXTRA)
+    await world.rest("team/x0")
+    world.runs("a", "b", phase="Succeeded")
+    await rest(world)
+    assert (mark_of(world, "x0"), world.gated("x0")) == ("true", False)
+
+
+@pytest.mark.parametrize(("profile", "marks"), [({"team"}, "early"), ({"other"}, ""), (set(), "")])
+async def test_the_profile_of_the_admitting_cluster_queue_decides(
+    make: Callable[..., Pods], profile: set[str], marks: str
+) -> None:
+    """G3.22 elsewhere."""
+    world = make(of_gang("a"), of_gang("b"), of_gang("x0", born=1))
+    world.back_to_back = profile
+    await rest(world)
+    world.admit(BASE)
+    await rest(world)
+    assert mark_of(world, "x0") == marks
+
+
 async def test_extras_are_queued_although_pods_are_off(make: Callable[..., Pods]) -> None:
     """G2.1: single pods of other users are not."""
     world = await started(make, make_pod("other"), single={"explicit": False}, group={"explicit": False})

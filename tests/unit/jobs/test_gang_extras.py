@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from kqueue.core.queued import EXTRAS_WAITING
 from kqueue.jobs.gang.batch_process import FRAMEWORK as BATCH
 from kqueue.jobs.gang.coscheduling_labels import FRAMEWORK
-from kqueue.jobs.gang.extras import MOST_WAITING, lose_their_base, mark, priority_of_gang, to_mark, to_return
+from kqueue.jobs.gang.extras import lose_their_base, mark, priority_of_gang, to_mark, to_return
 from kqueue.jobs.gang.key import KUEUE_GROUPS
 from kqueue.jobs.gang.match import Match, match, of_present_run
 from kqueue.jobs.gang.members import in_order, parted
@@ -23,15 +24,16 @@ from tests.unit.jobs.pods import NOW, at, condition, group_workload, make_pod, m
 
 ON = JobFeatures(gangs=(KUEUE_GROUPS, FRAMEWORK))
 NAME, QUORUM = "pod-group.scheduling.x-k8s.io/name", "pod-group.scheduling.x-k8s.io/min-available"
-MARKED = {"kqueue.dev/extra": "true"}
+MARKED, EARLY = {"kqueue.dev/extra": "true"}, {"kqueue.dev/extra": "early"}
 ADMITTED = condition("Admitted")
 TWO = group_workload({"r": 2}, ADMITTED)
 STARTED: JSON = {"gated": False, "phase": "Running", "node": "n"}
 
 
-def pod(name: str, *, role: str = "r", extra: bool = False, **settings: Any) -> ManagedPod:
+def pod(name: str, *, role: str = "r", extra: bool = False, early: bool = False, **settings: Any) -> ManagedPod:
     """A gated member of a gang with quorum 2."""
-    made = make_pod(name, role=role, annotations=MARKED if extra else None, **settings)
+    marks = EARLY if early else MARKED if extra else None
+    made = make_pod(name, role=role, annotations=marks, **settings)
     made["metadata"]["labels"] |= {NAME: "g", QUORUM: "2"}
     return managed_pod(made, ON)
 
@@ -94,12 +96,46 @@ def test_with_a_topology_the_release_is_enough() -> None:
 def test_so_many_extras_wait_at_a_time() -> None:
     """G3.22: oldest first; one that runs or has ended makes room for the next."""
     waiting = extras(40)
-    assert names(to_mark(found(*base(), *waiting), (), TWO)) == names(tuple(waiting[:MOST_WAITING]))
-    marked = extras(MOST_WAITING, extra=True)
-    rest = extras(10, start=MOST_WAITING)
+    assert names(to_mark(found(*base(), *waiting), (), TWO)) == names(tuple(waiting[:EXTRAS_WAITING]))
+    marked = extras(EXTRAS_WAITING, extra=True)
+    rest = extras(10, start=EXTRAS_WAITING)
     assert to_mark(found(*base(), *rest), marked, TWO) == ()
     runs = [pod("x00", extra=True, **STARTED), *marked[1:]]
     assert names(to_mark(found(*base(), *rest), runs, TWO)) == [rest[0].name]
+
+
+@pytest.mark.parametrize(
+    ("workload", "expected"),
+    [
+        pytest.param(TWO, ["x00", "x01"], id="admitted"),
+        pytest.param(group_workload({"r": 2}), [], id="not-admitted"),
+        pytest.param(group_workload({"r": 2}, condition("QuotaReserved")), [], id="checks-are-not-ready"),
+        pytest.param(group_workload({"r": 2}, ADMITTED, condition("Evicted")), [], id="evicted"),
+    ],
+)
+def test_early_extras_need_the_admission_alone(workload: JSON, expected: list[str]) -> None:
+    """G3.69: whether the members of the quorum are released or not."""
+    gated = (pod("a"), pod("b"))
+    assert names(to_mark(found(*gated, *extras(2), workload=workload), (), workload, early=True)) == expected
+
+
+def test_only_so_many_early_extras_wait_at_a_time() -> None:
+    """G3.22, G3.69."""
+    gated, waiting = (pod("a"), pod("b")), extras(40)
+    first = waiting[:EXTRAS_WAITING]
+    assert names(to_mark(found(*gated, *waiting), (), TWO, early=True)) == names(tuple(first))
+    marked = extras(EXTRAS_WAITING, early=True)
+    assert to_mark(found(*gated, *waiting[EXTRAS_WAITING:]), marked, TWO, early=True) == ()
+
+
+def test_an_early_mark_says_so() -> None:
+    """Until it is written anew, the pod is an extra that nobody releases."""
+    early = apply_merge_patch(pod("x").obj, mark(pod("x"), TWO, early=True))
+    assert (managed_pod(early, ON).extra, managed_pod(early, ON).early) == (True, True)
+    late = apply_merge_patch(early, mark(managed_pod(early, ON), TWO))
+    assert (managed_pod(late, ON).extra, managed_pod(late, ON).early) == (True, False)
+    in_group = managed_pod(make_pod("a", group="g", total=2, annotations=EARLY), ON)
+    assert (in_group.extra, in_group.early, in_group.alone) == (False, False, False)
 
 
 def test_members_that_waited_at_the_end_are_marked_then() -> None:
@@ -143,6 +179,8 @@ def test_a_waiting_extra_fills_the_place_of_a_lost_member() -> None:
     assert names(to_return(lost, marked, TWO, reserved=lambda _: False)) == ["x00"]
     assert names(to_return(lost, marked, TWO, reserved=lambda pod: pod.name == "x00")) == ["x01"]
     assert to_return(found(*base()), marked, TWO, reserved=lambda _: False) == ()
+    early = extras(2, early=True)
+    assert names(to_return(lost, early, TWO, reserved=lambda _: True)) == ["x00"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from kqueue.api import gang_names
+from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.controllers.gang_occupants import Occupants, make_occupants
 from kqueue.controllers.gang_workloads import GangWorkloads, make_gang_workloads, started_by
@@ -16,6 +18,7 @@ from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.controllers.workload_steps import as_json
 from kqueue.jobs.gang.dialect import GangRules
 from kqueue.jobs.gang.members import in_order, runnable, without
+from kqueue.jobs.gang.naming import gang_of_workload
 from kqueue.jobs.gang.occupants import Occupation
 from kqueue.jobs.gang.record import gang_of
 from kqueue.jobs.gang.value import Gang, GangRef
@@ -56,6 +59,19 @@ class GangRecords:
     def first(self, key: str) -> tuple[str, datetime] | None:
         """Return UID and creation of the first member that this process has seen; None: the gang has no members."""
         return self._first.get(key)
+
+    def extras_of(self, workload: wire.Workload) -> int:
+        """Return the number of present members beyond the quorum that a Workload counts: those that wait, and are not
+        queued alone yet; 0 for a Workload of no gang with such members.
+        """
+        metadata = workload.metadata
+        if gang_names.GANG_ANNOTATION not in metadata.annotations:
+            return 0
+        key = gang_of_workload(metadata.namespace, metadata.name, metadata.annotations)
+        quorum = sum(pod_set.count for pod_set in workload.spec.pod_sets)
+        if self._pods.count_by_index(GROUP_INDEX, key) <= quorum:
+            return 0
+        return max(0, sum(pod.gated and pod.runnable and not pod.extra for pod in self._writes.members(key)) - quorum)
 
     def workload(self, key: str) -> JSON | None:
         """Return the Workload that counts the gang's base; None: there is none."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from kqueue import model
+from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.selectors import selector_matches
@@ -210,6 +211,8 @@ class Intake:
         gave_back = self._cache.held.on_workload(key, new, old)
         if self._fair_usage is not None and self._fair_usage.is_entering(key):
             self._follow_usage(self._fair_usage, key, new)
+        if gave_back or (new is not None and _is_leaving(new)):
+            self._queues.end_hold(key)
         if new is None or model.is_over(new):
             self._queues.delete(key)
             self._help_others(seen, held)
@@ -412,6 +415,12 @@ class Intake:
         obj = self._cache.quota.queue_object(queue)
         labels = self._namespace_labels(item.key.partition("/")[0])
         return obj is not None and labels is not None and selector_matches(obj.spec.namespace_selector, labels)
+
+
+def _is_leaving(obj: wire.Workload) -> bool:
+    """Whether a workload was evicted and still holds quota."""
+    kinds = (names.CONDITION_EVICTED, names.CONDITION_QUOTA_RESERVED)
+    return all(model.condition_true(obj, kind) for kind in kinds)
 
 
 def _is_ready(holding: Holding | None) -> bool:

@@ -19,6 +19,7 @@ from kqueue.api.wire import core as wire_core
 from kqueue.clock import Clock
 from kqueue.config import Configuration, Timings
 from kqueue.controllers.disruption_budgets import make_budgets
+from kqueue.controllers.gang_records import make_gang_records
 from kqueue.controllers.intake import Intake, IntakeSettings, IntakeState
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_keys
 from kqueue.controllers.manager import KEYS_PER_TURN
@@ -51,6 +52,7 @@ from kqueue.runtime.loop import freeze_after_sync
 from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.supervision import Supervisor, guarded
 from kqueue.scheduling.context import Lookups, SchedulingState
+from kqueue.scheduling.gang_runs import no_extras
 from kqueue.scheduling.loop import SchedulingLoop
 from kqueue.state.cache_audit import Told
 
@@ -366,6 +368,7 @@ class Operator:
 def _make_loop(
     manager: ControllerManager, observer: CycleObserver, look_at_parked: Callable[..., int]
 ) -> SchedulingLoop:
+    records = manager.shared(make_gang_records)
     return SchedulingLoop(
         SchedulingState(
             cache=manager.cache,
@@ -376,7 +379,12 @@ def _make_loop(
             tries=manager.tries,
             fair_usage=manager.fair_usage,
         ),
-        Lookups(namespace_labels=manager.namespace_labels, host_of=manager.host_of, look_at_parked=look_at_parked),
+        Lookups(
+            namespace_labels=manager.namespace_labels,
+            host_of=manager.host_of,
+            look_at_parked=look_at_parked,
+            extras_of=records.extras_of if records is not None else no_extras,
+        ),
         writer=manager.workload_writer,
         observer=observer,
         clock=manager.clock,

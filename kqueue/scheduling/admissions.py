@@ -18,6 +18,7 @@ from kqueue.core.hooks import NO_HOOKS, ProfileHooks, Reservation
 from kqueue.core.workload import Admission
 from kqueue.errors import KqueueError
 from kqueue.scheduling.context import Context
+from kqueue.scheduling.gang_runs import GangRuns
 from kqueue.state import checks, status
 from kqueue.state.charge import Charge
 from kqueue.state.holding import Holding
@@ -52,6 +53,7 @@ class Admissions:
         *,
         paused: Callable[[str, datetime], None],
         broke: Callable[[str, Exception], None],
+        runs: GangRuns,
     ) -> None:
         """`paused` is called with a ClusterQueue and the time until which one of its workloads stays parked because its
         admission could not be written. `broke` is called with a workload and the error of a bug that its write raised.
@@ -62,7 +64,7 @@ class Admissions:
         self._writer, self._writes = context.writer, context.writes
         self._observer, self._clock, self._order = context.observer, context.clock, settings.queue_order
         self._waits_for_ready, self._paused, self._broke = settings.waits_for_ready, paused, broke
-        self._hooks, self._gangs = settings.hooks, state.cache.gangs
+        self._hooks, self._gangs, self._runs = settings.hooks, state.cache.gangs, runs
         self._failures: LRUCache[str, int] = LRUCache(maxsize=10_000)
         """By workload, the number of writes of its admission that failed in a row."""
 
@@ -80,8 +82,7 @@ class Admissions:
         return ""
 
     def _hooks_of(self, queue: str) -> ProfileHooks:
-        spec = self._cache.quota.queue_spec(queue) if self._hooks else None
-        return self._hooks.get(spec.plugin_profile, NO_HOOKS) if spec is not None else NO_HOOKS
+        return self._hooks.get(self._cache.quota.plugin_profile(queue), NO_HOOKS) if self._hooks else NO_HOOKS
 
     def _begin(self, decision: Admit, obj: wire.Workload, reservation: Reservation) -> None:
         head = decision.head
@@ -102,6 +103,7 @@ class Admissions:
         charge = self._cache.held.assumed(holding)
         with charge:
             self._queues.settle(head.key)
+            self._runs.begin(decision.admission, obj, is_checked=bool(self._wanted_checks(decision.admission)))
             self._preemptions.admitted(head.uid)
             if self._fair_usage is not None:
                 self._fair_usage.enter(holding)
@@ -153,6 +155,7 @@ class Admissions:
             return
         attempt.reservation.undo()
         self._gangs.end_promise(key)
+        self._runs.end(key)
         if self._fair_usage is not None:
             self._fair_usage.withdraw(key)
         if isinstance(error, KqueueError):

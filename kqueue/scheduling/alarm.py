@@ -28,6 +28,8 @@ class Alarm:
         self._at = clock.now()
         self._held_up: set[str] = set()
         """ClusterQueues with workloads that wait until a protected workload may be preempted."""
+        self._rings: set[datetime] = set()
+        """Times at which a ClusterQueue may try all its workloads again."""
         self._paused: dict[str, datetime] = {}
         """By ClusterQueue with workloads whose admission could not be written: the time of the next attempt."""
         self._resting: dict[str, datetime] = {}
@@ -42,6 +44,11 @@ class Alarm:
         """Wake the loop at `until`, when a parked workload of this ClusterQueue is due."""
         self._paused[queue] = max(until, self._paused.get(queue, until))
         self.look_again(until)
+
+    def ring_at(self, at: datetime) -> None:
+        """Wake the loop at this time, without a look at parked workloads."""
+        self._rings.add(at)
+        self.look_again(at)
 
     def rest(self, queue: str) -> None:
         """Try no workload of this ClusterQueue for ten seconds."""
@@ -62,7 +69,7 @@ class Alarm:
 
     def resume(self) -> None:
         """Start the task that `stop` ended again, for the ClusterQueues that still wait."""
-        times = [*self._paused.values(), *([self._clock.now()] if self._held_up else [])]
+        times = [*self._paused.values(), *self._rings, *([self._clock.now()] if self._held_up else [])]
         if times:
             self.look_again(min(times))
 
@@ -87,6 +94,8 @@ class Alarm:
         self._resting = {queue: until for queue, until in self._resting.items() if until > now}
         wake_up = WakeUp(source=WakeUpSource.PAUSE, cluster_queues=frozenset(queues))
         self._queues.flush(self._queues.helped_by(wake_up, self._lookup))
-        if self._paused:
+        self._rings = {at for at in self._rings if at > now}
+        times = [*self._paused.values(), *self._rings]
+        if times:
             self._task = None
-            self.look_again(min(self._paused.values()))
+            self.look_again(min(times))

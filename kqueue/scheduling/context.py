@@ -9,6 +9,7 @@ from typing import Protocol
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
 from kqueue.runtime.status_writer import StatusWriter
+from kqueue.scheduling.gang_runs import CountExtras, no_extras
 from kqueue.scheduling.observers import Observer
 from kqueue.scheduling.settings import LoopSettings
 from kqueue.scheduling.writes import Writes
@@ -64,11 +65,13 @@ class Lookups:
         host_of: host name of a node; None when it does not exist.
         look_at_parked: called before a round of cycles for all parked workloads, and within a round for parked
             workloads that seem to fit: a workload of lower priority must not take what became free before them.
+        extras_of: the number of present pods beyond the quorum that a Workload counts.
     """
 
     namespace_labels: Callable[[str], Mapping[str, str] | None]
     host_of: Callable[[str], str | None] = lambda _node: None
     look_at_parked: LookAtParked = lambda *, fitting: 0
+    extras_of: CountExtras = no_extras
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

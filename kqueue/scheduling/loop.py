@@ -25,6 +25,7 @@ from kqueue.scheduling.cycle_runner import CycleEnd, CycleParts, CycleRunner
 from kqueue.scheduling.evictions import Evictions
 from kqueue.scheduling.failing_workloads import FailingWorkloads
 from kqueue.scheduling.fault_isolation import FaultIsolation
+from kqueue.scheduling.gang_runs import GangRuns
 from kqueue.scheduling.observers import Observer
 from kqueue.scheduling.pace import WritePace
 from kqueue.scheduling.planning import PlanMaker
@@ -106,9 +107,10 @@ class SchedulingLoop:
             waits=waits,
         )
         waiting = Waiting(context, alarm=alarm, scans=scans, victims=victims, put_back=put_back, faults=faults)
+        runs = GangRuns(state.queues, extras_of=lookups.extras_of, wake_at=alarm.ring_at)
         applier = DecisionApplier(
             context,
-            admissions=Admissions(context, paused=alarm.pause, broke=self._write_failed),
+            admissions=Admissions(context, paused=alarm.pause, broke=self._write_failed, runs=runs),
             evictions=Evictions(context, failed=lambda: alarm.look_again(context.clock.now() + _SOON)),
             waiting=waiting,
             put_back=put_back,

@@ -6,7 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from kqueue.core.order_keys import BUILT_IN_PROFILES, DEFAULT_PROFILE_NAME, PlaceInOrder, ProfileOrder, built_in_order
+from kqueue.core.order_keys import (
+    BUILT_IN_PROFILES,
+    DEFAULT_PROFILE_NAME,
+    PlaceInOrder,
+    ProfileOrder,
+    built_in_order,
+    keeps_runs,
+)
 from kqueue.core.queued import Queued
 from kqueue.model.pending import Pending
 
@@ -21,6 +28,8 @@ class QueueSorting:
     queue: str
     order: ProfileOrder
     first_try: FirstTry
+    keeps_runs: bool = False
+    """Whether the pods beyond the quorum of a gang are tried right after the quorum."""
 
     def place(self, item: Pending) -> PlaceInOrder:
         """Return the place of a workload."""
@@ -61,4 +70,4 @@ class ProfileOrders:
         A ClusterQueue with an unknown profile is inactive, so its order does not matter.
         """
         order = self._orders.get(profile)
-        return QueueSorting(queue, order, self._first_try) if order is not None else None
+        return QueueSorting(queue, order, self._first_try, keeps_runs(profile)) if order is not None else None

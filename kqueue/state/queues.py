@@ -20,6 +20,7 @@ import structlog
 
 from kqueue.isolation import isolated_logged
 from kqueue.model.pending import NO_VERDICT, LastTry, Pending, RequeueReason
+from kqueue.state.gang_hold import hold
 from kqueue.state.profile_orders import QueueSorting
 from kqueue.state.queue_policy import SHAPE_WIDE, QueuePolicy
 from kqueue.state.waiting_queue import Rank, WaitingQueue, may_come_back
@@ -48,6 +49,7 @@ class Queues:
         self._known: dict[str, Pending] = {}  # all pending workloads, also workloads without a queue
         self._home: dict[str, str] = {}  # workload key -> ClusterQueue that has the workload
         self._of_local: dict[str, dict[str, None]] = {}  # LocalQueue key -> keys of its pending workloads
+        self._held: dict[str, str] = {}  # Workload of an admitted gang -> ClusterQueue that tries only its extras
 
     # --- queues ------------------------------------------------------------------------------------------------
 
@@ -83,6 +85,7 @@ class Queues:
         """Forget the ClusterQueue; its workloads are kept and come back with it."""
         if self._queues.pop(name, None) is not None:
             self._home = {key: home for key, home in self._home.items() if home != name}
+            self._held = {base: home for base, home in self._held.items() if home != name}
 
     def set_local_queue(self, key: str, cluster_queue: str | None) -> None:
         """Set the ClusterQueue of a LocalQueue; None: the LocalQueue is gone or stopped, and its workloads are
@@ -181,10 +184,38 @@ class Queues:
             if queue.in_flight is not None or not queue.fronts:
                 continue
             with isolated_logged(_log, "the head of a ClusterQueue could not be read", cluster_queue=name):
+                if queue.hold is not None and queue.hold.is_over(self._now(), queue.is_active):
+                    self.end_hold(queue.hold.base)
                 item = queue.pop() if is_active(name) else None
                 if item is not None:
                     heads.append((name, item))
         return heads
+
+    def keeps_runs(self, name: str) -> bool:
+        """Whether a ClusterQueue tries the pods beyond the quorum of a gang right after the quorum."""
+        queue = self._queues.get(name)
+        return queue is not None and queue.order is not None and queue.order.keeps_runs
+
+    def hold_for(self, name: str, base: str, extras: int) -> datetime | None:
+        """Try no other workload of a ClusterQueue before the pods beyond the quorum of a gang that was admitted to it,
+        if its profile keeps runs; return the end of the hold, None: there is no hold.
+
+        `base` is the Workload of the quorum, `extras` the number of these pods.
+        """
+        queue, found = self._queues.get(name), hold(base, extras, self._now())
+        if queue is None or found is None or not self.keeps_runs(name):
+            return None
+        if queue.hold is not None:
+            self._held.pop(queue.hold.base, None)
+        queue.hold, self._held[base] = found, name
+        return found.until
+
+    def end_hold(self, base: str) -> None:
+        """End the hold for the pods of a gang: all were tried, time is over, or the gang has lost its admission."""
+        queue = self._queues.get(self._held.pop(base, ""))
+        if queue is not None and queue.hold is not None and queue.hold.base == base:
+            queue.hold = None
+            self._on_wake()
 
     def is_strict(self, name: str) -> bool:
         """Whether a ClusterQueue is StrictFIFO; False for an unknown one."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from kqueue.core.order_keys import PlaceInOrder
 from kqueue.model.pending import LastTry, Pending
+from kqueue.state.gang_hold import GangHold
 from kqueue.state.profile_orders import QueueSorting
 from kqueue.state.queue_policy import QueuePolicy
 from kqueue.state.ranked import Ranked
@@ -57,6 +58,8 @@ class WaitingQueue:
     """Why the workload in flight must not be tried: a plugin gave no key for it.  Empty: it may be tried."""
     preemptor: str | None = None  # the preemptor; it goes first where others may be skipped
     moved_shapes: dict[str, LastTry] = field(default_factory=dict)  # shape -> the result of the try that parked it
+    hold: GangHold | None = None
+    """While it is set, only pods beyond the quorum of one gang are tried."""
     pops: int = 0
     flushed_at_pop: int = -1
 
@@ -77,6 +80,8 @@ class WaitingQueue:
     def sort_by(self, order: QueueSorting | None) -> None:
         """Put all in order by another profile, or by the same one with its keys computed anew."""
         self.order = order
+        if order is None or not order.keeps_runs:
+            self.hold = None
         self.places = {}
         self.rebuild()
 
@@ -122,6 +127,8 @@ class WaitingQueue:
 
     def _join(self, lines: _Lines, item: Pending) -> _Line:
         """Put the workload into its line, and remove it from all others."""
+        if self.hold is not None:
+            self.hold.note(item)
         known = self.waiting.get(item.key)
         if known is not None and not (is_alike(known, item) and _holds(lines, known)):
             self.drop(item.key)
@@ -272,7 +279,20 @@ class WaitingQueue:
         return min(first for which, first in firsts.items() if not used[which] > least)
 
     def pop(self) -> Pending | None:
-        """Take the first active workload in flight; None: there is no active workload."""
+        """Take the first active workload in flight, during a hold the first that the hold lets pass; None: there is
+        none.
+        """
+        key = self._take_first() if self.hold is None else self._take_held(self.hold)
+        if key is None:
+            return None
+        self.pops += 1
+        self.resting.discard(key)
+        item = self.in_flight = self.waiting.pop(key)
+        self.unplaced = self.place(item, self.order).problem if self.order is not None else ""
+        self.places.pop(key, None)
+        return item
+
+    def _take_first(self) -> str | None:
         first = self._first()
         if first is None:
             return None
@@ -282,12 +302,19 @@ class WaitingQueue:
         assert key is not None
         if not line:
             _take_out(self.active, shape, local_queue)
-        self.pops += 1
-        self.resting.discard(key)
-        item = self.in_flight = self.waiting.pop(key)
-        self.unplaced = self.place(item, self.order).problem if self.order is not None else ""
-        self.places.pop(key, None)
-        return item
+        return key
+
+    def _take_held(self, hold: GangHold) -> str | None:
+        key = min(hold.left(self.is_active), key=lambda key: (self.rank(self.waiting[key]), key), default=None)
+        if key is None:
+            return None
+        hold.note_try(key)
+        item = self.waiting[key]
+        line = self.active[item.shape][item.local_queue]
+        line.remove(key)
+        if not line:
+            _take_out(self.active, item.shape, item.local_queue)
+        return key
 
     def in_order(self) -> Iterator[str]:
         """Yield the keys of the active workloads in order, without changes; reading only the first ones is cheap."""

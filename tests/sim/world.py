@@ -171,7 +171,7 @@ class World:
         self.moved: set[str] = set()
         """Nodes whose labels were changed at some time: gangs stay on them in any domain."""
         self.slow: dict[str, float] = {}
-        """Seconds of the controller's writes to a Job or Workload of this name, as behind a slow webhook."""
+        """Seconds of the controller's writes to a Job, pod or Workload of this name, as behind a slow webhook."""
         self.horizon = 1.0 if faults == NONE else 90.0
         """Seconds within which the controller knows of a change: events are immediate without faults."""
         self.clients: list[SimulatedClient] = []
@@ -241,7 +241,7 @@ class World:
 
     def _slowness(self, path: str) -> float:
         kind, _, name = path.removesuffix("/status").rpartition("/")
-        return self.slow.get(name, 0.0) if kind.endswith(("/jobs", "/workloads")) else 0.0
+        return self.slow.get(name, 0.0) if kind.endswith(("/jobs", "/pods", "/workloads")) else 0.0
 
     def _configuration(self) -> Configuration:
         update = {"fair_sharing": self.tenancy.fair_sharing, "wait_for_pods_ready": self.tenancy.pods_ready}

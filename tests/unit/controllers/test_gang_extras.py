@@ -204,6 +204,23 @@ async def test_the_profile_of_the_admitting_cluster_queue_decides(
     assert mark_of(world, "x0") == marks
 
 
+async def test_present_members_beyond_the_quorum_are_counted(make: Callable[..., Pods]) -> None:
+    """G3.69: those that really exist and wait, once they are complete; marked ones have their own place."""
+    ending = of_gang("gone", born=3, deleted=True, finalizer=True)
+    world = make(of_gang("a"), of_gang("b"), of_gang("x0", born=1), of_gang("x1", born=2), ending)
+    await rest(world)
+    base = world.workloads.get(f"team/{BASE}")
+    assert base is not None
+    assert world.records.extras_of(base) == 2
+    world.admit(BASE)
+    world.back_to_back = {"team"}
+    await rest(world)
+    assert [mark_of(world, name) for name in ("x0", "x1")] == ["early", "early"]
+    extra = world.workloads.get(f"team/{EXTRA}")
+    assert extra is not None
+    assert (world.records.extras_of(base), world.records.extras_of(extra)) == (0, 0)
+
+
 async def test_extras_are_queued_although_pods_are_off(make: Callable[..., Pods]) -> None:
     """G2.1: single pods of other users are not."""
     world = await started(make, make_pod("other"), single={"explicit": False}, group={"explicit": False})

@@ -94,6 +94,8 @@ class Scheduled(World):
         self.pauses: list[float] = []
         self.second_pass.later = lambda _key, seconds: self.pauses.append(seconds)
         self.settings = settings
+        self.extras: dict[str, int] = {}
+        """The present pods beyond the quorum of a gang, by its Workload."""
         self.running: asyncio.Task[None] | None = None
         self.begin()
 
@@ -116,6 +118,7 @@ class Scheduled(World):
                 namespace_labels=self.namespaces.get,
                 host_of=lambda node: node.removeprefix("node-") if node.startswith("node-") else None,
                 look_at_parked=self.intake.look_at_parked,
+                extras_of=lambda obj: self.extras.get(obj.metadata.name, 0),
             ),
             writer=self.writer,
             observer=self.observed,

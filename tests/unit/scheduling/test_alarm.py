@@ -33,3 +33,22 @@ async def test_the_end_of_a_pause_wakes_the_paused_cluster_queues_alone(monkeypa
     assert wakes == [1]
     await alarm.stop()
     await world.close()
+
+
+async def test_a_time_is_kept_while_earlier_ones_pass() -> None:
+    """Also over a stop; parked workloads stay parked."""
+    world, wakes = World(), list[int]()
+    clock: FakeClock = world.clock
+    alarm = Alarm(world.queues, lookup=world.cache.quota, clock=clock, wake=lambda: wakes.append(1))
+    for seconds in (5, 2, 8):
+        alarm.ring_at(clock.now() + timedelta(seconds=seconds))
+    found = []
+    for _ in range(2):
+        await clock.advance(3)
+        found.append(len(wakes))
+    await alarm.stop()
+    alarm.resume()
+    await clock.advance(3)
+    assert (*found, len(wakes)) == (1, 2, 3)
+    await alarm.stop()
+    await world.close()

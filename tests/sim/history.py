@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.clock import Clock
 from kqueue.core.topology import decode
 from kqueue.sandbox.api import Object
@@ -107,7 +107,7 @@ class Life:
     queue: str
     """Its LocalQueue."""
     rank: tuple[int, str, str]
-    """Sort key by priority, age and uid; the smallest goes first."""
+    """Sort key by priority, time in line and uid; the smallest goes first."""
     shape: str
     """Equal for Workloads with equal requests."""
     stands: Past = field(default_factory=Past)
@@ -128,6 +128,8 @@ class History:
         """Creation time of each Workload, by uid."""
         self.lives: dict[str, Life] = {}
         """Every Workload that ever was, by uid."""
+        self._latest: dict[str, Life] = {}
+        """The last Workload of each name."""
         self.preemptions: list[Preempted] = []
         self.era = 0
         """Grows with each change that may change decisions, except admissions and evictions."""
@@ -193,7 +195,7 @@ class History:
         uid = seen["metadata"]["uid"]
         life = self.lives.get(uid)
         if life is None:
-            life = self.lives[uid] = _born(seen)
+            life = self.lives[uid] = self._born(seen)
         stand = _stand(new)
         if life.stands.now() is not stand:
             if stand in (Stand.OVER, Stand.BLOCKED) or life.stands.now() in (None, Stand.BLOCKED):
@@ -217,6 +219,24 @@ class History:
             self.preemptions.append(preempted)
             for look in self.preemption_witnesses:
                 self.violations += [f"t={now:.1f}: {told}" for told in look(seen, preempted)]
+
+    def _born(self, workload: Object) -> Life:
+        meta, spec = workload["metadata"], workload["spec"]
+        rank = (-(spec.get("priority") or 0), self._queued_since(meta), meta["uid"])
+        life = Life(meta["uid"], meta["name"], spec.get("queueName", ""), rank, _shape(workload))
+        self._latest[meta["name"]] = life
+        return life
+
+    def _queued_since(self, meta: Object) -> str:
+        """Return the time by which a Workload is in line: that of its gang's first member or group object, which the
+        Workload of the quorum keeps; a pod beyond a quorum has the time of that Workload.  Other Workloads: creation.
+        """
+        annotations, created = meta.get("annotations") or {}, str(meta["creationTimestamp"])
+        base = self._latest.get(annotations.get(gang_names.EXTRA_OF_ANNOTATION, ""))
+        if base is not None:
+            return min(base.rank[1], created)
+        kept = annotations.get(gang_names.GANG_SINCE_ANNOTATION) if gang_names.GANG_ANNOTATION in annotations else None
+        return min(str(kept or created), created)
 
     def _workload(self, old: Object | None, new: Object | None, now: float) -> None:
         self._live(old, new, now)
@@ -279,12 +299,6 @@ def _pods_per_host(pod_set: Mapping[str, Any], workload: Object) -> Counter[str]
 def _places(entry: Mapping[str, Any]) -> Counter[str]:
     found = entry.get("topologyAssignment")
     return Counter({d.values[-1]: d.count for d in decode(found).domains} if found is not None else {})
-
-
-def _born(workload: Object) -> Life:
-    meta, spec = workload["metadata"], workload["spec"]
-    rank = (-(spec.get("priority") or 0), meta["creationTimestamp"], meta["uid"])
-    return Life(meta["uid"], meta["name"], spec.get("queueName", ""), rank, _shape(workload))
 
 
 def _shape(workload: Object) -> str:

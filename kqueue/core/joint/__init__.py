@@ -1,0 +1,1 @@
+"""Joint placement: all waiting gangs of a round are planned together."""

@@ -201,6 +201,11 @@ def local_quota(node: QuotaNode, column: FlavorResource) -> int:
     return _cell(node, column).local
 
 
+def borrowing_ceiling(node: QuotaNode, column: FlavorResource) -> int | None:
+    """Return the most that the node may use beyond its local quota; None: no borrowing limit."""
+    return _cell(node, column).ceiling
+
+
 def is_open(node: QuotaNode, column: FlavorResource) -> bool:
     """Whether no limit between the node and its root applies, so that the node can use all free quota of the root."""
     return (node.cells.get(column) or _cell(node, column)).is_open

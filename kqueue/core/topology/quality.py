@@ -28,7 +28,7 @@ def quality_of(
         room = counts.slices[level] if in_slices else counts.pods[level]
         need = resolved.need if in_slices else resolved.need * resolved.slice_size
         used = len(set(tree.domain_of(level)[used_leaves].tolist()))
-        result.append(LevelQuality(label, used, _fewest(room, need) if used > 1 else 1))
+        result.append(LevelQuality(label, used, fewest_domains(room, need) if used > 1 else 1))
     return tuple(result)
 
 
@@ -38,8 +38,8 @@ def _one_of_each(levels: tuple[str, ...]) -> tuple[LevelQuality, ...]:
     return tuple(LevelQuality(level, 1, 1) for level in levels)
 
 
-def _fewest(room: Ints, need: int) -> int:
-    """Return the smallest number of domains whose rooms sum to the need."""
+def fewest_domains(room: Ints, need: int) -> int:
+    """Return the smallest number of domains whose rooms sum to the need; one more than there are, if none do."""
     largest = int(np.maximum.reduce(room))
     if largest > 0:
         at_least = -(-need // largest)

@@ -1,0 +1,44 @@
+"""The costs of a network: waiting is dearer than every place, and a rank is dearer than all ranks behind it."""
+
+from __future__ import annotations
+
+from kqueue.core.value import value
+
+PLACE_MAX = 100_000
+"""The largest cost of a place, in points per unit."""
+WAIT_MAX = 2_592_000
+"""The most seconds of waiting that count: 30 days."""
+_RANGE = 1 << 62
+
+
+@value()
+class RankCosts:
+    """The costs of the ranks of a network.
+
+    Args:
+        ranks: the number of ranks; later ones count as the last.
+        step: points per unit between two ranks.
+    """
+
+    ranks: int
+    step: int
+
+    @classmethod
+    def of(cls, *, ranks: int, classes: int, levels: int, nodes: int) -> RankCosts:
+        """Return the costs; the last ranks are merged if the numbers would be too large for the solver.
+
+        A cycle in the residual network visits each class at most once, so it changes costs of places by less than a
+        step: the cheapest flow schedules the most units of the first rank, then of the second, and so on.
+        """
+        step = 1 + WAIT_MAX + 2 * (classes + 1) * (levels + 2) * PLACE_MAX
+        most = _RANGE // ((nodes + 1) * step) - 2
+        return cls(max(1, min(ranks, most)), step)
+
+    @property
+    def unscheduled(self) -> int:
+        """The points of a unit that is not scheduled."""
+        return (self.ranks + 1) * self.step
+
+    def reward(self, rank: int, waited: int) -> int:
+        """Return the points that a unit of a rank saves when it is scheduled."""
+        return (self.ranks - min(rank, self.ranks) + 1) * self.step + min(WAIT_MAX, max(0, waited))

@@ -1,0 +1,284 @@
+"""The network of one flavor: what the batch could use at most, if gangs might be split.
+
+    source -> quota of cohorts and ClusterQueues -> classes -> domains, widest first -> sink
+    source -> unscheduled -> sink
+
+Gangs that need one domain of a level reach it through its port, which carries no more than whole gangs use of it.  A
+class has arcs to a bounded number of domains of its level; it reaches the others through the rest of the level, which
+leads to all of them, so that the bound stays one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+import numpy as np
+
+from kqueue.core.joint.classes import NO_LEVEL, PodClass
+from kqueue.core.joint.costs import PLACE_MAX, RankCosts
+from kqueue.core.joint.graph import Flow, Graph
+from kqueue.core.joint.ports import most_used
+from kqueue.core.joint.quota_arcs import quota_arcs
+from kqueue.core.joint.score import spread
+from kqueue.core.joint.units import Unit
+from kqueue.core.quota import FlavorResource
+from kqueue.core.topology.counting import pods_per_domain, tally
+from kqueue.core.topology.tree import Ints
+from kqueue.core.workload import Snapshot, TopologyView
+
+SOURCE, UNSCHEDULED, SINK = range(3)
+_TIGHTEST = 50
+"""The most points by which a domain with more room than a gang needs is dearer than one that it fills."""
+_FEWEST_ARCS, _MOST_ARCS, _ALL_ARCS = 16, 64, 65_536
+"""Arcs of a class to domains of its level: at least, at most, and of all classes together."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Network:
+    """A network and the meaning of its arcs.
+
+    Args:
+        into: per class, the arc that carries its units.
+        to_domains: per class, its arcs to domains of its own level: the number of the first one, and the domains.
+        costs: the costs of the ranks.
+    """
+
+    graph: Graph
+    classes: Sequence[PodClass]
+    into: Sequence[int]
+    to_domains: Sequence[tuple[int, Ints]]
+    costs: RankCosts
+
+    def scheduled(self, flow: Flow) -> list[int]:
+        """Return the units of each class that the flow schedules."""
+        return [int(flow.units[arc]) for arc in self.into]
+
+    def domains(self, flow: Flow, which: int) -> dict[int, int]:
+        """Return the units of a class by domain of its level, as far as they go to it directly."""
+        first, domains = self.to_domains[which]
+        units = flow.units[first : first + len(domains)]
+        return {int(domain): int(carried) for domain, carried in zip(domains, units, strict=True) if carried}
+
+
+@dataclass(slots=True)
+class _Level:
+    """The nodes of one level of domains.
+
+    Args:
+        first: the node of domain 0.
+        free: the free units of each domain, on hosts that hold at least one pod of a class.
+        ports: the node of the port of domain 0; None: no gang needs one domain of the level.
+        rest: the nodes of the rest of the level: for gangs that need one domain, and for those that prefer it.
+        gangs: for each size of gangs that need one domain, the domains that they may reach.
+    """
+
+    first: int
+    free: Ints
+    ports: int | None = None
+    rest: dict[bool, int] = field(default_factory=dict)
+    gangs: dict[int, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Builder:
+    """Collects the nodes and arcs of one network; `room` is the number of arcs that a class may have."""
+
+    view: TopologyView
+    unit: Unit
+    classes: Sequence[PodClass]
+    room: int
+    nodes: int = 3
+    arcs: int = 0
+    tables: list[Ints] = field(default_factory=list)
+    levels: list[_Level] = field(default_factory=list)
+    whole: int = 0
+    """The node of the whole flavor."""
+
+    def new_nodes(self, number: int = 1) -> int:
+        """Return the first of so many new nodes."""
+        self.nodes += number
+        return self.nodes - number
+
+    def add(self, tails: Ints | int, heads: Ints | int, capacities: Ints | int, costs: Ints | int = 0) -> int:
+        """Add arcs; return the number of the first one."""
+        columns = np.broadcast_arrays(*map(np.atleast_1d, (tails, heads, capacities, costs)))
+        self.tables.append(np.stack(columns, axis=1).astype(np.int64))
+        self.arcs += len(columns[0])
+        return self.arcs - len(columns[0])
+
+    def graph(self, demand: int) -> Graph:
+        supplies = [0] * self.nodes
+        supplies[SOURCE], supplies[SINK] = demand, -demand
+        return Graph.of(supplies, np.concatenate(self.tables))
+
+
+def build(flavor: str, snapshot: Snapshot, classes: Sequence[PodClass], unit: Unit) -> Network:
+    """Return the network of a flavor's classes on the state before the round."""
+    view, demand = snapshot.topologies[flavor], sum(one.demand for one in classes)
+    room = max(_FEWEST_ARCS, min(_MOST_ARCS, _ALL_ARCS // max(1, len(classes))))
+    builder = _Builder(view, unit, classes, room)
+    _add_domains(builder)
+    sources = _add_quota(builder, snapshot, FlavorResource(flavor, unit.resource), demand)
+    first = builder.new_nodes(len(classes))
+    to_domains = [_add_class(builder, one, first + number) for number, one in enumerate(classes)]
+    _add_ports(builder)
+    costs = RankCosts.of(
+        ranks=max((one.rank for one in classes), default=0),
+        classes=len(classes),
+        levels=len(view.tree.levels),
+        nodes=builder.nodes,
+    )
+    builder.add(SOURCE, UNSCHEDULED, demand, costs.unscheduled)
+    builder.add(UNSCHEDULED, SINK, demand)
+    into = [
+        builder.add(sources[number], first + number, one.demand, costs.unscheduled - costs.reward(one.rank, one.waited))
+        for number, one in enumerate(classes)
+    ]
+    return Network(builder.graph(demand), classes, into, to_domains, costs)
+
+
+def _depth(builder: _Builder) -> int:
+    """Return the lowest level of the network: that of the deepest request, and at least the parents of the leaves."""
+    deepest = max((one.form.level for one in builder.classes), default=NO_LEVEL)
+    return min(builder.view.tree.lowest, max(deepest, builder.view.tree.lowest - 1, 0))
+
+
+def _add_domains(builder: _Builder) -> None:
+    """Add the whole flavor and its domains, down to the lowest level that any class looks at."""
+    tree, depth = builder.view.tree, _depth(builder)
+    row = builder.view.capacity.row(builder.unit.resource)
+    usable = np.zeros(len(tree), dtype=np.bool_)
+    for shape in {pod_set.shape for one in builder.classes for pod_set in one.form.pods}:
+        usable |= pods_per_domain(builder.view.capacity, shape)[-1] > 0
+    on_leaves = (row.clip(0) // builder.unit.size) * usable if row is not None else tree.nothing(tree.lowest)
+    builder.whole = builder.new_nodes()
+    for level in range(depth + 1):
+        starts = tree.first_leaf[level]
+        free = np.add.reduceat(on_leaves, starts) if len(starts) else on_leaves
+        first = builder.new_nodes(len(free))
+        parents = builder.levels[-1].first + tree.domain_of(level - 1)[starts] if level else builder.whole
+        builder.add(parents, first + np.arange(len(free)), free)
+        builder.levels.append(_Level(first, free))
+    lowest = builder.levels[-1]
+    builder.add(lowest.first + np.arange(len(lowest.free)), SINK, lowest.free)
+
+
+def _add_quota(builder: _Builder, snapshot: Snapshot, column: FlavorResource, demand: int) -> list[int]:
+    """Add the quota of the column; return, per class, the node that its units come from."""
+    counted = [one for one in builder.classes if one.form.quota]
+    if not counted:
+        return [SOURCE] * len(builder.classes)
+    per_unit = min(Fraction(one.form.quota, one.form.units) for one in counted)
+    arcs, nodes = quota_arcs(
+        list(dict.fromkeys(one.queue for one in counted)),
+        snapshot.nodes,
+        column,
+        per_unit,
+        source=SOURCE,
+        new_node=builder.new_nodes,
+        most=demand,
+    )
+    for arc in arcs:
+        builder.add(*arc)
+    return [nodes[one.queue] if one.form.quota else SOURCE for one in builder.classes]
+
+
+def _add_class(builder: _Builder, one: PodClass, node: int) -> tuple[int, Ints]:
+    """Add the arcs of a class to the domains that may hold its gangs or pods; return those to domains of its level."""
+    pods, gangs = _room(builder, one)
+    form = one.form
+    everywhere = min(one.demand, int(pods[0].sum()) if len(pods) else 0)
+    if form.level == NO_LEVEL:
+        if everywhere:
+            builder.add(node, builder.whole, everywhere)
+        return builder.arcs, np.zeros(0, dtype=np.int64)
+    level = builder.levels[form.level]
+    domains = np.flatnonzero(gangs)
+    if form.required and len(domains):
+        _note_gangs(builder, level, form.units, gangs > 0)
+    capacities = np.minimum(one.demand, gangs[domains] * form.units)
+    costs = np.clip(level.free[domains] - form.units, 0, _TIGHTEST)
+    kept = np.sort(np.argsort(costs, kind="stable")[: builder.room])
+    found = builder.arcs, domains[kept]
+    heads = (level.ports if form.required and level.ports is not None else level.first) + domains
+    builder.add(node, heads[kept], capacities[kept], costs[kept])
+    if len(kept) < len(domains):
+        others = np.setdiff1d(np.arange(len(domains)), kept)
+        rest = _rest(builder, level, required=form.required)
+        builder.add(node, rest, min(one.demand, int(capacities[others].sum())), int(costs[others].max()))
+    if not form.required:
+        _add_wider(builder, one, node, pods, everywhere)
+    return found
+
+
+def _add_wider(builder: _Builder, one: PodClass, node: int, pods: list[Ints], everywhere: int) -> None:
+    """Add the arcs of a class that prefers its level to wider domains, each dearer than all domains of its level."""
+    for wider in range(one.form.level - 1, -1, -1):
+        domains = np.flatnonzero(pods[wider])[: builder.room]
+        cost = min(PLACE_MAX, spread(wider + 1) + _TIGHTEST)
+        builder.add(node, builder.levels[wider].first + domains, np.minimum(one.demand, pods[wider][domains]), cost)
+    if everywhere:
+        builder.add(node, builder.whole, everywhere, min(PLACE_MAX, spread(0) + _TIGHTEST))
+
+
+def _note_gangs(builder: _Builder, level: _Level, size: int, reaches: np.ndarray) -> None:
+    """Note the domains that gangs of a size reach through the ports of a level."""
+    if level.ports is None:
+        level.ports = builder.new_nodes(len(level.free))
+    known = level.gangs.get(size)
+    level.gangs[size] = reaches if known is None else known | reaches
+
+
+def _rest(builder: _Builder, level: _Level, *, required: bool) -> int:
+    """Return the node of the rest of a level, through which all its ports, or all its domains, are reached."""
+    known = level.rest.get(required)
+    if known is None:
+        known = level.rest[required] = builder.new_nodes()
+        first = level.ports if required and level.ports is not None else level.first
+        builder.add(known, first + np.arange(len(level.free)), level.free)
+    return known
+
+
+def _room(builder: _Builder, one: PodClass) -> tuple[list[Ints], Ints]:
+    """Return the units of pods that fit, by level and domain, and the whole gangs that fit at the level of the class.
+
+    Both are true for the class alone.
+    """
+    form, capacity = one.form, builder.view.capacity
+    counts = tally(capacity, form.workers, form.leader, form.resolved, affinity=False)
+    per_pod = builder.unit.of_pod(form.workers)
+    extra = builder.unit.of_pod(form.leader) if form.leader is not None else 0
+    units = [pods * per_pod + (len(one.members) * extra) * (pods > 0) for pods in counts.pods]
+    level = max(0, form.level)
+    in_slices = level <= form.resolved.slice_level
+    room = (counts.slices if in_slices else counts.pods)[level]
+    need = form.resolved.need if in_slices else form.resolved.need * form.resolved.slice_size
+    gangs = room // need
+    if form.leader is not None and counts.leaders is not None:
+        led = (counts.slices_led if in_slices else counts.pods_led)[level]
+        gangs = np.where((led >= need) & (counts.leaders[level] > 0), np.maximum(gangs, 1), 0)
+    return units, gangs
+
+
+def _add_ports(builder: _Builder) -> None:
+    """Connect each port with its domain, for as many units as whole gangs use."""
+    known: dict[tuple[int, int], int] = {}
+    for level in builder.levels:
+        if level.ports is None:
+            continue
+        sizes = sorted(level.gangs)
+        reached: dict[int, int] = defaultdict(int)
+        for bit, size in enumerate(sizes):
+            for domain in np.flatnonzero(level.gangs[size]).tolist():
+                reached[domain] |= 1 << bit
+        used = np.zeros(len(level.free), dtype=np.int64)
+        for domain, bits in reached.items():
+            key = int(level.free[domain]), bits
+            if key not in known:
+                known[key] = most_used(key[0], [size for bit, size in enumerate(sizes) if bits >> bit & 1])
+            used[domain] = known[key]
+        builder.add(level.ports + np.arange(len(used)), level.first + np.arange(len(used)), used)
+        known.clear()

@@ -1,0 +1,57 @@
+"""The quota tree of a ClusterQueue as arcs of a network.
+
+Quota is upstream of the classes: a tree is laminar, so the flow of each ClusterQueue is known there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+
+from kqueue.core import quota
+from kqueue.core.joint.graph import Arc
+from kqueue.core.quota import UNLIMITED, FlavorResource, QuotaNode
+
+
+def quota_arcs(
+    queues: Sequence[str],
+    nodes: Mapping[str, QuotaNode],
+    column: FlavorResource,
+    per_unit: Fraction,
+    *,
+    source: int,
+    new_node: Callable[[], int],
+    most: int,
+) -> tuple[list[Arc], dict[str, int]]:
+    """Return the arcs from the source to these ClusterQueues, and the node of each.
+
+    Args:
+        per_unit: the smallest quota that a unit of any class takes; above 0.
+        new_node: returns the number of a new node of the network.
+        most: the units of all classes: no arc needs more.
+    """
+    numbers: dict[int, int] = {}
+    arcs: list[Arc] = []
+
+    def units(amount: int) -> int:
+        if amount == UNLIMITED:
+            return most
+        return max(0, min(most, int(Fraction(amount) / per_unit)))
+
+    def number(node: QuotaNode) -> int:
+        known = numbers.get(id(node))
+        if known is not None:
+            return known
+        mine = numbers[id(node)] = new_node()
+        used = node.usage.get(column, 0)
+        if node.parent is None:
+            arcs.append(Arc(source, mine, units(quota.minus(node.subtree.get(column, 0), used)), 0))
+            return mine
+        local = quota.local_quota(node, column)
+        arcs.append(Arc(source, mine, units(quota.local_available(node, column)), 0))
+        ceiling = quota.borrowing_ceiling(node, column)
+        beyond = most if ceiling is None else units(quota.minus(ceiling, max(0, quota.minus(used, local))))
+        arcs.append(Arc(number(node.parent), mine, beyond, 0))
+        return mine
+
+    return arcs, {name: number(nodes[name]) for name in queues}

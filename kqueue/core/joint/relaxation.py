@@ -1,0 +1,179 @@
+"""The relaxation of a round: the most units that the batch could use if gangs might be split, by flavor.
+
+It is a bound, and never a plan.  Where it keeps a gang whole it also says in which domain.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kqueue.core.joint.batch import RankedWorkload
+from kqueue.core.joint.classes import ClassInput, PodClass, classes_of
+from kqueue.core.joint.graph import FlowSolver
+from kqueue.core.joint.network import Network, build
+from kqueue.core.joint.settings import JointOrder
+from kqueue.core.joint.units import Unit
+from kqueue.core.joint.world import Choice, PlannedAdmission, World
+from kqueue.core.topology.request import GangDomains
+from kqueue.core.workload import Head, Snapshot
+
+
+@dataclass(slots=True)
+class Relaxation:
+    """The units that the relaxation schedules.
+
+    Args:
+        bound: units, over all flavors; no plan schedules more.
+        units: of each workload, by UID.  Workloads of a class share its units, earlier ones first.
+        domains: by UID and flavor, the units of each domain of the level of the workload's class.
+    """
+
+    bound: int = 0
+    units: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    shared: dict[tuple[str, str], _Shared] = field(default_factory=dict)
+    """By UID and flavor."""
+    scheduled: list[tuple[PodClass, int]] = field(default_factory=list)
+    """All classes, flavor by flavor in their order, and their units."""
+    arcs: int = 0
+    classes: int = 0
+
+
+@dataclass(slots=True)
+class _Shared:
+    """The flow of one class, which its members use up."""
+
+    level: int
+    units: int
+    """Of one member."""
+    domains: dict[int, int]
+
+
+Choices = Mapping[str, Sequence[Choice]]
+"""By UID, the flavors that a workload may have, in their order."""
+
+
+def relax(
+    snapshot: Snapshot,
+    order: Sequence[RankedWorkload],
+    choices: Choices,
+    unit_of: Mapping[str, Unit],
+    *,
+    how: JointOrder,
+    solver: FlowSolver,
+) -> Relaxation:
+    """Return the relaxation of the batch on the state before the round.
+
+    Workloads whose flavor leaves them out are offered to their next flavor once.  Workloads with pods in several
+    flavors with topologies take no part, and count fully in the bound.
+
+    Raises CostRangeError when the costs are too large for the solver.
+    """
+    found = Relaxation()
+    waiting: dict[str, list[RankedWorkload]] = defaultdict(list)
+    for one in order:
+        flavors = _flavors(one.head, choices)
+        if len(flavors) > 1 and any(len(choice.requests) > 1 for choice in choices[one.head.uid]):
+            size = max(_units(choice, unit_of) for choice in choices[one.head.uid])
+            found.bound += size
+            found.units[one.head.uid] = size
+        elif flavors:
+            waiting[flavors[0]].append(one)
+    for turn in range(2):
+        left: dict[str, list[RankedWorkload]] = defaultdict(list)
+        for flavor in sorted(waiting):
+            if flavor not in unit_of:
+                continue
+            network = _solved(found, flavor, snapshot, waiting[flavor], choices, unit_of[flavor], how, solver)
+            for one in _left_out(found, network):
+                flavors = _flavors(one.head, choices)
+                if turn == 0 and len(flavors) > 1:
+                    left[flavors[1]].append(one)
+        waiting = left
+    return found
+
+
+def _solved(
+    found: Relaxation,
+    flavor: str,
+    snapshot: Snapshot,
+    some: Sequence[RankedWorkload],
+    choices: Choices,
+    unit: Unit,
+    how: JointOrder,
+    solver: FlowSolver,
+) -> Sequence[PodClass]:
+    """Solve the network of a flavor and add the result; return its classes."""
+    inputs = [_input(one, flavor, choices, unit) for one in some]
+    classes = classes_of(inputs, snapshot.topologies[flavor].tree.levels, unit, how)
+    if not classes:
+        return ()
+    network: Network = build(flavor, snapshot, classes, unit)
+    flow = solver(network.graph)
+    found.arcs += len(network.graph.tails)
+    found.classes += len(classes)
+    for number, (one, units) in enumerate(zip(classes, network.scheduled(flow), strict=True)):
+        found.bound += units
+        found.scheduled.append((one, units))
+        shared = _Shared(one.form.level, one.form.units, network.domains(flow, number))
+        for member in one.members:
+            given = min(units, one.form.units)
+            units -= given
+            found.units[member.head.uid] += given
+            found.shared[member.head.uid, flavor] = shared
+    return classes
+
+
+def _left_out(found: Relaxation, classes: Sequence[PodClass]) -> list[RankedWorkload]:
+    return [one for c in classes for one in c.members if not found.units[one.head.uid]]
+
+
+def _input(one: RankedWorkload, flavor: str, choices: Choices, unit: Unit) -> ClassInput:
+    choice = next(choice for choice in choices[one.head.uid] if flavor in choice.requests)
+    requests = choice.requests[flavor]
+    quota = {pod_set.name: pod_set.quota_requests.get(unit.resource, 0) for pod_set in one.head.pod_sets}
+    counted = {name for p in choice.assignment.pod_sets for name in [p.name] if unit.resource in p.flavors}
+    return ClassInput(
+        ranked=one, requests=requests, quota={name: n if name in counted else 0 for name, n in quota.items()}
+    )
+
+
+def _flavors(head: Head, choices: Choices) -> list[str]:
+    return list(dict.fromkeys(flavor for choice in choices.get(head.uid, ()) for flavor in sorted(choice.requests)))
+
+
+def _units(choice: Choice, unit_of: Mapping[str, Unit]) -> int:
+    return sum(unit_of[f].of(requests) for f, requests in choice.requests.items() if f in unit_of)
+
+
+class FlowGuide:
+    """Places a workload in the domain to which the relaxation sends all its units."""
+
+    def __init__(self, relaxation: Relaxation) -> None:
+        """Take a relaxation, which is not changed."""
+        self._shared: dict[int, dict[int, int]] = {}
+        self._relaxation = relaxation
+
+    def place(self, world: World, head: Head) -> PlannedAdmission | None:
+        """Return the workload in the domain of its level with most unused flow of its class; None: the flow splits it,
+        or the domain has no room.
+        """
+        for choice in world.choices(head):
+            if len(choice.requests) != 1:
+                continue
+            (flavor,) = choice.requests
+            shared = self._relaxation.shared.get((head.uid, flavor))
+            if shared is None or shared.level < 0:
+                continue
+            unused = self._shared.setdefault(id(shared), dict(shared.domains))
+            domain = min(unused, key=lambda d: (-unused[d], d), default=None)
+            if domain is None or unused[domain] < shared.units:
+                continue
+            tree = world.snapshot.topologies[flavor].tree
+            within = GangDomains(levels=tree.levels, paths=(tree.path_of(shared.level, domain),))
+            planned = world.place(choice, within=within)
+            if planned is not None:
+                unused[domain] -= shared.units
+                return planned
+        return None

@@ -1,0 +1,276 @@
+"""One round: the candidates for the batch, the best of them, and the check of it.
+
+The round is a pure function of its input: equal inputs give equal plans.  Searches are limited by steps, never by time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from kqueue.core.demand import Demands
+from kqueue.core.joint.baseline import OneByOne, one_by_one
+from kqueue.core.joint.batch import Batch, RankedWorkload, ranked
+from kqueue.core.joint.candidate import Candidate, CandidateName
+from kqueue.core.joint.classes import PodClass
+from kqueue.core.joint.exchange import exchange
+from kqueue.core.joint.graph import CostRangeError, FlowSolver
+from kqueue.core.joint.plan import JointPlan, PlannedWorkload, PlanStatus
+from kqueue.core.joint.polish import Scored, polish
+from kqueue.core.joint.relaxation import Choices, FlowGuide, Relaxation, relax
+from kqueue.core.joint.score import Scorer
+from kqueue.core.joint.search import SearchInput, search
+from kqueue.core.joint.settings import JointOrder, JointSettings
+from kqueue.core.joint.units import Unit, unit_of, units
+from kqueue.core.joint.verify import fault_in
+from kqueue.core.joint.world import PlannedAdmission, World
+from kqueue.core.ordering import DEFAULT_RULES, OrderRules
+from kqueue.core.topology.request import PodSetRequest
+from kqueue.core.value import value
+from kqueue.core.why.planned_state import PlannedState
+from kqueue.core.workload import Head
+
+
+@value(kw_only=True)
+class RoundInput:
+    """The input of a round.
+
+    Args:
+        state: the state before the round.
+        waited: seconds that each workload has waited, by UID.
+        solver: None: there is no relaxation, and so no bound.
+    """
+
+    state: PlannedState
+    batch: Batch
+    waited: Mapping[str, int]
+    settings: JointSettings
+    solver: FlowSolver | None = None
+    order: OrderRules = DEFAULT_RULES
+
+
+def plan_round(given: RoundInput) -> JointPlan:
+    """Return the plan: the best of one by one, packed and guided, in better places; never worse than one by one."""
+    return _Round(given).plan()
+
+
+@dataclass(slots=True)
+class _Round:
+    """The steps of one round."""
+
+    given: RoundInput
+    demands: Demands = field(default_factory=Demands)
+    steps: int = 0
+    order: tuple[RankedWorkload, ...] = ()
+    faults: list[str] = field(default_factory=list)
+
+    def world(self, *, steps: int = 0, charged: bool = True) -> World:
+        """Return a new copy of the world before the round."""
+        return World(self.given.state, self.given.batch.queues, demands=self.demands, steps=steps, charged=charged)
+
+    def plan(self) -> JointPlan:
+        given, settings = self.given, self.given.settings
+        world = self.world(charged=False)
+        greedy = one_by_one(world, given.batch, rules=given.state.rules, order=given.order)
+        self.order = ranked(greedy.order, settings.order, given.waited)
+        start = self.world()
+        choices = {one.head.uid: list(start.choices(one.head)) for one in self.order}
+        unit_of = _units_of(start, choices)
+        scorer = Scorer(
+            start=start.snapshot,
+            order=self.order,
+            how=settings.order,
+            unit_of=unit_of,
+            sizes={uid: units(some[0].requests, unit_of) for uid, some in choices.items() if some},
+            largest=_largest(choices, unit_of, self.order),
+        )
+        relaxed = self._relaxed(start, choices, unit_of)
+        first = Candidate(CandidateName.ONE_BY_ONE, greedy.admitted)
+        found = [Scored(candidate=first, score=scorer.score(first, world))]
+        for name, given_search in self._searches(greedy, unit_of, relaxed, scorer):
+            candidate_world = self.world(steps=settings.steps)
+            candidate = search(candidate_world, given_search, name=name)
+            if settings.order is JointOrder.PRIORITY:
+                exchange(candidate_world, candidate, scorer, given.batch.strict)
+            self.steps += candidate_world.steps_made
+            found.append(Scored(candidate=candidate, score=scorer.score(candidate, candidate_world)))
+        best = self._best(found, scorer, unit_of)
+        return self._finished(best, found, greedy, relaxed, unit_of, choices)
+
+    def _relaxed(self, start: World, choices: Choices, unit_of: Mapping[str, Unit]) -> Relaxation | None:
+        if self.given.solver is None or not unit_of:
+            return None
+        try:
+            return relax(
+                start.snapshot,
+                self.order,
+                choices,
+                unit_of,
+                how=self.given.settings.order,
+                solver=self.given.solver,
+            )
+        except CostRangeError:
+            return None
+
+    def _searches(
+        self, greedy: OneByOne, unit_of: Mapping[str, Unit], relaxed: Relaxation | None, scorer: Scorer
+    ) -> list[tuple[CandidateName, SearchInput]]:
+        """Return the searches of the round."""
+        by_uid = {one.head.uid: one.head for one in self.order}
+        reduced = {
+            uid: planned.head
+            for uid, planned in greedy.admitted.items()
+            if planned.head.pod_sets != by_uid[uid].pod_sets
+        }
+        packed = SearchInput(
+            order=self.order,
+            strict=self.given.batch.strict,
+            claims=greedy.claims,
+            unit_of=unit_of,
+            reduced=reduced,
+        )
+        searches = [(CandidateName.PACKED, packed)]
+        if self.given.settings.order is JointOrder.PRIORITY:
+            searches.append(
+                (CandidateName.BY_VALUE, replace(packed, order=by_value(self.order, packed.strict, scorer)))
+            )
+        if relaxed is not None:
+            guided = replace(packed, guide=FlowGuide(relaxed))
+            searches.append((CandidateName.GUIDED, guided))
+        return searches
+
+    def _best(self, found: Sequence[Scored], scorer: Scorer, unit_of: Mapping[str, Unit]) -> Scored:
+        """Return the best candidate that passes the check, in better places; faults of others are noted."""
+        for candidate in sorted(found, key=lambda one: one.score.key(), reverse=True):
+            for one in (polish(self.world, candidate, scorer, unit_of), candidate):
+                fault = fault_in(one.candidate, self.world())
+                if fault is None:
+                    return one
+                self.faults.append(f"{one.candidate.name}: {fault}")
+        raise AssertionError(f"not even one by one passes the check: {self.faults}")
+
+    def _finished(
+        self,
+        best: Scored,
+        found: Sequence[Scored],
+        greedy: OneByOne,
+        relaxed: Relaxation | None,
+        unit_of: Mapping[str, Unit],
+        choices: Choices,
+    ) -> JointPlan:
+        """Return the plan of the best candidate."""
+        admitted = best.candidate.admitted
+        proven = (
+            proven_out(relaxed, admitted, choices) if self.given.settings.order is JointOrder.STRICT else frozenset()
+        )
+        workloads = [
+            PlannedWorkload(
+                head=one.head,
+                rank=one.rank,
+                units=_units(one.head, admitted, choices, unit_of),
+                relaxed=relaxed.units.get(one.head.uid, 0) if relaxed is not None else 0,
+                admitted=admitted.get(one.head.uid),
+                preempts=one.head.uid in greedy.claims and one.head.uid not in admitted,
+                is_proven=one.head.uid in proven,
+            )
+            for one in self.order
+        ]
+        return JointPlan(
+            chosen=best.candidate.name,
+            status=status_of(relaxed, admitted, unit_of),
+            workloads=tuple(workloads),
+            scores={one.candidate.name: one.score for one in found} | {best.candidate.name: best.score},
+            bound=relaxed.bound if relaxed is not None else None,
+            units=_sum(admitted, unit_of),
+            greedy_units=_sum(greedy.admitted, unit_of),
+            cost=best.score.cost,
+            greedy_cost=found[0].score.cost,
+            steps=self.steps,
+            classes=relaxed.classes if relaxed is not None else 0,
+            arcs=relaxed.arcs if relaxed is not None else 0,
+            faults=tuple(self.faults),
+        )
+
+
+def by_value(order: Sequence[RankedWorkload], strict: frozenset[str], scorer: Scorer) -> list[RankedWorkload]:
+    """Return the workloads by value inside each rank, the largest first; those of a strict queue keep their order."""
+    found = sorted(order, key=lambda one: (one.rank, -scorer.promised(one)))
+    for queue in strict:
+        places = [place for place, one in enumerate(found) if one.head.queue == queue]
+        for place, one in zip(places, [one for one in order if one.head.queue == queue], strict=True):
+            found[place] = one
+    return found
+
+
+def status_of(
+    relaxed: Relaxation | None, admitted: Mapping[str, PlannedAdmission], unit_of: Mapping[str, Unit]
+) -> PlanStatus:
+    """Return what the relaxation says about better plans."""
+    if relaxed is None or not relaxed.scheduled:
+        return PlanStatus.NO_BOUND
+    agree = all(scheduled == _of_class(one, admitted) for one, scheduled in relaxed.scheduled)
+    return PlanStatus.OPTIMAL if agree and relaxed.bound == _sum(admitted, unit_of) else PlanStatus.FEASIBLE
+
+
+def proven_out(
+    relaxed: Relaxation | None, admitted: Mapping[str, PlannedAdmission], choices: Choices
+) -> frozenset[str]:
+    """Return the UIDs that no plan with the same earlier workloads admits; `Strict` is in force.
+
+    The relaxation schedules the most units of the first class, then of the second.  As long as the plan has the same
+    units of each class, a class of which it has all whole gangs that the relaxation schedules has no room for more.
+    """
+    found = set[str]()
+    for one, relaxed_units in relaxed.scheduled if relaxed is not None else ():
+        has = _of_class(one, admitted)
+        if has // one.form.units == relaxed_units // one.form.units:
+            out = [m.head.uid for m in one.members if m.head.uid not in admitted]
+            found.update(uid for uid in out if len(choices[uid]) == 1)
+        if has != relaxed_units:
+            break
+    return frozenset(found)
+
+
+def _of_class(one: PodClass, admitted: Mapping[str, PlannedAdmission]) -> int:
+    return one.form.units * sum(member.head.uid in admitted for member in one.members)
+
+
+def _sum(admitted: Mapping[str, PlannedAdmission], unit_of: Mapping[str, Unit]) -> int:
+    return sum(units(planned.requests, unit_of) for planned in admitted.values())
+
+
+def _units(head: Head, admitted: Mapping[str, PlannedAdmission], choices: Choices, unit_of: Mapping[str, Unit]) -> int:
+    """Return the units of a workload, of those that it gets or else of its first flavors."""
+    planned = admitted.get(head.uid)
+    if planned is not None:
+        return units(planned.requests, unit_of)
+    return next((units(choice.requests, unit_of) for choice in choices[head.uid]), 0)
+
+
+def _units_of(start: World, choices: Choices) -> dict[str, Unit]:
+    """Return the unit of each flavor with a topology that the batch requests."""
+    requests: dict[str, list[PodSetRequest]] = {}
+    for some in choices.values():
+        for choice in some:
+            for flavor, pod_sets in choice.requests.items():
+                requests.setdefault(flavor, []).extend(pod_sets)
+    found = {
+        flavor: unit_of(pod_sets, start.snapshot.topologies[flavor].capacity)
+        for flavor, pod_sets in sorted(requests.items())
+    }
+    return {flavor: unit for flavor, unit in found.items() if unit is not None}
+
+
+def _largest(
+    choices: Choices, unit_of: Mapping[str, Unit], order: Sequence[RankedWorkload]
+) -> tuple[str, PodSetRequest] | None:
+    """Return the flavor and pod set with most units of the batch, the first of equals; None: there are no units."""
+    best: tuple[int, str, PodSetRequest] | None = None
+    for one in order:
+        for choice in choices[one.head.uid][:1]:
+            for flavor, pod_sets in choice.requests.items():
+                for pod_set in pod_sets:
+                    size = unit_of[flavor].of([pod_set]) if flavor in unit_of else 0
+                    if size and (best is None or size > best[0]):
+                        best = size, flavor, pod_set
+    return best[1:] if best is not None else None

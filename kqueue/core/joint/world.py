@@ -1,0 +1,216 @@
+"""The world of one candidate plan: a copy of the state in which workloads are placed, charged, and taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+from kqueue.core import flavors, quota
+from kqueue.core.charging import charge_domains, release_domains
+from kqueue.core.claims import Claims
+from kqueue.core.decision import Admit
+from kqueue.core.demand import Demands
+from kqueue.core.flavors import FIT, Assignment
+from kqueue.core.hooks import NO_HOOKS
+from kqueue.core.quota import Usage
+from kqueue.core.topology.placement import place_workload
+from kqueue.core.topology.request import GangDomains, PodSetRequest
+from kqueue.core.topology.result import DomainUsage, Placement, usage_of
+from kqueue.core.value import value
+from kqueue.core.why.planned_state import PlannedState
+from kqueue.core.workload import Claim, Head, PodSetAssignment, Snapshot, has_more_flavors
+
+
+@value(kw_only=True)
+class PlannedAdmission:
+    """A workload that a candidate admits: its quota, and its pods on domains.
+
+    Args:
+        requests: the pod sets with domains, by topology flavor.
+        domains: the usage of their pods, by topology flavor.
+        pod_sets: flavors, counts and domains, as an admission has them.
+    """
+
+    head: Head
+    usage: Usage
+    requests: Mapping[str, Sequence[PodSetRequest]]
+    domains: Mapping[str, tuple[DomainUsage, ...]]
+    pod_sets: tuple[PodSetAssignment, ...]
+
+
+@value(kw_only=True)
+class Choice:
+    """Flavors whose quota has room for a workload."""
+
+    head: Head
+    assignment: Assignment
+
+    @property
+    def requests(self) -> Mapping[str, Sequence[PodSetRequest]]:
+        """The pod sets that need domains, by topology flavor."""
+        return self.assignment.places
+
+
+class World:
+    """A copy of the state.  All changes go through `admit` and `withdraw`, so that they can be undone."""
+
+    def __init__(
+        self, state: PlannedState, queues: Iterable[str], *, demands: Demands, steps: int = 0, charged: bool = True
+    ) -> None:
+        """Copy the state; `queues` are the ClusterQueues whose quota may change.
+
+        `steps` is the number of searches for domains that repairs may make.  `charged`: claims of preemptors are
+        charged; a plan of a cycle charges them itself.
+        """
+        self.snapshot = state.copied(queues)
+        self.claims = Claims(self.snapshot, self.snapshot.claims if charged else ())
+        self.steps_left = steps
+        self.steps_made = 0
+        self._hooks, self._demands = state.hooks, demands
+        self._log: list[tuple[PlannedAdmission, bool]] = []
+
+    def choices(self, head: Head) -> Iterator[Choice]:
+        """Yield flavors whose quota has room for all pods, in the order in which they are tried."""
+        tried, seen = head, set[tuple[tuple[str, str], ...]]()
+        hooks = self._hooks.get(self.snapshot.queues[head.queue].plugin_profile, NO_HOOKS) if self._hooks else NO_HOOKS
+        while True:
+            assignment = flavors.assign(tried, self.snapshot, demands=self._demands, hooks=hooks)
+            chosen = tuple([item for pod_set in assignment.pod_sets for item in sorted(pod_set.flavors.items())])
+            if chosen in seen:  # queues without fungibility try the same flavors again
+                return
+            seen.add(chosen)
+            if assignment.mode is FIT:
+                yield Choice(head=head, assignment=assignment)
+            if not has_more_flavors(assignment.last_tried):
+                return
+            tried = replace(head, last_tried=assignment.last_tried)
+
+    def place(self, choice: Choice, *, within: GangDomains | None = None) -> PlannedAdmission | None:
+        """Return the workload with domains, by the algorithm of its profile; None: it has no room.
+
+        `within`: the only domains for all its pods; None: all of the flavors.  This is one step.
+        """
+        self.steps_made += 1
+        head, assignment = choice.head, choice.assignment
+        requests = assignment.places
+        if within is not None:
+            requests = {f: [replace(p, within=within) for p in pod_sets] for f, pod_sets in requests.items()}
+        capacities = {flavor: self.snapshot.topologies[flavor].capacity for flavor in requests}
+        profile = self.snapshot.queues[head.queue].profile.with_algorithm(head.algorithm)
+        found = place_workload(capacities, requests, profile=profile, explain=False)
+        placed = {flavor: answer for flavor, answer in found.items() if isinstance(answer, Placement)}
+        if len(placed) < len(found):
+            return None
+        where = {pod_set.name: pod_set.assignment for p in placed.values() for pod_set in p.pod_sets}
+        return PlannedAdmission(
+            head=head,
+            usage=assignment.usage,
+            requests=choice.requests,
+            domains={flavor: usage_of(placement) for flavor, placement in placed.items()},
+            pod_sets=tuple([replace(p, topology=where.get(p.name)) for p in assignment.pod_sets]),
+        )
+
+    def find(self, head: Head) -> PlannedAdmission | None:
+        """Return the workload with the first flavors in which it has domains; None: it has none."""
+        return next((found for choice in self.choices(head) if (found := self.place(choice)) is not None), None)
+
+    # --- changes ------------------------------------------------------------------------------------------------
+
+    def admit(self, planned: PlannedAdmission) -> None:
+        """Charge a workload."""
+        self._charge(planned)
+        self._log.append((planned, True))
+
+    def withdraw(self, planned: PlannedAdmission) -> None:
+        """Release what `admit` charged."""
+        self._release(planned)
+        self._log.append((planned, False))
+
+    def keep(self, claim: Claim) -> None:
+        """Reserve resources for a workload that preempts others; this is not undone by `attempt`."""
+        self.claims.keep(claim)
+
+    @contextmanager
+    def attempt(self) -> Iterator[Undoable]:
+        """Undo the changes of the block at its end, unless `keep` was called on its value.
+
+        Attempts may be nested.
+        """
+        mark, attempt = len(self._log), Undoable()
+        try:
+            yield attempt
+        finally:
+            while not attempt.kept and len(self._log) > mark:
+                planned, admitted = self._log.pop()
+                (self._release if admitted else self._charge)(planned)
+
+    @contextmanager
+    def unchanged(self) -> Iterator[Snapshot]:
+        """Undo all changes of quota and capacity that the block makes in the snapshot."""
+        roots = {id(node.root): node.root for node in self.snapshot.nodes.values()}
+        before = [(node, node.usage.copy()) for root in roots.values() for node in root.walk()]
+        with ExitStack() as stack:
+            for view in self.snapshot.topologies.values():
+                stack.enter_context(view.capacity.trial())
+            yield self.snapshot
+        for node, usage in before:
+            if node.usage != usage:
+                quota.set_usage(node, usage)
+
+    def _charge(self, planned: PlannedAdmission) -> None:
+        node = self.snapshot.nodes[planned.head.queue]
+        for column, amount in planned.usage.items():
+            quota.add_usage(node, column, amount)
+        for flavor, taken in planned.domains.items():
+            charge_domains(flavor, taken, self.snapshot.topologies)
+
+    def _release(self, planned: PlannedAdmission) -> None:
+        node = self.snapshot.nodes[planned.head.queue]
+        for column, amount in planned.usage.items():
+            quota.remove_usage(node, column, amount)
+        for flavor, taken in planned.domains.items():
+            release_domains(flavor, taken, self.snapshot.topologies)
+
+
+class Undoable:
+    """Changes that are undone unless they are kept."""
+
+    __slots__ = ("kept",)
+
+    def __init__(self) -> None:
+        self.kept = False
+
+    def keep(self) -> None:
+        """Let the changes stay."""
+        self.kept = True
+
+
+def as_planned(decision: Admit, world: World) -> PlannedAdmission:
+    """Return an admission of a cycle as that of a candidate."""
+    requests: dict[str, list[PodSetRequest]] = {}
+    domains: dict[str, list[DomainUsage]] = {}
+    asked = {pod_set.name: pod_set.request for pod_set in decision.head.pod_sets}
+    for pod_set in decision.admission.pod_sets:
+        if pod_set.topology is None:
+            continue
+        flavor = next(name for name in sorted(set(pod_set.flavors.values())) if name in world.snapshot.topologies)
+        request = asked[pod_set.name]
+        requests.setdefault(flavor, []).append(
+            request if request.count == pod_set.count else replace(request, count=pod_set.count)
+        )
+        domains.setdefault(flavor, []).extend(
+            [DomainUsage(domain.values, request.requests, domain.count) for domain in pod_set.topology.domains]
+        )
+    return PlannedAdmission(
+        head=decision.head,
+        usage=decision.admission.usage(),
+        requests=requests,
+        domains={flavor: tuple(usage) for flavor, usage in domains.items()},
+        pod_sets=decision.admission.pod_sets,
+    )
+
+
+def needs_one_domain(requests: Mapping[str, Sequence[PodSetRequest]]) -> bool:
+    """Whether one domain of a level must have all pods of one of these pod sets."""
+    return any(request.topology.required is not None for of_flavor in requests.values() for request in of_flavor)

@@ -7,18 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kqueue.core.topology import (
+    Capacity,
     Domain,
     Exclusions,
     Misfit,
     MisfitCode,
     PodSetPlacement,
+    Tree,
     encode,
     encode_plain,
 )
 from kqueue.core.topology.result import Path
 from kqueue.placing.fields import FieldProblem
 from kqueue.placing.solving import PodSetOutcome, Solution, UpdateConflict
-from kqueue.placing.values import Case
+from kqueue.placing.values import Case, OutputOptions
 
 _REASONS = ("notReady", "unschedulable", "flavorLabels", "missingLevel", "duplicateHostname")
 
@@ -44,15 +46,14 @@ def error(document: Any, problems: Sequence[FieldProblem]) -> dict[str, Any]:
 
 def answer(solution: Solution) -> dict[str, Any]:
     """Return the answer to a valid input."""
-    ignored = {reason: solution.ignored[reason] for reason in _REASONS if solution.ignored.get(reason)}
     result: dict[str, Any] = {
         "name": solution.case.name,
         "placed": solution.placed,
-        "tree": {"leaves": len(solution.tree), "ignoredNodes": ignored},
+        "tree": tree_entry(solution.tree, solution.ignored),
         "podSets": [_pod_set(solution.case, outcome) for outcome in solution.outcomes],
     }
     if solution.case.output.remaining:
-        result["remaining"] = _remaining(solution)
+        result["remaining"] = remaining(solution.tree, solution.capacity, solution.used)
     return result
 
 
@@ -66,22 +67,34 @@ def _pod_set(case: Case, outcome: PodSetOutcome) -> dict[str, Any]:
 
 
 def _placed(case: Case, outcome: PodSetOutcome, placement: PodSetPlacement) -> dict[str, Any]:
+    entry = assigned(placement, case.output)
+    if outcome.kept is not None:
+        entry["kept"] = outcome.kept
+    if outcome.added is not None:
+        domains = _domains(case.output, outcome.added.assignment.domains, outcome.added.paths)
+        entry["replacement"] = {"node": case.unhealthy_nodes[0], "domains": domains}
+    return entry | quality(placement)
+
+
+def assigned(placement: PodSetPlacement, output: OutputOptions) -> dict[str, Any]:
+    """Return the domains of a placed pod set, in the forms that the output asks for."""
     assignment = placement.assignment
     entry: dict[str, Any] = {
         "assignment": {
             "levels": list(assignment.levels),
-            "domains": _domains(case, assignment.domains, placement.paths),
+            "domains": _domains(output, assignment.domains, placement.paths),
         }
     }
-    if case.output.encoding == "v1beta2" and assignment.domains:
+    if output.encoding == "v1beta2" and assignment.domains:
         entry["topologyAssignment"] = encode(assignment)
-    elif case.output.encoding == "v1beta1":
+    elif output.encoding == "v1beta1":
         entry["topologyAssignment"] = encode_plain(assignment)
-    if outcome.kept is not None:
-        entry["kept"] = outcome.kept
-    if outcome.added is not None:
-        domains = _domains(case, outcome.added.assignment.domains, outcome.added.paths)
-        entry["replacement"] = {"node": case.unhealthy_nodes[0], "domains": domains}
+    return entry
+
+
+def quality(placement: PodSetPlacement) -> dict[str, Any]:
+    """Return the quality of a placed pod set, as far as it was measured."""
+    entry: dict[str, Any] = {}
     if placement.proven is not None:
         entry["proven"] = placement.proven
     if placement.quality:
@@ -91,9 +104,9 @@ def _placed(case: Case, outcome: PodSetOutcome, placement: PodSetPlacement) -> d
     return entry
 
 
-def _domains(case: Case, domains: Sequence[Domain], paths: Sequence[Path]) -> list[dict[str, Any]]:
+def _domains(output: OutputOptions, domains: Sequence[Domain], paths: Sequence[Path]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [{"values": list(domain.values), "count": domain.count} for domain in domains]
-    if case.output.paths:
+    if output.paths:
         for entry, path in zip(found, paths, strict=True):
             entry["path"] = list(path)
     return found
@@ -105,6 +118,11 @@ def _failure(case: Case, why: Misfit | UpdateConflict) -> dict[str, Any]:
         return {"code": "InvalidPodSetUpdate", "detail": f"pod set {why.pod_set}: {why.detail}"}
     if why.code is MisfitCode.NO_REPLACEMENT:
         return {"code": why.code.value, "node": case.unhealthy_nodes[0]}
+    return misfit(why)
+
+
+def misfit(why: Misfit) -> dict[str, Any]:
+    """Return why pods have no domains, with the facts for its code."""
     return {"code": why.code.value, **_facts(why)}
 
 
@@ -158,13 +176,18 @@ def _excluded(excluded: Exclusions) -> dict[str, Any]:
     return {cause: count for cause, count in counts.items() if count}
 
 
-def _remaining(solution: Solution) -> list[dict[str, Any]]:
-    tree, capacity = solution.tree, solution.capacity
+def remaining(tree: Tree, capacity: Capacity, used: Mapping[Path, set[str]]) -> list[dict[str, Any]]:
+    """Return the free amounts of each leaf, of all resources that it has or that are used there."""
     found = []
     for i, leaf in enumerate(tree.leaves):
         values, free = tree.written(i), capacity.free(i)
-        resources = solution.used[values].union(*(node.allocatable for node in leaf.nodes))
+        resources = used[values].union(*(node.allocatable for node in leaf.nodes))
         found.append(
             {"values": list(values), "resources": {resource: free.get(resource, 0) for resource in sorted(resources)}}
         )
     return found
+
+
+def tree_entry(tree: Tree, ignored: Mapping[str, int]) -> dict[str, Any]:
+    """Return the facts about the topology."""
+    return {"leaves": len(tree), "ignoredNodes": {why: ignored[why] for why in _REASONS if ignored.get(why)}}

@@ -34,7 +34,7 @@ def read(document: Any) -> Case | list[FieldProblem]:
         merge_duplicate_hostnames=chosen.duplicate_hostnames == "merge",
     )
     if chosen.duplicate_hostnames == "error" and found_cluster.is_hostname:
-        _check_hostnames(problems, found_cluster, members)
+        check_hostnames(problems, found_cluster, members)
     return problems.found or Case(
         name=name,
         cluster=found_cluster,
@@ -48,7 +48,7 @@ def read(document: Any) -> Case | list[FieldProblem]:
     )
 
 
-def _check_hostnames(problems: Problems, found: FlavorNodes, members: Membership) -> None:
+def check_hostnames(problems: Problems, found: FlavorNodes, members: Membership) -> None:
     """Note nodes of the flavor that share a host name."""
     for i, node in enumerate(found.nodes):
         if node.name in members.duplicates:

@@ -29,10 +29,11 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 def quantities(problems: Problems, fields: Fields, key: str) -> dict[str, int]:
     """Return amounts by resource, cpu in milli, others in base units; empty if the key is absent."""
-    return {resource: _quantity(problems, value, path, resource) for resource, path, value in fields.members(key)}
+    return {resource: quantity(problems, value, path, resource) for resource, path, value in fields.members(key)}
 
 
-def _quantity(problems: Problems, value: Any, path: str, resource: str) -> int:
+def quantity(problems: Problems, value: Any, path: str, resource: str) -> int:
+    """Return an amount of a resource; 0 if the value is none."""
     if isinstance(value, bool) or not isinstance(value, str | int | Number):
         problems.add(path, f"expected a quantity such as 500m, 2, 1.5 or 16Gi, found {quoted(value)}")
         return 0

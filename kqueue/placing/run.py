@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kqueue.placing import joint_answer, joint_case, joint_solving, joint_text
 from kqueue.placing.answer import answer, error, text
 from kqueue.placing.case import read
 from kqueue.placing.document import NotJsonError, parse
@@ -18,6 +19,9 @@ from kqueue.placing.solving import solve
 PLACED, NOT_PLACED, INVALID = 0, 1, 2
 MOST_LINES = 20
 """Limit of printed remarks; the rest is counted."""
+NO_SOLVER = FieldProblem(
+    "/joint", "OR-tools is not installed, so the answer has no bound: install kqueue[flow] to get one"
+)
 _LONGEST_LINE = 600
 _NUMBER = re.compile(r"/[0-9]+(?=/|$)")
 
@@ -80,6 +84,8 @@ def _cases(document: dict[str, Any], *, explain: bool, strict: bool) -> Answer:
 
 
 def _one(document: Any, *, explain: bool, strict: bool) -> Answer:
+    if isinstance(document, dict) and "workloads" in document:
+        return _joint(document, strict=strict)
     case = read(document)
     if isinstance(case, list):
         return _invalid(document, case)
@@ -90,6 +96,19 @@ def _one(document: Any, *, explain: bool, strict: bool) -> Answer:
     solution = solve(case, watch=explainer.watch) if explainer else solve(case)
     code = PLACED if solution.placed else NOT_PLACED
     return Answer(answer(solution), code, explainer.text(solution) if explainer else "", remarked)
+
+
+def _joint(document: dict[str, Any], *, strict: bool) -> Answer:
+    """Answer a document with several workloads."""
+    case = joint_case.read(document)
+    if isinstance(case, list):
+        return _invalid(document, case)
+    if case.noted and strict:
+        return _invalid(document, case.noted)
+    solution = joint_solving.solve(case)
+    remarks = case.noted if solution.has_solver else (*case.noted, NO_SOLVER)
+    code = PLACED if solution.placed else NOT_PLACED
+    return Answer(joint_answer.answer(solution), code, joint_text.text(solution), remarks)
 
 
 def _invalid(document: Any, problems: Sequence[FieldProblem]) -> Answer:

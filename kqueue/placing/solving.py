@@ -31,7 +31,7 @@ from kqueue.core.topology.elastic import inherit
 from kqueue.core.topology.groups import Group, groups_of
 from kqueue.core.topology.result import Path
 from kqueue.core.topology.together import kin_of, near_each_other
-from kqueue.placing.values import AskedPodSet, Case
+from kqueue.placing.values import AskedPodSet, Case, FlavorNodes, Switches
 
 _LATE = (MisfitCode.NO_FIT, MisfitCode.NO_DOMAINS_AT_LEVEL, MisfitCode.INTERNAL_INCONSISTENCY)
 """Codes of misfits that the search finds, after all checks of the request."""
@@ -150,8 +150,7 @@ class _Run:
         self._case, self._tree, self._watch = case, tree, watch
         usage = _counted_usage(case)
         self.capacity = Capacity.of(tree, foreign=case.cluster.foreign, usage=usage)
-        self.used = {tree.written(i): _foreign_resources(case, leaf) for i, leaf in enumerate(tree.leaves)}
-        self._note(usage)
+        self.used = used_resources(tree, case.cluster.foreign, usage)
 
     def placements(self) -> list[PodSetOutcome]:
         """Place group after group; return the outcome of every pod set."""
@@ -270,14 +269,7 @@ class _Run:
     def _charge(self, placed: tuple[PodSetPlacement, ...]) -> None:
         taken = usage_of(Placement(placed))
         self.capacity.charge(taken)
-        self._note(taken)
-
-    def _note(self, usage: Iterable[DomainUsage]) -> None:
-        """Remember the resources with usage."""
-        for item in usage:
-            if item.count and item.values in self.used:
-                used = (resource for resource, amount in item.requests.items() if amount)
-                self.used[item.values].update([PODS, *used])
+        note_usage(self.used, taken)
 
 
 def _is_earlier(misfit: Misfit, of_workers: bool) -> bool:
@@ -289,16 +281,38 @@ def _conflict_of(pod_set: AskedPodSet) -> UpdateConflict:
     return UpdateConflict(pod_set.request.name, pod_set.conflict.text if pod_set.conflict else "")
 
 
-def _counted_usage(case: Case) -> tuple[DomainUsage, ...]:
-    """Return the usage of workloads placed by topology that counts here."""
-    if case.switches.simulate_empty and not case.unhealthy_nodes:
+def counted_usage(cluster: FlavorNodes, switches: Switches) -> tuple[DomainUsage, ...]:
+    """Return the usage of workloads placed by topology that counts in a placement."""
+    if switches.simulate_empty:
         return ()
-    others = case.switches.overlapping_flavors and case.cluster.is_hostname
-    return (*case.cluster.usage, *(case.cluster.other_usage if others else ()))
+    others = switches.overlapping_flavors and cluster.is_hostname
+    return (*cluster.usage, *(cluster.other_usage if others else ()))
 
 
-def _foreign_resources(case: Case, leaf: Leaf) -> set[str]:
-    amounts = (case.cluster.foreign.get(node.name, {}) for node in leaf.nodes)
+def _counted_usage(case: Case) -> tuple[DomainUsage, ...]:
+    """Return the usage that counts here; a replacement counts all."""
+    switches = replace(case.switches, simulate_empty=False) if case.unhealthy_nodes else case.switches
+    return counted_usage(case.cluster, switches)
+
+
+def used_resources(
+    tree: Tree, foreign: Mapping[str, Mapping[str, int]], usage: Iterable[DomainUsage]
+) -> dict[Path, set[str]]:
+    """Return, by written values of a leaf, the resources with usage; `foreign` is by node."""
+    used = {tree.written(i): _foreign_resources(foreign, leaf) for i, leaf in enumerate(tree.leaves)}
+    note_usage(used, usage)
+    return used
+
+
+def note_usage(used: Mapping[Path, set[str]], usage: Iterable[DomainUsage]) -> None:
+    """Add the resources of this usage; domains that are not in `used` are ignored."""
+    for item in usage:
+        if item.count and item.values in used:
+            used[item.values].update([PODS, *(resource for resource, amount in item.requests.items() if amount)])
+
+
+def _foreign_resources(foreign: Mapping[str, Mapping[str, int]], leaf: Leaf) -> set[str]:
+    amounts = (foreign.get(node.name, {}) for node in leaf.nodes)
     return {resource for found in amounts for resource, amount in found.items() if amount}
 
 

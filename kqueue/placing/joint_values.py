@@ -1,0 +1,63 @@
+"""A joint placement as values: several workloads, their queues, and the settings of the round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kqueue.core.joint.settings import JointSettings
+from kqueue.core.quota import Quota
+from kqueue.core.topology import Membership
+from kqueue.placing.fields import FieldProblem
+from kqueue.placing.values import AskedPodSet, FlavorNodes, OutputOptions, Switches
+
+STRICT_FIFO, BEST_EFFORT = "StrictFIFO", "BestEffortFIFO"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedQueue:
+    """A queue of the input.
+
+    Args:
+        cohort: None: the queue borrows from no other.
+        quota: by resource; resources without an entry have no limit.
+        weight: of its fair share, in billionths.
+    """
+
+    name: str
+    cohort: str | None = None
+    strategy: str = BEST_EFFORT
+    quota: Mapping[str, Quota]
+    weight: int = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedWorkload:
+    """A workload of the input.
+
+    Args:
+        waited: seconds.
+        profile: how domains are chosen for its pods.
+    """
+
+    name: str
+    pod_sets: tuple[AskedPodSet, ...]
+    queue: str
+    priority: int
+    waited: int
+    profile: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JointCase:
+    """A joint placement."""
+
+    name: str
+    cluster: FlavorNodes
+    members: Membership
+    switches: Switches
+    queues: tuple[AskedQueue, ...]
+    workloads: tuple[AskedWorkload, ...]
+    settings: JointSettings
+    output: OutputOptions
+    noted: tuple[FieldProblem, ...] = ()

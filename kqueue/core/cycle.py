@@ -36,6 +36,7 @@ from kqueue.core.decision import (
 )
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
 from kqueue.core.gang_gate import GangGate
+from kqueue.core.hints import NO_HINTS, Hints
 from kqueue.core.hooks import HooksByProfile, PluginRefusal
 from kqueue.core.least import uncounted
 from kqueue.core.lenders import Lenders
@@ -82,6 +83,7 @@ def plan(
     next_head: NextHead = no_next_head,
     planner_failed: Callable[[str, Exception], None] = lambda _name, _error: None,
     hooks: HooksByProfile | None = None,
+    hints: Hints = NO_HINTS,
 ) -> Iterator[Decision]:
     """Decide every head, in the order in which they are processed.
 
@@ -102,13 +104,14 @@ def plan(
             an admitted head.
         planner_failed: called with the name of a planner that raises; its workloads are placed one by one.
         hooks: plugins by the profile that a ClusterQueue names; None: there are none.
+        hints: what a joint plan proposes.
     """
     enter(Phase.NOMINATE)
     cache = cache if cache is not None else PlanCache()
     cache.trim()
     findings = Findings(rules, cache.lowest)
     hooks = hooks or {}
-    nominator = Nominator(snapshot, Claims(snapshot, snapshot.claims), findings, cache.demands, hooks)
+    nominator = Nominator(snapshot, Claims(snapshot, snapshot.claims), findings, cache.demands, hooks, hints)
     cycle = _Cycle(snapshot, nominator.claims, findings, held_by, one_at_a_time, looks, order, nominator, reserves)
     cycle.share_order = ShareOrder(snapshot.nodes, next_head)
     cycle.lenders = Lenders(snapshot, next_head)

@@ -20,6 +20,7 @@ from kqueue.core.claims import Claims
 from kqueue.core.demand import Demands
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
 from kqueue.core.flavors import FIT, NO_CANDIDATES, NO_FIT, Assignment, Mode, Pins
+from kqueue.core.hints import NO_HINTS, Hints
 from kqueue.core.hooks import NO_HOOKS, HooksByProfile, ProfileHooks
 from kqueue.core.planners import PLANNERS, Wish, ask
 from kqueue.core.preemption import (
@@ -95,6 +96,9 @@ class NominatedHead:
     hint: Hint | None = None
     """The domains that a planner proposes."""
 
+    is_planned: bool = False
+    """Whether the hint and the flavors are those of a joint plan."""
+
     holds_reservation: bool = field(default=False, init=False)
     """Always False: workloads with a reservation are not nominated, their failed hosts are replaced."""
 
@@ -163,6 +167,8 @@ class Nominator:
     """Demands by the form of workloads; may be kept from cycle to cycle."""
     hooks: HooksByProfile = field(default_factory=dict)
     """Plugins by the profile of a ClusterQueue."""
+    hints: Hints = field(default_factory=lambda: NO_HINTS)
+    """The proposals of a joint plan."""
     _answers: dict[tuple[object, ...], _Answer] = field(default_factory=dict, init=False, repr=False)
     """Results for equal pod sets: many queues often have equal heads, and no charge is made during nomination."""
 
@@ -195,6 +201,12 @@ class Nominator:
         """
         if head.replaces is not None or self.claims.of(head.uid) is not None:
             return None
+        hint = self.hints.get(head.uid) if self.hints else None
+        if hint is not None:
+            entry = self._assigned(head, profile, hint.flavors)
+            if entry.assignment.mode is FIT:
+                entry.hint, entry.is_planned = hint.places, True
+                return entry
         return self._assigned(head, profile, flavors_to_keep(head))
 
     def place_together(self, chosen: Sequence[NominatedHead], failed: Callable[[str, Exception], None]) -> None:
@@ -217,6 +229,8 @@ class Nominator:
 
     def commit(self, entry: NominatedHead) -> NominatedHead:
         """Nominate an entry with its chosen flavors: the third step."""
+        if entry.is_planned and self._misplaced(entry):  # other flavors may have room
+            entry = self._assigned(entry.head, entry.profile, flavors_to_keep(entry.head))
         return self._most(entry, flavors_to_keep(entry.head))
 
     def _most(self, entry: NominatedHead, pinned: Pins | None) -> NominatedHead:

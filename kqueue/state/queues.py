@@ -11,7 +11,7 @@ Source: the compatible system's queue manager (KEP-168 and observed behaviour).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -216,6 +216,23 @@ class Queues:
         if queue is not None and queue.hold is not None and queue.hold.base == base:
             queue.hold = None
             self._on_wake()
+
+    def pop_these(self, keys: Mapping[str, str]) -> list[tuple[str, Pending]]:
+        """Take these workloads (by ClusterQueue), as `pop_heads` takes the first ones: (ClusterQueue, workload).
+
+        Workloads that do not wait any more, or rest, are left out, and so are queues with a workload
+        in flight, or with a hold.
+        """
+        found: list[tuple[str, Pending]] = []
+        for name, key in keys.items():
+            queue = self._queues.get(name)
+            if queue is None or queue.in_flight is not None or queue.hold is not None:
+                continue
+            item = queue.waiting.get(key)
+            if item is not None and self._may_run(item):
+                queue.take(key)
+                found.append((name, item))
+        return found
 
     def is_strict(self, name: str) -> bool:
         """Whether a ClusterQueue is StrictFIFO; False for an unknown one."""

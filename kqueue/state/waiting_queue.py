@@ -285,11 +285,8 @@ class WaitingQueue:
         key = self._take_first() if self.hold is None else self._take_held(self.hold)
         if key is None:
             return None
-        self.pops += 1
-        self.resting.discard(key)
-        item = self.in_flight = self.waiting.pop(key)
-        self.unplaced = self.place(item, self.order).problem if self.order is not None else ""
-        self.places.pop(key, None)
+        item = self.waiting.pop(key)
+        self._take_off(item)
         return item
 
     def _take_first(self) -> str | None:
@@ -315,6 +312,21 @@ class WaitingQueue:
         if not line:
             _take_out(self.active, item.shape, item.local_queue)
         return key
+
+    def take(self, key: str) -> Pending | None:
+        """Take a workload in flight that need not be the first, and may be parked; None: it does not wait here."""
+        item = self.waiting.get(key)
+        if item is not None:
+            self._leave(self.parked if _holds(self.parked, item) else self.active, item)
+            self._take_off(item)
+        return item
+
+    def _take_off(self, item: Pending) -> None:
+        self.pops += 1
+        self.resting.discard(item.key)
+        self.in_flight = item
+        self.unplaced = self.place(item, self.order).problem if self.order is not None else ""
+        self.places.pop(item.key, None)
 
     def in_order(self) -> Iterator[str]:
         """Yield the keys of the active workloads in order, without changes; reading only the first ones is cheap."""

@@ -20,6 +20,7 @@ from kqueue.scheduling.context import Context
 from kqueue.scheduling.cycle_state import CycleState
 from kqueue.scheduling.failing_workloads import FailingWorkloads
 from kqueue.scheduling.fault_isolation import FaultIsolation
+from kqueue.scheduling.joint.rounds import NoRounds, Rounds
 from kqueue.scheduling.planning import PlanMaker
 from kqueue.scheduling.put_back import PutBack
 from kqueue.scheduling.reading import HeadReader
@@ -59,6 +60,8 @@ class CycleRunner:
         self._cache, self._queues = context.state.cache, context.state.queues
         self._observer, self._clock, self._settings = context.observer, context.clock, context.settings
         self._parts = parts
+        self.rounds: Rounds = NoRounds(context)
+        """Offers the workloads of each cycle."""
         self.state = CycleState(0, Stopwatch(context.clock.monotonic))
         """The state of the last cycle."""
         self.cycles = 0
@@ -73,7 +76,7 @@ class CycleRunner:
         for _ in self._cache.ledger.build_steps():  # of a flavor that is new, or of which much has changed
             await self._clock.sleep(0)
         parts.planning.end_claims()  # there may be no head left to try, and claims that are over must end
-        popped = self._queues.pop_heads(parts.planning.may_admit)
+        popped = self.rounds.pop(parts.planning.may_admit)
         damaged = parts.repairs.take()
         if not popped and not damaged:
             return None
@@ -133,7 +136,7 @@ class CycleRunner:
         while damaged:
             success |= parts.repairs.replace_hosts(snapshot, damaged.pop(0))
             since = await self._give_way(cycle, since)
-        for decision in parts.planning.decisions(snapshot, heads, cycle.watch):
+        for decision in parts.planning.decisions(snapshot, heads, cycle.watch, self.rounds.hints):
             cycle.watch.enter(Phase.APPLY)
             doing = "carrying out what was decided on it"
             with isolated(partial(parts.faults.failed, cycle, decision.head.key, doing=doing)):

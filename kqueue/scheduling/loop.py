@@ -26,6 +26,9 @@ from kqueue.scheduling.evictions import Evictions
 from kqueue.scheduling.failing_workloads import FailingWorkloads
 from kqueue.scheduling.fault_isolation import FaultIsolation
 from kqueue.scheduling.gang_runs import GangRuns
+from kqueue.scheduling.joint.batches import BatchReader, IsJoint
+from kqueue.scheduling.joint.process import RoundPlanner
+from kqueue.scheduling.joint.rounds import JointRounds, RoundSettings
 from kqueue.scheduling.observers import Observer
 from kqueue.scheduling.pace import WritePace
 from kqueue.scheduling.planning import PlanMaker
@@ -68,10 +71,11 @@ class SchedulingLoop:
         """`turns` is as in `PendingReasons`; None: the loop has its own."""
         settings = settings or LoopSettings()
         self._clock, self._look_at_parked = clock, lookups.look_at_parked
+        self._namespace_labels = lookups.namespace_labels
         self._work = asyncio.Event()
         self._pace = WritePace(clock, shortest=settings.window_min, longest=settings.window_max)
         self._writes = Writes(writer, in_flight=settings.in_flight, begins=self._pace.write_begins)
-        context = Context(
+        context = self._context = Context(
             state=state, writer=writer, writes=self._writes, observer=observer, clock=clock, settings=settings
         )
         self._alarm = Alarm(state.queues, lookup=state.cache.quota, clock=clock, wake=self.wake)
@@ -127,6 +131,13 @@ class SchedulingLoop:
             scans=scans,
         )
 
+    def plan_jointly(self, planner: RoundPlanner, is_joint: IsJoint, settings: RoundSettings) -> JointRounds:
+        """Plan the workloads for which `is_joint` says so in rounds; called before `run`."""
+        reader = BatchReader(self._context, self.planning, self._namespace_labels, is_joint)
+        rounds = JointRounds(self._context, self.planning, reader, planner, settings=settings, wake=self.wake)
+        self._runner.rounds = rounds
+        return rounds
+
     def _write_failed(self, key: str, error: Exception) -> None:
         self._parts.faults.failed(self._runner.state, key, error, doing="writing its admission")
 
@@ -167,6 +178,7 @@ class SchedulingLoop:
                 await self._pace.turn(goes_on=self._goes_on)
                 failures = await self._run_cycle(failures)
         finally:
+            await self._runner.rounds.stop()
             await self.drain(self.drain_for())
 
     async def _run_cycle(self, failures: int) -> int:
@@ -214,7 +226,7 @@ class SchedulingLoop:
         end = await self._runner.run()
         if end is None:
             return False
-        if self._may_go_on(end):
+        if self._may_go_on(end) or self._runner.rounds.goes_on:
             self._goes_on = True
             self.wake()
         return end.success

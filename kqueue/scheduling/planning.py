@@ -10,6 +10,7 @@ import structlog
 from kqueue import model
 from kqueue.core.cycle import plan
 from kqueue.core.decision import Decision, Phase
+from kqueue.core.hints import NO_HINTS, Hints
 from kqueue.core.plan_cache import PlanCache
 from kqueue.core.preemption import Rules
 from kqueue.core.workload import Claim, Head, Snapshot
@@ -45,9 +46,16 @@ class PlanMaker:
         return self._cache.snapshot(queues, self.end_claims())
 
     def decisions(
-        self, snapshot: Snapshot, heads: Sequence[Head], watch: Stopwatch | None = None
+        self,
+        snapshot: Snapshot,
+        heads: Sequence[Head],
+        watch: Stopwatch | None = None,
+        hints: Hints = NO_HINTS,
     ) -> Iterator[Decision]:
-        """Yield the planner's decisions in their order; `watch` measures the planner's phases."""
+        """Yield the planner's decisions in their order; `watch` measures the planner's phases.
+
+        `hints`: what a joint plan proposes for some of the heads.
+        """
         settings = self._settings
         return plan(
             snapshot,
@@ -62,6 +70,7 @@ class PlanMaker:
             next_head=self._next_head,
             planner_failed=_planner_failed,
             hooks=settings.hooks,
+            hints=hints,
         )
 
     def forget(self) -> None:

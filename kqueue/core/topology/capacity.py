@@ -116,6 +116,19 @@ class Capacity:
         twin._empty = self._empty.edited(tree, edit, idle, idle=idle) if self._empty is not None else None
         return twin
 
+    def tables(self) -> tuple[tuple[str, ...], Ints]:
+        """Return the resources and a copy of the free amounts [resources, leaves]."""
+        return self.resources, self._free.copy()
+
+    @classmethod
+    def of_tables(
+        cls, tree: Tree, free: tuple[Sequence[str], Ints], idle: tuple[Sequence[str], Ints] | None
+    ) -> Capacity:
+        """Return the capacity with the `tables` of another one, and with those of its companion (None: it has none)."""
+        twin = cls(tree, *free)
+        twin._empty = cls(tree, *idle) if idle is not None else None
+        return twin
+
     def empty(self) -> Capacity:
         """Return the capacity without workloads placed by topology; this object itself if it was made without such
         usage.

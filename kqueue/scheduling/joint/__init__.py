@@ -1,0 +1,1 @@
+"""Rounds of joint placement: when they begin, the process that plans them, and how plans are applied."""

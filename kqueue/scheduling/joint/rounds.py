@@ -1,0 +1,237 @@
+"""Rounds: the waiting workloads of joint queues are planned together, and ordinary cycles carry the plan out.
+
+    idle ──► a joint queue has something to try ──► planning ──► a plan ──► applying ──► idle
+                                                       └── it failed, or took too long: ordinary cycles try the batch
+
+While a round is planned its queues offer no workload to cycles; all other queues go on.  A plan is a list of workloads:
+those that it admits, with hints, then the others.  Cycles take one workload of each ClusterQueue from it at a time, and
+check each hint on the present state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import structlog
+
+from kqueue.core.hints import NO_HINTS, Hints
+from kqueue.core.joint.batch import Batch
+from kqueue.core.joint.round import RoundInput
+from kqueue.core.joint.settings import JointSettings
+from kqueue.core.why.planned_state import PlannedState
+from kqueue.core.workload import Head
+from kqueue.isolation import isolated
+from kqueue.model.pending import Pending
+from kqueue.runtime.deadline import within
+from kqueue.scheduling.context import Context
+from kqueue.scheduling.joint.batches import BatchLimits, BatchReader
+from kqueue.scheduling.joint.frames import PlanAnswer, PlannedEntry
+from kqueue.scheduling.joint.process import RoundFailedError, RoundPlanner
+from kqueue.scheduling.planning import PlanMaker
+
+_log = structlog.get_logger(__name__)
+
+_FAILURES, _WITHIN, _PAUSE = 3, 600.0, 600.0
+"""So many failures within so many seconds pause joint placement for so many seconds."""
+
+
+class RoundResult(StrEnum):
+    """How a round ended.  The value is the label of a metric."""
+
+    APPLIED = "applied"
+    """The plan is better than one by one, and was carried out."""
+    GREEDY = "greedy"
+    """Nothing better than one by one was found, which was carried out."""
+    ABANDONED = "abandoned"
+    """There was no plan within the time limit."""
+    FAILED = "failed"
+    """The planner failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundSettings:
+    """Settings of rounds.  `time_limit`: seconds that a plan may take."""
+
+    joint: JointSettings = field(default_factory=JointSettings)
+    limits: BatchLimits = field(default_factory=BatchLimits)
+    time_limit: float = 5.0
+
+
+class JointRounds:
+    """Offers the workloads of joint queues to cycles, in the order of plans."""
+
+    def __init__(
+        self,
+        context: Context,
+        planning: PlanMaker,
+        reader: BatchReader,
+        planner: RoundPlanner,
+        *,
+        settings: RoundSettings,
+        wake: Callable[[], None],
+    ) -> None:
+        self._context, self._planning, self._reader, self._planner = context, planning, reader, planner
+        self._settings, self._wake, self._queues = settings, wake, context.state.queues
+        self._task: asyncio.Task[None] | None = None
+        self._held: frozenset[str] = frozenset()
+        """ClusterQueues that offer no workload until the round is over."""
+        self._entries: deque[PlannedEntry] = deque()
+        self._hints: Hints = NO_HINTS
+        self._alone: set[str] = set()
+        """Workloads that an ordinary cycle tries once: they are no batch, or their round has failed."""
+        self._failures: list[float] = []
+        self._paused_until = 0.0
+        self.number = 0
+        """The number of the last round."""
+        self.last: PlanAnswer | None = None
+        """The last plan; None: there was none yet."""
+        self.on_end: Callable[[RoundResult, PlanAnswer | None], None] = lambda _result, _plan: None
+        """Called at the end of each round."""
+
+    @property
+    def hints(self) -> Hints:
+        """The hints of the plan that is being carried out."""
+        return self._hints
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether further cycles can be run for the plan without an event."""
+        return bool(self._entries)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether joint placement rests, because the planner has failed repeatedly."""
+        return self._context.clock.monotonic() < self._paused_until
+
+    def pop(self, may_admit: Callable[[str], bool]) -> list[tuple[str, Pending]]:
+        """Take the workloads of the next cycle: those of the plan, or else the heads of queues without a round."""
+        if self._task is None and not self._entries and not self.is_paused:
+            self._begin(may_admit)
+        while self._entries:
+            popped = self._from_plan(may_admit)
+            if popped:
+                return popped
+        if self._task is None:
+            self._hints = NO_HINTS
+        popped = self._queues.pop_heads(lambda queue: queue not in self._held and may_admit(queue))
+        self._alone.difference_update(item.key for _, item in popped)
+        return popped
+
+    def _from_plan(self, may_admit: Callable[[str], bool]) -> list[tuple[str, Pending]]:
+        """Take the next workload of each ClusterQueue from the plan."""
+        wanted: dict[str, str] = {}
+        later: deque[PlannedEntry] = deque()
+        for entry in self._entries:
+            if entry.queue in wanted:
+                later.append(entry)
+            else:
+                wanted[entry.queue] = entry.key
+        self._entries = later
+        return self._queues.pop_these({q: key for q, key in wanted.items() if may_admit(q) and self._in_turn(q, key)})
+
+    def _in_turn(self, queue: str, key: str) -> bool:
+        """Whether a workload may be tried now: in a strict queue none is tried before the first one."""
+        return not self._queues.is_strict(queue) or self._queues.front(queue, 1)[0] == [key]
+
+    # --- a round
+
+    def _begin(self, may_admit: Callable[[str], bool]) -> None:
+        """Begin a round if there is something to plan together."""
+        firsts = {queue: key for queue in self._queues.names() if may_admit(queue) and (key := self._first(queue))}
+        if not firsts or sum(len(self._queues.front(queue, 2)[0]) for queue in firsts) < 2:
+            return
+        self.number += 1
+        self._held = frozenset(firsts)
+        self._task = asyncio.get_running_loop().create_task(self._run(self.number, sorted(firsts)))
+
+    def _first(self, queue: str) -> str | None:
+        key = self._reader.first(queue)
+        return key if key not in self._alone else None
+
+    async def _run(self, number: int, queues: list[str]) -> None:
+        result, plan, batch = RoundResult.FAILED, None, dict[str, tuple[Head, ...]]()
+        try:
+            with isolated() as planning:
+                await self._planner.get_ready()
+                batch = await self._reader.read(queues, self._settings.limits)
+                if sum(map(len, batch.values())) > 1:
+                    plan = await self._planned(number, batch)
+                    result = RoundResult.GREEDY if plan.units == plan.greedy_units else RoundResult.APPLIED
+            if isinstance(planning.error, TimeoutError):
+                result = RoundResult.ABANDONED
+            if planning.error is not None:
+                self._note_failure(number, planning.error)
+            if plan is None:
+                self._alone.update(head.key for heads in batch.values() for head in heads)
+                self._alone.update(key for queue in queues for key in self._queues.front(queue, 1)[0])
+        finally:
+            self._task, self._held = None, frozenset()
+        if plan is not None:
+            self.last = plan
+            self._entries = deque(plan.entries)
+            self._hints = {entry.uid: entry.hint for entry in plan.entries if entry.hint is not None}
+        if plan is not None or planning.error is not None:
+            self.on_end(result, plan)
+        self._wake()
+
+    async def _planned(self, number: int, batch: dict[str, tuple[Head, ...]]) -> PlanAnswer:
+        now, settings = self._context.clock.now(), self._settings
+        uids = [head.uid for heads in batch.values() for head in heads]
+        given = RoundInput(
+            state=PlannedState(snapshot=self._planning.snapshot(batch), rules=self._planning.rules(now, uids)),
+            batch=Batch(queues=batch, strict=frozenset(queue for queue in batch if self._queues.is_strict(queue))),
+            waited={
+                head.uid: int((now - head.timestamp).total_seconds()) for heads in batch.values() for head in heads
+            },
+            settings=settings.joint,
+            order=self._context.settings.order,
+        )
+        return await within(self._context.clock, settings.time_limit, self._planner.plan(number, given))
+
+    def _note_failure(self, number: int, error: Exception) -> None:
+        now = self._context.clock.monotonic()
+        self._failures = [*(at for at in self._failures if now - at < _WITHIN), now]
+        paused = len(self._failures) >= _FAILURES
+        if paused:
+            self._paused_until, self._failures = now + _PAUSE, []
+        known = isinstance(error, TimeoutError | RoundFailedError)
+        _log.warning(
+            "a joint round has no plan, ordinary cycles try its workloads",
+            round=number,
+            problem=str(error) or "no plan within the time limit",
+            paused=_PAUSE if paused else 0,
+            exc_info=None if known else error,
+        )
+
+    async def stop(self) -> None:
+        """Give up the round that is being planned, and end the planner."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._entries.clear()
+        self._hints = NO_HINTS
+        await self._planner.stop()
+
+
+class NoRounds:
+    """Offers the heads of queues to cycles: joint placement is off."""
+
+    hints: Hints = NO_HINTS
+    goes_on = False
+
+    def __init__(self, context: Context) -> None:
+        self._queues = context.state.queues
+
+    def pop(self, may_admit: Callable[[str], bool]) -> list[tuple[str, Pending]]:
+        """Take the head of each ClusterQueue that may admit."""
+        return self._queues.pop_heads(may_admit)
+
+    async def stop(self) -> None:
+        """Do nothing."""
+
+
+Rounds = JointRounds | NoRounds

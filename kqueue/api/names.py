@@ -214,9 +214,9 @@ MANAGED_POD_FINALIZER: Final = "kueue.x-k8s.io/managed"
 JOB_PARALLELISM_ANNOTATION: Final = "kqueue.dev/parallelism"
 """On a Job that was started with fewer pods: the parallelism that its user wrote, where it is above the completions."""
 PLACEMENT_PROFILE_ANNOTATION: Final = "kqueue.dev/placement-profile"
-"""On ClusterQueues, jobs and Workloads (these win): BestFit, LeastFreeCapacity, balanced, optimal, or a placer."""
-PLACEMENT_PROFILES: Final = ("BestFit", "LeastFreeCapacity", "optimal", "balanced")
-"""Allowed values of that annotation."""
+"""How domains are chosen, on ClusterQueues, Cohorts, Topologies, jobs and Workloads (these win)."""
+PLACEMENT_PROFILES: Final = ("BestFit", "LeastFreeCapacity", "optimal", "balanced", "joint")
+"""Allowed values of that annotation; packages may add placers."""
 PROFILE_ANNOTATION: Final = "kqueue.dev/profile"
 """On ClusterQueues: the profile of the configuration that orders its workloads and names its plugins."""
 MINIMUM_RUNTIME_ANNOTATION: Final = "kqueue.dev/minimum-runtime"

@@ -127,6 +127,7 @@ GATES: Mapping[str, Gate] = {
     "FlavorFungibilityPreserveScanProgress": _beta("FlavorFungibility"),
     "SkipAncestorCheckForDeletedWorkloads": _beta(),
     "RecomputeAssignmentUponPreemptionTargetsOverlap": _beta(),
+    "JointPlacement": _alpha(_TAS),
 }
 
 GROUPS = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}

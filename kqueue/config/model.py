@@ -9,6 +9,7 @@ from pydantic import Field, PrivateAttr, field_validator
 from kqueue.config import names
 from kqueue.config.gangs import GangSettings, NodeClassSettings
 from kqueue.config.gates import gate_problems, resolve_gates
+from kqueue.config.joint import JointPlacementSettings
 from kqueue.config.plugins import Plugins, PreemptionSettings
 from kqueue.config.policy import (
     AdmissionFairSharing,
@@ -81,6 +82,7 @@ class Configuration(Section):
     preemption: PreemptionSettings = PreemptionSettings()
     gangs: GangSettings = GangSettings()
     node_classes: NodeClassSettings = NodeClassSettings()
+    joint: JointPlacementSettings = JointPlacementSettings()
     feature_gates: dict[str, bool] = Field(default_factory=dict)
     """Gates that the file or the flag names; `enabled` returns the resulting value."""
 

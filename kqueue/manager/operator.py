@@ -31,6 +31,7 @@ from kqueue.manager.controller_manager import ControllerManager
 from kqueue.manager.controllers import SETUPS
 from kqueue.manager.gang_gauges import make_gang_gauges
 from kqueue.manager.gauges import QueueGauges, cohorts_above
+from kqueue.manager.joint import make_rounds
 from kqueue.manager.leadership import Leadership
 from kqueue.manager.telemetry import CycleObserver, describe_objects
 from kqueue.manager.tracing import WorkloadTracer
@@ -97,6 +98,7 @@ class Operator:
         self.watches, self.cache, self.queues = self.manager.watches, self.manager.cache, self.manager.queues
         self._observer = CycleObserver(metrics, self.manager.events, clock, self.manager.order)
         self.loop = _make_loop(self.manager, self._observer, self._look_at_parked)
+        self.rounds = make_rounds(self.manager, self.loop)
         self._intake = _make_intake(self.manager, busy=lambda: self.loop.busy)
         self._connect()
         self._auditor = self._make_auditor()

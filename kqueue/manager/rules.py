@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kqueue.config import Configuration, Timings
+from kqueue.config.joint import JointPlacementSettings
 from kqueue.controllers.gang_clock import gang_clock_rules
 from kqueue.controllers.owner_context import OwnerPolicy
 from kqueue.core.decision import SecondLooks
+from kqueue.core.joint.settings import JointOrder, JointSettings
 from kqueue.core.ordering import OrderRules
 from kqueue.core.preemption import SharingStrategy
 from kqueue.core.quantity import parse_exactly
@@ -18,6 +20,8 @@ from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.registry import features_for, timeouts_for
 from kqueue.model import QueueOrder
 from kqueue.observe import CustomLabel, Kind
+from kqueue.scheduling.joint.batches import BatchLimits
+from kqueue.scheduling.joint.rounds import RoundSettings
 from kqueue.scheduling.settings import LoopSettings
 from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairRules, FairUsage
@@ -64,6 +68,15 @@ def loop_settings(config: Configuration, timings: Timings) -> LoopSettings:
             for_targets=config.enabled("RecomputeAssignmentUponPreemptionTargetsOverlap"),
             for_domains=config.enabled("TASRecomputeAssignmentWithinSchedulingCycle"),
         ),
+    )
+
+
+def round_settings(joint: JointPlacementSettings) -> RoundSettings:
+    """Return the settings of rounds of joint placement."""
+    return RoundSettings(
+        joint=JointSettings(order=JointOrder(joint.order), steps=joint.steps),
+        limits=BatchLimits(workloads=joint.max_workloads, per_queue=joint.max_per_queue),
+        time_limit=joint.time_limit.total_seconds(),
     )
 
 

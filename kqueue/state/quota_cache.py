@@ -318,6 +318,10 @@ class QuotaCache:
         """Return the ClusterQueue's live quota node. Callers must not change it."""
         return self.trees.queues.get(name)
 
+    def cohort_object(self, name: str) -> wire.Cohort | None:
+        """Return a Cohort; None: the cohort has no object."""
+        return self._cohorts.get(name)
+
     def cohort_node(self, name: str) -> QuotaNode | None:
         """Return the live quota node of a cohort; None: the cohort has neither an object nor a member. Callers must not
         change it.

@@ -86,11 +86,15 @@ def best(question: Question) -> FoundPlacement | Misfit:
     return FoundPlacement(arrangement, proven)
 
 
+JOINT = "joint"
+"""The profile of workloads that are planned together; a workload that is placed alone gets the best fit."""
+
 PLACERS: dict[str, Placer] = {
     Algorithm.BEST_FIT: greedy,
     Algorithm.LEAST_FREE_CAPACITY: greedy,
     Algorithm.OPTIMAL: best,
     Algorithm.BALANCED: balanced,
+    JOINT: greedy,
 }
 """Placers by the name of their profile."""
 
@@ -120,7 +124,7 @@ def answer(question: Question) -> FoundPlacement | Misfit:
     )
 
 
-_OURS = frozenset(Algorithm)
+_OURS = frozenset((*Algorithm, JOINT))
 
 
 def problem_with(question: Question, arrangement: Arrangement) -> str | None:

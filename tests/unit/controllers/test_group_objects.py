@@ -22,7 +22,6 @@ from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.kind import GroupVersionKind
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import workload_name
-from tests.unit.controllers.builders import status_of
 from tests.unit.controllers.pod_world import Pods
 from tests.unit.jobs.builders import JSON
 from tests.unit.jobs.pods import at, condition, make_pod
@@ -521,38 +520,3 @@ async def test_a_promise_of_a_dialect_that_is_off_ends_with_the_deadline_g3_56(m
 
     assert before == {promise.workload: promise}
     assert world.starting.promises == {}
-
-
-async def test_a_pod_that_never_had_a_node_is_let_go_when_it_is_deleted(make: Callable[..., Pods]) -> None:
-    """The object keeps the Workload, so such a pod need not stay until it is replaced; one with a node stays its time."""
-    world = make(of_group("a"), of_group("b"), group=pod_group())
-    await rest(world)
-    world.admit(name_of())
-    await rest(world)
-    world.runs("b")
-    for name in ("a", "b"):
-        ending = {"deletionTimestamp": at(30), "deletionGracePeriodSeconds": 30}
-        world.client.change(PODS, f"team/{name}", {"metadata": ending})
-    await rest(world)
-    assert (world.names(), world.finalizer("b")) == (["b"], True)
-
-
-async def test_a_finished_group_keeps_no_quota_for_a_member_that_failed(make: Callable[..., Pods]) -> None:
-    """An extra succeeded in its place, so the PodGroup is Finished and takes no more pods."""
-    world = make(of_group("a"), of_group("x", born=1), group=pod_group(minimum=1))
-    await rest(world)
-    world.admit(name_of())
-    await rest(world)
-    world.runs("a")
-    await rest(world)
-    world.admit(workload_name(GroupVersionKind("", "v1", "Pod"), "x", "uid-x"))
-    await rest(world)
-    world.runs("a", phase="Failed")
-    world.runs("x")
-    await rest(world)
-    before = status_of(world.workload_named(name_of()), "Finished")
-    world.runs("x", phase="Succeeded")
-    world.client.change(GROUPS, "team/g", {"status": {"phase": "Finished"}})
-    await rest(world)
-    assert before == ("", "")
-    assert status_of(world.workload_named(name_of()), "Finished") == ("True", "Succeeded")

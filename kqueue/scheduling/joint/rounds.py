@@ -103,6 +103,11 @@ class JointRounds:
         return bool(self._entries)
 
     @property
+    def is_planning(self) -> bool:
+        """Whether a round is being planned."""
+        return self._task is not None
+
+    @property
     def is_paused(self) -> bool:
         """Whether joint placement rests, because the planner has failed repeatedly."""
         return self._context.clock.monotonic() < self._paused_until

@@ -15,7 +15,7 @@ from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.plan import JointPlan, PlannedWorkload, hint_of
 from kqueue.core.joint.round import RoundInput, plan_round
 from kqueue.core.preemption import Rules
-from kqueue.core.quota import UNLIMITED, FlavorResource, Quota, QuotaNode
+from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.topology import (
     PODS,
     Capacity,
@@ -30,7 +30,8 @@ from kqueue.core.topology import (
 from kqueue.core.topology.result import Path
 from kqueue.core.why.planned_state import PlannedState
 from kqueue.core.workload import Flavor, Head, PodSet, QueueSpec, ResourceGroup, Snapshot, TopologyView
-from kqueue.placing.joint_values import STRICT_FIFO, AskedWorkload, JointCase
+from kqueue.placing.joint_queues import unlisted
+from kqueue.placing.joint_values import STRICT_FIFO, AskedWorkload, JointCase, RunningWorkload
 from kqueue.placing.solving import counted_usage, note_usage, used_resources
 
 _NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -136,16 +137,19 @@ def _snapshot(case: JointCase) -> Snapshot:
     )
     capacity = Capacity.of(tree, foreign=cluster.foreign, usage=_counted_usage(case))
     asked = {r for w in case.workloads for p in w.pod_sets for r in p.request.requests}
-    resources = sorted({PODS, *asked, *(r for queue in case.queues for r in queue.quota)})
+    taken = {r for w in case.running for p in w.pods for r in p.request.requests}
+    resources = sorted({PODS, *asked, *taken, *(r for queue in case.queues for r in queue.quota)})
     nodes: dict[str, QuotaNode] = {}
     cohorts: dict[str, QuotaNode] = {}
     for queue in case.queues:
         node = nodes[queue.name] = QuotaNode(queue.name, weight=queue.weight)
-        node.quotas = {FlavorResource(name, r): queue.quota.get(r, Quota(UNLIMITED)) for r in resources}
+        node.quotas = {FlavorResource(name, r): queue.quota.get(r, unlisted(queue.cohort)) for r in resources}
         if queue.cohort is not None:
             cohort = cohorts.setdefault(queue.cohort, QuotaNode(queue.cohort, is_cohort=True))
             node.parent = cohort
             cohort.children.append(node)
+    for workload in case.running:
+        _note_quota(nodes[workload.queue].usage, name, workload)
     for root in [*cohorts.values(), *(node for node in nodes.values() if node.parent is None)]:
         quota.rebuild(root)
     spec = QueueSpec(name="", groups=(ResourceGroup(tuple(resources), (name,)),), profile=case.switches.profile)
@@ -160,8 +164,17 @@ def _snapshot(case: JointCase) -> Snapshot:
     )
 
 
+def _note_quota(usage: dict[FlavorResource, int], flavor: str, workload: RunningWorkload) -> None:
+    """Add what a running workload takes of the quota of its queue."""
+    for pods in workload.pods:
+        for resource, amount in {**pods.request.requests, PODS: 1}.items():
+            column = FlavorResource(flavor, resource)
+            usage[column] = quota.plus(usage.get(column, 0), amount * pods.assignment.count)
+
+
 def _counted_usage(case: JointCase) -> tuple[DomainUsage, ...]:
-    return counted_usage(case.cluster, case.switches)
+    running = [usage for workload in case.running for pods in workload.pods for usage in pods.usage()]
+    return (*counted_usage(case.cluster, case.switches), *running)
 
 
 def _named(spec: QueueSpec, name: str) -> QueueSpec:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kqueue.core.joint.settings import JointSettings
 from kqueue.core.quota import Quota
-from kqueue.core.topology import Membership
+from kqueue.core.topology import DomainUsage, Membership, PodSetRequest, TopologyAssignment
 from kqueue.placing.fields import FieldProblem
 from kqueue.placing.values import AskedPodSet, FlavorNodes, OutputOptions, Switches
 
@@ -36,11 +36,13 @@ class AskedWorkload:
     """A workload of the input.
 
     Args:
+        path: its JSON pointer.
         waited: seconds.
         profile: how domains are chosen for its pods.
     """
 
     name: str
+    path: str
     pod_sets: tuple[AskedPodSet, ...]
     queue: str
     priority: int
@@ -49,8 +51,39 @@ class AskedWorkload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunningPods:
+    """Pods of a running workload.
+
+    Args:
+        path: the JSON pointer of the assignment.
+    """
+
+    path: str
+    request: PodSetRequest
+    assignment: TopologyAssignment
+
+    def usage(self) -> list[DomainUsage]:
+        """Return the usage of their domains."""
+        return [DomainUsage(d.values, self.request.requests, d.count) for d in self.assignment.domains]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningWorkload:
+    """A workload of the input that runs already, and stays where it is."""
+
+    name: str
+    queue: str
+    pods: tuple[RunningPods, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JointCase:
-    """A joint placement."""
+    """A joint placement.
+
+    Args:
+        running: empty if the placement is as if no admitted workload were there.
+        exact: whether the optimum is computed, too.
+    """
 
     name: str
     cluster: FlavorNodes
@@ -58,6 +91,8 @@ class JointCase:
     switches: Switches
     queues: tuple[AskedQueue, ...]
     workloads: tuple[AskedWorkload, ...]
+    running: tuple[RunningWorkload, ...]
     settings: JointSettings
+    exact: bool
     output: OutputOptions
     noted: tuple[FieldProblem, ...] = ()

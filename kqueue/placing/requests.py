@@ -18,7 +18,7 @@ from kqueue.core.topology import (
     TopologyRequest,
     WeightedTerm,
 )
-from kqueue.core.topology.placers import PLACERS
+from kqueue.core.topology.placers import JOINT, PLACERS
 from kqueue.core.topology.together import kin_of
 from kqueue.placing.document import pointer
 from kqueue.placing.fields import FieldProblem, Fields, Problems
@@ -77,7 +77,7 @@ def switches(problems: Problems, document: Fields) -> Switches:
             "searchLimit",
         ),
     )
-    profile = fields.choice("profile", (*_PROFILES, *sorted(PLACERS.keys() - set(_PROFILES))), Algorithm.BEST_FIT)
+    profile = fields.choice("profile", profiles(), Algorithm.BEST_FIT)
     unconstrained = fields.choice("unconstrainedProfile", _UNCONSTRAINED_PROFILES, "LeastFreeCapacity")
     return Switches(
         profile=Profile(
@@ -92,6 +92,11 @@ def switches(problems: Problems, document: Fields) -> Switches:
         simulate_empty=fields.flag("simulateEmpty"),
         duplicate_hostnames=fields.choice("duplicateHostnames", ("error", "drop", "merge"), "error"),
     )
+
+
+def profiles() -> tuple[str, ...]:
+    """Return the ways to choose domains; whether workloads are planned together depends on the form of the document."""
+    return (*_PROFILES, *sorted(PLACERS.keys() - {*_PROFILES, JOINT}))
 
 
 def workload(problems: Problems, document: Fields, levels: Sequence[str]) -> tuple[tuple[str, ...], bool, bool]:
@@ -126,7 +131,7 @@ def pod_sets(problems: Problems, document: Fields, levels: Sequence[str], *, tog
     `together`: one domain of the level that they share is for all.
     """
     document.require("podSets", "a list of pod sets")
-    written = levels[-1:] if levels and levels[-1] == HOSTNAME else levels
+    written = written_levels(levels)
     found = []
     seen: set[str] = set()
     for path, item in document.items("podSets"):
@@ -143,6 +148,11 @@ def pod_sets(problems: Problems, document: Fields, levels: Sequence[str], *, tog
             "no two pod sets ask for the same required or preferred level, so it has no effect",
         )
     return tuple(found)
+
+
+def written_levels(levels: Sequence[str]) -> Sequence[str]:
+    """Return the levels for which assignments have values."""
+    return levels[-1:] if levels and levels[-1] == HOSTNAME else levels
 
 
 def _pod_set(problems: Problems, path: str, item: Any, written: Sequence[str]) -> AskedPodSet:

@@ -73,11 +73,15 @@ class PodClass:
 
 @value(kw_only=True)
 class ClassInput:
-    """A workload, its pod sets in one flavor, and the quota of one pod of each in the unit resource, by name."""
+    """A workload, its pod sets in one flavor, and the quota of one pod of each in the unit resource, by name.
+
+    `key`: what policies see of it beyond its requests.
+    """
 
     ranked: RankedWorkload
     requests: Sequence[PodSetRequest]
     quota: Mapping[str, int]
+    key: Hashable = ()
 
 
 def classes_of(inputs: Sequence[ClassInput], levels: tuple[str, ...], unit: Unit, how: JointOrder) -> list[PodClass]:
@@ -92,7 +96,7 @@ def classes_of(inputs: Sequence[ClassInput], levels: tuple[str, ...], unit: Unit
         forms = list(_forms(one, levels, unit))
         if not forms:
             continue
-        key: Hashable = (one.ranked.head.queue, *(form.key() for form in forms))
+        key: Hashable = (one.ranked.head.queue, one.key, *(form.key() for form in forms))
         if how is JointOrder.PRIORITY:
             key = one.ranked.rank, key
         elif key != before:

@@ -20,9 +20,12 @@ import numpy as np
 from kqueue.core.joint.classes import NO_LEVEL, PodClass
 from kqueue.core.joint.costs import PLACE_MAX, RankCosts
 from kqueue.core.joint.graph import Flow, Graph
+from kqueue.core.joint.judge import Judge
+from kqueue.core.joint.policies.topology import TIGHTEST
 from kqueue.core.joint.ports import most_used
 from kqueue.core.joint.quota_arcs import quota_arcs
-from kqueue.core.joint.score import spread
+from kqueue.core.joint.round_policies import RoundPolicies
+from kqueue.core.joint.score import spread as usual_spread
 from kqueue.core.joint.units import Unit
 from kqueue.core.quota import FlavorResource
 from kqueue.core.topology.counting import pods_per_domain, tally
@@ -30,8 +33,6 @@ from kqueue.core.topology.tree import Ints
 from kqueue.core.workload import Snapshot, TopologyView
 
 SOURCE, UNSCHEDULED, SINK = range(3)
-_TIGHTEST = 50
-"""The most points by which a domain with more room than a gang needs is dearer than one that it fills."""
 _FEWEST_ARCS, _MOST_ARCS, _ALL_ARCS = 16, 64, 65_536
 """Arcs of a class to domains of its level: at least, at most, and of all classes together."""
 
@@ -84,12 +85,18 @@ class _Level:
 
 @dataclass(slots=True)
 class _Builder:
-    """Collects the nodes and arcs of one network; `room` is the number of arcs that a class may have."""
+    """Collects the nodes and arcs of one network.
+
+    Args:
+        room: the number of arcs that a class may have.
+        judge: None: the tightest domains are the cheapest.
+    """
 
     view: TopologyView
     unit: Unit
     classes: Sequence[PodClass]
     room: int
+    judge: Judge | None = None
     nodes: int = 3
     arcs: int = 0
     tables: list[Ints] = field(default_factory=list)
@@ -115,11 +122,14 @@ class _Builder:
         return Graph.of(supplies, np.concatenate(self.tables))
 
 
-def build(flavor: str, snapshot: Snapshot, classes: Sequence[PodClass], unit: Unit) -> Network:
+def build(
+    flavor: str, snapshot: Snapshot, classes: Sequence[PodClass], unit: Unit, policies: RoundPolicies | None = None
+) -> Network:
     """Return the network of a flavor's classes on the state before the round."""
     view, demand = snapshot.topologies[flavor], sum(one.demand for one in classes)
     room = max(_FEWEST_ARCS, min(_MOST_ARCS, _ALL_ARCS // max(1, len(classes))))
-    builder = _Builder(view, unit, classes, room)
+    judge = Judge(flavor, policies, policies.view(flavor, view)) if policies is not None else None
+    builder = _Builder(view, unit, classes, room, judge)
     _add_domains(builder)
     sources = _add_quota(builder, snapshot, FlavorResource(flavor, unit.resource), demand)
     first = builder.new_nodes(len(classes))
@@ -193,14 +203,17 @@ def _add_class(builder: _Builder, one: PodClass, node: int) -> tuple[int, Ints]:
     everywhere = min(one.demand, int(pods[0].sum()) if len(pods) else 0)
     if form.level == NO_LEVEL:
         if everywhere:
-            builder.add(node, builder.whole, everywhere)
+            _add_anywhere(builder, one, node, pods, everywhere)
         return builder.arcs, np.zeros(0, dtype=np.int64)
     level = builder.levels[form.level]
     domains = np.flatnonzero(gangs)
     if form.required and len(domains):
         _note_gangs(builder, level, form.units, gangs > 0)
     capacities = np.minimum(one.demand, gangs[domains] * form.units)
-    costs = np.clip(level.free[domains] - form.units, 0, _TIGHTEST)
+    if builder.judge is not None:
+        costs = builder.judge.domains(one, form.level)[domains]
+    else:
+        costs = np.clip(level.free[domains] - form.units, 0, TIGHTEST)
     kept = np.sort(np.argsort(costs, kind="stable")[: builder.room])
     found = builder.arcs, domains[kept]
     heads = (level.ports if form.required and level.ports is not None else level.first) + domains
@@ -210,18 +223,36 @@ def _add_class(builder: _Builder, one: PodClass, node: int) -> tuple[int, Ints]:
         rest = _rest(builder, level, required=form.required)
         builder.add(node, rest, min(one.demand, int(capacities[others].sum())), int(costs[others].max()))
     if not form.required:
-        _add_wider(builder, one, node, pods, everywhere)
+        _add_wider(builder, one, node, pods, everywhere, max(TIGHTEST, int(costs.max(initial=0))))
     return found
 
 
-def _add_wider(builder: _Builder, one: PodClass, node: int, pods: list[Ints], everywhere: int) -> None:
+def _add_anywhere(builder: _Builder, one: PodClass, node: int, pods: list[Ints], everywhere: int) -> None:
+    """Add the arcs of a class that may use all domains: to the cheapest of the lowest level, and to the whole flavor.
+
+    Where policies find no difference, the arc to the whole flavor is enough.
+    """
+    depth = len(builder.levels) - 1
+    costs = builder.judge.domains(one, depth) if builder.judge is not None else None
+    dearest = 0
+    if costs is not None and costs.any():
+        domains = np.flatnonzero(pods[depth])
+        cheapest = domains[np.sort(np.argsort(costs[domains], kind="stable")[: builder.room])]
+        capacities = np.minimum(one.demand, pods[depth][cheapest])
+        builder.add(node, builder.levels[depth].first + cheapest, capacities, costs[cheapest])
+        dearest = int(costs[domains].max(initial=0))
+    builder.add(node, builder.whole, everywhere, dearest)
+
+
+def _add_wider(builder: _Builder, one: PodClass, node: int, pods: list[Ints], everywhere: int, dearest: int) -> None:
     """Add the arcs of a class that prefers its level to wider domains, each dearer than all domains of its level."""
+    spread = builder.judge.spread if builder.judge is not None else usual_spread
     for wider in range(one.form.level - 1, -1, -1):
         domains = np.flatnonzero(pods[wider])[: builder.room]
-        cost = min(PLACE_MAX, spread(wider + 1) + _TIGHTEST)
+        cost = min(PLACE_MAX, spread(wider + 1) + dearest)
         builder.add(node, builder.levels[wider].first + domains, np.minimum(one.demand, pods[wider][domains]), cost)
     if everywhere:
-        builder.add(node, builder.whole, everywhere, min(PLACE_MAX, spread(0) + _TIGHTEST))
+        builder.add(node, builder.whole, everywhere, min(PLACE_MAX, spread(0) + dearest))
 
 
 def _note_gangs(builder: _Builder, level: _Level, size: int, reaches: np.ndarray) -> None:

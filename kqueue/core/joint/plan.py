@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from enum import StrEnum
 
 from kqueue.core.joint.candidate import CandidateName
@@ -33,6 +34,8 @@ class PlannedWorkload:
         relaxed: units of it that the relaxation schedules.
         admitted: None: the plan leaves it out, or it preempts others.
         is_proven: whether no plan with the same earlier workloads admits it.
+        is_deferred: whether it waits for a better place, so that no cycle may place it elsewhere.
+        opens: seconds after which the next place opens for a deferred workload; None: none ever does.
     """
 
     head: Head
@@ -42,6 +45,8 @@ class PlannedWorkload:
     admitted: PlannedAdmission | None
     preempts: bool = False
     is_proven: bool = False
+    is_deferred: bool = False
+    opens: int | None = None
 
     @property
     def hint(self) -> Hint | None:
@@ -78,6 +83,8 @@ class JointPlan:
     arcs: int = 0
     faults: tuple[str, ...] = ()
     """Candidates that were dropped because the check of the finished plan found a fault, with the fault."""
+    failed_policies: Mapping[str, str] = field(default_factory=dict)
+    """Policies that have failed in the round, which was planned without them, and why."""
 
     @property
     def gap(self) -> int | None:

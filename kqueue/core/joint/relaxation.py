@@ -6,13 +6,14 @@ It is a bound, and never a plan.  Where it keeps a gang whole it also says in wh
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kqueue.core.joint.batch import RankedWorkload
 from kqueue.core.joint.classes import ClassInput, PodClass, classes_of
 from kqueue.core.joint.graph import FlowSolver
 from kqueue.core.joint.network import Network, build
+from kqueue.core.joint.round_policies import RoundPolicies
 from kqueue.core.joint.settings import JointOrder
 from kqueue.core.joint.units import Unit
 from kqueue.core.joint.world import Choice, PlannedAdmission, World
@@ -62,11 +63,13 @@ def relax(
     *,
     how: JointOrder,
     solver: FlowSolver,
+    policies: RoundPolicies | None = None,
 ) -> Relaxation:
     """Return the relaxation of the batch on the state before the round.
 
     Workloads whose flavor leaves them out are offered to their next flavor once.  Workloads with pods in several
-    flavors with topologies take no part, and count fully in the bound.
+    flavors with topologies take no part, and count fully in the bound.  `policies`: None: the tightest domains are the
+    cheapest.
 
     Raises CostRangeError when the costs are too large for the solver.
     """
@@ -85,7 +88,7 @@ def relax(
         for flavor in sorted(waiting):
             if flavor not in unit_of:
                 continue
-            network = _solved(found, flavor, snapshot, waiting[flavor], choices, unit_of[flavor], how, solver)
+            network = _solved(found, flavor, snapshot, waiting[flavor], choices, unit_of[flavor], how, solver, policies)
             for one in _left_out(found, network):
                 flavors = _flavors(one.head, choices)
                 if turn == 0 and len(flavors) > 1:
@@ -103,13 +106,14 @@ def _solved(
     unit: Unit,
     how: JointOrder,
     solver: FlowSolver,
+    policies: RoundPolicies | None,
 ) -> Sequence[PodClass]:
     """Solve the network of a flavor and add the result; return its classes."""
-    inputs = [_input(one, flavor, choices, unit) for one in some]
+    inputs = [_input(one, flavor, choices, unit, policies) for one in some]
     classes = classes_of(inputs, snapshot.topologies[flavor].tree.levels, unit, how)
     if not classes:
         return ()
-    network: Network = build(flavor, snapshot, classes, unit)
+    network: Network = build(flavor, snapshot, classes, unit, policies)
     flow = solver(network.graph)
     found.arcs += len(network.graph.tails)
     found.classes += len(classes)
@@ -129,13 +133,21 @@ def _left_out(found: Relaxation, classes: Sequence[PodClass]) -> list[RankedWork
     return [one for c in classes for one in c.members if not found.units[one.head.uid]]
 
 
-def _input(one: RankedWorkload, flavor: str, choices: Choices, unit: Unit) -> ClassInput:
+def _input(
+    one: RankedWorkload, flavor: str, choices: Choices, unit: Unit, policies: RoundPolicies | None
+) -> ClassInput:
     choice = next(choice for choice in choices[one.head.uid] if flavor in choice.requests)
     requests = choice.requests[flavor]
     quota = {pod_set.name: pod_set.quota_requests.get(unit.resource, 0) for pod_set in one.head.pod_sets}
     counted = {name for p in choice.assignment.pod_sets for name in [p.name] if unit.resource in p.flavors}
+    key: Hashable = ()
+    if policies is not None:
+        key = tuple([policies.of(flavor).key(policies.judged(one.head, request, flavor)) for request in requests])
     return ClassInput(
-        ranked=one, requests=requests, quota={name: n if name in counted else 0 for name, n in quota.items()}
+        ranked=one,
+        requests=requests,
+        quota={name: n if name in counted else 0 for name, n in quota.items()},
+        key=key,
     )
 
 

@@ -16,12 +16,15 @@ from kqueue.core.joint.classes import PodClass
 from kqueue.core.joint.exchange import exchange
 from kqueue.core.joint.graph import CostRangeError, FlowSolver
 from kqueue.core.joint.plan import JointPlan, PlannedWorkload, PlanStatus
+from kqueue.core.joint.policy import PolicyFailedError
 from kqueue.core.joint.polish import Scored, polish
+from kqueue.core.joint.preparation import Preparation, prepare
 from kqueue.core.joint.relaxation import Choices, FlowGuide, Relaxation, relax
+from kqueue.core.joint.round_policies import NO_POLICIES, PolicyInput
 from kqueue.core.joint.score import Scorer
 from kqueue.core.joint.search import SearchInput, search
 from kqueue.core.joint.settings import JointOrder, JointSettings
-from kqueue.core.joint.units import Unit, unit_of, units
+from kqueue.core.joint.units import Unit, units
 from kqueue.core.joint.verify import fault_in
 from kqueue.core.joint.world import PlannedAdmission, World
 from kqueue.core.ordering import DEFAULT_RULES, OrderRules
@@ -47,11 +50,21 @@ class RoundInput:
     settings: JointSettings
     solver: FlowSolver | None = None
     order: OrderRules = DEFAULT_RULES
+    policies: PolicyInput = NO_POLICIES
 
 
 def plan_round(given: RoundInput) -> JointPlan:
-    """Return the plan: the best of one by one, packed and guided, in better places; never worse than one by one."""
-    return _Round(given).plan()
+    """Return the plan: the best of one by one, packed and guided, in better places; never worse than one by one.
+
+    When a policy fails, the round is planned again without it, so that all candidates are judged alike.
+    """
+    failed: dict[str, str] = {}
+    while True:
+        try:
+            return replace(_Round(given).plan(), failed_policies=failed)
+        except PolicyFailedError as e:
+            failed[e.policy] = e.problem
+            given = replace(given, policies=given.policies.without(e.policy))
 
 
 @dataclass(slots=True)
@@ -63,26 +76,36 @@ class _Round:
     steps: int = 0
     order: tuple[RankedWorkload, ...] = ()
     faults: list[str] = field(default_factory=list)
+    prepared: Preparation = field(init=False)
 
     def world(self, *, steps: int = 0, charged: bool = True) -> World:
         """Return a new copy of the world before the round."""
-        return World(self.given.state, self.given.batch.queues, demands=self.demands, steps=steps, charged=charged)
+        return World(
+            self.given.state,
+            self.given.batch.queues,
+            demands=self.demands,
+            steps=steps,
+            charged=charged,
+            policies=self.prepared.policies,
+        )
 
     def plan(self) -> JointPlan:
         given, settings = self.given, self.given.settings
-        world = self.world(charged=False)
-        greedy = one_by_one(world, given.batch, rules=given.state.rules, order=given.order)
-        self.order = ranked(greedy.order, settings.order, given.waited)
-        start = self.world()
-        choices = {one.head.uid: list(start.choices(one.head)) for one in self.order}
-        unit_of = _units_of(start, choices)
+        start = World(given.state, given.batch.queues, demands=self.demands)
+        prepared = self.prepared = prepare(start, given.batch, given.waited, settings.order, given.policies)
+        world, unit_of = self.world(charged=False), prepared.unit_of
+        greedy = one_by_one(world, prepared.batch, rules=given.state.rules, order=given.order)
+        self.order = ranked(greedy.order, prepared.how, prepared.waited)
+        choices = {one.head.uid: prepared.choices[one.head.uid] for one in self.order}
         scorer = Scorer(
             start=start.snapshot,
             order=self.order,
-            how=settings.order,
+            how=prepared.how,
             unit_of=unit_of,
             sizes={uid: units(some[0].requests, unit_of) for uid, some in choices.items() if some},
             largest=_largest(choices, unit_of, self.order),
+            policies=prepared.policies,
+            new_world=self.world,
         )
         relaxed = self._relaxed(start, choices, unit_of)
         first = Candidate(CandidateName.ONE_BY_ONE, greedy.admitted)
@@ -90,7 +113,7 @@ class _Round:
         for name, given_search in self._searches(greedy, unit_of, relaxed, scorer):
             candidate_world = self.world(steps=settings.steps)
             candidate = search(candidate_world, given_search, name=name)
-            if settings.order is JointOrder.PRIORITY:
+            if prepared.how is JointOrder.PRIORITY:
                 exchange(candidate_world, candidate, scorer, given.batch.strict)
             self.steps += candidate_world.steps_made
             found.append(Scored(candidate=candidate, score=scorer.score(candidate, candidate_world)))
@@ -106,8 +129,9 @@ class _Round:
                 self.order,
                 choices,
                 unit_of,
-                how=self.given.settings.order,
+                how=self.prepared.how,
                 solver=self.given.solver,
+                policies=self.prepared.policies,
             )
         except CostRangeError:
             return None
@@ -130,7 +154,7 @@ class _Round:
             reduced=reduced,
         )
         searches = [(CandidateName.PACKED, packed)]
-        if self.given.settings.order is JointOrder.PRIORITY:
+        if self.prepared.how is JointOrder.PRIORITY:
             searches.append(
                 (CandidateName.BY_VALUE, replace(packed, order=by_value(self.order, packed.strict, scorer)))
             )
@@ -159,10 +183,8 @@ class _Round:
         choices: Choices,
     ) -> JointPlan:
         """Return the plan of the best candidate."""
-        admitted = best.candidate.admitted
-        proven = (
-            proven_out(relaxed, admitted, choices) if self.given.settings.order is JointOrder.STRICT else frozenset()
-        )
+        admitted, opens = best.candidate.admitted, self.prepared.withheld.opens
+        proven = proven_out(relaxed, admitted, choices) if self.prepared.how is JointOrder.STRICT else frozenset()
         workloads = [
             PlannedWorkload(
                 head=one.head,
@@ -171,7 +193,11 @@ class _Round:
                 relaxed=relaxed.units.get(one.head.uid, 0) if relaxed is not None else 0,
                 admitted=admitted.get(one.head.uid),
                 preempts=one.head.uid in greedy.claims and one.head.uid not in admitted,
-                is_proven=one.head.uid in proven,
+                is_proven=one.head.uid in proven and one.head.uid not in opens,
+                is_deferred=one.head.uid in opens
+                and one.head.uid not in admitted
+                and one.head.uid not in greedy.claims,
+                opens=opens.get(one.head.uid),
             )
             for one in self.order
         ]
@@ -245,20 +271,6 @@ def _units(head: Head, admitted: Mapping[str, PlannedAdmission], choices: Choice
     if planned is not None:
         return units(planned.requests, unit_of)
     return next((units(choice.requests, unit_of) for choice in choices[head.uid]), 0)
-
-
-def _units_of(start: World, choices: Choices) -> dict[str, Unit]:
-    """Return the unit of each flavor with a topology that the batch requests."""
-    requests: dict[str, list[PodSetRequest]] = {}
-    for some in choices.values():
-        for choice in some:
-            for flavor, pod_sets in choice.requests.items():
-                requests.setdefault(flavor, []).extend(pod_sets)
-    found = {
-        flavor: unit_of(pod_sets, start.snapshot.topologies[flavor].capacity)
-        for flavor, pod_sets in sorted(requests.items())
-    }
-    return {flavor: unit for flavor, unit in found.items() if unit is not None}
 
 
 def _largest(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from kqueue.core.joint.batch import RankedWorkload
 from kqueue.core.joint.candidate import Candidate
+from kqueue.core.joint.policies.topology import SPREAD
+from kqueue.core.joint.policy import widest_difference
+from kqueue.core.joint.round_policies import RoundPolicies
 from kqueue.core.joint.settings import JointOrder
 from kqueue.core.joint.units import Unit, units
 from kqueue.core.joint.world import PlannedAdmission, World
@@ -19,8 +22,6 @@ from kqueue.core.topology.result import DomainUsage, Misfit
 from kqueue.core.topology.tree import Tree
 from kqueue.core.value import value
 from kqueue.core.workload import Snapshot
-
-WIDEST, NEXT, LOWER = 300, 60, 1
 
 
 @value()
@@ -44,7 +45,7 @@ class Score:
 
 def spread(level: int) -> int:
     """Return the points per unit for each domain of a level beyond the fewest possible; level 0 is the widest."""
-    return WIDEST if level == 0 else NEXT if level == 1 else LOWER
+    return widest_difference(SPREAD, level)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,8 @@ class Scorer:
         order: the workloads with their ranks.
         sizes: units by UID, of the first flavors that a workload may have.
         largest: the flavor and pod set of the workload with most units in the batch; None: no workload has units.
+        policies: None: places have no other costs than the number of domains.
+        new_world: returns a copy of the state before the round; None: there are no policies.
     """
 
     start: Snapshot
@@ -64,6 +67,8 @@ class Scorer:
     unit_of: Mapping[str, Unit]
     sizes: Mapping[str, int]
     largest: tuple[str, PodSetRequest] | None
+    policies: RoundPolicies | None = None
+    new_world: Callable[[], World] | None = None
     _fewest: dict[tuple[str, Shape, int], tuple[int, ...]] = field(default_factory=dict, init=False)
 
     def score(self, candidate: Candidate, world: World) -> Score:
@@ -75,7 +80,17 @@ class Scorer:
             if planned is not None:
                 ranks[one.rank - 1] += self.value(one, planned)
                 cost += self.cost(planned)
-        return Score(tuple(ranks), cost, self._slots(world))
+        return Score(tuple(ranks), cost + self._of_policies(candidate), self._slots(world))
+
+    def _of_policies(self, candidate: Candidate) -> int:
+        """Return the points of the policies, workload by workload in the order of admission."""
+        if self.new_world is None or self.policies is None or not self.policies.have_say:
+            return 0
+        world, total = self.new_world(), 0
+        for planned in candidate.admitted.values():
+            total += world.policy_cost(planned)
+            world.admit(planned)
+        return total
 
     def value(self, one: RankedWorkload, planned: PlannedAdmission) -> int:
         """Return the value of an admission in its rank."""
@@ -95,7 +110,8 @@ class Scorer:
             tree = self.start.topologies[flavor].tree
             weight = max(1, self.unit_of[flavor].of(requests)) if flavor in self.unit_of else 1
             used, fewest = _domains_used(tree, planned.domains[flavor]), self._fewest_domains(flavor, requests)
-            beyond = (spread(level) * max(0, used[level] - fewest[level]) for level in range(len(used)))
+            points = spread if self.policies is None else self.policies.of(flavor).spread
+            beyond = (points(level) * max(0, used[level] - fewest[level]) for level in range(len(used)))
             total += weight * sum(beyond)
         return total
 

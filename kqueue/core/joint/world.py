@@ -13,7 +13,11 @@ from kqueue.core.decision import Admit
 from kqueue.core.demand import Demands
 from kqueue.core.flavors import FIT, Assignment
 from kqueue.core.hooks import NO_HOOKS
+from kqueue.core.joint.policy import Depth
+from kqueue.core.joint.policy_places import cheapest_hosts, domains_to_try
+from kqueue.core.joint.round_policies import RoundPolicies
 from kqueue.core.quota import Usage
+from kqueue.core.topology.arranged import Hint
 from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.request import GangDomains, PodSetRequest
 from kqueue.core.topology.result import DomainUsage, Placement, usage_of
@@ -56,18 +60,27 @@ class World:
     """A copy of the state.  All changes go through `admit` and `withdraw`, so that they can be undone."""
 
     def __init__(
-        self, state: PlannedState, queues: Iterable[str], *, demands: Demands, steps: int = 0, charged: bool = True
+        self,
+        state: PlannedState,
+        queues: Iterable[str],
+        *,
+        demands: Demands,
+        steps: int = 0,
+        charged: bool = True,
+        policies: RoundPolicies | None = None,
     ) -> None:
         """Copy the state; `queues` are the ClusterQueues whose quota may change.
 
         `steps` is the number of searches for domains that repairs may make.  `charged`: claims of preemptors are
-        charged; a plan of a cycle charges them itself.
+        charged; a plan of a cycle charges them itself.  `policies` choose among places; None: profiles do.
         """
         self.snapshot = state.copied(queues)
         self.claims = Claims(self.snapshot, self.snapshot.claims if charged else ())
         self.steps_left = steps
         self.steps_made = 0
         self._hooks, self._demands = state.hooks, demands
+        self._policies = policies if policies is not None and policies.have_say else None
+        self._residents = self._policies.residents() if self._policies is not None else None
         self._log: list[tuple[PlannedAdmission, bool]] = []
 
     def choices(self, head: Head) -> Iterator[Choice]:
@@ -86,10 +99,13 @@ class World:
                 return
             tried = replace(head, last_tried=assignment.last_tried)
 
-    def place(self, choice: Choice, *, within: GangDomains | None = None) -> PlannedAdmission | None:
+    def place(
+        self, choice: Choice, *, within: GangDomains | None = None, hint: Hint | None = None
+    ) -> PlannedAdmission | None:
         """Return the workload with domains, by the algorithm of its profile; None: it has no room.
 
-        `within`: the only domains for all its pods; None: all of the flavors.  This is one step.
+        `within`: the only domains for all its pods; None: all of the flavors.  `hint`: the places to use if they have
+        room.  This is one step.
         """
         self.steps_made += 1
         head, assignment = choice.head, choice.assignment
@@ -98,7 +114,7 @@ class World:
             requests = {f: [replace(p, within=within) for p in pod_sets] for f, pod_sets in requests.items()}
         capacities = {flavor: self.snapshot.topologies[flavor].capacity for flavor in requests}
         profile = self.snapshot.queues[head.queue].profile.with_algorithm(head.algorithm)
-        found = place_workload(capacities, requests, profile=profile, explain=False)
+        found = place_workload(capacities, requests, profile=profile, explain=False, hint=hint)
         placed = {flavor: answer for flavor, answer in found.items() if isinstance(answer, Placement)}
         if len(placed) < len(found):
             return None
@@ -113,7 +129,48 @@ class World:
 
     def find(self, head: Head) -> PlannedAdmission | None:
         """Return the workload with the first flavors in which it has domains; None: it has none."""
-        return next((found for choice in self.choices(head) if (found := self.place(choice)) is not None), None)
+        for choice in self.choices(head):
+            found = self._by_policy(choice) or self.place(choice)
+            if found is not None:
+                return found
+        return None
+
+    def _by_policy(self, choice: Choice) -> PlannedAdmission | None:
+        """Return the workload with the domains that the policies of its flavor choose; None: its profile chooses."""
+        if self._policies is None or len(choice.requests) != 1:
+            return None
+        ((flavor, requests),) = choice.requests.items()
+        policies = self._policies.of(flavor)
+        if not policies.has_say:
+            return None
+        view = self._policies.view(flavor, self.snapshot.topologies[flavor], self._residents)
+        gang = [self._policies.judged(choice.head, request, flavor) for request in requests]
+        if all(pods.is_free for pods in gang):
+            hint = cheapest_hosts(policies, gang, view) if policies.depth is Depth.HOST else None
+            return self.place(choice, hint=hint) if hint is not None else None
+        largest = max(gang, key=lambda pods: pods.units * pods.request.count)
+        if largest.level < 0:
+            return None
+        found = [
+            planned
+            for within in domains_to_try(policies, largest, view)
+            if (planned := self.place(choice, within=within)) is not None
+        ]
+        return min(found, key=self.policy_cost, default=None)
+
+    def policy_cost(self, planned: PlannedAdmission) -> int:
+        """Return the points of the policies for the places of a workload that is not charged."""
+        if self._policies is None:
+            return 0
+        where = {pod_set.name: pod_set.topology for pod_set in planned.pod_sets if pod_set.topology is not None}
+        total = 0
+        for flavor, requests in planned.requests.items():
+            view = self._policies.view(flavor, self.snapshot.topologies[flavor], self._residents)
+            places = [
+                (self._policies.judged(planned.head, r, flavor), where[r.name]) for r in requests if r.name in where
+            ]
+            total += self._policies.cost(flavor, places, view)
+        return total
 
     # --- changes ------------------------------------------------------------------------------------------------
 
@@ -164,6 +221,8 @@ class World:
             quota.add_usage(node, column, amount)
         for flavor, taken in planned.domains.items():
             charge_domains(flavor, taken, self.snapshot.topologies)
+        if self._residents is not None:
+            self._residents.note(planned.head.uid, planned.domains, 1)
 
     def _release(self, planned: PlannedAdmission) -> None:
         node = self.snapshot.nodes[planned.head.queue]
@@ -171,6 +230,8 @@ class World:
             quota.remove_usage(node, column, amount)
         for flavor, taken in planned.domains.items():
             release_domains(flavor, taken, self.snapshot.topologies)
+        if self._residents is not None:
+            self._residents.note(planned.head.uid, planned.domains, -1)
 
 
 class Undoable:

@@ -10,6 +10,7 @@ from kqueue.core.joint.batch import Batch
 from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.plan import JointPlan
 from kqueue.core.joint.round import RoundInput, plan_round
+from kqueue.core.joint.round_policies import NO_POLICIES, PolicyInput
 from kqueue.core.joint.settings import JointOrder, JointSettings
 from kqueue.core.preemption import Rules
 from kqueue.core.topology import HOSTNAME, Capacity, Leaf, NodeFacts, TopologyRequest, Tree
@@ -46,6 +47,7 @@ def round_of(
     order: JointOrder = JointOrder.STRICT,
     waited: Mapping[str, int] | None = None,
     solved: bool = True,
+    policies: PolicyInput = NO_POLICIES,
     **settings: Any,
 ) -> JointPlan:
     """The plan for these workloads, which are in the order of their queues."""
@@ -59,6 +61,7 @@ def round_of(
             waited=waited or {},
             settings=JointSettings(order=order, **settings),
             solver=solver() if solved else None,
+            policies=policies,
         )
     )
 
@@ -66,6 +69,20 @@ def round_of(
 def admitted(plan: JointPlan) -> list[str]:
     """The names of the workloads that a plan admits, in the order of admission."""
     return [one.head.uid for one in plan.workloads if one.admitted is not None]
+
+
+def places(plan: JointPlan) -> dict[str, dict[str, int]]:
+    """The pods of each admitted workload by host."""
+    return {
+        one.head.uid: {
+            domain.values[-1]: domain.count
+            for pod_set in one.admitted.pod_sets
+            if pod_set.topology is not None
+            for domain in pod_set.topology.domains
+        }
+        for one in plan.workloads
+        if one.admitted is not None
+    }
 
 
 def anywhere(head: Head) -> Head:

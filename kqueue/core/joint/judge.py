@@ -1,0 +1,34 @@
+"""The costs of places in a network, by the policies of its flavor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from kqueue.core.joint.classes import PodClass
+from kqueue.core.joint.costs import PLACE_MAX
+from kqueue.core.joint.policy_view import WorldView
+from kqueue.core.joint.round_policies import RoundPolicies
+from kqueue.core.topology.tree import Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """The policies of one flavor, on the state before the round."""
+
+    flavor: str
+    policies: RoundPolicies
+    view: WorldView
+
+    def domains(self, one: PodClass, level: int) -> Ints:
+        """Return the points per unit of each domain of a level for a class."""
+        head = one.members[0].head
+        pods = self.policies.judged(head, one.form.workers, self.flavor, waited=one.waited)
+        return np.minimum(self.policies.of(self.flavor).domains(pods, level, self.view, in_search=False), PLACE_MAX)
+
+    @property
+    def spread(self) -> Callable[[int], int]:
+        """The points per unit for each domain of a level beyond the fewest possible."""
+        return self.policies.of(self.flavor).spread

@@ -1,0 +1,148 @@
+"""The view of policies: pods to judge, and the hosts and domains as they are when a policy is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kqueue.core.joint.statistics import NO_STATISTICS, NodeStatistics
+from kqueue.core.joint.traits import NO_TRAITS, Traits
+from kqueue.core.joint.units import Unit
+from kqueue.core.topology.capacity import Capacity
+from kqueue.core.topology.counting import pods_per_domain
+from kqueue.core.topology.node import PODS
+from kqueue.core.topology.request import PodSetRequest
+from kqueue.core.topology.result import Path
+from kqueue.core.topology.tree import Ints, Tree
+from kqueue.core.value import value
+
+
+@value(kw_only=True)
+class JudgedPods:
+    """Equal pods of one workload.
+
+    Args:
+        queue: the ClusterQueue.
+        request: the pod set; its count is the number of pods.
+        level: the level that the pods require or prefer; -1: none.
+        units: of one pod, at least 1.
+        waited: seconds.
+    """
+
+    queue: str
+    request: PodSetRequest
+    level: int
+    units: int = 1
+    waited: int = 0
+    traits: Traits = NO_TRAITS
+
+    @property
+    def is_free(self) -> bool:
+        """Whether each pod may be on any host, whatever the hosts of the others."""
+        return self.level < 0 and not self.request.topology.slices and self.request.group is None
+
+
+@dataclass(slots=True)
+class TreeFacts:
+    """Facts of a tree that do not change in a round, computed when they are first needed."""
+
+    tree: Tree
+    statistics: NodeStatistics = NO_STATISTICS
+    _allocatable: dict[str, Ints] = field(default_factory=dict)
+    _measured: dict[tuple[str, int], tuple[Ints, Ints]] = field(default_factory=dict)
+
+    def allocatable(self, resource: str) -> Ints:
+        """Return the allocatable amount of each leaf."""
+        known = self._allocatable.get(resource)
+        if known is None:
+            amounts = [sum(n.allocatable.get(resource, 0) for n in leaf.nodes) for leaf in self.tree.leaves]
+            known = self._allocatable[resource] = np.array(amounts, dtype=np.int64)
+        return known
+
+    def measured(self, resource: str, percentile: int) -> tuple[Ints, Ints]:
+        """Return the measured amount of each leaf, and 1 for the leaves of which all nodes have samples."""
+        known = self._measured.get((resource, percentile))
+        if known is None:
+            amounts, usable = np.zeros(len(self.tree), dtype=np.int64), np.zeros(len(self.tree), dtype=np.int64)
+            for number, leaf in enumerate(self.tree.leaves if self.statistics.samples else ()):
+                found = [self.statistics.measured(node.name, resource, percentile) for node in leaf.nodes]
+                if None not in found:
+                    amounts[number], usable[number] = sum(n for n in found if n is not None), 1
+            known = self._measured[resource, percentile] = amounts, usable
+        return known
+
+
+Neighbours = Mapping[str, Mapping[Path, int]]
+"""Pods by class of interference and by the written values of their leaf."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorldView:
+    """The topology of a flavor as a policy sees it.  Callers must not change its arrays.
+
+    Args:
+        capacity: the free amounts now.
+        start: the free amounts before the round.
+        unit: the unit of the flavor; None: no pod of the batch has units.
+    """
+
+    flavor: str
+    capacity: Capacity
+    start: Capacity
+    facts: TreeFacts
+    unit: Unit | None = None
+    neighbours: Neighbours = field(default_factory=dict)
+
+    @property
+    def tree(self) -> Tree:
+        """The domains."""
+        return self.capacity.tree
+
+    def allocatable(self, resource: str) -> Ints:
+        """Return the allocatable amount of each leaf."""
+        return self.facts.allocatable(resource)
+
+    def reserved(self, resource: str) -> Ints:
+        """Return the amount of each leaf that pods have reserved, those that this round has placed included."""
+        found: Ints = np.maximum(self.allocatable(resource) - self._free(self.capacity, resource), 0)
+        return found
+
+    def load(self, resource: str, percentile: int) -> Ints:
+        """Return the load of each leaf: what is measured and what this round has placed, or else what is reserved."""
+        amounts, usable = self.facts.measured(resource, percentile)
+        placed = np.maximum(self._free(self.start, resource) - self._free(self.capacity, resource), 0)
+        return np.where(usable > 0, amounts + placed, self.reserved(resource))
+
+    def pods(self) -> Ints:
+        """Return the number of pods on each leaf, of kqueue and of others."""
+        return self.reserved(PODS)
+
+    def fitting(self, request: PodSetRequest) -> list[Ints]:
+        """Return the pods of a pod set that fit, per level and domain."""
+        return pods_per_domain(self.capacity, request.shape)
+
+    def free_units(self, level: int) -> Ints:
+        """Return the free units of each domain of a level."""
+        starts = self.tree.first_leaf[level]
+        if self.unit is None or not len(starts):
+            return np.zeros(len(starts), dtype=np.int64)
+        found: Ints = np.add.reduceat(self._free(self.capacity, self.unit.resource) // self.unit.size, starts)
+        return found
+
+    def neighbours_on(self, interference: str) -> Ints:
+        """Return the pods of a class of interference on each leaf."""
+        counts = np.zeros(len(self.tree), dtype=np.int64)
+        for path, pods in self.neighbours.get(interference, {}).items():
+            leaf = self.tree.leaf_of(path)
+            if leaf is not None:
+                counts[leaf] += pods
+        return counts
+
+    def _free(self, capacity: Capacity, resource: str) -> Ints:
+        row = capacity.row(resource)
+        if row is None:
+            return np.zeros(len(capacity.tree), dtype=np.int64)
+        found: Ints = np.maximum(row, 0)
+        return found

@@ -37,7 +37,10 @@ def _joint(solution: JointSolution) -> dict[str, Any]:
     if plan.gap is not None:
         facts["gap"] = f"{plan.gap // 1000}.{plan.gap % 1000:03}"
     facts |= {"cost": plan.cost, "greedyCost": plan.greedy_cost, "steps": plan.steps}
-    return facts | {"classes": plan.classes, "arcs": plan.arcs}
+    facts |= {"classes": plan.classes, "arcs": plan.arcs}
+    if solution.exact_units is not None:
+        facts["exactUnits"] = solution.exact_units
+    return facts
 
 
 def _workload(outcome: WorkloadOutcome, solution: JointSolution) -> dict[str, Any]:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from kqueue.core.joint.exact import MOST_DOMAINS, MOST_WORKLOADS, domains_of, exact_solver
 from kqueue.core.joint.settings import JointOrder, JointSettings
 from kqueue.core.topology import Capacity, Membership, Tree, membership
 from kqueue.placing.case import check_hostnames
 from kqueue.placing.cluster import cluster
 from kqueue.placing.fields import FieldProblem, Fields, Problems
 from kqueue.placing.joint_queues import check_room, new_name, queue_of, queues, running
-from kqueue.placing.joint_values import AskedQueue, AskedWorkload, JointCase, RunningWorkload
+from kqueue.placing.joint_values import AskedQueue, AskedWorkload, JointCase
 from kqueue.placing.requests import output_options, pod_sets, profiles, switches
 from kqueue.placing.solving import counted_usage
 from kqueue.placing.values import AskedPodSet, FlavorNodes, Switches
@@ -41,10 +42,12 @@ def read(document: dict[str, Any]) -> JointCase | list[FieldProblem]:
     members = _members(problems, found_cluster, chosen) if len(problems.found) == before else None
     asked_queues = queues(problems, fields)
     runs = running(problems, fields, asked_queues, found_cluster.levels)
-    if members is not None and not chosen.simulate_empty:
-        _check_running(problems, found_cluster, members, chosen, runs)
+    tree = _tree(found_cluster, members) if members is not None else None
+    if tree is not None and not chosen.simulate_empty:
+        capacity = Capacity.of(tree, foreign=found_cluster.foreign, usage=counted_usage(found_cluster, chosen))
+        check_room(problems, runs, tree, capacity, found_cluster.nodes)
     workloads = _workloads(problems, fields, asked_queues, found_cluster.levels, profile=chosen.profile.constrained)
-    settings, exact = _settings(problems, fields)
+    settings, exact = _settings(problems, fields, workloads, tree)
     output = output_options(problems, fields)
     if problems or members is None:
         return problems.found
@@ -76,22 +79,42 @@ def _members(problems: Problems, found: FlavorNodes, chosen: Switches) -> Member
     return members
 
 
-def _check_running(
-    problems: Problems, found: FlavorNodes, members: Membership, chosen: Switches, runs: Sequence[RunningWorkload]
-) -> None:
-    tree = Tree(topology=found.topology, levels=found.levels, leaves=members.leaves)
-    capacity = Capacity.of(tree, foreign=found.foreign, usage=counted_usage(found, chosen))
-    check_room(problems, runs, tree, capacity, found.nodes)
+def _tree(found: FlavorNodes, members: Membership) -> Tree:
+    return Tree(topology=found.topology, levels=found.levels, leaves=members.leaves, tolerations=found.tolerations)
 
 
-def _settings(problems: Problems, document: Fields) -> tuple[JointSettings, bool]:
+def _settings(
+    problems: Problems, document: Fields, workloads: Sequence[AskedWorkload], tree: Tree | None
+) -> tuple[JointSettings, bool]:
     """Return the settings of the round, and whether the optimum is asked for."""
     fields = problems.fields(document.value("joint", {}), document.path("joint"), ("order", "steps", "exact"))
     settings = JointSettings(
         order=JointOrder(fields.choice("order", [order.value for order in JointOrder], JointOrder.STRICT)),
         steps=fields.integer("steps", JointSettings().steps, least=1, most=_MOST_STEPS),
     )
-    return settings, fields.flag("exact")
+    exact = fields.flag("exact")
+    reason = _no_optimum(workloads, tree) if exact else None
+    if reason is not None:
+        problems.add(fields.path("exact"), reason)
+    return settings, exact
+
+
+def _no_optimum(workloads: Sequence[AskedWorkload], tree: Tree | None) -> str | None:
+    """Return why no optimum can be computed; None: it can."""
+    if exact_solver() is None:
+        return "OR-tools is not installed: install kqueue[flow], or leave exact out"
+    if len(workloads) > MOST_WORKLOADS:
+        return f"is for at most {MOST_WORKLOADS} workloads, found {len(workloads)}: leave exact out, or ask for fewer"
+    for workload in workloads:
+        if len(workload.pod_sets) > 1:
+            return f"is for workloads of one pod set, and {workload.name} has {len(workload.pod_sets)}: leave exact out"
+        domains = max([domains_of(p.request, tree) for p in workload.pod_sets if tree is not None], default=0)
+        if domains > MOST_DOMAINS:
+            return (
+                f"is for at most {MOST_DOMAINS} domains of the level of each workload, and {workload.name} has "
+                f"{domains}: leave exact out, or list fewer nodes"
+            )
+    return None
 
 
 def _workloads(

@@ -11,9 +11,11 @@ from kqueue.core import flavors, quota
 from kqueue.core.explain import BlockerKind
 from kqueue.core.flavors import FIT
 from kqueue.core.joint.batch import Batch
+from kqueue.core.joint.exact import ExactInput, ExactWorkload, exact_solver
 from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.plan import JointPlan, PlannedWorkload, hint_of
 from kqueue.core.joint.round import RoundInput, plan_round
+from kqueue.core.joint.score import worth
 from kqueue.core.preemption import Rules
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.topology import (
@@ -71,7 +73,10 @@ class WorkloadOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointSolution:
-    """The result of a joint placement; `outcomes` are in the order of the document."""
+    """The result of a joint placement; `outcomes` are in the order of the document.
+
+    `exact_units`: of the optimum; None: it was not asked for, or not found within its limit.
+    """
 
     case: JointCase
     tree: Tree
@@ -81,6 +86,7 @@ class JointSolution:
     capacity: Capacity
     used: Mapping[Path, set[str]]
     outcomes: tuple[WorkloadOutcome, ...]
+    exact_units: int | None = None
 
     @property
     def placed(self) -> bool:
@@ -126,7 +132,36 @@ def solve(case: JointCase) -> JointSolution:
         capacity=view.capacity,
         used=used,
         outcomes=tuple(outcomes),
+        exact_units=_optimum(case, plan, before) if case.exact else None,
     )
+
+
+def _optimum(case: JointCase, plan: JointPlan, before: Snapshot) -> int | None:
+    """Return the units of the best plan."""
+    solver = exact_solver()
+    assert solver is not None, "it was installed when the document was read"
+    waited = {workload.name: workload.waited for workload in case.workloads}
+    (view,) = before.topologies.values()
+    workloads = []
+    for one in plan.workloads:
+        (pod_set,) = one.head.pod_sets
+        request = pod_set.request
+        taken = {FlavorResource(case.cluster.flavor, r): n * request.count for r, n in request.requests.items()}
+        taken[FlavorResource(case.cluster.flavor, PODS)] = request.count
+        planned = one.admitted.domains.values() if one.admitted is not None else ()
+        workloads.append(
+            ExactWorkload(
+                queue=one.head.queue,
+                rank=one.rank,
+                units=one.units,
+                worth=worth(one.units, case.settings.order, waited[one.head.key]),
+                request=request,
+                usage=taken,
+                planned={usage.values: usage.count for some in planned for usage in some},
+            )
+        )
+    strict = frozenset(queue.name for queue in case.queues if queue.strategy == STRICT_FIFO)
+    return solver(ExactInput(workloads=workloads, capacity=view.capacity, nodes=before.nodes, strict=strict))
 
 
 def _snapshot(case: JointCase) -> Snapshot:

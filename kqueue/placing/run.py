@@ -22,6 +22,9 @@ MOST_LINES = 20
 NO_SOLVER = FieldProblem(
     "/joint", "OR-tools is not installed, so the answer has no bound: install kqueue[flow] to get one"
 )
+NO_OPTIMUM = FieldProblem(
+    "/joint/exact", "the search for the optimum reached its limit: ask for fewer workloads or nodes"
+)
 _LONGEST_LINE = 600
 _NUMBER = re.compile(r"/[0-9]+(?=/|$)")
 
@@ -107,6 +110,8 @@ def _joint(document: dict[str, Any], *, strict: bool) -> Answer:
         return _invalid(document, case.noted)
     solution = joint_solving.solve(case)
     remarks = case.noted if solution.has_solver else (*case.noted, NO_SOLVER)
+    if case.exact and solution.exact_units is None:
+        remarks = (*remarks, NO_OPTIMUM)
     code = PLACED if solution.placed else NOT_PLACED
     return Answer(joint_answer.answer(solution), code, joint_text.text(solution), remarks)
 

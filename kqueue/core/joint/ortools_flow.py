@@ -1,6 +1,6 @@
 """Cheapest flows by OR-tools, which is the optional dependency `kqueue[flow]`.
 
-No other module imports OR-tools, and this one only when a solver is asked for.
+This module and `exact.py` import OR-tools, and no others do; both only when a solver is asked for.
 """
 
 from __future__ import annotations

@@ -48,6 +48,14 @@ def spread(level: int) -> int:
     return widest_difference(SPREAD, level)
 
 
+def worth(units: int, how: JointOrder, waited: int) -> int:
+    """Return the value of so many units in their rank; a workload without units has the value of one.
+
+    `waited`: seconds.
+    """
+    return max(1, units) * (1 if how is JointOrder.STRICT else 1 + waited)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scorer:
     """Scores the candidates of one round.
@@ -94,14 +102,11 @@ class Scorer:
 
     def value(self, one: RankedWorkload, planned: PlannedAdmission) -> int:
         """Return the value of an admission in its rank."""
-        return self._worth(one, units(planned.requests, self.unit_of))
+        return worth(units(planned.requests, self.unit_of), self.how, one.waited)
 
     def promised(self, one: RankedWorkload) -> int:
         """Return the value that the workload has in its rank if it is admitted in its first flavors."""
-        return self._worth(one, self.sizes.get(one.head.uid, 0))
-
-    def _worth(self, one: RankedWorkload, size: int) -> int:
-        return max(1, size) * (1 if self.how is JointOrder.STRICT else 1 + one.waited)
+        return worth(self.sizes.get(one.head.uid, 0), self.how, one.waited)
 
     def cost(self, planned: PlannedAdmission) -> int:
         """Return the points of the places of a workload: 0 if it uses the fewest domains possible at every level."""

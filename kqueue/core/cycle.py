@@ -213,9 +213,7 @@ class _Cycle:
     gangs: GangGate = field(init=False)
     lenders: Lenders = field(init=False)
     placed: dict[tuple[object, ...], tuple[object, _Placed]] = field(default_factory=dict, init=False)
-    """Cached by the identity of request and placement; the value keeps references to both, so that identities stay
-    unique.
-    """
+    """Cached by the identity of request and placement; the value keeps both, so that identities stay unique."""
     usages: dict[int, tuple[Mapping[str, Placement], _DomainUsage]] = field(default_factory=dict, init=False)
     """Usage of placements, by their identity."""
 
@@ -437,9 +435,9 @@ class _Cycle:
                 self._charge(entry)
                 older.for_good = True
         pod_sets, quality = self._placed(entry) if entry.placement else (entry.assignment.pod_sets, ())
-        admission = Admission(queue=entry.head.queue, pod_sets=pod_sets, known_usage=entry.usage)
-        made_way, promise = self.gangs.admitted(entry, pod_sets)
-        return Admit(head=entry.head, admission=admission, quality=quality, made_way=made_way, promise=promise)
+        found = Admission(queue=entry.head.queue, pod_sets=pod_sets, known_usage=entry.usage)
+        way, owed = self.gangs.admitted(entry, pod_sets)
+        return Admit(head=entry.head, admission=found, quality=quality, made_way=way, promise=owed, plan=entry.by_plan)
 
     def _placed(self, entry: NominatedHead) -> _Placed:
         """Return pod sets with their domains, and the quality of the domains; computed once for equal requests and

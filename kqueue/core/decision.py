@@ -101,6 +101,8 @@ class Admit:
     """Gangs of lower priority that are evicted, because flavors were kept for them."""
     promise: Promise | None = None
     """Amounts of its least resources that the gang may still use; None: it has none."""
+    plan: str = ""
+    """The name of the joint plan that proposed flavors and domains; empty: none did."""
 
 
 @value(kw_only=True)

@@ -67,6 +67,8 @@ class BlockerKind(StrEnum):
     FLAVOR_PLUGIN = "FlavorPlugin"
     GANG_LEADER = "GangLeader"
     LEAST = "MinResources"
+    JOINT_ROUND = "JointRound"
+    LEFT_OUT_BY_JOINT_ROUND = "LeftOutByJointRound"
 
 
 @value(kw_only=True)
@@ -435,6 +437,8 @@ _TEXTS: dict[BlockerKind, Callable[[Blocker], str]] = {
     BlockerKind.NAMESPACE: lambda b: b.detail,
     BlockerKind.REQUESTS: lambda b: b.detail,
     BlockerKind.PLUGIN: lambda b: b.detail,
+    BlockerKind.JOINT_ROUND: lambda b: b.detail,
+    BlockerKind.LEFT_OUT_BY_JOINT_ROUND: lambda b: b.detail,
     BlockerKind.FLAVOR_PLUGIN: lambda b: f"{b.detail} (flavor {b.flavor})",
     BlockerKind.LOWER_SHARE: lambda b: (
         f"ClusterQueue {b.queue} has a lower share and waits for workloads that it preempts; its next workload is first"

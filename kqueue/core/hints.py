@@ -20,12 +20,12 @@ class PlanHint:
     Args:
         flavors: by pod set and resource.
         places: the domains of its pods.
-        plan: the number of the round that made the plan.
+        plan: the name of the plan, for messages; not empty.
     """
 
     flavors: Pins
     places: Hint
-    plan: int = 0
+    plan: str
 
 
 Hints = Mapping[str, PlanHint]

@@ -34,7 +34,7 @@ from kqueue.core.preemption import (
 )
 from kqueue.core.quota import FlavorResource, Usage
 from kqueue.core.slices import added_pods, added_quota, flavors_to_keep, places_to_keep, without_older
-from kqueue.core.topology.arranged import Hint
+from kqueue.core.topology.arranged import Hint, has_domains
 from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.request import PodSetRequest, Profile
 from kqueue.core.topology.result import Misfit, Placement
@@ -96,8 +96,8 @@ class NominatedHead:
     hint: Hint | None = None
     """The domains that a planner proposes."""
 
-    is_planned: bool = False
-    """Whether the hint and the flavors are those of a joint plan."""
+    plan: str = ""
+    """The name of the joint plan that proposes the hint and the flavors; empty: none does."""
 
     holds_reservation: bool = field(default=False, init=False)
     """Always False: workloads with a reservation are not nominated, their failed hosts are replaced."""
@@ -116,6 +116,16 @@ class NominatedHead:
     def is_preemptor(self) -> bool:
         """Whether workloads are being preempted for the head."""
         return self.result is PREEMPTS or self.result is FITS_LATER
+
+    @property
+    def by_plan(self) -> str:
+        """The name of the joint plan whose domains the entry has; empty: it has others, or there is no plan."""
+        placed = [pod_set for found in self.placement.values() for pod_set in found.pod_sets]
+        if not self.plan or not all(
+            has_domains(pod_set.assignment, self.hint or {}, pod_set.name) for pod_set in placed
+        ):
+            return ""
+        return self.plan
 
     def claim(self) -> Claim:
         """Return the claim while its targets leave: the request without the holdings of an older slice."""
@@ -205,7 +215,7 @@ class Nominator:
         if hint is not None:
             entry = self._assigned(head, profile, hint.flavors)
             if entry.assignment.mode is FIT:
-                entry.hint, entry.is_planned = hint.places, True
+                entry.hint, entry.plan = hint.places, hint.plan
                 return entry
         return self._assigned(head, profile, flavors_to_keep(head))
 
@@ -229,7 +239,7 @@ class Nominator:
 
     def commit(self, entry: NominatedHead) -> NominatedHead:
         """Nominate an entry with its chosen flavors: the third step."""
-        if entry.is_planned and self._misplaced(entry):  # other flavors may have room
+        if entry.plan and self._misplaced(entry):  # other flavors may have room
             entry = self._assigned(entry.head, entry.profile, flavors_to_keep(entry.head))
         return self._most(entry, flavors_to_keep(entry.head))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kqueue.core.joint.plan import gap_text
 from kqueue.core.topology import Misfit
 from kqueue.placing.answer import assigned, misfit, quality, remaining, tree_entry
 from kqueue.placing.joint_solving import JointSolution, JointStatus, NoQuota, WorkloadOutcome
@@ -35,7 +36,7 @@ def _joint(solution: JointSolution) -> dict[str, Any]:
         facts["bound"] = plan.bound
     facts |= {"units": plan.units, "greedyUnits": plan.greedy_units}
     if plan.gap is not None:
-        facts["gap"] = f"{plan.gap // 1000}.{plan.gap % 1000:03}"
+        facts["gap"] = gap_text(plan.gap)
     facts |= {"cost": plan.cost, "greedyCost": plan.greedy_cost, "steps": plan.steps}
     facts |= {"classes": plan.classes, "arcs": plan.arcs}
     if solution.exact_units is not None:

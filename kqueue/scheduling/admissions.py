@@ -123,7 +123,9 @@ class Admissions:
             if obj.metadata.uid != decision.head.uid or obj.metadata.generation != attempt.generation:
                 return None  # another workload, or another request than the one decided on
             stamp, waits = status.Stamp(self._clock.now()), self._waits_for_ready
-            patch = status.reserve(obj, decision.admission, wanted=wanted, stamp=stamp, waits_for_ready=waits)
+            patch = status.reserve(
+                obj, decision.admission, wanted=wanted, stamp=stamp, waits_for_ready=waits, plan=decision.plan
+            )
             reserved = patch is None and model.condition_true(obj, names.CONDITION_QUOTA_RESERVED)
             if reserved and self._writer.newest(key) is not None:
                 # an earlier write of this process had reserved the quota, and its answer was lost

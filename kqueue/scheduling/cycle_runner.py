@@ -62,7 +62,7 @@ class CycleRunner:
         self._parts = parts
         self.rounds: Rounds = NoRounds(context)
         """Offers the workloads of each cycle."""
-        self.state = CycleState(0, Stopwatch(context.clock.monotonic))
+        self.state = CycleState(0, Stopwatch(context.clock.monotonic, Phase.SNAPSHOT))
         """The state of the last cycle."""
         self.cycles = 0
         """The number of cycles so far."""
@@ -81,7 +81,7 @@ class CycleRunner:
         if not popped and not damaged:
             return None
         begun = {item.key: parts.scans.known(item.key) for _, item in popped}
-        cycle = self.state = CycleState(self.cycles + 1, Stopwatch(self._clock.monotonic))
+        cycle = self.state = CycleState(self.cycles + 1, Stopwatch(self._clock.monotonic, Phase.SNAPSHOT))
         try:
             success = await self._try(cycle, popped, damaged)
         finally:
@@ -103,7 +103,7 @@ class CycleRunner:
         self.cycles += 1
         cycle.gave_way = False
         started = self._clock.monotonic()
-        cycle.watch = Stopwatch(self._clock.monotonic)
+        cycle.watch = Stopwatch(self._clock.monotonic, Phase.SNAPSHOT)
 
         async def plan(some: list[Head]) -> bool:
             return await self._plan(cycle, some, damaged)
@@ -141,6 +141,7 @@ class CycleRunner:
             doing = "carrying out what was decided on it"
             with isolated(partial(parts.faults.failed, cycle, decision.head.key, doing=doing)):
                 success |= parts.applier.apply(cycle, decision)
+            self.rounds.decided(decision)
             since = await self._give_way(cycle, since)
         return success
 

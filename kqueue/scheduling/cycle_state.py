@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kqueue.api.wire import kueue as wire
+from kqueue.core.decision import Phase
 from kqueue.core.scan import Attempt
 from kqueue.model.pending import Pending
 from kqueue.scheduling.stopwatch import Stopwatch
@@ -42,7 +43,7 @@ class CycleState:
     """
 
     number: int
-    watch: Stopwatch
+    watch: Stopwatch[Phase]
     reads: dict[str, Read] = field(default_factory=dict)
     """By head (namespace/name): the input of its try in this cycle."""
     came_back: set[str] = field(default_factory=set)

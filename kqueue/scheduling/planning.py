@@ -49,7 +49,7 @@ class PlanMaker:
         self,
         snapshot: Snapshot,
         heads: Sequence[Head],
-        watch: Stopwatch | None = None,
+        watch: Stopwatch[Phase] | None = None,
         hints: Hints = NO_HINTS,
     ) -> Iterator[Decision]:
         """Yield the planner's decisions in their order; `watch` measures the planner's phases.

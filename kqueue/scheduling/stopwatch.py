@@ -1,22 +1,24 @@
-"""The time that a cycle spends in each phase."""
+"""The time that work of several phases spends in each of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
+from typing import Generic, TypeVar
 
-from kqueue.core.decision import Phase
+P = TypeVar("P", bound=StrEnum)
 
 
-class Stopwatch:
+class Stopwatch(Generic[P]):
     """Measures the time of each phase."""
 
     __slots__ = ("_now", "_phase", "_since", "seconds")
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now, self._phase, self._since = now, Phase.SNAPSHOT, now()
-        self.seconds = dict.fromkeys(Phase, 0.0)
+    def __init__(self, now: Callable[[], float], first: P) -> None:
+        self._now, self._phase, self._since = now, first, now()
+        self.seconds = dict.fromkeys(type(first), 0.0)
 
-    def enter(self, phase: Phase) -> None:
+    def enter(self, phase: P) -> None:
         """Begin another phase."""
         now = self._now()
         self.seconds[self._phase] += now - self._since

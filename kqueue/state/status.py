@@ -92,12 +92,19 @@ def _wait_for_start(conditions: Conditions) -> None:
 
 
 def reserve(
-    obj: wire.Workload, admission: Admission, *, wanted: Collection[str], stamp: Stamp, waits_for_ready: bool = False
+    obj: wire.Workload,
+    admission: Admission,
+    *,
+    wanted: Collection[str],
+    stamp: Stamp,
+    waits_for_ready: bool = False,
+    plan: str = "",
 ) -> Patch | None:
     """Return one patch that reserves quota and, without pending admission checks, admits.
 
     `wanted` are the checks that the admission needs; the same patch adds the missing ones. `waits_for_ready`:
-    `waitForPodsReady` is on, so the same patch sets PodsReady=False (WaitForStart). None when the workload cannot be
+    `waitForPodsReady` is on, so the same patch sets PodsReady=False (WaitForStart). `plan` is the name of the joint
+    plan that proposed the admission. None when the workload cannot be
     admitted any more: finished, deleted, gated, refused or reserved in the meantime.
     """
     if not model.is_queueable(obj):
@@ -107,7 +114,7 @@ def reserve(
         names.CONDITION_QUOTA_RESERVED,
         status=True,
         reason=names.REASON_QUOTA_RESERVED,
-        message=f"Quota reserved in ClusterQueue {admission.queue}",
+        message=f"Quota reserved in ClusterQueue {admission.queue}{f', {plan}' if plan else ''}",
     )
     for before in obj.status.conditions:
         if before.type in _ENDED_BY_A_RESERVATION and before.status == "True":

@@ -56,6 +56,33 @@ class PlannedWorkload:
         return hint_of(self.admitted)
 
 
+class RoundPhase(StrEnum):
+    """Phases of planning.  The value is the phase's name in metrics."""
+
+    BASELINE = "baseline"
+    """One by one."""
+    BUILD = "build"
+    """The network of the relaxation."""
+    SOLVE = "solve"
+    SEARCH = "search"
+    VERIFY = "verify"
+
+
+@value(kw_only=True)
+class FlavorUnits:
+    """The units of one flavor: of the bound (None: unknown), of the plan, and of one by one."""
+
+    flavor: str
+    bound: int | None
+    units: int
+    greedy_units: int
+
+    @property
+    def gap(self) -> int | None:
+        """The thousandths of the bound that the plan does not schedule, rounded up; None: there is no bound."""
+        return gap_between(self.bound, self.units)
+
+
 @value(kw_only=True)
 class JointPlan:
     """The plan of a round.
@@ -66,6 +93,7 @@ class JointPlan:
         bound: units that no plan exceeds; None: unknown.
         units: that the plan schedules, and `greedy_units` those of one by one.
         cost: points of the places of the plan, and `greedy_cost` those of one by one.
+        flavors: units by flavor, for each flavor with a unit.
         steps: searches for domains that were made.
     """
 
@@ -78,6 +106,7 @@ class JointPlan:
     greedy_units: int
     cost: int
     greedy_cost: int
+    flavors: tuple[FlavorUnits, ...] = ()
     steps: int = 0
     classes: int = 0
     arcs: int = 0
@@ -89,9 +118,19 @@ class JointPlan:
     @property
     def gap(self) -> int | None:
         """The thousandths of the bound that the plan does not schedule, rounded up; None: there is no bound."""
-        if self.bound is None:
-            return None
-        return -(-(self.bound - self.units) * 1000 // self.bound) if self.bound else 0
+        return gap_between(self.bound, self.units)
+
+
+def gap_between(bound: int | None, units: int) -> int | None:
+    """Return the thousandths of a bound that are not scheduled, rounded up; None: there is no bound."""
+    if bound is None:
+        return None
+    return -(-(bound - units) * 1000 // bound) if bound else 0
+
+
+def gap_text(gap: int) -> str:
+    """Return a gap in thousandths as text with three decimals."""
+    return f"{gap // 1000}.{gap % 1000:03}"
 
 
 def hint_of(planned: PlannedAdmission) -> Hint:

@@ -27,11 +27,13 @@ class Relaxation:
 
     Args:
         bound: units, over all flavors; no plan schedules more.
+        bounds: units by flavor, without workloads with pods in several flavors.
         units: of each workload, by UID.  Workloads of a class share its units, earlier ones first.
         domains: by UID and flavor, the units of each domain of the level of the workload's class.
     """
 
     bound: int = 0
+    bounds: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     units: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     shared: dict[tuple[str, str], _Shared] = field(default_factory=dict)
     """By UID and flavor."""
@@ -119,6 +121,7 @@ def _solved(
     found.classes += len(classes)
     for number, (one, units) in enumerate(zip(classes, network.scheduled(flow), strict=True)):
         found.bound += units
+        found.bounds[flavor] += units
         found.scheduled.append((one, units))
         shared = _Shared(one.form.level, one.form.units, network.domains(flow, number))
         for member in one.members:

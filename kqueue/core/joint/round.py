@@ -5,7 +5,7 @@ The round is a pure function of its input: equal inputs give equal plans.  Searc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kqueue.core.demand import Demands
@@ -14,8 +14,8 @@ from kqueue.core.joint.batch import Batch, RankedWorkload, ranked
 from kqueue.core.joint.candidate import Candidate, CandidateName
 from kqueue.core.joint.classes import PodClass
 from kqueue.core.joint.exchange import exchange
-from kqueue.core.joint.graph import CostRangeError, FlowSolver
-from kqueue.core.joint.plan import JointPlan, PlannedWorkload, PlanStatus
+from kqueue.core.joint.graph import CostRangeError, Flow, FlowSolver, Graph
+from kqueue.core.joint.plan import FlavorUnits, JointPlan, PlannedWorkload, PlanStatus, RoundPhase
 from kqueue.core.joint.policy import PolicyFailedError
 from kqueue.core.joint.polish import Scored, polish
 from kqueue.core.joint.preparation import Preparation, prepare
@@ -53,15 +53,16 @@ class RoundInput:
     policies: PolicyInput = NO_POLICIES
 
 
-def plan_round(given: RoundInput) -> JointPlan:
+def plan_round(given: RoundInput, enter: Callable[[RoundPhase], None] = lambda _phase: None) -> JointPlan:
     """Return the plan: the best of one by one, packed and guided, in better places; never worse than one by one.
 
-    When a policy fails, the round is planned again without it, so that all candidates are judged alike.
+    When a policy fails, the round is planned again without it, so that all candidates are judged alike.  `enter` is
+    called at the beginning of each phase.
     """
     failed: dict[str, str] = {}
     while True:
         try:
-            return replace(_Round(given).plan(), failed_policies=failed)
+            return replace(_Round(given, enter).plan(), failed_policies=failed)
         except PolicyFailedError as e:
             failed[e.policy] = e.problem
             given = replace(given, policies=given.policies.without(e.policy))
@@ -72,6 +73,7 @@ class _Round:
     """The steps of one round."""
 
     given: RoundInput
+    enter: Callable[[RoundPhase], None]
     demands: Demands = field(default_factory=Demands)
     steps: int = 0
     order: tuple[RankedWorkload, ...] = ()
@@ -91,6 +93,7 @@ class _Round:
 
     def plan(self) -> JointPlan:
         given, settings = self.given, self.given.settings
+        self.enter(RoundPhase.BASELINE)
         start = World(given.state, given.batch.queues, demands=self.demands)
         prepared = self.prepared = prepare(start, given.batch, given.waited, settings.order, given.policies)
         world, unit_of = self.world(charged=False), prepared.unit_of
@@ -107,7 +110,9 @@ class _Round:
             policies=prepared.policies,
             new_world=self.world,
         )
+        self.enter(RoundPhase.BUILD)
         relaxed = self._relaxed(start, choices, unit_of)
+        self.enter(RoundPhase.SEARCH)
         first = Candidate(CandidateName.ONE_BY_ONE, greedy.admitted)
         found = [Scored(candidate=first, score=scorer.score(first, world))]
         for name, given_search in self._searches(greedy, unit_of, relaxed, scorer):
@@ -130,11 +135,18 @@ class _Round:
                 choices,
                 unit_of,
                 how=self.prepared.how,
-                solver=self.given.solver,
+                solver=self._solve,
                 policies=self.prepared.policies,
             )
         except CostRangeError:
             return None
+
+    def _solve(self, graph: Graph) -> Flow:
+        assert self.given.solver is not None, "without a solver nothing is relaxed"
+        self.enter(RoundPhase.SOLVE)
+        flow = self.given.solver(graph)
+        self.enter(RoundPhase.BUILD)
+        return flow
 
     def _searches(
         self, greedy: OneByOne, unit_of: Mapping[str, Unit], relaxed: Relaxation | None, scorer: Scorer
@@ -167,7 +179,9 @@ class _Round:
         """Return the best candidate that passes the check, in better places; faults of others are noted."""
         for candidate in sorted(found, key=lambda one: one.score.key(), reverse=True):
             for one in (polish(self.world, candidate, scorer, unit_of), candidate):
+                self.enter(RoundPhase.VERIFY)
                 fault = fault_in(one.candidate, self.world())
+                self.enter(RoundPhase.SEARCH)
                 if fault is None:
                     return one
                 self.faults.append(f"{one.candidate.name}: {fault}")
@@ -211,6 +225,7 @@ class _Round:
             greedy_units=_sum(greedy.admitted, unit_of),
             cost=best.score.cost,
             greedy_cost=found[0].score.cost,
+            flavors=_by_flavor(relaxed, admitted, greedy.admitted, unit_of),
             steps=self.steps,
             classes=relaxed.classes if relaxed is not None else 0,
             arcs=relaxed.arcs if relaxed is not None else 0,
@@ -263,6 +278,24 @@ def _of_class(one: PodClass, admitted: Mapping[str, PlannedAdmission]) -> int:
 
 def _sum(admitted: Mapping[str, PlannedAdmission], unit_of: Mapping[str, Unit]) -> int:
     return sum(units(planned.requests, unit_of) for planned in admitted.values())
+
+
+def _by_flavor(
+    relaxed: Relaxation | None,
+    admitted: Mapping[str, PlannedAdmission],
+    greedy: Mapping[str, PlannedAdmission],
+    unit_of: Mapping[str, Unit],
+) -> tuple[FlavorUnits, ...]:
+    """Return the units of the bound, the plan and one by one, by flavor."""
+    return tuple(
+        FlavorUnits(
+            flavor=flavor,
+            bound=relaxed.bounds.get(flavor, 0) if relaxed is not None else None,
+            units=_sum(admitted, {flavor: unit}),
+            greedy_units=_sum(greedy, {flavor: unit}),
+        )
+        for flavor, unit in sorted(unit_of.items())
+    )
 
 
 def _units(head: Head, admitted: Mapping[str, PlannedAdmission], choices: Choices, unit_of: Mapping[str, Unit]) -> int:

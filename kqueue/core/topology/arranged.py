@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.knapsack import NO_LEADER
 from kqueue.core.topology.optimal import Arrangement
 from kqueue.core.topology.placers import FoundPlacement, Question, problem_with
@@ -25,6 +26,13 @@ def hinted(question: Question, hint: Hint, workers: str, leader: str | None) -> 
     except (TypeError, ValueError):  # another package made the hint, so its types are not certain
         return None
     return FoundPlacement(arrangement)
+
+
+def has_domains(assigned: TopologyAssignment, hint: Hint, pod_set: str) -> bool:
+    """Whether the pods of a pod set have exactly the domains of the hint."""
+    found = sorted((tuple(domain.values), domain.count) for domain in assigned.domains)
+    size = len(assigned.levels)
+    return found == sorted((tuple(path[-size:]), count) for path, count in hint.get(pod_set, ()))
 
 
 def _arrangement(tree: Tree, hint: Hint, workers: str, leader: str | None) -> Arrangement | None:

@@ -13,10 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, TypeVar
 
-from kqueue.core.hints import PlanHint
 from kqueue.core.joint.batch import Batch
-from kqueue.core.joint.candidate import CandidateName
-from kqueue.core.joint.plan import JointPlan, PlanStatus
 from kqueue.core.joint.round import RoundInput
 from kqueue.core.topology import Capacity, Leaf, Tree
 from kqueue.core.topology.tree import Ints
@@ -91,38 +88,6 @@ class Ask:
     round: int
     snapshot: Snapshot
     given: RoundInput
-
-
-@value(kw_only=True)
-class PlannedEntry:
-    """A workload of the plan; `hint` is None if the plan does not admit it."""
-
-    uid: str
-    key: str
-    queue: str
-    rank: int
-    units: int
-    relaxed: int
-    is_proven: bool
-    hint: PlanHint | None
-
-
-@value(kw_only=True)
-class PlanAnswer:
-    """A plan, without the values that only the process needs."""
-
-    round: int
-    chosen: CandidateName
-    status: PlanStatus
-    bound: int | None
-    units: int
-    greedy_units: int
-    gap: int | None
-    cost: int
-    greedy_cost: int
-    seconds: float
-    entries: tuple[PlannedEntry, ...]
-    faults: tuple[str, ...] = ()
 
 
 @value(kw_only=True)
@@ -273,40 +238,3 @@ class Assembly:
         self._views, self._admitted, self._heads = {}, {}, {}
         state = replace(ask.given.state, snapshot=snapshot)
         return replace(ask.given, state=state, batch=Batch(queues=queues, strict=ask.given.batch.strict))
-
-
-def answer_of(number: int, plan: JointPlan, seconds: float) -> PlanAnswer:
-    """Return the plan in the form in which the manager gets it: admitted workloads first, in their order."""
-    entries = [
-        PlannedEntry(
-            uid=one.head.uid,
-            key=one.head.key,
-            queue=one.head.queue,
-            rank=one.rank,
-            units=one.units,
-            relaxed=one.relaxed,
-            is_proven=one.is_proven,
-            hint=PlanHint(
-                flavors={pod_set.name: pod_set.flavors for pod_set in one.admitted.pod_sets},
-                places=one.hint or {},
-                plan=number,
-            )
-            if one.admitted is not None
-            else None,
-        )
-        for one in plan.workloads
-    ]
-    return PlanAnswer(
-        round=number,
-        chosen=plan.chosen,
-        status=plan.status,
-        bound=plan.bound,
-        units=plan.units,
-        greedy_units=plan.greedy_units,
-        gap=plan.gap,
-        cost=plan.cost,
-        greedy_cost=plan.greedy_cost,
-        seconds=seconds,
-        entries=tuple(sorted(entries, key=lambda entry: entry.hint is None)),
-        faults=plan.faults,
-    )

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Coroutine, Iterator
 from typing import Any, Protocol
 
+from kqueue.core.joint.answer import PlanAnswer
 from kqueue.core.joint.round import RoundInput
-from kqueue.scheduling.joint.frames import PlanAnswer, RoundFailed, TreeNumbers, pieces
+from kqueue.scheduling.joint.frames import RoundFailed, TreeNumbers, pieces
 from kqueue.scheduling.joint.worker import LENGTH
 
 _MODULE = "kqueue.scheduling.joint.worker"

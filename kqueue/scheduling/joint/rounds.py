@@ -11,14 +11,17 @@ check each hint on the present state.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 import structlog
 
+from kqueue.core.decision import Admit, Decision
 from kqueue.core.hints import NO_HINTS, Hints
+from kqueue.core.joint.answer import PlanAnswer, PlannedEntry
 from kqueue.core.joint.batch import Batch
 from kqueue.core.joint.round import RoundInput
 from kqueue.core.joint.settings import JointSettings
@@ -29,9 +32,9 @@ from kqueue.model.pending import Pending
 from kqueue.runtime.deadline import within
 from kqueue.scheduling.context import Context
 from kqueue.scheduling.joint.batches import BatchLimits, BatchReader
-from kqueue.scheduling.joint.frames import PlanAnswer, PlannedEntry
 from kqueue.scheduling.joint.process import RoundFailedError, RoundPlanner
 from kqueue.scheduling.planning import PlanMaker
+from kqueue.state.joint_history import JointHistory, RoundRecord
 
 _log = structlog.get_logger(__name__)
 
@@ -89,8 +92,14 @@ class JointRounds:
         """The number of the last round."""
         self.last: PlanAnswer | None = None
         """The last plan; None: there was none yet."""
-        self.on_end: Callable[[RoundResult, PlanAnswer | None], None] = lambda _result, _plan: None
+        self.history = JointHistory()
+        """The rounds that are remembered."""
+        self._applied: tuple[RoundRecord, float] | None = None
+        """The round whose plan is being carried out, and the time at which that began."""
+        self.on_end: Callable[[RoundRecord], None] = lambda _record: None
         """Called at the end of each round."""
+        self.on_stale: Callable[[], None] = lambda: None
+        """Called for each hint that did not hold any more."""
 
     @property
     def hints(self) -> Hints:
@@ -136,11 +145,26 @@ class JointRounds:
             else:
                 wanted[entry.queue] = entry.key
         self._entries = later
+        if not later:
+            self._end_applying()
         return self._queues.pop_these({q: key for q, key in wanted.items() if may_admit(q) and self._in_turn(q, key)})
 
     def _in_turn(self, queue: str, key: str) -> bool:
         """Whether a workload may be tried now: in a strict queue none is tried before the first one."""
         return not self._queues.is_strict(queue) or self._queues.front(queue, 1)[0] == [key]
+
+    def decided(self, decision: Decision) -> None:
+        """Note the decision of a cycle."""
+        hint = self._hints.get(decision.head.uid) if self._hints else None
+        if hint is not None and not (isinstance(decision, Admit) and decision.plan):
+            self.on_stale()
+
+    def _end_applying(self) -> None:
+        """Report the round whose plan was carried out."""
+        if self._applied is not None:
+            (record, since), self._applied = self._applied, None
+            record.seconds["apply"] = self._context.clock.monotonic() - since
+            self.on_end(record)
 
     # --- a round
 
@@ -149,39 +173,77 @@ class JointRounds:
         firsts = {queue: key for queue in self._queues.names() if may_admit(queue) and (key := self._first(queue))}
         if not firsts or sum(len(self._queues.front(queue, 2)[0]) for queue in firsts) < 2:
             return
-        self.number += 1
         self._held = frozenset(firsts)
-        self._task = asyncio.get_running_loop().create_task(self._run(self.number, sorted(firsts)))
+        self._task = asyncio.get_running_loop().create_task(self._run(self.number + 1, sorted(firsts)))
 
     def _first(self, queue: str) -> str | None:
         key = self._reader.first(queue)
         return key if key not in self._alone else None
 
     async def _run(self, number: int, queues: list[str]) -> None:
-        result, plan, batch = RoundResult.FAILED, None, dict[str, tuple[Head, ...]]()
+        clock, plan, batch = self._context.clock, None, dict[str, tuple[Head, ...]]()
+        began, since = clock.now(), clock.monotonic()
         try:
             with isolated() as planning:
                 await self._planner.get_ready()
                 batch = await self._reader.read(queues, self._settings.limits)
                 if sum(map(len, batch.values())) > 1:
-                    plan = await self._planned(number, batch)
-                    result = RoundResult.GREEDY if plan.units == plan.greedy_units else RoundResult.APPLIED
-            if isinstance(planning.error, TimeoutError):
-                result = RoundResult.ABANDONED
+                    self.history.begin(number, began, [head.uid for heads in batch.values() for head in heads])
+                    plan = _checked(await self._planned(number, batch), number, batch)
             if planning.error is not None:
                 self._note_failure(number, planning.error)
             if plan is None:
                 self._alone.update(head.key for heads in batch.values() for head in heads)
                 self._alone.update(key for queue in queues for key in self._queues.front(queue, 1)[0])
         finally:
-            self._task, self._held = None, frozenset()
-        if plan is not None:
-            self.last = plan
-            self._entries = deque(plan.entries)
-            self._hints = {entry.uid: entry.hint for entry in plan.entries if entry.hint is not None}
+            self._task, self._held, self.history.planning = None, frozenset(), None
         if plan is not None or planning.error is not None:
-            self.on_end(result, plan)
+            self.number = number
+            seconds = dict(plan.seconds) if plan is not None else {}
+            seconds["sync"] = max(0.0, clock.monotonic() - since - sum(seconds.values()))
+            uids = [head.uid for heads in batch.values() for head in heads]
+            self._end(
+                RoundRecord(
+                    number=number,
+                    began=began,
+                    ended=clock.now(),
+                    result=_result(plan, planning.error),
+                    workloads=len(uids),
+                    batch=hashlib.sha256(" ".join(uids).encode()).hexdigest()[:16],
+                    plan=plan,
+                    problem=_problem(planning.error),
+                    seconds=seconds,
+                )
+            )
         self._wake()
+
+    def _end(self, record: RoundRecord) -> None:
+        """Remember a round; its plan is carried out by the next cycles."""
+        self.history.end(record)
+        plan = record.plan
+        if plan is None:
+            self.on_end(record)
+            return
+        self.last = plan
+        self._entries = deque(plan.entries)
+        self._hints = {entry.uid: entry.hint for entry in plan.entries if entry.hint is not None}
+        self._applied = record, self._context.clock.monotonic()
+        _log.info(
+            "joint round planned",
+            round=record.number,
+            workloads=record.workloads,
+            batch=record.batch,
+            chosen=plan.chosen.value,
+            status=plan.status.value,
+            units=plan.units,
+            greedy_units=plan.greedy_units,
+            bound=plan.bound,
+            cost=plan.cost,
+            greedy_cost=plan.greedy_cost,
+            seconds={phase: round(spent, 4) for phase, spent in record.seconds.items()},
+            **({"faults": plan.faults} if plan.faults else {}),
+            **({"failed_policies": dict(plan.failed_policies)} if plan.failed_policies else {}),
+        )
 
     async def _planned(self, number: int, batch: dict[str, tuple[Head, ...]]) -> PlanAnswer:
         now, settings = self._context.clock.now(), self._settings
@@ -203,11 +265,11 @@ class JointRounds:
         paused = len(self._failures) >= _FAILURES
         if paused:
             self._paused_until, self._failures = now + _PAUSE, []
-        known = isinstance(error, TimeoutError | RoundFailedError)
+        known = isinstance(error, _NO_PLAN)
         _log.warning(
             "a joint round has no plan, ordinary cycles try its workloads",
             round=number,
-            problem=str(error) or "no plan within the time limit",
+            problem=_problem(error),
             paused=_PAUSE if paused else 0,
             exc_info=None if known else error,
         )
@@ -218,8 +280,34 @@ class JointRounds:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self._entries.clear()
-        self._hints = NO_HINTS
+        self._hints, self._applied = NO_HINTS, None
         await self._planner.stop()
+
+
+_NO_PLAN = (TimeoutError, RoundFailedError)
+"""Errors that say why there is no plan; all others are bugs."""
+
+
+def _checked(plan: PlanAnswer, number: int, batch: Mapping[str, Sequence[Head]]) -> PlanAnswer:
+    """Return the plan.  Raises RoundFailedError if it is not one of this round and its workloads."""
+    asked = sorted((head.uid, head.key, head.queue) for heads in batch.values() for head in heads)
+    if plan.round != number or sorted((entry.uid, entry.key, entry.queue) for entry in plan.entries) != asked:
+        raise RoundFailedError("the plan has not the workloads of the round")
+    return plan
+
+
+def _result(plan: PlanAnswer | None, error: Exception | None) -> RoundResult:
+    if plan is not None:
+        as_good = (plan.units, plan.cost) == (plan.greedy_units, plan.greedy_cost)
+        return RoundResult.GREEDY if as_good else RoundResult.APPLIED
+    return RoundResult.ABANDONED if isinstance(error, TimeoutError) else RoundResult.FAILED
+
+
+def _problem(error: Exception | None) -> str:
+    """Return why a round has no plan; empty: it has one."""
+    if isinstance(error, TimeoutError):
+        return f"no plan within the time limit: {error}"
+    return str(error) or type(error).__name__ if error is not None else ""
 
 
 class NoRounds:
@@ -234,6 +322,9 @@ class NoRounds:
     def pop(self, may_admit: Callable[[str], bool]) -> list[tuple[str, Pending]]:
         """Take the head of each ClusterQueue that may admit."""
         return self._queues.pop_heads(may_admit)
+
+    def decided(self, decision: Decision) -> None:
+        """Do nothing."""
 
     async def stop(self) -> None:
         """Do nothing."""

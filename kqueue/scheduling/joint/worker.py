@@ -13,10 +13,13 @@ from dataclasses import replace
 from functools import partial
 from typing import BinaryIO
 
+from kqueue.core.joint.answer import answer_of
 from kqueue.core.joint.ortools_flow import solver
+from kqueue.core.joint.plan import RoundPhase
 from kqueue.core.joint.round import RoundInput, plan_round
 from kqueue.isolation import isolated
-from kqueue.scheduling.joint.frames import Assembly, RoundFailed, answer_of
+from kqueue.scheduling.joint.frames import Assembly, RoundFailed
+from kqueue.scheduling.stopwatch import Stopwatch
 
 LENGTH = 4
 """Bytes of the length before each message, the first one the most significant."""
@@ -36,9 +39,10 @@ def serve(source: BinaryIO, target: BinaryIO) -> None:
 
 
 def _planned(number: int, given: RoundInput) -> object:
-    begun = time.monotonic()
-    plan = plan_round(given)
-    return answer_of(number, plan, time.monotonic() - begun)
+    watch = Stopwatch(time.monotonic, RoundPhase.BASELINE)
+    plan = plan_round(given, watch.enter)
+    watch.stop()
+    return answer_of(number, plan, {phase.value: spent for phase, spent in watch.seconds.items()})
 
 
 def _failed(number: int, answer: list[object], error: Exception) -> None:

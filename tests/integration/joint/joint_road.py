@@ -13,8 +13,8 @@ from kqueue.api import names
 from kqueue.config import Configuration, Timings, parse
 from kqueue.manager.operator import Operator
 from kqueue.manager.process import Flags, running
-from kqueue.scheduling.joint.frames import PlanAnswer
 from kqueue.scheduling.joint.rounds import JointRounds, RoundResult
+from kqueue.state.joint_history import RoundRecord
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.cluster import POLL_SECONDS, RACK_LABEL, WAIT_SECONDS, Cluster
 from tests.integration.controlplane.plane import ControlPlane
@@ -181,9 +181,9 @@ def watched(operator: Operator) -> tuple[JointRounds, list[RoundResult]]:
     results: list[RoundResult] = []
     noted = operator.rounds.on_end
 
-    def note(result: RoundResult, plan: PlanAnswer | None) -> None:
-        results.append(result)
-        noted(result, plan)
+    def note(record: RoundRecord) -> None:
+        results.append(RoundResult(record.result))
+        noted(record)
 
     operator.rounds.on_end = note
     return operator.rounds, results

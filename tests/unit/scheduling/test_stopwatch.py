@@ -9,7 +9,7 @@ from kqueue.scheduling.stopwatch import Stopwatch
 def test_each_phase_gets_the_time_that_is_spent_in_it() -> None:
     """Also when it is entered again; what passes while the cycle is interrupted is nobody's."""
     now = 0.0
-    watch = Stopwatch(lambda: now)
+    watch = Stopwatch(lambda: now, Phase.SNAPSHOT)
     steps: list[tuple[float, Phase | None]] = [
         (1, Phase.NOMINATE), (2, Phase.PROCESS), (4, Phase.APPLY), (8, None), (16, Phase.PROCESS), (32, Phase.APPLY),
     ]  # fmt: skip

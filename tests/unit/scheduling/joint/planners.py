@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from typing import Any
 
+from kqueue.core.joint.answer import PlanAnswer, answer_of
 from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.round import RoundInput, plan_round
-from kqueue.scheduling.joint.frames import Assembly, PlanAnswer, TreeNumbers, answer_of, pieces
+from kqueue.scheduling.joint.frames import Assembly, TreeNumbers, pieces
 from kqueue.scheduling.joint.process import RoundFailedError
 
 
@@ -38,8 +38,7 @@ class Here:
         await self.open.wait()
         (asked,) = [found for data in messages if (found := self._assembly.take(data)) is not None]
         self.rounds.append(asked[1])
-        began = time.monotonic()
-        return answer_of(number, plan_round(replace(asked[1], solver=solver())), time.monotonic() - began)
+        return answer_of(number, plan_round(replace(asked[1], solver=solver())), {})
 
     async def stop(self) -> None:
         """It counts."""

@@ -72,7 +72,7 @@ def join(world: Scheduled, planner: RoundPlanner, **settings: Any) -> tuple[Join
     """Let the world's loop plan jointly."""
     rounds = world.loop.plan_jointly(planner, is_joint, RoundSettings(**settings))
     results: list[RoundResult] = []
-    rounds.on_end = lambda result, _plan: results.append(result)
+    rounds.on_end = lambda record: results.append(RoundResult(record.result))
     return rounds, results
 
 

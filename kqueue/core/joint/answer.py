@@ -1,0 +1,100 @@
+"""The answer of a round: its plan, without the values that only the planner needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+
+from kqueue.core.hints import PlanHint
+from kqueue.core.joint.candidate import CandidateName
+from kqueue.core.joint.plan import FlavorUnits, JointPlan, PlanStatus, gap_text
+from kqueue.core.value import value
+
+
+@value(kw_only=True)
+class PlannedEntry:
+    """A workload of the plan; `hint` is None if the plan does not admit it."""
+
+    uid: str
+    key: str
+    queue: str
+    rank: int
+    units: int
+    relaxed: int
+    is_proven: bool
+    hint: PlanHint | None
+
+
+@value(kw_only=True)
+class PlanAnswer:
+    """A plan, without the values that only the process needs.
+
+    Args:
+        seconds: of planning, by phase.
+        failed_policies: the problems of policies that were switched off for the round, by name.
+    """
+
+    round: int
+    chosen: CandidateName
+    status: PlanStatus
+    bound: int | None
+    units: int
+    greedy_units: int
+    gap: int | None
+    cost: int
+    greedy_cost: int
+    flavors: tuple[FlavorUnits, ...]
+    seconds: Mapping[str, float]
+    entries: tuple[PlannedEntry, ...]
+    faults: tuple[str, ...] = ()
+    failed_policies: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The round and its gap, for messages."""
+        return plan_name(self.round, self.gap)
+
+
+def plan_name(number: int, gap: int | None) -> str:
+    """Return the name of a plan for messages; `gap` in thousandths, None: unknown."""
+    return f"joint round {number}" + (f", gap {gap_text(gap)}" if gap is not None else "")
+
+
+def answer_of(number: int, plan: JointPlan, seconds: Mapping[str, float]) -> PlanAnswer:
+    """Return the plan in the form in which the manager gets it: admitted workloads first, in their order."""
+    name = plan_name(number, plan.gap)
+    entries = [
+        PlannedEntry(
+            uid=one.head.uid,
+            key=one.head.key,
+            queue=one.head.queue,
+            rank=one.rank,
+            units=one.units,
+            relaxed=one.relaxed,
+            is_proven=one.is_proven,
+            hint=PlanHint(
+                flavors={pod_set.name: pod_set.flavors for pod_set in one.admitted.pod_sets},
+                places=one.hint or {},
+                plan=name,
+            )
+            if one.admitted is not None
+            else None,
+        )
+        for one in plan.workloads
+    ]
+    return PlanAnswer(
+        round=number,
+        chosen=plan.chosen,
+        status=plan.status,
+        bound=plan.bound,
+        units=plan.units,
+        greedy_units=plan.greedy_units,
+        gap=plan.gap,
+        cost=plan.cost,
+        greedy_cost=plan.greedy_cost,
+        flavors=plan.flavors,
+        seconds=seconds,
+        entries=tuple(sorted(entries, key=lambda entry: entry.hint is None)),
+        faults=plan.faults,
+        failed_policies=plan.failed_policies,
+    )

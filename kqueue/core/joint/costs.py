@@ -28,7 +28,8 @@ class RankCosts:
         """Return the costs; the last ranks are merged if the numbers would be too large for the solver.
 
         A cycle in the residual network visits each class at most once, so it changes costs of places by less than a
-        step: the cheapest flow schedules the most units of the first rank, then of the second, and so on.
+        step: where only domains bind, the cheapest flow schedules the most units of the first rank, then of the second,
+        and so on.  `Network.is_by_rank` says when the same holds with quota.
         """
         step = 1 + WAIT_MAX + 2 * (classes + 1) * (levels + 2) * PLACE_MAX
         most = _RANGE // ((nodes + 1) * step) - 2

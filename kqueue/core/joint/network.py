@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -44,6 +44,7 @@ class Network:
     Args:
         into: per class, the arc that carries its units.
         to_domains: per class, its arcs to domains of its own level: the number of the first one, and the domains.
+        quota: the arcs of quota.
         costs: the costs of the ranks.
     """
 
@@ -51,6 +52,7 @@ class Network:
     classes: Sequence[PodClass]
     into: Sequence[int]
     to_domains: Sequence[tuple[int, Ints]]
+    quota: range
     costs: RankCosts
 
     def scheduled(self, flow: Flow) -> list[int]:
@@ -62,6 +64,27 @@ class Network:
         first, domains = self.to_domains[which]
         units = flow.units[first : first + len(domains)]
         return {int(domain): int(carried) for domain, carried in zip(domains, units, strict=True) if carried}
+
+    def is_by_rank(self, flow: Flow) -> bool:
+        """Whether it is certain that a cheapest flow has the most units of the first rank, then of the second ...
+
+        Where quota and domains bind together, a unit of one rank may take the place of two units of a later one: of one
+        that has its quota, and of one that has its domain.  So it is certain if all units pass each quota that is used
+        up.
+        """
+        units, total = flow.units[self.quota.start : self.quota.stop], sum(self.scheduled(flow))
+        capacities = np.empty_like(flow.units)
+        capacities[self.graph.order] = self.graph.capacities
+        used_up = units == capacities[self.quota.start : self.quota.stop]
+        if total == self.graph.supplies[SOURCE]:
+            return True
+        all_differ = max(one.rank for one in self.classes) <= self.costs.ranks
+        return all_differ and bool((units[used_up & (units > 0)] == total).all())
+
+    def for_most(self) -> Graph:
+        """Return the graph whose cheapest flow schedules the most units, of whatever rank."""
+        waits = (self.graph.tails == SOURCE) & (self.graph.heads == UNSCHEDULED)
+        return replace(self.graph, costs=waits.astype(np.int64))
 
 
 @dataclass(slots=True)
@@ -131,7 +154,9 @@ def build(
     judge = Judge(flavor, policies, policies.view(flavor, view)) if policies is not None else None
     builder = _Builder(view, unit, classes, room, judge)
     _add_domains(builder)
+    before = builder.arcs
     sources = _add_quota(builder, snapshot, FlavorResource(flavor, unit.resource), demand)
+    of_quota = range(before, builder.arcs)
     first = builder.new_nodes(len(classes))
     to_domains = [_add_class(builder, one, first + number) for number, one in enumerate(classes)]
     _add_ports(builder)
@@ -147,7 +172,7 @@ def build(
         builder.add(sources[number], first + number, one.demand, costs.unscheduled - costs.reward(one.rank, one.waited))
         for number, one in enumerate(classes)
     ]
-    return Network(builder.graph(demand), classes, into, to_domains, costs)
+    return Network(builder.graph(demand), classes, into, to_domains, of_quota, costs)
 
 
 def _depth(builder: _Builder) -> int:

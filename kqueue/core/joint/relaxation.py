@@ -28,6 +28,7 @@ class Relaxation:
     Args:
         bound: units, over all flavors; no plan schedules more.
         bounds: units by flavor, without workloads with pods in several flavors.
+        is_by_rank: whether no plan has more units of a class without fewer of an earlier one.
         units: of each workload, by UID.  Workloads of a class share its units, earlier ones first.
         domains: by UID and flavor, the units of each domain of the level of the workload's class.
     """
@@ -39,6 +40,7 @@ class Relaxation:
     """By UID and flavor."""
     scheduled: list[tuple[PodClass, int]] = field(default_factory=list)
     """All classes, flavor by flavor in their order, and their units."""
+    is_by_rank: bool = True
     arcs: int = 0
     classes: int = 0
 
@@ -57,6 +59,57 @@ Choices = Mapping[str, Sequence[Choice]]
 """By UID, the flavors that a workload may have, in their order."""
 
 
+@dataclass(slots=True, kw_only=True)
+class _Solving:
+    """The common input of the networks of one relaxation, and their result."""
+
+    snapshot: Snapshot
+    choices: Choices
+    unit_of: Mapping[str, Unit]
+    how: JointOrder
+    solver: FlowSolver
+    policies: RoundPolicies | None
+    found: Relaxation = field(default_factory=Relaxation)
+
+    def network(self, flavor: str, some: Sequence[RankedWorkload]) -> Network | None:
+        """Return the network of a flavor for these workloads; None: they have no units in it."""
+        if flavor not in self.unit_of:
+            return None
+        unit = self.unit_of[flavor]
+        inputs = [_input(one, flavor, self.choices, unit, self.policies) for one in some]
+        classes = classes_of(inputs, self.snapshot.topologies[flavor].tree.levels, unit, self.how)
+        return build(flavor, self.snapshot, classes, unit, self.policies) if classes else None
+
+    def solve(self, flavor: str, some: Sequence[RankedWorkload]) -> tuple[int, Sequence[PodClass]]:
+        """Solve the network of a flavor and add the result; return the most units of any flow, and the classes."""
+        network, found = self.network(flavor, some), self.found
+        if network is None:
+            return 0, ()
+        flow = self.solver(network.graph)
+        is_by_rank = network.is_by_rank(flow)
+        found.is_by_rank &= is_by_rank
+        found.arcs += len(network.graph.tails)
+        found.classes += len(network.classes)
+        scheduled = network.scheduled(flow)
+        for number, (one, units) in enumerate(zip(network.classes, scheduled, strict=True)):
+            found.scheduled.append((one, units))
+            shared = _Shared(one.form.level, one.form.units, network.domains(flow, number))
+            for member in one.members:
+                given = min(units, one.form.units)
+                units -= given
+                found.units[member.head.uid] += given
+                found.shared[member.head.uid, flavor] = shared
+        return sum(scheduled) if is_by_rank else self._most(network), network.classes
+
+    def most(self, flavor: str, some: Sequence[RankedWorkload]) -> int:
+        """Return the most units that a flavor schedules of these workloads, of whatever rank."""
+        network = self.network(flavor, some)
+        return self._most(network) if network is not None else 0
+
+    def _most(self, network: Network) -> int:
+        return sum(one.demand for one in network.classes) - self.solver(network.for_most()).cost
+
+
 def relax(
     snapshot: Snapshot,
     order: Sequence[RankedWorkload],
@@ -70,66 +123,45 @@ def relax(
     """Return the relaxation of the batch on the state before the round.
 
     Workloads whose flavor leaves them out are offered to their next flavor once.  Workloads with pods in several
-    flavors with topologies take no part, and count fully in the bound.  `policies`: None: the tightest domains are the
+    flavors with topologies take no part, and count fully in the bound.  A flavor that some workloads have as a second
+    choice counts in the bound as if all of them were offered to it.  `policies`: None: the tightest domains are the
     cheapest.
 
     Raises CostRangeError when the costs are too large for the solver.
     """
-    found = Relaxation()
+    solving = _Solving(snapshot=snapshot, choices=choices, unit_of=unit_of, how=how, solver=solver, policies=policies)
+    found = solving.found
     waiting: dict[str, list[RankedWorkload]] = defaultdict(list)
+    offered: dict[str, list[RankedWorkload]] = defaultdict(list)
+    demand = 0
     for one in order:
         flavors = _flavors(one.head, choices)
+        size = max((_units(choice, unit_of) for choice in choices.get(one.head.uid, ())), default=0)
         if len(flavors) > 1 and any(len(choice.requests) > 1 for choice in choices[one.head.uid]):
-            size = max(_units(choice, unit_of) for choice in choices[one.head.uid])
             found.bound += size
             found.units[one.head.uid] = size
-        elif flavors:
+            continue
+        demand += size
+        for flavor in flavors:
+            offered[flavor].append(one)
+        if flavors:
             waiting[flavors[0]].append(one)
+    shared = {flavor for flavor, some in offered.items() if len(some) > len(waiting[flavor])}
+    found.is_by_rank = not shared
+    found.bounds.update({flavor: solving.most(flavor, offered[flavor]) for flavor in sorted(shared)})
     for turn in range(2):
         left: dict[str, list[RankedWorkload]] = defaultdict(list)
         for flavor in sorted(waiting):
-            if flavor not in unit_of:
-                continue
-            network = _solved(found, flavor, snapshot, waiting[flavor], choices, unit_of[flavor], how, solver, policies)
-            for one in _left_out(found, network):
+            units, classes = solving.solve(flavor, waiting[flavor])
+            if flavor not in shared:
+                found.bounds[flavor] += units
+            for one in _left_out(found, classes):
                 flavors = _flavors(one.head, choices)
                 if turn == 0 and len(flavors) > 1:
                     left[flavors[1]].append(one)
         waiting = left
+    found.bound += min(demand, sum(found.bounds.values()))
     return found
-
-
-def _solved(
-    found: Relaxation,
-    flavor: str,
-    snapshot: Snapshot,
-    some: Sequence[RankedWorkload],
-    choices: Choices,
-    unit: Unit,
-    how: JointOrder,
-    solver: FlowSolver,
-    policies: RoundPolicies | None,
-) -> Sequence[PodClass]:
-    """Solve the network of a flavor and add the result; return its classes."""
-    inputs = [_input(one, flavor, choices, unit, policies) for one in some]
-    classes = classes_of(inputs, snapshot.topologies[flavor].tree.levels, unit, how)
-    if not classes:
-        return ()
-    network: Network = build(flavor, snapshot, classes, unit, policies)
-    flow = solver(network.graph)
-    found.arcs += len(network.graph.tails)
-    found.classes += len(classes)
-    for number, (one, units) in enumerate(zip(classes, network.scheduled(flow), strict=True)):
-        found.bound += units
-        found.bounds[flavor] += units
-        found.scheduled.append((one, units))
-        shared = _Shared(one.form.level, one.form.units, network.domains(flow, number))
-        for member in one.members:
-            given = min(units, one.form.units)
-            units -= given
-            found.units[member.head.uid] += given
-            found.shared[member.head.uid, flavor] = shared
-    return classes
 
 
 def _left_out(found: Relaxation, classes: Sequence[PodClass]) -> list[RankedWorkload]:

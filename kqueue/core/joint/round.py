@@ -99,7 +99,16 @@ class _Round:
         world, unit_of = self.world(charged=False), prepared.unit_of
         greedy = one_by_one(world, prepared.batch, rules=given.state.rules, order=given.order)
         self.order = ranked(greedy.order, prepared.how, prepared.waited)
-        choices = {one.head.uid: prepared.choices[one.head.uid] for one in self.order}
+        by_uid = {one.head.uid: one.head for one in self.order}
+        reduced = {
+            uid: planned.head
+            for uid, planned in greedy.admitted.items()
+            if planned.head.pod_sets != by_uid[uid].pod_sets
+        }
+        choices = {
+            uid: prepared.choices[uid] or (list(start.choices(reduced[uid])) if uid in reduced else [])
+            for uid in by_uid
+        }
         scorer = Scorer(
             start=start.snapshot,
             order=self.order,
@@ -115,7 +124,7 @@ class _Round:
         self.enter(RoundPhase.SEARCH)
         first = Candidate(CandidateName.ONE_BY_ONE, greedy.admitted)
         found = [Scored(candidate=first, score=scorer.score(first, world))]
-        for name, given_search in self._searches(greedy, unit_of, relaxed, scorer):
+        for name, given_search in self._searches(greedy, reduced, unit_of, relaxed, scorer):
             candidate_world = self.world(steps=settings.steps)
             candidate = search(candidate_world, given_search, name=name)
             if prepared.how is JointOrder.PRIORITY:
@@ -149,15 +158,14 @@ class _Round:
         return flow
 
     def _searches(
-        self, greedy: OneByOne, unit_of: Mapping[str, Unit], relaxed: Relaxation | None, scorer: Scorer
+        self,
+        greedy: OneByOne,
+        reduced: Mapping[str, Head],
+        unit_of: Mapping[str, Unit],
+        relaxed: Relaxation | None,
+        scorer: Scorer,
     ) -> list[tuple[CandidateName, SearchInput]]:
         """Return the searches of the round."""
-        by_uid = {one.head.uid: one.head for one in self.order}
-        reduced = {
-            uid: planned.head
-            for uid, planned in greedy.admitted.items()
-            if planned.head.pod_sets != by_uid[uid].pod_sets
-        }
         packed = SearchInput(
             order=self.order,
             strict=self.given.batch.strict,
@@ -250,7 +258,8 @@ def status_of(
     if relaxed is None or not relaxed.scheduled:
         return PlanStatus.NO_BOUND
     agree = all(scheduled == _of_class(one, admitted) for one, scheduled in relaxed.scheduled)
-    return PlanStatus.OPTIMAL if agree and relaxed.bound == _sum(admitted, unit_of) else PlanStatus.FEASIBLE
+    is_best = relaxed.is_by_rank and agree and relaxed.bound == _sum(admitted, unit_of)
+    return PlanStatus.OPTIMAL if is_best else PlanStatus.FEASIBLE
 
 
 def proven_out(
@@ -258,14 +267,18 @@ def proven_out(
 ) -> frozenset[str]:
     """Return the UIDs that no plan with the same earlier workloads admits; `Strict` is in force.
 
-    The relaxation schedules the most units of the first class, then of the second.  As long as the plan has the same
-    units of each class, a class of which it has all whole gangs that the relaxation schedules has no room for more.
+    Where the relaxation schedules the most units of the first class, then of the second: as long as the plan has the
+    same units of each class, a class of which it has all whole gangs that the relaxation schedules has no room for
+    more.  Nothing is proven of workloads that may start with fewer pods.
     """
     found = set[str]()
-    for one, relaxed_units in relaxed.scheduled if relaxed is not None else ():
+    if relaxed is None or not relaxed.is_by_rank:
+        return frozenset()
+    for one, relaxed_units in relaxed.scheduled:
         has = _of_class(one, admitted)
         if has // one.form.units == relaxed_units // one.form.units:
-            out = [m.head.uid for m in one.members if m.head.uid not in admitted]
+            whole = [m.head for m in one.members if all(p.min_count is None for p in m.head.pod_sets)]
+            out = [head.uid for head in whole if head.uid not in admitted]
             found.update(uid for uid in out if len(choices[uid]) == 1)
         if has != relaxed_units:
             break

@@ -81,6 +81,7 @@ def cheapest(slots: int = 1, *, without: str = "") -> tuple[int, dict[str, str]]
     return flow.cost, {pod: used[pod] for pod in FIGURE}
 
 
+@pytest.mark.mechanism("2.1", "2.2", "2.3", "2.4")
 def test_the_published_figure() -> None:
     """E1: P3 waits, because it costs least to let it wait."""
     cost, places = cheapest()
@@ -88,6 +89,7 @@ def test_the_published_figure() -> None:
     assert places == {"P0": "N0", "P1": "N2", "P2": "cluster", "P3": "unscheduled", "P4": "R1"}
 
 
+@pytest.mark.mechanism("2.5")
 def test_the_published_figure_without_a_machine_and_with_more_slots() -> None:
     """E1."""
     cost, places = cheapest(without="N2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -19,7 +20,8 @@ from kqueue.core.why.planned_state import PlannedState
 from kqueue.core.workload import Head, Snapshot
 from tests.unit.core.cycle_worlds import CPU, Model
 
-WORLDS = 120
+WORLDS = int(os.environ.get("KQUEUE_JOINT_WORLDS", "120"))
+PARTS = 4
 
 
 def batch_of(heads: Iterable[Head], strict: frozenset[str]) -> Batch:
@@ -84,10 +86,11 @@ def overdrawn(plan: JointPlan, snapshot: Snapshot) -> list[str]:
     return wrong
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.mechanism("2.8")
+@pytest.mark.parametrize("part", range(PARTS))
 def test_no_plan_is_worse_than_one_by_one(part: int) -> None:
     better: Counter[str] = Counter()
-    for seed in range(part, WORLDS, 4):
+    for seed in range(part, WORLDS, PARTS):
         given = drawn(seed)
         plan = plan_round(given)
         best, greedy = plan.scores[plan.chosen], plan.scores[CandidateName.ONE_BY_ONE]
@@ -105,6 +108,14 @@ def test_equal_inputs_have_equal_plans(seed: int) -> None:
     assert plan_round(drawn(seed)) == plan_round(drawn(seed))
 
 
+@pytest.mark.parametrize("seed", [244])
+def test_no_plan_exceeds_its_bound_where_quota_and_domains_bind(seed: int) -> None:
+    given = drawn(seed)
+    plan = plan_round(given)
+    assert plan.bound is not None
+    assert plan.units <= plan.bound
+
+
 def test_the_state_of_a_round_does_not_change() -> None:
     given = drawn(3)
     before = state_of(given.state.snapshot)
@@ -114,7 +125,11 @@ def test_the_state_of_a_round_does_not_change() -> None:
 
 def state_of(snapshot: Snapshot) -> tuple[Mapping[str, object], Mapping[str, object]]:
     """Usage of all quota, and the free amounts of all leaves."""
-    usage = {node.name: dict(node.usage) for queue in snapshot.nodes.values() for node in queue.path_to_root()}
+    usage = {
+        node.name: {column: amount for column, amount in node.usage.items() if amount}
+        for queue in snapshot.nodes.values()
+        for node in queue.path_to_root()
+    }
     free = {name: [v.capacity.free(i) for i in range(len(v.tree))] for name, v in snapshot.topologies.items()}
     return usage, free
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kqueue.core.joint.candidate import CandidateName
 from kqueue.core.joint.plan import PlanStatus
 from kqueue.core.joint.settings import JointOrder
@@ -10,6 +12,7 @@ from tests.builders import make_head
 from tests.unit.core.joint.worlds import admitted, racks, round_of, world_of
 
 
+@pytest.mark.mechanism("2.8")
 def test_gangs_that_would_leave_two_racks_half_used_share_one() -> None:
     """E2: one by one puts 5 hosts into each rack, so that 9 find none."""
     heads = [make_head(name, pods=pods, age=9 - i) for i, (name, pods) in enumerate([("a", 5), ("b", 5), ("c", 9)])]

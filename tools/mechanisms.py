@@ -17,12 +17,13 @@ from tools.marks import PLANES, ROOT, MarkedTest, MarkError, marked
 
 TABLE = ROOT / "tools" / "mechanisms.toml"
 PAGE = ROOT / "docs" / "mechanisms.md"
-_HEAD = """# Mechanisms of gang scheduling and their tests
+_HEAD = """# Mechanisms of batch scheduling and their tests
 
 Three published designs describe gang scheduling for Kubernetes: groups by labels on pods, a PodGroup object with a
-status, and a scheduler with several strategies, a BatchProcess object and classes of nodes. The tables list each
-mechanism of these designs, its form in kqueue, and the tests that show it. `make mechanisms` writes this page from
-the marks of the tests; a row without a test fails the build.
+status, and a scheduler with several strategies, a BatchProcess object and classes of nodes. A fourth one describes
+scheduling of all waiting pods together, as a flow in a network. The tables list each mechanism of these designs, its
+form in kqueue, and the tests that show it. `make mechanisms` writes this page from the marks of the tests; a row
+without a test fails the build, unless it says that it is planned.
 
 Where the tests run: u unit, M simulation, S sandbox, R real control plane.
 """

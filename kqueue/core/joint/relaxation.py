@@ -6,7 +6,7 @@ It is a bound, and never a plan.  Where it keeps a gang whole it also says in wh
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kqueue.core.joint.batch import RankedWorkload
@@ -27,7 +27,7 @@ class Relaxation:
 
     Args:
         bound: units, over all flavors; no plan schedules more.
-        bounds: units by flavor, without workloads with pods in several flavors.
+        bounds: units by flavor, without workloads that take no part.
         is_by_rank: whether no plan has more units of a class without fewer of an earlier one.
         units: of each workload, by UID.  Workloads of a class share its units, earlier ones first.
         domains: by UID and flavor, the units of each domain of the level of the workload's class.
@@ -118,14 +118,15 @@ def relax(
     *,
     how: JointOrder,
     solver: FlowSolver,
+    reduced: Collection[str] = (),
     policies: RoundPolicies | None = None,
 ) -> Relaxation:
     """Return the relaxation of the batch on the state before the round.
 
     Workloads whose flavor leaves them out are offered to their next flavor once.  Workloads with pods in several
-    flavors with topologies take no part, and count fully in the bound.  A flavor that some workloads have as a second
-    choice counts in the bound as if all of them were offered to it.  `policies`: None: the tightest domains are the
-    cheapest.
+    flavors with topologies, and those that may start with fewer pods (`reduced`, by UID), take no part, and count fully
+    in the bound.  A flavor that some workloads have as a second choice counts in the bound as if all of them were
+    offered to it.  `policies`: None: the tightest domains are the cheapest.
 
     Raises CostRangeError when the costs are too large for the solver.
     """
@@ -137,7 +138,8 @@ def relax(
     for one in order:
         flavors = _flavors(one.head, choices)
         size = max((_units(choice, unit_of) for choice in choices.get(one.head.uid, ())), default=0)
-        if len(flavors) > 1 and any(len(choice.requests) > 1 for choice in choices[one.head.uid]):
+        in_several = len(flavors) > 1 and any(len(choice.requests) > 1 for choice in choices[one.head.uid])
+        if in_several or one.head.uid in reduced:
             found.bound += size
             found.units[one.head.uid] = size
             continue

@@ -98,8 +98,8 @@ class _Round:
         prepared = self.prepared = prepare(start, given.batch, given.waited, settings.order, given.policies)
         world, unit_of = self.world(charged=False), prepared.unit_of
         greedy = one_by_one(world, prepared.batch, rules=given.state.rules, order=given.order)
-        self.order = ranked(greedy.order, prepared.how, prepared.waited)
-        by_uid = {one.head.uid: one.head for one in self.order}
+        by_uid = {head.uid: head for head in prepared.batch.heads()}
+        self.order = ranked([by_uid[head.uid] for head in greedy.order], prepared.how, prepared.waited)
         reduced = {
             uid: planned.head
             for uid, planned in greedy.admitted.items()
@@ -107,7 +107,7 @@ class _Round:
         }
         choices = {
             uid: prepared.choices[uid] or (list(start.choices(reduced[uid])) if uid in reduced else [])
-            for uid in by_uid
+            for uid in (one.head.uid for one in self.order)
         }
         scorer = Scorer(
             start=start.snapshot,
@@ -120,7 +120,7 @@ class _Round:
             new_world=self.world,
         )
         self.enter(RoundPhase.BUILD)
-        relaxed = self._relaxed(start, choices, unit_of)
+        relaxed = self._relaxed(start, choices, unit_of, reduced)
         self.enter(RoundPhase.SEARCH)
         first = Candidate(CandidateName.ONE_BY_ONE, greedy.admitted)
         found = [Scored(candidate=first, score=scorer.score(first, world))]
@@ -134,7 +134,9 @@ class _Round:
         best = self._best(found, scorer, unit_of)
         return self._finished(best, found, greedy, relaxed, unit_of, choices)
 
-    def _relaxed(self, start: World, choices: Choices, unit_of: Mapping[str, Unit]) -> Relaxation | None:
+    def _relaxed(
+        self, start: World, choices: Choices, unit_of: Mapping[str, Unit], reduced: Mapping[str, Head]
+    ) -> Relaxation | None:
         if self.given.solver is None or not unit_of:
             return None
         try:
@@ -145,6 +147,7 @@ class _Round:
                 unit_of,
                 how=self.prepared.how,
                 solver=self._solve,
+                reduced=reduced,
                 policies=self.prepared.policies,
             )
         except CostRangeError:

@@ -163,10 +163,7 @@ def random_snapshot(chance: random.Random) -> Snapshot:
 
 def random_head(chance: random.Random, number: int, sizes: Sequence[int]) -> Head:
     """A gang of pods with 8 GPUs; some are equal to the one before."""
-    pods, request = chance.choice(sizes), chance.choice(["required", "preferred", "unconstrained"])
-    topology = (
-        TopologyRequest(unconstrained=True) if request == "unconstrained" else TopologyRequest(**{request: "rack"})
-    )
+    pods, topology = chance.choice(sizes), chance.choice(REQUESTS)
     head = make_head(f"g{number}", queue=chance.choice("ab"), pods=pods, requests={GPU: 8}, age=20 - number)
     pod_sets = [replace(p, request=replace(p.request, topology=topology), asks_topology=True) for p in head.pod_sets]
     return replace(head, pod_sets=tuple(pod_sets), priority=chance.randint(0, 2))

@@ -12,16 +12,20 @@ from functools import cache
 from itertools import chain, pairwise
 
 from kqueue.core.request_faults import request_fault
-from kqueue.core.topology import HOSTNAME, DomainUsage, Misfit, MisfitCode, NodeRules, SliceLayer, Tree
+from kqueue.core.topology import HOSTNAME, PODS, DomainUsage, Misfit, MisfitCode, NodeRules, SliceLayer, Tree
 from kqueue.core.topology.elastic import inherit
 from kqueue.core.topology.matching import rules_problem
 from kqueue.core.topology.request import resolve
 from kqueue.placing.document import pointer
 from kqueue.placing.fields import FieldProblem, quoted, similar
+from kqueue.placing.joint_values import JointCase
 from kqueue.placing.solving import groups, previous_of, roles, tree_of
 from kqueue.placing.values import AskedPodSet, Case
 
-_ORDER = ("topology", "flavor", "nodes", "usage", "algorithm", "workload", "podSets", "output")
+_ORDER = (
+    *("topology", "flavor", "nodes", "usage", "algorithm", "workload", "podSets"),
+    *("queues", "running", "workloads", "joint", "output"),
+)
 _LONGEST_INDEX = 9
 _REQUIRED_TERMS = ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 _PREFERRED_TERMS = ("nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution")
@@ -33,6 +37,24 @@ def remarks(case: Case) -> tuple[FieldProblem, ...]:
     """Return all remarks on a case, in the order of the document; keys in the order of the documentation."""
     asked = _replaced(case) if case.unhealthy_nodes else _placed(case)
     found = chain(case.noted, _unlabelled(case), _unknown_domains(case), _empty(case), asked)
+    return tuple(sorted(found, key=_document_order))
+
+
+def joint_remarks(case: JointCase) -> tuple[FieldProblem, ...]:
+    """Return all remarks on a case with several workloads, in the order of the document."""
+    whole = Case(
+        name=case.name,
+        cluster=case.cluster,
+        members=case.members,
+        switches=case.switches,
+        pod_sets=(),
+        noted=case.noted,
+    )
+    found = [*whole.noted, *_unlabelled(whole), *_unknown_domains(whole), *_unused_quota(case)]
+    for workload in case.workloads:
+        profile = case.switches.profile.with_algorithm(workload.profile)
+        one = replace(whole, switches=replace(case.switches, profile=profile), pod_sets=workload.pod_sets)
+        found += [*_empty(one), *_placed(one)]
     return tuple(sorted(found, key=_document_order))
 
 
@@ -83,7 +105,21 @@ def _unknown_domains(case: Case) -> Iterator[FieldProblem]:
         yield from unknown(cluster.other_usage, "/usage/otherFlavors")
 
 
-# --- requests ----- ---------------------------------------------------------------------------------------------------
+def _unused_quota(case: JointCase) -> Iterator[FieldProblem]:
+    """Yield remarks on quota of resources that nobody requests, perhaps because the name is wrong."""
+    asked = {r for workload in case.workloads for pod_set in workload.pod_sets for r in pod_set.request.requests}
+    asked |= {r for workload in case.running for pods in workload.pods for r in pods.request.requests}
+    for i, queue in enumerate(case.queues):
+        for resource in sorted(queue.quota.keys() - asked - {PODS}):
+            meant = similar(resource, asked)
+            yield FieldProblem(
+                pointer(f"/queues/{i}/quota", resource),
+                "no workload requests this resource, so its quota limits nothing: correct the name, or leave it out"
+                + (f"; perhaps {meant} is meant" if meant else ""),
+            )
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 
 def _empty(case: Case) -> Iterator[FieldProblem]:

@@ -13,7 +13,7 @@ from kqueue.placing.case import read
 from kqueue.placing.document import NotJsonError, parse
 from kqueue.placing.explaining import PlacementExplainer, explain_problems
 from kqueue.placing.fields import FieldProblem, Problems, printable
-from kqueue.placing.remarks import remarks
+from kqueue.placing.remarks import joint_remarks, remarks
 from kqueue.placing.solving import solve
 
 PLACED, NOT_PLACED, INVALID = 0, 1, 2
@@ -106,14 +106,16 @@ def _joint(document: dict[str, Any], *, strict: bool) -> Answer:
     case = joint_case.read(document)
     if isinstance(case, list):
         return _invalid(document, case)
-    if case.noted and strict:
-        return _invalid(document, case.noted)
+    remarked = joint_remarks(case)
+    if remarked and strict:
+        return _invalid(document, remarked)
     solution = joint_solving.solve(case)
-    remarks = case.noted if solution.has_solver else (*case.noted, NO_SOLVER)
+    if not solution.has_solver:
+        remarked = (*remarked, NO_SOLVER)
     if case.exact and solution.exact_units is None:
-        remarks = (*remarks, NO_OPTIMUM)
+        remarked = (*remarked, NO_OPTIMUM)
     code = PLACED if solution.placed else NOT_PLACED
-    return Answer(joint_answer.answer(solution), code, joint_text.text(solution), remarks)
+    return Answer(joint_answer.answer(solution), code, joint_text.text(solution), remarked)
 
 
 def _invalid(document: Any, problems: Sequence[FieldProblem]) -> Answer:

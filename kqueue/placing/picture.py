@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kqueue.core.quantity import format_quantity
-from kqueue.core.topology import PODS, Misfit, MisfitCode, PodSetPlacement, TopologyRequest
+from kqueue.core.topology import PODS, Capacity, Misfit, MisfitCode, PodSetPlacement, TopologyRequest
 from kqueue.core.topology.counting import Tally, tally
 from kqueue.core.topology.request import Resolved, resolve
 from kqueue.core.topology.result import Path
 from kqueue.core.topology.tree import Ints, Tree
+from kqueue.placing.drawing import Drawing
 from kqueue.placing.solving import PlacingStep, UpdateConflict
 from kqueue.placing.values import Case
 
 _MOST_CHILDREN = 8
 """Limit of domains shown below one parent; the rest is counted."""
-_MOST_LINES = 200
-_SMALL_TREE = 64
+SMALL_TREE = 64
 """Number of leaves up to which the whole tree is shown, not only branches with placed pods."""
 
 
@@ -38,11 +38,7 @@ def picture(case: Case, step: PlacingStep) -> Iterator[str]:
         resolved = resolve(replace(workers, topology=TopologyRequest(implied=True)), tree.levels, profile)
     assert not isinstance(resolved, Misfit)
     counts = tally(step.capacity, workers, leader, resolved, affinity=profile.preferred_affinity)
-    free = {
-        resource: np.maximum(row, 0)
-        for resource in sorted({*workers.requests} - {PODS})
-        if (row := step.capacity.row(resource)) is not None
-    }
+    free = free_amounts(step.capacity, workers.requests)
     marks: dict[Path, str] = {}
     if not isinstance(result, Misfit):
         marks = _marks(result)
@@ -50,8 +46,23 @@ def picture(case: Case, step: PlacingStep) -> Iterator[str]:
         marks = {result.best_domain: "came closest"}
     note = "; + leader: it can sit here" if leader is not None else ""
     yield f"  before it was placed (pods of {workers.name or 'this shape'} that fit; free in total{note}):"
-    lines = _Lines(tree=tree, counts=counts, resolved=resolved, free=free, marks=marks)
-    yield from lines.of_children(0, np.arange(tree.domains(0), dtype=np.int64))
+    drawing = Drawing(
+        tree=tree,
+        room=counts.pods,
+        text=_Room(tree=tree, counts=counts, resolved=resolved, free=free).text,
+        rest=_rest,
+        marks=marks,
+        deepest=tree.lowest,
+        is_whole=len(tree) <= SMALL_TREE,
+        most_children=_MOST_CHILDREN,
+    )
+    yield from drawing.lines()
+
+
+def free_amounts(capacity: Capacity, resources: Iterable[str]) -> dict[str, Ints]:
+    """Return the free amounts of leaves by resource, in the order of names and without pods; none is below 0."""
+    rows = ((resource, capacity.row(resource)) for resource in sorted({*resources} - {PODS}))
+    return {resource: np.maximum(row, 0) for resource, row in rows if row is not None}
 
 
 def _marks(placed: Sequence[PodSetPlacement]) -> dict[Path, str]:
@@ -62,54 +73,17 @@ def _marks(placed: Sequence[PodSetPlacement]) -> dict[Path, str]:
     return {path: ", ".join(parts) for path, parts in found.items()}
 
 
-@dataclass(slots=True, kw_only=True)
-class _Lines:
-    """Draws domains up to the limit."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Room:
+    """The room of each domain, in words."""
 
     tree: Tree
     counts: Tally
     resolved: Resolved
     free: Mapping[str, Ints]
-    marks: Mapping[Path, str]
-    drawn: int = 0
-    around: set[Path] = field(init=False)
-    """Paths of marked domains and of all domains around them."""
 
-    def __post_init__(self) -> None:
-        """Compute the marked branches."""
-        self.around = {path[:length] for path in self.marks for length in range(1, len(path) + 1)}
-
-    def of_children(self, level: int, domains: Ints) -> Iterator[str]:
-        """Yield the marked domains of one parent and those with the most capacity, in path order."""
-        room = self.counts.pods[level]
-        ranked = sorted(domains.tolist(), key=lambda d: (not self._is_marked(level, d), -int(room[d]), d))
-        for domain in sorted(ranked[:_MOST_CHILDREN]):
-            yield from self._of_domain(level, domain)
-        rest = ranked[_MOST_CHILDREN:]
-        if rest:
-            most = max(int(room[d]) for d in rest)
-            marked = sum(self._is_marked(level, d) for d in rest)
-            chosen = f", {marked} of them chosen" if marked else ""
-            yield f"{self._indent(level)}and {len(rest)} more{chosen}, with room for at most {most} each"
-
-    def _of_domain(self, level: int, domain: int) -> Iterator[str]:
-        if self.drawn >= _MOST_LINES:
-            return
-        self.drawn += 1
-        path = self.tree.path_of(level, domain)
-        mark = f"   <- {self.marks[path]}" if path in self.marks else ""
-        yield f"{self._indent(level)}{path[-1]}: {self._room(level, domain)}{mark}"
-        if level < self.tree.lowest and (len(self.tree) <= _SMALL_TREE or self._is_marked(level, domain)):
-            children = self.tree.children(level, np.array([domain], dtype=np.int64))
-            yield from self.of_children(level + 1, children)
-
-    def _indent(self, level: int) -> str:
-        return "  " * (level + 2)
-
-    def _is_marked(self, level: int, domain: int) -> bool:
-        return self.tree.path_of(level, domain) in self.around
-
-    def _room(self, level: int, domain: int) -> str:
+    def text(self, level: int, domain: int) -> str:
+        """Return pods, slices and free amounts of a domain."""
         pods = int(self.counts.pods[level][domain])
         parts = [f"{pods} {'pod' if pods == 1 else 'pods'}"]
         if self.resolved.slice_size > 1 and level <= self.resolved.slice_level:
@@ -119,3 +93,8 @@ class _Lines:
             parts.append(f"free {resource} {format_quantity(sum(row[leaves].tolist()), resource)}")
         can_lead = self.counts.leaders is not None and bool(self.counts.leaders[level][domain])
         return ", ".join(parts) + (", + leader" if can_lead else "")
+
+
+def _rest(number: int, marked: int, most: int) -> str:
+    chosen = f", {marked} of them chosen" if marked else ""
+    return f"and {number} more{chosen}, with room for at most {most} each"

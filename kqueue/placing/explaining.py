@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kqueue.core.explain import Blocker, BlockerKind, sentence
@@ -12,7 +12,7 @@ from kqueue.core.topology.result import Path
 from kqueue.placing.fields import FieldProblem
 from kqueue.placing.picture import picture
 from kqueue.placing.solving import PlacingStep, PodSetOutcome, PodSetStatus, Solution, UpdateConflict
-from kqueue.placing.values import Case
+from kqueue.placing.values import Case, FlavorNodes
 
 _MOST_PROBLEMS = 50
 
@@ -40,15 +40,17 @@ class PlacementExplainer:
 
     def text(self, solution: Solution) -> str:
         """Return the whole description."""
-        return "\n\n".join([_head(solution), *self._parts, *_rest(solution.outcomes)]) + "\n"
+        verdict = "placed" if solution.placed else "not placed"
+        head = head_of(self._case.name, verdict, self._case.cluster, solution.tree, solution.ignored)
+        return "\n\n".join([head, *self._parts, *_rest(solution.outcomes)]) + "\n"
 
 
-def _head(solution: Solution) -> str:
-    tree, cluster = solution.tree, solution.case.cluster
+def head_of(name: str, verdict: str, cluster: FlavorNodes, tree: Tree, ignored: Mapping[str, int]) -> str:
+    """Return the first lines: the verdict, and the nodes; `ignored` are nodes left out, by reason."""
     domains = ", ".join(f"{tree.domains(i)} x {level}" for i, level in enumerate(tree.levels))
-    left_out = ", ".join(f"{count} {reason}" for reason, count in sorted(solution.ignored.items()))
+    left_out = ", ".join(f"{count} {reason}" for reason, count in sorted(ignored.items()))
     lines = [
-        f"{solution.case.name or 'placement'}: {'placed' if solution.placed else 'not placed'}",
+        f"{name or 'placement'}: {verdict}",
         f"topology {cluster.topology}: {domains}",
         f"nodes: {len(cluster.nodes)}, of which {len(tree)} leaves" + (f"; left out: {left_out}" if left_out else ""),
     ]

@@ -32,6 +32,8 @@ def _joint(solution: JointSolution) -> dict[str, Any]:
         "chosen": plan.chosen.value,
         "order": solution.case.settings.order.value,
     }
+    if solution.unit is not None:
+        facts["unit"] = {"resource": solution.unit.resource, "amount": solution.unit.size}
     if plan.bound is not None:
         facts["bound"] = plan.bound
     facts |= {"units": plan.units, "greedyUnits": plan.greedy_units}
@@ -51,7 +53,7 @@ def _workload(outcome: WorkloadOutcome, solution: JointSolution) -> dict[str, An
         "rank": planned.rank,
         "status": outcome.status.value,
         "relaxedUnits": planned.relaxed,
-        "units": planned.units,
+        "units": solution.units_of(outcome),
         "provenLeft": planned.is_proven,
         "podSets": [_pod_set(outcome, name, count, solution) for name, count in _pod_sets(outcome)],
     }

@@ -16,6 +16,7 @@ from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.plan import JointPlan, PlannedWorkload, hint_of
 from kqueue.core.joint.round import RoundInput, plan_round
 from kqueue.core.joint.score import worth
+from kqueue.core.joint.units import Unit
 from kqueue.core.preemption import Rules
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.topology import (
@@ -62,7 +63,11 @@ class NoQuota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadOutcome:
-    """The result for one workload; `failure` is None if it is placed."""
+    """The result for one workload.
+
+    Args:
+        failure: None if it is placed, or left out for the order of its queue alone.
+    """
 
     planned: PlannedWorkload
     asked: AskedWorkload
@@ -75,7 +80,12 @@ class WorkloadOutcome:
 class JointSolution:
     """The result of a joint placement; `outcomes` are in the order of the document.
 
-    `exact_units`: of the optimum; None: it was not asked for, or not found within its limit.
+    Args:
+        ignored: nodes left out of the tree, by reason.
+        before: the free capacity before the plan.
+        capacity: the free capacity after it.
+        used: per written domain, the resources with usage.
+        exact_units: of the optimum; None: it was not asked for, or not found within its limit.
     """
 
     case: JointCase
@@ -83,6 +93,7 @@ class JointSolution:
     ignored: Mapping[str, int]
     plan: JointPlan
     has_solver: bool
+    before: Capacity
     capacity: Capacity
     used: Mapping[Path, set[str]]
     outcomes: tuple[WorkloadOutcome, ...]
@@ -92,6 +103,17 @@ class JointSolution:
     def placed(self) -> bool:
         """Whether all workloads are placed."""
         return all(outcome.status is JointStatus.PLACED for outcome in self.outcomes)
+
+    @property
+    def unit(self) -> Unit | None:
+        """The unit in which the plan counts; None: no pod has units."""
+        return next((flavor.unit for flavor in self.plan.flavors), None)
+
+    def units_of(self, outcome: WorkloadOutcome) -> int:
+        """Return the units of all pods of a workload; the plan does not count those for which there is no quota."""
+        if outcome.planned.units or self.unit is None:
+            return outcome.planned.units
+        return self.unit.of([pod_set.request for pod_set in outcome.asked.pod_sets])
 
 
 def solve(case: JointCase) -> JointSolution:
@@ -119,7 +141,7 @@ def solve(case: JointCase) -> JointSolution:
         _outcome(case.workloads[i], by_uid[head.uid], placements.get(head.uid, {}), before, after)
         for i, head in enumerate(heads.values())
     ]
-    (view,) = after.topologies.values()
+    (start,), (view,) = before.topologies.values(), after.topologies.values()
     used = used_resources(view.tree, case.cluster.foreign, _counted_usage(case))
     for placed in placements.values():
         note_usage(used, usage_of(Placement(tuple(placed.values()))))
@@ -129,6 +151,7 @@ def solve(case: JointCase) -> JointSolution:
         ignored=case.members.ignored,
         plan=plan,
         has_solver=found is not None,
+        before=start.capacity,
         capacity=view.capacity,
         used=used,
         outcomes=tuple(outcomes),

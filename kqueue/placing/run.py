@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kqueue.placing import joint_answer, joint_case, joint_solving, joint_text
+from kqueue.placing import joint_answer, joint_case, joint_solving
 from kqueue.placing.answer import answer, error, text
 from kqueue.placing.case import read
 from kqueue.placing.document import NotJsonError, parse
 from kqueue.placing.explaining import PlacementExplainer, explain_problems
 from kqueue.placing.fields import FieldProblem, Problems, printable
+from kqueue.placing.joint_explaining import explain_joint
 from kqueue.placing.remarks import joint_remarks, remarks
 from kqueue.placing.solving import solve
 
@@ -88,7 +89,7 @@ def _cases(document: dict[str, Any], *, explain: bool, strict: bool) -> Answer:
 
 def _one(document: Any, *, explain: bool, strict: bool) -> Answer:
     if isinstance(document, dict) and "workloads" in document:
-        return _joint(document, strict=strict)
+        return _joint(document, explain=explain, strict=strict)
     case = read(document)
     if isinstance(case, list):
         return _invalid(document, case)
@@ -101,7 +102,7 @@ def _one(document: Any, *, explain: bool, strict: bool) -> Answer:
     return Answer(answer(solution), code, explainer.text(solution) if explainer else "", remarked)
 
 
-def _joint(document: dict[str, Any], *, strict: bool) -> Answer:
+def _joint(document: dict[str, Any], *, explain: bool, strict: bool) -> Answer:
     """Answer a document with several workloads."""
     case = joint_case.read(document)
     if isinstance(case, list):
@@ -115,7 +116,7 @@ def _joint(document: dict[str, Any], *, strict: bool) -> Answer:
     if case.exact and solution.exact_units is None:
         remarked = (*remarked, NO_OPTIMUM)
     code = PLACED if solution.placed else NOT_PLACED
-    return Answer(joint_answer.answer(solution), code, joint_text.text(solution), remarked)
+    return Answer(joint_answer.answer(solution), code, explain_joint(solution) if explain else "", remarked)
 
 
 def _invalid(document: Any, problems: Sequence[FieldProblem]) -> Answer:

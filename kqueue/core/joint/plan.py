@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from kqueue.core.joint.candidate import CandidateName
 from kqueue.core.joint.score import Score
+from kqueue.core.joint.units import Unit
 from kqueue.core.joint.world import PlannedAdmission
 from kqueue.core.topology.arranged import Hint
 from kqueue.core.value import value
@@ -73,6 +74,7 @@ class FlavorUnits:
     """The units of one flavor: of the bound (None: unknown), of the plan, and of one by one."""
 
     flavor: str
+    unit: Unit
     bound: int | None
     units: int
     greedy_units: int

@@ -306,6 +306,7 @@ def _by_flavor(
     return tuple(
         FlavorUnits(
             flavor=flavor,
+            unit=unit,
             bound=relaxed.bounds.get(flavor, 0) if relaxed is not None else None,
             units=_sum(admitted, {flavor: unit}),
             greedy_units=_sum(greedy, {flavor: unit}),

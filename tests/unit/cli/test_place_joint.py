@@ -49,6 +49,7 @@ def test_two_gangs_share_a_rack_so_that_the_third_has_one() -> None:
     assert joint == {
         "status": "Optimal",
         "order": "Strict",
+        "unit": {"resource": "gpu", "amount": 8},
         "bound": 19,
         "units": 19,
         "greedyUnits": 10,

@@ -1,4 +1,4 @@
-"""PlacePolicy `interference`: away from pods that disturb each other."""
+"""Policy `interference`: away from pods that disturb each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PlacePolicy `locality`: near the data of a workload, for which it waits."""
+"""Policy `locality`: near the data of a workload, for which it waits."""
 
 from __future__ import annotations
 

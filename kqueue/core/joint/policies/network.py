@@ -1,4 +1,4 @@
-"""PlacePolicy `network`: hosts with the least loaded network first."""
+"""Policy `network`: hosts with the least loaded network first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PlacePolicy `packing`: full hosts and domains first, so that whole ones stay whole."""
+"""Policy `packing`: full hosts and domains first, so that whole ones stay whole."""
 
 from __future__ import annotations
 

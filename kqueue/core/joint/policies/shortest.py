@@ -1,4 +1,4 @@
-"""PlacePolicy `shortest`: short workloads first."""
+"""Policy `shortest`: short workloads first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PlacePolicy `spreading`: few pods on each host."""
+"""Policy `spreading`: few pods on each host."""
 
 from __future__ import annotations
 

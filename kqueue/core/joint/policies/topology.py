@@ -1,4 +1,4 @@
-"""PlacePolicy `topology`: few domains, and the tightest one of a level first."""
+"""Policy `topology`: few domains, and the tightest one of a level first."""
 
 from __future__ import annotations
 

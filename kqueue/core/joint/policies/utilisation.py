@@ -1,4 +1,4 @@
-"""PlacePolicy `utilisation`: hosts that are used least first, by measured use where it is known."""
+"""Policy `utilisation`: hosts that are used least first, by measured use where it is known."""
 
 from __future__ import annotations
 

@@ -71,8 +71,10 @@ def place(
     from kqueue.manager.extensions import load_profiles
     from kqueue.placing.fields import printable
     from kqueue.placing.run import run
+    from kqueue.scheduling.joint.extensions import load_policies
 
     load_profiles()
+    load_policies()
     answer = run(_read(source), explain=explain, strict=strict)
     if explain:
         typer.echo(printable(answer.explanation, keep="\n"), nl=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -12,6 +12,17 @@ from kqueue.config.section import Section, refuse_any
 from kqueue.errors import FieldError
 
 _SHORTEST, _LONGEST = timedelta(milliseconds=100), timedelta(seconds=60)
+
+
+class JointPolicy(Section):
+    """A policy of joint placement."""
+
+    name: str
+    """Its name."""
+    weight: Annotated[int, Field(ge=1, le=1_000_000)] = 1_000
+    """Its weight, in thousandths."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """Its parameters by name."""
 
 
 class JointPlacementSettings(Section):
@@ -31,6 +42,9 @@ class JointPlacementSettings(Section):
     """The most workloads of one ClusterQueue in a round."""
     time_limit: Duration = timedelta(seconds=5)
     """The time after which a round without a plan is given up, 100ms to 60s; ordinary cycles try its workloads then."""
+    policies: tuple[JointPolicy, ...] = (JointPolicy(name="topology"),)
+    """The costs of places: at most four policies, whose costs are summed with their weights.  ClusterQueues may name
+    others with annotation `kqueue.dev/joint-policies`; all ClusterQueues of a flavor must agree on them."""
     steps: Annotated[int, Field(ge=1, le=1_000_000)] = 16_384
     """The most searches for domains that the repairs of one candidate make."""
 

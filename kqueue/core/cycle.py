@@ -33,6 +33,7 @@ from kqueue.core.decision import (
     SecondLooks,
     Wait,
     refused_by_plugin,
+    waits_for_place,
 )
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
 from kqueue.core.gang_gate import GangGate
@@ -229,6 +230,9 @@ class _Cycle:
             return refused_by_plugin(head, head.plugin_problem)
         if self.nominator.hooks and (refusal := self.nominator.hooks_of(head).screened(head)) is not None:
             return refused_by_plugin(head, str(refusal))
+        hint = self.nominator.hints.get(head.uid)
+        if hint is not None and hint.wait is not None:
+            return waits_for_place(head, hint.wait.until(self.findings.rules.now))
         claim = self.claims.because_of(head)
         if claim is None:
             return None

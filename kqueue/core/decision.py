@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason, brief, message
@@ -43,6 +43,8 @@ class Outcome(StrEnum):
     """A flavor of the workload is kept for a gang that is closer to its quorum."""
     LEAST = "Least"
     """Less is free than the gang's `minResources`."""
+    LOCALITY = "Locality"
+    """The workload waits for a better place than those that are free."""
     REFUSED = "Refused"
     """The ClusterQueue is inactive now."""
     PLUGIN = "Plugin"
@@ -150,6 +152,14 @@ def refused_by_plugin(head: Head, sentence: str) -> Wait:
     """Return the decision for a workload that a plugin refused, or failed on."""
     blocker = Blocker(kind=BlockerKind.PLUGIN, detail=sentence)
     return Wait(head=head, outcome=Outcome.PLUGIN, reason=WaitReason.ADMISSION_GATED, blockers=(blocker,))
+
+
+def waits_for_place(head: Head, until: datetime | None) -> Wait:
+    """Return the decision for a workload that waits for a better place, until the next one opens (None: none does)."""
+    detail = f"{until.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if until is not None else ""
+    blocker = Blocker(kind=BlockerKind.LOCALITY, detail=detail)
+    reason = WaitReason.WAITING_FOR_LOCALITY
+    return Wait(head=head, outcome=Outcome.LOCALITY, reason=reason, blockers=(blocker,), retry_at=until)
 
 
 @value(kw_only=True)

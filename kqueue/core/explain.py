@@ -28,6 +28,7 @@ class WaitReason(StrEnum):
     WAITING_FOR_PREEMPTED_WORKLOADS = "WaitingForPreemptedWorkloads"
     WAITING_FOR_PODS_READY = "WaitingForPodsReady"
     ADMISSION_GATED = "AdmissionGated"
+    WAITING_FOR_LOCALITY = "WaitingForLocality"
 
 
 SEVERITY = (
@@ -69,6 +70,7 @@ class BlockerKind(StrEnum):
     LEAST = "MinResources"
     JOINT_ROUND = "JointRound"
     LEFT_OUT_BY_JOINT_ROUND = "LeftOutByJointRound"
+    LOCALITY = "Locality"
 
 
 @value(kw_only=True)
@@ -236,6 +238,11 @@ def _no_candidates(b: Blocker) -> str:
     if b.holders:
         return f"{text}, and the {b.holders} of lower priority that hold some of it there are not enough"
     return text
+
+
+def _locality(b: Blocker) -> str:
+    later = f"other places are good enough from {b.detail}" if b.detail else "no other place is good enough"
+    return f"waits for a place near its data, and has no room there now; {later}"
 
 
 def _topology(b: Blocker) -> str:
@@ -436,6 +443,7 @@ _TEXTS: dict[BlockerKind, Callable[[Blocker], str]] = {
     BlockerKind.QUEUE: lambda b: b.detail,
     BlockerKind.NAMESPACE: lambda b: b.detail,
     BlockerKind.REQUESTS: lambda b: b.detail,
+    BlockerKind.LOCALITY: _locality,
     BlockerKind.PLUGIN: lambda b: b.detail,
     BlockerKind.JOINT_ROUND: lambda b: b.detail,
     BlockerKind.LEFT_OUT_BY_JOINT_ROUND: lambda b: b.detail,

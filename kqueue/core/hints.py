@@ -7,10 +7,25 @@ like all others.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 
 from kqueue.core.flavors import Pins
 from kqueue.core.topology.arranged import Hint
 from kqueue.core.value import value
+
+
+@value(kw_only=True)
+class WaitForPlace:
+    """A workload waits for a better place than those that are free.
+
+    `seconds`: after so many seconds further places are good enough; None: no other place ever is.
+    """
+
+    seconds: int | None
+
+    def until(self, now: datetime) -> datetime | None:
+        """Return the time from which further places are good enough; None: there is none."""
+        return now + timedelta(seconds=self.seconds) if self.seconds is not None else None
 
 
 @value(kw_only=True)
@@ -21,11 +36,13 @@ class PlanHint:
         flavors: by pod set and resource.
         places: the domains of its pods.
         plan: the name of the plan, for messages; not empty.
+        wait: the workload waits for a better place; None: it is placed.
     """
 
     flavors: Pins
     places: Hint
     plan: str
+    wait: WaitForPlace | None = None
 
 
 Hints = Mapping[str, PlanHint]

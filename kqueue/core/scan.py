@@ -14,7 +14,17 @@ from kqueue.core.decision import Outcome, Wait
 from kqueue.core.value import value
 from kqueue.core.workload import LastTried
 
-_NOT_LOOKED = frozenset({Outcome.HELD, Outcome.LEADER, Outcome.LEAST, Outcome.YIELDS, Outcome.REFUSED, Outcome.BROKEN})
+_NOT_LOOKED = frozenset(
+    {
+        Outcome.HELD,
+        Outcome.LEADER,
+        Outcome.LEAST,
+        Outcome.LOCALITY,
+        Outcome.YIELDS,
+        Outcome.REFUSED,
+        Outcome.BROKEN,
+    }
+)
 """Outcomes that do not depend on flavors: the next try begins at the same flavor as this one."""
 _BEGINS_ANEW = frozenset({Outcome.DEFERRED, Outcome.GATED, Outcome.AFTER_LOWER_SHARE})
 """Outcomes after which the state of earlier flavors has changed."""

@@ -54,6 +54,12 @@ def placement_profile(job: Mapping[str, Any]) -> str:
     return annotations_of(job).get(names.PLACEMENT_PROFILE_ANNOTATION, "")
 
 
+def joint_traits(owner: Mapping[str, Any]) -> dict[str, str]:
+    """Return the annotations of the owner for the policies of joint placement, valid or not."""
+    own = annotations_of(owner)
+    return {key: own[key] for key in names.JOINT_TRAITS if own.get(key)}
+
+
 def admission_gates(owner: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the admission gates of the owner's workload, as written; empty when there are none."""
     written = annotations_of(owner).get(names.ADMISSION_GATED_BY_ANNOTATION, "")

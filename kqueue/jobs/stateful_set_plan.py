@@ -144,7 +144,7 @@ def marks_of(stateful_set: JSON, switches: JobFeatures) -> dict[str, str]:
 def _copied(stateful_set: JSON) -> dict[str, str]:
     own = annotations_of(stateful_set)
     found = {key: value for key, value in own.items() if key.startswith(names.PROVISIONING_REQUEST_ANNOTATION_PREFIX)}
-    found |= node_classes.class_annotations(stateful_set)
+    found |= node_classes.class_annotations(stateful_set) | rules.joint_traits(stateful_set)
     if rules.placement_profile(stateful_set):
         found[names.PLACEMENT_PROFILE_ANNOTATION] = rules.placement_profile(stateful_set)
     return found

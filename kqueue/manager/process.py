@@ -36,6 +36,7 @@ from kqueue.runtime.client import Client, connect
 from kqueue.runtime.lane import Lane, Lanes
 from kqueue.runtime.loop import tune_collector
 from kqueue.runtime.transport import ClientSettings, RequestRecord
+from kqueue.scheduling.joint.extensions import load_policies
 
 if TYPE_CHECKING:
     from kqueue.manager.operator import Operator
@@ -372,6 +373,8 @@ async def run_controller(configuration: Configuration, flags: Flags) -> None:
         _log.warning("setting without effect", setting=warning)
     for name in load_profiles():
         _log.info("a package brings a placement profile", profile=name)
+    for name in load_policies():
+        _log.info("a package brings a policy of joint placement", policy=name)
     timings = Timings.from_env()
     async with running(configuration, flags, timings=timings, farewell=timings.webhook_farewell) as process:
         operator = process.operator

@@ -16,9 +16,10 @@ from kqueue.core.quantity import parse_exactly
 from kqueue.core.quota_requests import Counting, Transformation
 from kqueue.core.scan import ScanRules
 from kqueue.core.topology import Algorithm, Profile
+from kqueue.errors import ConfigError
 from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.registry import features_for, timeouts_for
-from kqueue.model import QueueOrder
+from kqueue.model import QueueOrder, policy_specs
 from kqueue.observe import CustomLabel, Kind
 from kqueue.scheduling.joint.batches import BatchLimits
 from kqueue.scheduling.joint.rounds import RoundSettings
@@ -72,11 +73,16 @@ def loop_settings(config: Configuration, timings: Timings) -> LoopSettings:
 
 
 def round_settings(joint: JointPlacementSettings) -> RoundSettings:
-    """Return the settings of rounds of joint placement."""
+    """Return the settings of rounds of joint placement.  Raises ConfigError: a policy is unknown or wrong."""
+    given = [{"name": p.name, "weight": p.weight, "parameters": p.parameters} for p in joint.policies]
+    specs, problem = policy_specs(given)
+    if problem:
+        raise ConfigError(f"joint.policies: {problem}")
     return RoundSettings(
         joint=JointSettings(order=JointOrder(joint.order), steps=joint.steps),
         limits=BatchLimits(workloads=joint.max_workloads, per_queue=joint.max_per_queue),
         time_limit=joint.time_limit.total_seconds(),
+        policies=specs,
     )
 
 

@@ -6,6 +6,7 @@ from kqueue.model.conditions import condition, condition_true, is_active, since
 from kqueue.model.extras import base_key, extra_of, gang_level, near_base
 from kqueue.model.gang_time import gang_since
 from kqueue.model.holdings import admission, assignment, finished_places
+from kqueue.model.joint import joint_policies, policy_specs, traits_of
 from kqueue.model.least import least_amounts, least_of, least_text
 from kqueue.model.neighbours import NO_RULES, neighbours
 from kqueue.model.node_classes import class_request, class_taints, node_class
@@ -88,6 +89,7 @@ __all__ = [
     "is_placed",
     "is_queueable",
     "is_together",
+    "joint_policies",
     "least_amounts",
     "least_of",
     "least_text",
@@ -104,6 +106,7 @@ __all__ = [
     "pod_resources",
     "pod_set",
     "pod_view",
+    "policy_specs",
     "priority",
     "profile_name",
     "queue_spec",
@@ -120,6 +123,7 @@ __all__ = [
     "template_requests",
     "toleration",
     "topology_request",
+    "traits_of",
     "weight",
     "workload_key",
 ]

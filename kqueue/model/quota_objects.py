@@ -15,6 +15,7 @@ from kqueue.core.quota import FlavorResource, Quota
 from kqueue.core.topology import DEFAULT_PROFILE, Profile
 from kqueue.core.workload import Flavor, Preempts, QueueSpec, ResourceGroup
 from kqueue.errors import InvalidObjectError
+from kqueue.model.joint import joint_policies
 from kqueue.model.node_classes import class_tolerations, node_class
 from kqueue.model.nodes import taint, toleration
 from kqueue.model.profiles import chosen_algorithm
@@ -100,7 +101,8 @@ def queue_spec(
     columns, problem = quotas(spec.resource_groups)
     algorithm, unknown = chosen_algorithm(obj.metadata)
     runtime, unreadable = minimum_runtime(obj.metadata)
-    problem = "; ".join(filter(None, (problem, weight(spec.fair_sharing)[1], unknown, unreadable)))
+    unfit = joint_policies(obj.metadata)[1]
+    problem = "; ".join(filter(None, (problem, weight(spec.fair_sharing)[1], unknown, unreadable, unfit)))
     fungibility, preemption = spec.flavor_fungibility, spec.preemption
     return (
         QueueSpec(
@@ -142,7 +144,12 @@ def _annotations(meta: ObjectMeta) -> list[str | None]:
     return [meta.annotations.get(key) for key in _PLANNED_BY]
 
 
-_PLANNED_BY = (names.PLACEMENT_PROFILE_ANNOTATION, names.MINIMUM_RUNTIME_ANNOTATION, names.PROFILE_ANNOTATION)
+_PLANNED_BY = (
+    names.PLACEMENT_PROFILE_ANNOTATION,
+    names.MINIMUM_RUNTIME_ANNOTATION,
+    names.PROFILE_ANNOTATION,
+    names.JOINT_POLICIES_ANNOTATION,
+)
 
 
 def plugin_profile(meta: ObjectMeta) -> str:

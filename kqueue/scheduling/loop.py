@@ -133,7 +133,7 @@ class SchedulingLoop:
 
     def plan_jointly(self, planner: RoundPlanner, is_joint: IsJoint, settings: RoundSettings) -> JointRounds:
         """Plan the workloads for which `is_joint` says so in rounds; called before `run`."""
-        reader = BatchReader(self._context, self.planning, self._namespace_labels, is_joint)
+        reader = BatchReader(self._context, self.planning, self._namespace_labels, is_joint, settings.policies)
         rounds = JointRounds(self._context, self.planning, reader, planner, settings=settings, wake=self.wake)
         self._runner.rounds = rounds
         return rounds

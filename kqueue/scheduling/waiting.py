@@ -27,6 +27,7 @@ _REQUEUE = {
     Outcome.HELD: RequeueReason.FAILED_AFTER_NOMINATION,
     Outcome.LEADER: RequeueReason.GENERIC,
     Outcome.LEAST: RequeueReason.PREEMPTION_NO_CANDIDATES,
+    Outcome.LOCALITY: RequeueReason.GENERIC,
     Outcome.REFUSED: RequeueReason.GENERIC,
     Outcome.PLUGIN: RequeueReason.GENERIC,
 }

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from kqueue.core.hints import PlanHint
+from kqueue.core.hints import PlanHint, WaitForPlace
 from kqueue.core.joint.candidate import CandidateName
-from kqueue.core.joint.plan import FlavorUnits, JointPlan, PlanStatus, gap_text
+from kqueue.core.joint.plan import FlavorUnits, JointPlan, PlannedWorkload, PlanStatus, gap_text
 from kqueue.core.value import value
 
 
 @value(kw_only=True)
 class PlannedEntry:
-    """A workload of the plan; `hint` is None if the plan does not admit it."""
+    """A workload of the plan; `hint` is None if the plan does not admit it, and it waits for no better place."""
 
     uid: str
     key: str
@@ -72,13 +72,7 @@ def answer_of(number: int, plan: JointPlan, seconds: Mapping[str, float]) -> Pla
             units=one.units,
             relaxed=one.relaxed,
             is_proven=one.is_proven,
-            hint=PlanHint(
-                flavors={pod_set.name: pod_set.flavors for pod_set in one.admitted.pod_sets},
-                places=one.hint or {},
-                plan=name,
-            )
-            if one.admitted is not None
-            else None,
+            hint=_hint(one, name),
         )
         for one in plan.workloads
     ]
@@ -94,7 +88,16 @@ def answer_of(number: int, plan: JointPlan, seconds: Mapping[str, float]) -> Pla
         greedy_cost=plan.greedy_cost,
         flavors=plan.flavors,
         seconds=seconds,
-        entries=tuple(sorted(entries, key=lambda entry: entry.hint is None)),
+        entries=tuple(sorted(entries, key=lambda entry: entry.hint is None or entry.hint.wait is not None)),
         faults=plan.faults,
         failed_policies=plan.failed_policies,
     )
+
+
+def _hint(one: PlannedWorkload, plan: str) -> PlanHint | None:
+    if one.is_deferred:
+        return PlanHint(flavors={}, places={}, plan=plan, wait=WaitForPlace(seconds=one.opens))
+    if one.admitted is None:
+        return None
+    flavors = {pod_set.name: pod_set.flavors for pod_set in one.admitted.pod_sets}
+    return PlanHint(flavors=flavors, places=one.hint or {}, plan=plan)

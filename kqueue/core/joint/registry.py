@@ -72,10 +72,13 @@ def matrix(found: Any) -> dict[str, dict[str, int]]:
 
 @value(kw_only=True)
 class _Row:
-    """How a policy is made, and its parameters: the name for users, the argument, and its reader."""
+    """How a policy is made, and its parameters: the name for users, the argument, and its reader.
+
+    `parameters` None: the policy reads them itself.
+    """
 
     make: Callable[..., PlacePolicy]
-    parameters: Mapping[str, tuple[str, Reader]]
+    parameters: Mapping[str, tuple[str, Reader]] | None
 
 
 POLICIES: dict[str, _Row] = {}
@@ -108,6 +111,15 @@ register("network", NetworkPolicy, resource=("resource", text))
 register("interference", InterferencePolicy, matrix=("matrix", matrix))
 register("utilisation", UtilisationPolicy, percentile=("percentile", number(0, 100)))
 register("shortest", ShortestPolicy)
+
+
+def register_foreign(name: str, make: Callable[..., PlacePolicy]) -> None:
+    """Add a policy of another package, which gets the parameters as its user writes them.
+
+    Raises ValueError when the name is taken or empty.
+    """
+    register(name, make)
+    POLICIES[name] = _Row(make=make, parameters=None)
 
 
 @value(kw_only=True)
@@ -143,16 +155,24 @@ def make(spec: PolicySpec) -> PlacePolicy | PolicyMistake:
     if row is None:
         known = ", ".join(sorted(POLICIES))
         return PolicyMistake(path="name", problem=f"there is no policy {spec.name}; there are {known}")
+    given = dict(spec.parameters) if row.parameters is None else _arguments(spec, row.parameters)
+    if isinstance(given, PolicyMistake):
+        return given
+    try:
+        return row.make(**given)
+    except (TypeError, ValueError) as e:
+        return PolicyMistake(path="parameters", problem=str(e))
+
+
+def _arguments(spec: PolicySpec, known: Mapping[str, tuple[str, Reader]]) -> dict[str, Any] | PolicyMistake:
+    """Return the arguments that the parameters of a user mean."""
     given: dict[str, Any] = {}
     for name, found in spec.parameters.items():
-        if name not in row.parameters:
+        if name not in known:
             return PolicyMistake(path=f"parameters/{name}", problem=f"{spec.name} has no such parameter")
-        argument, read = row.parameters[name]
+        argument, read = known[name]
         try:
             given[argument] = read(found)
         except ValueError as e:
             return PolicyMistake(path=f"parameters/{name}", problem=str(e))
-    try:
-        return row.make(**given)
-    except ValueError as e:
-        return PolicyMistake(path="parameters", problem=str(e))
+    return given

@@ -316,6 +316,7 @@ def _copied_labels(pods: Sequence[ManagedPod], keys: Iterable[str]) -> dict[str,
 def _copied_annotations(speaker: JSON, switches: JobFeatures) -> dict[str, str]:
     own = annotations_of(speaker)
     found = {key: value for key, value in own.items() if key.startswith(names.PROVISIONING_REQUEST_ANNOTATION_PREFIX)}
+    found |= rules.joint_traits(speaker)
     if rules.placement_profile(speaker):
         found[names.PLACEMENT_PROFILE_ANNOTATION] = rules.placement_profile(speaker)
     gated_by = own.get(names.ADMISSION_GATED_BY_ANNOTATION, "")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kqueue import model
 from kqueue.api.wire import kueue as wire
+from kqueue.core.joint.registry import DEFAULT_POLICIES, PolicySpec
 from kqueue.core.workload import Head
 from kqueue.errors import InvalidObjectError
 from kqueue.scheduling.context import Context
+from kqueue.scheduling.joint.policies import PolicyReader
 from kqueue.scheduling.planning import PlanMaker
 from kqueue.state.namespaces import namespace_problem
 
@@ -38,12 +40,15 @@ class BatchReader:
         planning: PlanMaker,
         namespace_labels: Callable[[str], Mapping[str, str] | None],
         is_joint: IsJoint,
+        specs: Sequence[PolicySpec] = DEFAULT_POLICIES,
     ) -> None:
         self._clock, self._newest = context.clock, context.writer.newest
         self._planning, self._labels, self._is_joint = planning, namespace_labels, is_joint
         state = context.state
         self._queues, self._cache, self._quarantine = state.queues, state.cache, state.quarantine
         self._preemptions = state.preemptions
+        self.policies = PolicyReader(specs, context.writer.newest, state.cache.quota.queue_object)
+        """The policies of ClusterQueues."""
 
     def first(self, queue: str) -> str | None:
         """Return the first workload of a ClusterQueue if it takes part in rounds; None: it does not."""

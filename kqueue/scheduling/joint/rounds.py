@@ -23,6 +23,7 @@ from kqueue.core.decision import Admit, Decision
 from kqueue.core.hints import NO_HINTS, Hints
 from kqueue.core.joint.answer import PlanAnswer, PlannedEntry
 from kqueue.core.joint.batch import Batch
+from kqueue.core.joint.registry import DEFAULT_POLICIES, PolicySpec
 from kqueue.core.joint.round import RoundInput
 from kqueue.core.joint.settings import JointSettings
 from kqueue.core.why.planned_state import PlannedState
@@ -62,6 +63,7 @@ class RoundSettings:
     joint: JointSettings = field(default_factory=JointSettings)
     limits: BatchLimits = field(default_factory=BatchLimits)
     time_limit: float = 5.0
+    policies: tuple[PolicySpec, ...] = DEFAULT_POLICIES
 
 
 class JointRounds:
@@ -156,7 +158,7 @@ class JointRounds:
     def decided(self, decision: Decision) -> None:
         """Note the decision of a cycle."""
         hint = self._hints.get(decision.head.uid) if self._hints else None
-        if hint is not None and not (isinstance(decision, Admit) and decision.plan):
+        if hint is not None and hint.wait is None and not (isinstance(decision, Admit) and decision.plan):
             self.on_stale()
 
     def _end_applying(self) -> None:
@@ -171,7 +173,8 @@ class JointRounds:
     def _begin(self, may_admit: Callable[[str], bool]) -> None:
         """Begin a round if there is something to plan together."""
         firsts = {queue: key for queue in self._queues.names() if may_admit(queue) and (key := self._first(queue))}
-        if not firsts or sum(len(self._queues.front(queue, 2)[0]) for queue in firsts) < 2:
+        waiting = sum(len(self._queues.front(queue, 2)[0]) for queue in firsts)
+        if waiting < (1 if self._reader.policies.have_say(firsts) else 2):
             return
         self._held = frozenset(firsts)
         self._task = asyncio.get_running_loop().create_task(self._run(self.number + 1, sorted(firsts)))
@@ -187,7 +190,7 @@ class JointRounds:
             with isolated() as planning:
                 await self._planner.get_ready()
                 batch = await self._reader.read(queues, self._settings.limits)
-                if sum(map(len, batch.values())) > 1:
+                if sum(map(len, batch.values())) > 1 or self._reader.policies.have_say(batch):
                     self.history.begin(number, began, [head.uid for heads in batch.values() for head in heads])
                     plan = _checked(await self._planned(number, batch), number, batch)
             if planning.error is not None:
@@ -248,14 +251,16 @@ class JointRounds:
     async def _planned(self, number: int, batch: dict[str, tuple[Head, ...]]) -> PlanAnswer:
         now, settings = self._context.clock.now(), self._settings
         uids = [head.uid for heads in batch.values() for head in heads]
+        snapshot = self._planning.snapshot(batch)
         given = RoundInput(
-            state=PlannedState(snapshot=self._planning.snapshot(batch), rules=self._planning.rules(now, uids)),
+            state=PlannedState(snapshot=snapshot, rules=self._planning.rules(now, uids)),
             batch=Batch(queues=batch, strict=frozenset(queue for queue in batch if self._queues.is_strict(queue))),
             waited={
                 head.uid: int((now - head.timestamp).total_seconds()) for heads in batch.values() for head in heads
             },
             settings=settings.joint,
             order=self._context.settings.order,
+            policies=self._reader.policies.read(batch, snapshot),
         )
         return await within(self._context.clock, settings.time_limit, self._planner.plan(number, given))
 

@@ -18,6 +18,7 @@ from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.plan import RoundPhase
 from kqueue.core.joint.round import RoundInput, plan_round
 from kqueue.isolation import isolated
+from kqueue.scheduling.joint.extensions import load_policies
 from kqueue.scheduling.joint.frames import Assembly, RoundFailed
 from kqueue.scheduling.stopwatch import Stopwatch
 
@@ -66,4 +67,5 @@ def write(target: BinaryIO, data: bytes) -> None:
 
 
 if __name__ == "__main__":
+    load_policies()
     serve(sys.stdin.buffer, sys.stdout.buffer)

@@ -14,6 +14,7 @@ from kqueue.api.wire.meta import LabelSelector
 from kqueue.api.wire.selectors import selector_matches
 from kqueue.core.quota import FlavorResource, Quota
 from kqueue.core.topology import Algorithm, Profile, Taint, Toleration
+from kqueue.core.topology.placers import JOINT
 from kqueue.core.workload import Preempts
 from tests.unit.state.wire_objects import JSON, read
 
@@ -244,9 +245,9 @@ def test_a_profile_that_does_not_exist_is_named_with_the_remedy() -> None:
     _, _, problem = model.queue_spec(queue)
 
     assert "metadata.annotations[kqueue.dev/placement-profile]: 'tight' is no profile" in problem
-    assert "use one of BestFit, LeastFreeCapacity, optimal, balanced" in problem
+    assert "use one of BestFit, LeastFreeCapacity, optimal, balanced, joint" in problem
 
 
 def test_the_profiles_that_may_be_named_are_those_that_there_are() -> None:
     """Whoever checks a job's annotation knows the same names as whoever places its pods."""
-    assert set(names.PLACEMENT_PROFILES) == set(Algorithm)
+    assert set(names.PLACEMENT_PROFILES) == {*Algorithm, JOINT}

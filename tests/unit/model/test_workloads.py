@@ -367,7 +367,7 @@ def test_without_a_reservation_nothing_is_held(workload: wire.Workload) -> None:
             wants("tight"),
             None,
             "metadata.annotations[kqueue.dev/placement-profile]: 'tight' is no profile; "
-            "use one of BestFit, LeastFreeCapacity, optimal, balanced",
+            "use one of BestFit, LeastFreeCapacity, optimal, balanced, joint",
             id="names-none-that-exists",
         ),
     ],

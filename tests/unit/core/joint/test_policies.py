@@ -23,6 +23,7 @@ from kqueue.core.topology.tree import Ints
 from kqueue.core.workload import Admitted, Head, TopologyView
 from tests.builders import GPU, START, make_head, make_queue, make_snapshot
 from tests.unit.core.joint.worlds import admitted, anywhere, places, racks, round_of, world_of
+from tests.unit.toys.toy_policy import ToyPolicy
 
 HOSTS = ["r0-h000", "r0-h001", "r0-h002"]
 
@@ -158,23 +159,11 @@ def test_the_percentile_of_samples_counts() -> None:
 # --- interference
 
 
-class Dear(BasePolicy):
-    """A host that costs so much."""
-
-    depth = Depth.HOST
-
-    def __init__(self, host: str, points: int) -> None:
-        self._host, self._points = host, points
-
-    def hosts(self, pods: JudgedPods, nth: int, view: WorldView) -> Ints:
-        return np.array([self._points * (path[-1] == self._host) for path in view.tree.paths], dtype=np.int64)
-
-
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Policies of this file are known in it alone."""
     monkeypatch.setattr(registry, "POLICIES", dict(registry.POLICIES))
-    registry.register("dear", Dear, host=("host", registry.text), points=("points", registry.number(0, 100_000)))
+    registry.register("dear", ToyPolicy, host=("host", registry.text), points=("points", registry.number(0, 100_000)))
 
 
 MATRICES = [{"x": {"y": 100}}, {"y": {"x": 100}}]
@@ -311,7 +300,7 @@ def test_the_cheaper_one_waits(waiting: int, cost: int) -> None:
 
 
 def test_a_new_policy_is_one_class_and_one_line() -> None:
-    """Row 2.11: `Dear` of this file."""
+    """Row 2.11: the toy."""
     specs = [by("dear", host=HOSTS[0], points=5)]
     assert places(plan_of(racks(2), [small("a", 1)])) == {"a": {HOSTS[0]: 1}}
     assert places(plan_of(racks(2), [small("a", 1)], *specs)) == {"a": {HOSTS[1]: 1}}

@@ -37,7 +37,7 @@ from kqueue.core.decision import (
 )
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
 from kqueue.core.gang_gate import GangGate
-from kqueue.core.hints import NO_HINTS, Hints
+from kqueue.core.hints import NO_HINTS, Hints, wait_of
 from kqueue.core.hooks import HooksByProfile, PluginRefusal
 from kqueue.core.least import uncounted
 from kqueue.core.lenders import Lenders
@@ -230,9 +230,8 @@ class _Cycle:
             return refused_by_plugin(head, head.plugin_problem)
         if self.nominator.hooks and (refusal := self.nominator.hooks_of(head).screened(head)) is not None:
             return refused_by_plugin(head, str(refusal))
-        hint = self.nominator.hints.get(head.uid)
-        if hint is not None and hint.wait is not None:
-            return waits_for_place(head, hint.wait.until(self.findings.rules.now))
+        if (wait := wait_of(self.nominator.hints, head.uid)) is not None:
+            return waits_for_place(head, wait.until(self.findings.rules.now))
         claim = self.claims.because_of(head)
         if claim is None:
             return None

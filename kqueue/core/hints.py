@@ -48,3 +48,9 @@ class PlanHint:
 Hints = Mapping[str, PlanHint]
 """By the UID of the workload."""
 NO_HINTS: Hints = {}
+
+
+def wait_of(hints: Hints, uid: str) -> WaitForPlace | None:
+    """Return what a workload waits for by a plan; None: it does not wait."""
+    hint = hints.get(uid)
+    return hint.wait if hint is not None else None

@@ -10,6 +10,7 @@ from kqueue.api.batch_process import BatchProcess, WorkspaceBatchProcess
 from kqueue.api.bounds import INT32_MAX, INT64_MAX
 from kqueue.api.cluster_queue import ClusterQueue
 from kqueue.api.cohort import Cohort
+from kqueue.api.defragmentation_plan import DefragmentationPlan
 from kqueue.api.local_queue import LocalQueue
 from kqueue.api.model import RULES_KEY, Resource
 from kqueue.api.multikueue_cluster import MultiKueueCluster
@@ -26,6 +27,7 @@ KINDS: Final[tuple[type[Resource], ...]] = (
     BatchProcess,
     ClusterQueue,
     Cohort,
+    DefragmentationPlan,
     LocalQueue,
     MultiKueueCluster,
     MultiKueueConfig,

@@ -30,6 +30,9 @@ RESOURCE_FLAVORS = _ours("resourceflavors", names.RESOURCE_FLAVOR_KIND)
 TOPOLOGIES = _ours("topologies", names.TOPOLOGY_KIND)
 ADMISSION_CHECKS = _ours("admissionchecks", names.ADMISSION_CHECK_KIND)
 WORKLOAD_PRIORITY_CLASSES = _ours("workloadpriorityclasses", names.WORKLOAD_PRIORITY_CLASS_KIND)
+DEFRAGMENTATION_PLANS = ResourceType(
+    names.KQUEUE_GROUP, names.KQUEUE_VERSION, "defragmentationplans", names.DEFRAGMENTATION_PLAN_KIND, namespaced=False
+)
 BATCH_PROCESSES = ResourceType(KIND.group, KIND.version, PLURAL, KIND.kind)
 WORKSPACE_BATCH_PROCESSES = ResourceType(WORKSPACE_KIND.group, WORKSPACE_KIND.version, PLURAL, WORKSPACE_KIND.kind)
 

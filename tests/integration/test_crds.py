@@ -182,3 +182,32 @@ async def test_kubectl_shows_the_columns(plane: ControlPlane) -> None:
     head = (await plane.kubectl("get", "kwl", "-n", "default")).splitlines()[0]
 
     assert head.split() == ["NAME", "QUEUE", "RESERVED", "IN", "ADMITTED", "FINISHED", "AGE"]
+
+
+async def test_only_the_moves_that_were_shown_can_be_approved(plane: ControlPlane) -> None:
+    """J6.20: another hash than that of the status is refused, and goal and budget are fixed."""
+    path = "/apis/kqueue.dev/v1alpha1/defragmentationplans"
+    goal = {"workload": {"namespace": "team", "name": "big"}}
+    digest, other = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
+    plan = {"apiVersion": "kqueue.dev/v1alpha1", "kind": "DefragmentationPlan", "metadata": {"name": "p"}}
+
+    async def refused(method: str, where: str, body: Object, fact: str) -> None:
+        more = {"content_type": "application/merge-patch+json"} if method == "PATCH" else {}
+        with pytest.raises(RequestError) as caught:
+            await plane.cluster.request(method, where, body, **more)
+        assert caught.value.status == 422
+        assert fact in str(caught.value)
+
+    await refused("POST", path, {**plan, "spec": {"goal": goal, "approved": digest}}, "hash in status.hash")
+    await refused("POST", path, {**plan, "spec": {"goal": {**goal, "nodes": 3}}}, "set either workload")
+    stored = await plane.cluster.request("POST", path, {**plan, "spec": {"goal": goal}})
+    assert stored["spec"]["budget"] == {"maxMoves": 4, "maxPodMinutes": 120}
+    await refused("PATCH", f"{path}/p", {"spec": {"approved": digest}}, "hash in status.hash")
+    merge = "application/merge-patch+json"
+    status = {"status": {"phase": "Proposed", "hash": digest}}
+    await plane.cluster.request("PATCH", f"{path}/p/status", status, content_type=merge)
+    await refused("PATCH", f"{path}/p", {"spec": {"approved": other}}, "hash in status.hash")
+    await refused("PATCH", f"{path}/p", {"spec": {"budget": {"maxMoves": 9}}}, "budget cannot change")
+    await refused("PATCH", f"{path}/p", {"spec": {"goal": {"workload": {"name": "x"}}}}, "goal cannot change")
+    await plane.cluster.request("PATCH", f"{path}/p", {"spec": {"approved": digest}}, content_type=merge)
+    await refused("PATCH", f"{path}/p/status", {"status": {"hash": other}}, "hash in status.hash")

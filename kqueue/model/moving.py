@@ -1,0 +1,115 @@
+"""What the user of a running Workload says about moves: consent, checkpoints, and the time of a restart.
+
+A value that cannot be read counts as absent, and is a remark; a workload is never moved because of a misspelt word.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from kqueue.api import names
+from kqueue.api.wire import kueue as wire
+from kqueue.api.wire.meta import ObjectMeta
+from kqueue.clock import api_time
+from kqueue.config.duration import parse_duration
+from kqueue.core.joint.movable import RESTART_SECONDS, Consent, lost_seconds
+from kqueue.model.conditions import condition_true, since
+from kqueue.model.workloads import is_admitted
+
+_LONGEST = 10**9
+"""More seconds than any restart takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveWishes:
+    """The annotations of one Workload about moves.
+
+    Args:
+        checkpoint_age: seconds since its last checkpoint; None: none is known.
+        interval: seconds between its checkpoints; None: unknown.
+        remarks: the annotations that count as absent, and why.
+    """
+
+    consent: Consent = Consent.NEVER
+    checkpoint_age: int | None = None
+    interval: int | None = None
+    restart: int = RESTART_SECONDS
+    remarks: tuple[str, ...] = ()
+
+    def lost(self, running: int) -> int:
+        """Return the seconds that each pod loses by a move after so many seconds."""
+        return lost_seconds(running, checkpoint_age=self.checkpoint_age, interval=self.interval, restart=self.restart)
+
+
+def move_wishes(meta: ObjectMeta, queue: ObjectMeta | None, now: datetime) -> MoveWishes:
+    """Return the wishes of a Workload; without consent of its own, that of its ClusterQueue counts."""
+    remarks: list[str] = []
+    return MoveWishes(
+        consent=_consent(meta, remarks) or (_consent(queue, remarks) if queue is not None else None) or Consent.NEVER,
+        checkpoint_age=_checkpoint_age(meta, now, remarks),
+        interval=_interval(meta, remarks),
+        restart=_restart(meta, remarks),
+        remarks=tuple(remarks),
+    )
+
+
+def running_seconds(obj: wire.Workload, now: datetime) -> int | None:
+    """Return the seconds since the admission of a Workload; None: it is not admitted, or leaves already."""
+    admitted = since(obj, names.CONDITION_ADMITTED) if is_admitted(obj) else None
+    if admitted is None or condition_true(obj, names.CONDITION_EVICTED):
+        return None
+    return max(0, int((now - admitted).total_seconds()))
+
+
+def _consent(meta: ObjectMeta, remarks: list[str]) -> Consent | None:
+    text = meta.annotations.get(names.RESCHEDULE_ANNOTATION)
+    if text is None:
+        return None
+    try:
+        return Consent(text)
+    except ValueError:
+        remarks.append(_remark(names.RESCHEDULE_ANNOTATION, text, f"is none of {', '.join(Consent)}, and means Never"))
+        return Consent.NEVER
+
+
+def _checkpoint_age(meta: ObjectMeta, now: datetime, remarks: list[str]) -> int | None:
+    text = meta.annotations.get(names.LAST_CHECKPOINT_ANNOTATION)
+    if text is None:
+        return None
+    moment = api_time(text)
+    if moment is None or moment > now:
+        problem = "is no time as in 2026-01-02T15:04:05Z" if moment is None else "is in the future"
+        remarks.append(_remark(names.LAST_CHECKPOINT_ANNOTATION, text, f"{problem}, and does not count"))
+        return None
+    return int((now - moment).total_seconds())
+
+
+def _interval(meta: ObjectMeta, remarks: list[str]) -> int | None:
+    text = meta.annotations.get(names.CHECKPOINT_INTERVAL_ANNOTATION)
+    if text is None:
+        return None
+    try:
+        interval = parse_duration(text)
+    except ValueError:
+        interval = timedelta(0)
+    if interval <= timedelta(0):
+        problem = "is no duration above 0 such as 30m, and does not count"
+        remarks.append(_remark(names.CHECKPOINT_INTERVAL_ANNOTATION, text, problem))
+        return None
+    return -(-interval // timedelta(seconds=1))
+
+
+def _restart(meta: ObjectMeta, remarks: list[str]) -> int:
+    text = meta.annotations.get(names.RESTART_SECONDS_ANNOTATION)
+    if text is None:
+        return RESTART_SECONDS
+    if text.isascii() and text.isdigit() and len(text) < len(str(_LONGEST)):
+        return int(text)
+    problem = f"is no whole number of seconds, and counts as {RESTART_SECONDS}"
+    remarks.append(_remark(names.RESTART_SECONDS_ANNOTATION, text, problem))
+    return RESTART_SECONDS
+
+
+def _remark(annotation: str, text: str, problem: str) -> str:
+    return f"metadata.annotations[{annotation}]: {text[:60]!r} {problem}"

@@ -180,7 +180,7 @@ class RoomGauges:
             capacity = ledger.capacity(flavor)
             if capacity is not None and len(capacity.tree):
                 room = room_of(capacity, taken, self._cache.quota.resources_of(flavor))
-                self._metrics.room(flavor, slots=room.slots, broken=room.broken)
+                self._metrics.room(flavor, slots=room.slots, broken=room.broken, lost=room.lost)
             await self._clock.sleep(0)
 
 

@@ -1,4 +1,4 @@
-"""What the user of a running Workload says about moves: consent, checkpoints, and the time of a restart.
+"""Wishes of the user of a running Workload about moves: consent, checkpoints, and the time of a restart.
 
 A value that cannot be read counts as absent, and is a remark; a workload is never moved because of a misspelt word.
 """

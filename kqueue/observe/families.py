@@ -379,6 +379,10 @@ class ProcessFamilies(_Group):
             "kqueue_fragmentation_ratio", "Free amount in domains that are partly used / all that is free",
             *level, "resource",
         )  # fmt: skip
+        self.gang_fragmentation = self._gauge(
+            "kqueue_gang_fragmentation_ratio", "Empty nodes that gangs of so many nodes cannot use / all empty nodes",
+            *level, "nodes",
+        )  # fmt: skip
 
     def _add_servers(self) -> None:
         self.webhooks = self._counter(

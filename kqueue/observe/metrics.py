@@ -337,17 +337,25 @@ class Metrics:
             self._process.foreign_requests.labels(flavor, resource).set(amount)
 
     def room(
-        self, flavor: str, *, slots: Mapping[tuple[str, int], int], broken: Mapping[tuple[str, str], float]
+        self,
+        flavor: str,
+        *,
+        slots: Mapping[tuple[str, int], int],
+        broken: Mapping[tuple[str, str], float],
+        lost: Mapping[tuple[str, int], float],
     ) -> None:
         """Set the gangs of empty nodes that fit, by (level, nodes), and the free share in partly used domains.
 
-        The shares are by (level, resource); other keys have no series.
+        The shares are by (level, resource); `lost` are the shares of the empty nodes that such gangs cannot use.  Other
+        keys have no series.
         """
         process = self._process
         sizes = {(level, str(nodes)): float(number) for (level, nodes), number in slots.items()}
+        shares = {(level, str(nodes)): share for (level, nodes), share in lost.items()}
         pages: tuple[tuple[Gauge, Mapping[tuple[str, str], float]], ...] = (
             (process.gang_slots, sizes),
             (process.fragmentation, broken),
+            (process.gang_fragmentation, shares),
         )
         for family, values in pages:
             known = self._rooms.setdefault((flavor, family), set())
@@ -361,7 +369,7 @@ class Metrics:
         """Remove the series of nodes of a deleted flavor."""
         process = self._process
         self._foreign.pop(name, None)
-        for family in (process.gang_slots, process.fragmentation):
+        for family in (process.gang_slots, process.fragmentation, process.gang_fragmentation):
             self._rooms.pop((name, family), None)
             family.remove_by_labels({"flavor": name})
         for family in (process.ignored_nodes, process.foreign_pods, process.foreign_requests):

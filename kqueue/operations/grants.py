@@ -77,6 +77,23 @@ NODE_LABELS = RequiredGrant(
     in_chart=False,
 )
 """For `kqueue topology labels` and `kqueue topology detect`."""
+DEFRAG = RequiredGrant(
+    role="kqueue-defrag-planner-role",
+    verbs=("list",),
+    resources=(
+        *("nodes", "pods", "limitranges", "runtimeclasses.node.k8s.io", "poddisruptionbudgets.policy"),
+        *(f"{plural}.{names.GROUP}" for plural in ("topologies", "resourceflavors", "cohorts", "clusterqueues")),
+        *(f"{plural}.{names.GROUP}" for plural in ("localqueues", "admissionchecks", "workloads")),
+    ),
+    in_chart=False,
+)
+"""For `kqueue defrag plan`."""
+DEFRAG_PLANS = RequiredGrant(
+    role="kueue-defragmentationplan-editor-role",
+    verbs=("create", "get", "list", "patch"),
+    resources=(f"defragmentationplans.{names.KQUEUE_GROUP}", f"defragmentationplans.{names.KQUEUE_GROUP}/status"),
+)
+"""For the commands that read and write DefragmentationPlans."""
 
 
 def quotas_in(namespace: str) -> RequiredGrant:

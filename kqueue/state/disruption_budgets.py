@@ -71,10 +71,10 @@ class DisruptionBudgets:
 
 
 def _covered(budgets: Mapping[str, wire_core.PodDisruptionBudget], workload: wire.Workload) -> bool:
-    return any(_covers(budget, workload) for budget in budgets.values())
+    return any(covers(budget, workload) for budget in budgets.values())
 
 
-def _covers(budget: wire_core.PodDisruptionBudget, workload: wire.Workload) -> bool:
+def covers(budget: wire_core.PodDisruptionBudget, workload: wire.Workload) -> bool:
     """Whether a budget selects pods of a Workload; a budget without a selector selects none."""
     selector = budget.spec.selector
     return selector is not None and any(

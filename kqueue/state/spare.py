@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kqueue.core.joint.fragmentation import fragmentation
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.node import PODS
 
@@ -25,6 +26,8 @@ class FreeRoom:
     broken: Mapping[tuple[str, str], float]
     """The fraction (0 to 1) of the free amount that lies in partly used domains, by level and resource; 0 where nothing
     is free."""
+    lost: Mapping[tuple[str, int], float]
+    """The fraction (0 to 1) of the empty nodes that gangs of a size cannot use, by level and gang size, as `slots`."""
 
 
 def room_of(capacity: Capacity, taken: Collection[str], resources: Collection[str]) -> FreeRoom:
@@ -48,6 +51,7 @@ def room_of(capacity: Capacity, taken: Collection[str], resources: Collection[st
             if len(leaf.nodes) > 1 and any(node.name in taken for node in leaf.nodes):
                 empty[number] = False
     slots: dict[tuple[str, int], int] = {}
+    lost: dict[tuple[str, int], float] = {}
     broken: dict[tuple[str, str], float] = {}
     for depth, level in enumerate(tree.levels):
         domain_of, number = tree.domain_of(depth), tree.domains(depth)
@@ -55,7 +59,8 @@ def room_of(capacity: Capacity, taken: Collection[str], resources: Collection[st
         whole = np.bincount(domain_of, weights=empty, minlength=number).astype(np.int64)
         for size in GANG_SIZES:
             if size <= leaves.max(initial=0):
-                slots[level, size] = int((whole // size).sum())
+                found = fragmentation(whole, size)
+                slots[level, size], lost[level, size] = found.slots, found.thousandths / 1000
         all_empty = whole == leaves
         for resource in resources:
             row = capacity.row(resource)
@@ -64,4 +69,4 @@ def room_of(capacity: Capacity, taken: Collection[str], resources: Collection[st
                 total = int(free.sum())
                 unbroken = int(free[all_empty[domain_of]].sum())
                 broken[level, resource] = 1 - unbroken / total if total else 0.0
-    return FreeRoom(slots, broken)
+    return FreeRoom(slots, broken, lost)

@@ -29,6 +29,7 @@ class RunningGang:
         places: their domains; full paths.
         usage: the usage of their pods, by topology flavor.
         lost: seconds that each pod loses by a move.
+    elsewhere: its pods without domains, which stop with the others.
         checkpoint_age: seconds since its last checkpoint; None: none is known.
         immovable: the reasons for which it may not be moved; empty: it may be.
     """
@@ -40,13 +41,14 @@ class RunningGang:
     usage: Mapping[str, tuple[DomainUsage, ...]]
     profile: Profile = DEFAULT_PROFILE
     lost: int = 0
+    elsewhere: int = 0
     checkpoint_age: int | None = None
     immovable: tuple[str, ...] = ()
 
     @property
     def pods(self) -> int:
-        """The number of its pods that have domains."""
-        return sum(usage.count for of_flavor in self.usage.values() for usage in of_flavor)
+        """The number of all its pods."""
+        return self.elsewhere + sum(usage.count for of_flavor in self.usage.values() for usage in of_flavor)
 
     @property
     def cost(self) -> int:

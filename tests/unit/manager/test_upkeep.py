@@ -235,6 +235,10 @@ async def test_room_is_shown_by_flavor_for_resources_in_quotas() -> None:
         ("f", HOSTNAME, "example.com/gpu"): 0, ("f", "rack", "example.com/gpu"): 0,
     }  # fmt: skip
 
+    assert series(metrics, "kqueue_gang_fragmentation_ratio") == {
+        ("f", HOSTNAME, "1"): 0, ("f", "rack", "1"): 0, ("f", "rack", "2"): 0.333,
+    }  # fmt: skip
+
     cache.held.on_pod("ns/stranger", PodFacts(node="two", requests=(("example.com/gpu", 1),)))
     await gauges.refresh()
     assert series(metrics, "kqueue_gang_slots")["f", "rack", "1"] == 2
@@ -242,7 +246,8 @@ async def test_room_is_shown_by_flavor_for_resources_in_quotas() -> None:
 
     cache.ledger.on_flavor("f", None)
     await gauges.refresh()
-    assert (series(metrics, "kqueue_gang_slots"), series(metrics, "kqueue_fragmentation_ratio")) == ({}, {})
+    families = ("kqueue_gang_slots", "kqueue_fragmentation_ratio", "kqueue_gang_fragmentation_ratio")
+    assert [series(metrics, family) for family in families] == [{}, {}, {}]
 
 
 # --- pods that do not run --------------------------------------------------------------------------------------------

@@ -456,8 +456,11 @@ def test_what_is_not_above_nothing_has_no_series_of_a_cohort() -> None:
 def test_room_that_is_not_named_any_more_has_no_series() -> None:
     """Sizes and levels come and go with the cluster; a flavor that is gone leaves none."""
     metrics = Metrics()
-    metrics.room("f", slots={("rack", 1): 4, ("rack", 2): 2}, broken={("rack", "gpu"): 0.25})
-    metrics.room("f", slots={("rack", 1): 3}, broken={("rack", "gpu"): 0.5})
+    lost = {("rack", 1): 0.0, ("rack", 2): 0.5}
+    metrics.room("f", slots={("rack", 1): 4, ("rack", 2): 2}, broken={("rack", "gpu"): 0.25}, lost=lost)
+    assert value(metrics, "kqueue_gang_fragmentation_ratio", flavor="f", level="rack", nodes="2") == 0.5
+    metrics.room("f", slots={("rack", 1): 3}, broken={("rack", "gpu"): 0.5}, lost={("rack", 1): 0.0})
+    assert value(metrics, "kqueue_gang_fragmentation_ratio", flavor="f", level="rack", nodes="2") is None
     assert value(metrics, "kqueue_gang_slots", flavor="f", level="rack", nodes="1") == 3
     assert value(metrics, "kqueue_gang_slots", flavor="f", level="rack", nodes="2") is None
     assert value(metrics, "kqueue_fragmentation_ratio", flavor="f", level="rack", resource="gpu") == 0.5

@@ -1,0 +1,86 @@
+"""The pages of `kqueue defrag`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from kqueue.cli.output import printable
+from kqueue.cli.tables import print_table
+from kqueue.operations.defrag.document import pod_minutes
+from kqueue.operations.defrag.storing import phase_of
+
+_NOTHING_MOVES = "kqueue moves nothing by itself: the plan is a proposal."
+
+
+def print_plan(plan: Mapping[str, Any], phase: str) -> None:
+    """Print the moves, the cost and the gain of a plan."""
+    status = plan.get("status") or {}
+    gain, cost = status.get("gain") or {}, int((status.get("cost") or {}).get("podSeconds") or 0)
+    domain = "/".join(map(str, status.get("domain") or ()))
+    goal = _goal((plan.get("spec") or {}).get("goal") or {})
+    lines = [
+        f"Plan {plan['metadata']['name']} is {phase}",
+        f"  frees  {domain} of flavor {status.get('flavor', '')}, for {goal}",
+        f"  cost   {pod_minutes(cost)} of work",
+        f"  slots  {gain.get('slotsBefore', 0)} now, {gain.get('slotsAfter', 0)} after the moves",
+        f"  free room that such gangs cannot use  {_percent(gain.get('fragmentationBefore'))} now, "
+        f"{_percent(gain.get('fragmentationAfter'))} after the moves",
+        f"  valid until  {status.get('validUntil', '')}",
+        f"  hash   {status.get('hash', '')}",
+    ]
+    print("\n".join(map(printable, lines)), end="\n\n")
+    print_table(("workload", "pods", "from", "to", "cost", "checkpoint", "state"), map(_row, status.get("moves") or ()))
+    print(f"\n{_NOTHING_MOVES}")
+
+
+def _row(move: Mapping[str, Any]) -> Sequence[object]:
+    age = move.get("checkpointAgeSeconds")
+    return (
+        move.get("workload", ""),
+        move.get("pods", 0),
+        "/".join(map(str, move.get("from") or ())) or "several",
+        "/".join(map(str, move.get("to") or ())) or "several",
+        pod_minutes(int(move.get("cost") or 0)),
+        "unknown" if age is None else f"{age}s ago",
+        move.get("state", ""),
+    )
+
+
+def _goal(goal: Mapping[str, Any]) -> str:
+    workload = goal.get("workload")
+    if workload:
+        return f"{workload.get('namespace')}/{workload.get('name')}"
+    return f"{goal.get('nodes')} empty nodes in one {goal.get('level')}"
+
+
+def _percent(thousandths: object) -> str:
+    return f"{int(thousandths) / 10:g}%" if isinstance(thousandths, int) else "unknown"
+
+
+def print_none(told: Mapping[str, Any]) -> None:
+    """Print why there is no plan, and the workloads that stay."""
+    print(printable(told["message"]))
+    blockers = told.get("blockedBy") or ()
+    if blockers:
+        print()
+        print_table(
+            ("stays", "frees", "why"),
+            [(one["workload"], f"{one['pods']} pods", "; ".join(one["reasons"])) for one in blockers],
+        )
+
+
+def print_plans(plans: Sequence[Mapping[str, Any]], now: datetime) -> None:
+    """Print one line per plan."""
+    if not plans:
+        print("there are no DefragmentationPlans; kqueue defrag plan --save stores one")
+        return
+    rows = []
+    for plan in plans:
+        status = plan.get("status") or {}
+        seconds = int((status.get("cost") or {}).get("podSeconds") or 0)
+        goal = _goal((plan.get("spec") or {}).get("goal") or {})
+        moves = len(status.get("moves") or ())
+        rows.append((plan["metadata"]["name"], phase_of(plan, now), goal, moves, pod_minutes(seconds)))
+    print_table(("name", "phase", "for", "moves", "cost"), rows)

@@ -1,0 +1,106 @@
+"""Defragmentation plans of the cluster's present state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from kqueue import model
+from kqueue.core.demand import Demands
+from kqueue.core.joint.defrag import DefragPlan, DefragSettings, Goal, NoPlan, defragment
+from kqueue.core.joint.goals import goal_of, goal_of_nodes
+from kqueue.core.joint.movable import MoveHistory, MoveLimits
+from kqueue.core.joint.world import World
+from kqueue.core.preemption import Rules
+from kqueue.core.why.planned_state import PlannedState
+from kqueue.errors import ConfigError, NotFoundError
+from kqueue.operations.defrag.reading import DefragState
+from kqueue.operations.defrag.running import running_gangs
+from kqueue.state.heads import Heads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedGoal:
+    """The goal as its user names it: a waiting Workload (namespace/name), or flavor, level and nodes."""
+
+    workload: str = ""
+    flavor: str = ""
+    level: str = ""
+    nodes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefragAnswer:
+    """The plan, or the sentence that says why there is none; `found` has the details, where a search was made."""
+
+    asked: AskedGoal
+    settings: DefragSettings
+    goal: Goal | None = None
+    found: DefragPlan | NoPlan | None = None
+    problem: str = ""
+    at: datetime
+
+
+def plan(
+    state: DefragState,
+    asked: AskedGoal,
+    settings: DefragSettings,
+    *,
+    limits: MoveLimits,
+    history: MoveHistory | None = None,
+) -> DefragAnswer:
+    """Return the cheapest moves for a goal.
+
+    Raises:
+        NotFoundError: there is no such Workload, flavor or level.
+        ConfigError: the Workload does not wait.
+        InvalidObjectError: the requests of the Workload cannot be read.
+    """
+    world, goal = _goal(state, asked)
+    if isinstance(goal, str):
+        return DefragAnswer(asked=asked, settings=settings, problem=goal, at=state.now)
+    topologies = world.snapshot.topologies
+    running = running_gangs(state, topologies, limits=limits, history=history or MoveHistory())
+    found = defragment(topologies, goal, running, settings)
+    return DefragAnswer(asked=asked, settings=settings, goal=goal, found=found, at=state.now)
+
+
+def _goal(state: DefragState, asked: AskedGoal) -> tuple[World, Goal | str]:
+    if asked.workload:
+        return _goal_of_workload(state, asked.workload)
+    world = _world(state, "")
+    view = world.snapshot.topologies.get(asked.flavor)
+    if view is None:
+        known = ", ".join(sorted(world.snapshot.topologies)) or "none"
+        raise NotFoundError(f"no ResourceFlavor {asked.flavor} with a topology; there are {known}")
+    levels = [level for level in view.tree.levels if asked.level in (level, level.rpartition("/")[2])]
+    if len(levels) != 1:
+        raise NotFoundError(f"flavor {asked.flavor} has no level {asked.level}; it has {', '.join(view.tree.levels)}")
+    level = view.tree.levels.index(levels[0])
+    return world, goal_of_nodes(asked.flavor, level, asked.nodes, view.capacity)
+
+
+def _goal_of_workload(state: DefragState, key: str) -> tuple[World, Goal | str]:
+    obj = state.workloads.get(key)
+    if obj is None:
+        raise NotFoundError(f"Workload {key} not found; kubectl get workloads -A lists all")
+    if state.cache.held.holding(key) is not None or model.is_over(obj):
+        raise ConfigError(f"Workload {key} does not wait: it has its quota already, or is over")
+    queue = state.queue_of.get(model.local_queue_key(obj), "")
+    inactive = state.cache.quota.inactive(queue) if queue else None
+    world = _world(state, queue)
+    if not queue or queue not in world.snapshot.queues:
+        why = inactive.message if inactive is not None else "there is no such LocalQueue, or its ClusterQueue is gone"
+        return world, f"nothing of LocalQueue {model.local_queue_key(obj)} is admitted: {why}"
+    head = Heads(state.cache, state.workloads.get).make(obj, None, queue=queue, now=state.now)
+    if head.problem:
+        return world, head.problem
+    waited = int((state.now - head.timestamp).total_seconds())
+    return world, goal_of(head, world, waited=waited)
+
+
+def _world(state: DefragState, queue: str) -> World:
+    """Return a copy of the state; preemptors' claims are known to the controller alone."""
+    queues = [queue] if queue else []
+    snapshot = state.cache.snapshot(queues)
+    return World(PlannedState(snapshot=snapshot, rules=Rules(now=state.now)), queues, demands=Demands())

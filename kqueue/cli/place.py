@@ -56,13 +56,17 @@ def place(
     \b
     Keys: name, topology, flavor, nodes, usage, algorithm, workload, podSets, output; keys that start with x- are
     your own notes.  {"cases": [...]} takes many inputs at once and gives {"results": [...]}.
+    To place several workloads together, write workloads in place of podSets; further keys are then queues, running
+    and joint:
+      "workloads": [{"name": "w1", "podSets": [...]}, {"name": "w2", "podSets": [...], "priority": 1}]
     Quantities are written as in Kubernetes; results are integers, cpu in milli.
     Equal inputs give equal outputs, byte for byte; the order of nodes, usage and keys does not matter.
 
     \b
     Input that is valid but hardly intended is reported on standard error, a line each with its JSON pointer: amounts
     above 2^63-1, pod sets of 0 pods, requests that no cluster could fulfil, pods that fill no slice, usage of unknown
-    nodes, nodes without the label of a level.  The answer stays the same; with --strict it is an input error.
+    nodes, nodes without the label of a level, quota that limits nothing.  The answer stays the same;
+    with --strict it is an input error.
 
     \b
     Exit codes: 0 everything is placed (cases: all are valid); 1 something is not placed; 2 the input is invalid,

@@ -193,9 +193,12 @@ def test_a_slice_is_not_repaired_outside_of_its_rack() -> None:
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.json")), ids=lambda path: path.stem)
 def test_example_files_say_what_they_give(path: Path) -> None:
-    """Each example holds the answer that it expects."""
+    """Each example holds the answer that it expects; the size of a search may change."""
     document = json.loads(path.read_bytes())
-    assert ask(document).document == document["x-answer"]
+    answer = ask(document).document
+    for size in ("steps", "classes", "arcs"):
+        answer.get("joint", {}).pop(size, None)
+    assert answer == document["x-answer"]
 
 
 def test_there_are_example_files() -> None:

@@ -8,6 +8,8 @@ PLACE_MAX = 100_000
 """The largest cost of a place, in points per unit."""
 WAIT_MAX = 2_592_000
 """The most seconds of waiting that count: 30 days."""
+STEPS = 64
+"""Steps into which the share of a ClusterQueue is cut."""
 _RANGE = 1 << 62
 
 
@@ -18,22 +20,26 @@ class RankCosts:
     Args:
         ranks: the number of ranks; later ones count as the last.
         step: points per unit between two ranks.
+        most_waiting: the most seconds of waiting that count; with shares less than a step of a share costs.
     """
 
     ranks: int
     step: int
+    most_waiting: int = WAIT_MAX
 
     @classmethod
-    def of(cls, *, ranks: int, classes: int, levels: int, nodes: int) -> RankCosts:
+    def of(cls, *, ranks: int, classes: int, levels: int, nodes: int, shares: int = 0) -> RankCosts:
         """Return the costs; the last ranks are merged if the numbers would be too large for the solver.
+
+        `shares`: the number of cohorts whose ClusterQueues have shares by weight.
 
         A cycle in the residual network visits each class at most once, so it changes costs of places by less than a
         step: where only domains bind, the cheapest flow schedules the most units of the first rank, then of the second,
         and so on.  `Network.is_by_rank` says when the same holds with quota.
         """
-        step = 1 + WAIT_MAX + 2 * (classes + 1) * (levels + 2) * PLACE_MAX
+        step = 1 + WAIT_MAX + 2 * (classes + 1) * (levels + 2) * PLACE_MAX + 2 * shares * STEPS * PLACE_MAX
         most = _RANGE // ((nodes + 1) * step) - 2
-        return cls(max(1, min(ranks, most)), step)
+        return cls(max(1, min(ranks, most)), step, PLACE_MAX - 1 if shares else WAIT_MAX)
 
     @property
     def unscheduled(self) -> int:
@@ -42,4 +48,4 @@ class RankCosts:
 
     def reward(self, rank: int, waited: int) -> int:
         """Return the points that a unit of a rank saves when it is scheduled."""
-        return (self.ranks - min(rank, self.ranks) + 1) * self.step + min(WAIT_MAX, max(0, waited))
+        return (self.ranks - min(rank, self.ranks) + 1) * self.step + min(self.most_waiting, max(0, waited))

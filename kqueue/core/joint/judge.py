@@ -9,6 +9,7 @@ import numpy as np
 
 from kqueue.core.joint.classes import PodClass
 from kqueue.core.joint.costs import PLACE_MAX
+from kqueue.core.joint.fair_shares import FairShares
 from kqueue.core.joint.policy_view import WorldView
 from kqueue.core.joint.round_policies import RoundPolicies
 from kqueue.core.topology.tree import Ints
@@ -27,6 +28,11 @@ class Judge:
         head = one.members[0].head
         pods = self.policies.judged(head, one.form.workers, self.flavor, waited=one.waited)
         return np.minimum(self.policies.of(self.flavor).domains(pods, level, self.view, in_search=False), PLACE_MAX)
+
+    @property
+    def shares(self) -> FairShares | None:
+        """The shares of ClusterQueues; None: shares do not count."""
+        return self.policies.shares(self.flavor)
 
     @property
     def spread(self) -> Callable[[int], int]:

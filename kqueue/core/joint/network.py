@@ -19,6 +19,7 @@ import numpy as np
 
 from kqueue.core.joint.classes import NO_LEVEL, PodClass
 from kqueue.core.joint.costs import PLACE_MAX, RankCosts
+from kqueue.core.joint.fair_shares import FairShares
 from kqueue.core.joint.graph import Flow, Graph
 from kqueue.core.joint.judge import Judge
 from kqueue.core.joint.policies.topology import TIGHTEST
@@ -157,6 +158,9 @@ def build(
     before = builder.arcs
     sources = _add_quota(builder, snapshot, FlavorResource(flavor, unit.resource), demand)
     of_quota = range(before, builder.arcs)
+    shares = judge.shares if judge is not None else None
+    if shares is not None:
+        sources = _add_shares(builder, sources, shares)
     first = builder.new_nodes(len(classes))
     to_domains = [_add_class(builder, one, first + number) for number, one in enumerate(classes)]
     _add_ports(builder)
@@ -165,6 +169,7 @@ def build(
         classes=len(classes),
         levels=len(view.tree.levels),
         nodes=builder.nodes,
+        shares=_trees(snapshot, classes) if shares is not None else 0,
     )
     builder.add(SOURCE, UNSCHEDULED, demand, costs.unscheduled)
     builder.add(UNSCHEDULED, SINK, demand)
@@ -219,6 +224,24 @@ def _add_quota(builder: _Builder, snapshot: Snapshot, column: FlavorResource, de
     for arc in arcs:
         builder.add(*arc)
     return [nodes[one.queue] if one.form.quota else SOURCE for one in builder.classes]
+
+
+def _add_shares(builder: _Builder, sources: Sequence[int], shares: FairShares) -> list[int]:
+    """Add the steps of shares behind the quota; return, per class, the node that its units come from."""
+    demands: dict[tuple[int, str], int] = defaultdict(int)
+    for source, one in zip(sources, builder.classes, strict=True):
+        demands[source, one.queue] += one.demand
+    nodes: dict[tuple[int, str], int] = {}
+    for (source, queue), demand in demands.items():
+        node = nodes[source, queue] = builder.new_nodes()
+        for capacity, cost in shares.arcs(queue, demand):
+            builder.add(source, node, capacity, cost)
+    return [nodes[source, one.queue] for source, one in zip(sources, builder.classes, strict=True)]
+
+
+def _trees(snapshot: Snapshot, classes: Sequence[PodClass]) -> int:
+    """Return the number of quota trees of the classes."""
+    return len({id(snapshot.nodes[one.queue].root) for one in classes})
 
 
 def _add_class(builder: _Builder, one: PodClass, node: int) -> tuple[int, Ints]:

@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from kqueue.core.joint.costs import PLACE_MAX, WAIT_MAX
+from kqueue.core.joint.policies.fairness import FairnessPolicy
 from kqueue.core.joint.policies.topology import TopologyPolicy
 from kqueue.core.joint.policy import NEVER, Depth, JudgedPlace, PlacePolicy, PolicyFailedError
 from kqueue.core.joint.policy_view import JudgedPods, WorldView
@@ -88,6 +89,11 @@ class PolicySet:
         for name, weight, policy in self._in_search:
             total += weight * max(0, _whole(name, _asked(name, policy.real_cost, place, view)))
         return min(total // NORMAL_WEIGHT, PLACE_MAX * place.pods.units * int(place.counts.sum()))
+
+    @property
+    def fairness(self) -> FairnessPolicy | None:
+        """The policy of shares; None: there is none."""
+        return next((policy for _, _, policy in self._policies if isinstance(policy, FairnessPolicy)), None)
 
     def spread(self, level: int) -> int:
         """Return the points per unit for each domain of a level beyond the fewest possible; 0 without `topology`."""

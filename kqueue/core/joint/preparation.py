@@ -39,6 +39,11 @@ class Preparation:
     policies: RoundPolicies | None = None
     withheld: Withheld = field(default_factory=Withheld)
 
+    @property
+    def counts_shares(self) -> bool:
+        """Whether the policies of any flavor count shares of ClusterQueues."""
+        return self.policies is not None and self.policies.count_shares
+
 
 def prepare(start: World, batch: Batch, waited: Mapping[str, int], how: JointOrder, given: PolicyInput) -> Preparation:
     """Prepare a round; `start` must not change afterwards.  Raises PolicyFailedError."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
+from kqueue.core.joint.policies.fairness import FairnessPolicy
 from kqueue.core.joint.policies.interference import InterferencePolicy
 from kqueue.core.joint.policies.locality import LocalityPolicy
 from kqueue.core.joint.policies.network import NetworkPolicy
@@ -62,6 +63,13 @@ def text(found: Any) -> str:
     return found
 
 
+def weights(found: Any) -> dict[str, int]:
+    """Read the weights of ClusterQueues."""
+    if not isinstance(found, dict):
+        raise ValueError("must have the weights of ClusterQueues in thousandths, as {team: 2000}")
+    return {str(queue): number(0, MOST_WEIGHT)(item) for queue, item in found.items()}
+
+
 def matrix(found: Any) -> dict[str, dict[str, int]]:
     """Read the points of pairs of names."""
     if not isinstance(found, dict) or not all(isinstance(row, dict) for row in found.values()):
@@ -110,6 +118,7 @@ register(
 register("network", NetworkPolicy, resource=("resource", text))
 register("interference", InterferencePolicy, matrix=("matrix", matrix))
 register("utilisation", UtilisationPolicy, percentile=("percentile", number(0, 100)))
+register("fairness", FairnessPolicy, weights=("weights", weights))
 register("shortest", ShortestPolicy)
 
 

@@ -24,6 +24,7 @@ from kqueue.core.joint.round_policies import NO_POLICIES, PolicyInput
 from kqueue.core.joint.score import Scorer
 from kqueue.core.joint.search import SearchInput, search
 from kqueue.core.joint.settings import JointOrder, JointSettings
+from kqueue.core.joint.share_account import ShareAccount, by_share
 from kqueue.core.joint.units import Unit, units
 from kqueue.core.joint.verify import fault_in
 from kqueue.core.joint.world import PlannedAdmission, World
@@ -127,7 +128,7 @@ class _Round:
         for name, given_search in self._searches(greedy, reduced, unit_of, relaxed, scorer):
             candidate_world = self.world(steps=settings.steps)
             candidate = search(candidate_world, given_search, name=name)
-            if prepared.how is JointOrder.PRIORITY:
+            if prepared.how is JointOrder.PRIORITY and not prepared.counts_shares:
                 exchange(candidate_world, candidate, scorer, given.batch.strict)
             self.steps += candidate_world.steps_made
             found.append(Scored(candidate=candidate, score=scorer.score(candidate, candidate_world)))
@@ -169,8 +170,11 @@ class _Round:
         scorer: Scorer,
     ) -> list[tuple[CandidateName, SearchInput]]:
         """Return the searches of the round."""
+        prepared = self.prepared
+        requests = {uid: some[0].requests if some else {} for uid, some in prepared.choices.items()}
+        account = ShareAccount(prepared.policies, unit_of)
         packed = SearchInput(
-            order=self.order,
+            order=by_share(self.order, requests, account) if prepared.counts_shares else self.order,
             strict=self.given.batch.strict,
             claims=greedy.claims,
             unit_of=unit_of,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from kqueue.core.joint.fair_shares import FairShares
 from kqueue.core.joint.policy import JudgedPlace
 from kqueue.core.joint.policy_set import PolicySet
 from kqueue.core.joint.policy_view import JudgedPods, TreeFacts, WorldView
@@ -15,6 +16,7 @@ from kqueue.core.joint.registry import DEFAULT_POLICIES, PolicySpec
 from kqueue.core.joint.statistics import NO_STATISTICS, NodeStatistics
 from kqueue.core.joint.traits import NO_TRAITS, TraitsOf
 from kqueue.core.joint.units import Unit
+from kqueue.core.quota import FlavorResource
 from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, resolve
 from kqueue.core.topology.result import DomainUsage, Misfit, Path
@@ -105,6 +107,25 @@ class RoundPolicies:
     def have_say(self) -> bool:
         """Whether the policies of any flavor choose places."""
         return any(self.of(flavor).has_say for flavor in self.queues)
+
+    def shares(self, flavor: str) -> FairShares | None:
+        """Return the shares of a flavor's ClusterQueues; None: its policies do not count shares."""
+        fairness, unit = self.of(flavor).fairness, self.unit_of.get(flavor)
+        if fairness is None or unit is None:
+            return None
+        queues, nodes = sorted(self.queues.get(flavor, ())), self.start.nodes
+        column = FlavorResource(flavor, unit.resource)
+        tree = self.start.topologies[flavor].tree
+        return FairShares.of(
+            {queue: fairness.weight(queue, nodes[queue].weight) for queue in queues},
+            int(self._facts_of(tree).allocatable(unit.resource).sum()) // unit.size,
+            {queue: nodes[queue].usage.get(column, 0) // unit.size for queue in queues},
+        )
+
+    @property
+    def count_shares(self) -> bool:
+        """Whether the policies of any flavor count shares of ClusterQueues."""
+        return any(self.of(flavor).fairness is not None for flavor in self.queues)
 
     @property
     def by_value(self) -> bool:

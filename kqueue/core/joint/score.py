@@ -13,6 +13,7 @@ from kqueue.core.joint.policies.topology import SPREAD
 from kqueue.core.joint.policy import widest_difference
 from kqueue.core.joint.round_policies import RoundPolicies
 from kqueue.core.joint.settings import JointOrder
+from kqueue.core.joint.share_account import ShareAccount
 from kqueue.core.joint.units import Unit, units
 from kqueue.core.joint.world import PlannedAdmission, World
 from kqueue.core.topology.counting import pods_per_domain
@@ -82,11 +83,12 @@ class Scorer:
     def score(self, candidate: Candidate, world: World) -> Score:
         """Return the score of a candidate, whose admissions are charged to the world."""
         ranks = [0] * max((one.rank for one in self.order), default=0)
-        cost = 0
+        cost, account = 0, ShareAccount(self.policies, self.unit_of)
         for one in self.order:
             planned = candidate.admitted.get(one.head.uid)
             if planned is not None:
-                ranks[one.rank - 1] += self.value(one, planned)
+                shared = account.take(one, planned.requests)
+                ranks[one.rank - 1] += self.value(one, planned) if shared is None else shared
                 cost += self.cost(planned)
         return Score(tuple(ranks), cost + self._of_policies(candidate), self._slots(world))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from math import ceil, floor
 
 from kqueue.core import quota
 from kqueue.core.joint.graph import Arc
@@ -29,14 +30,19 @@ def quota_arcs(
         per_unit: the smallest quota that a unit of any class takes; above 0.
         new_node: returns the number of a new node of the network.
         most: the units of all classes: no arc needs more.
+
+    Amounts are rounded down to units, unless a unit may come from two nodes in parts: then they are rounded up.
     """
     numbers: dict[int, int] = {}
     arcs: list[Arc] = []
+    below_roots = [node for name in queues for node in nodes[name].path_to_root() if node.parent is not None]
+    own = {amount for node in below_roots if (amount := quota.local_available(node, column)) != UNLIMITED}
+    rounded = floor if all((max(0, amount) / per_unit).denominator == 1 for amount in own) else ceil
 
     def units(amount: int) -> int:
         if amount == UNLIMITED:
             return most
-        return max(0, min(most, int(Fraction(amount) / per_unit)))
+        return max(0, min(most, rounded(amount / per_unit)))
 
     def number(node: QuotaNode) -> int:
         known = numbers.get(id(node))

@@ -12,7 +12,7 @@ from kqueue.core.claims import Claims
 from kqueue.core.decision import Admit
 from kqueue.core.demand import Demands
 from kqueue.core.flavors import FIT, Assignment
-from kqueue.core.hooks import NO_HOOKS
+from kqueue.core.hooks import NO_HOOKS, ProfileHooks
 from kqueue.core.joint.policy import Depth
 from kqueue.core.joint.policy_places import cheapest_hosts, domains_to_try
 from kqueue.core.joint.round_policies import RoundPolicies
@@ -86,7 +86,7 @@ class World:
     def choices(self, head: Head) -> Iterator[Choice]:
         """Yield flavors whose quota has room for all pods, in the order in which they are tried."""
         tried, seen = head, set[tuple[tuple[str, str], ...]]()
-        hooks = self._hooks.get(self.snapshot.queues[head.queue].plugin_profile, NO_HOOKS) if self._hooks else NO_HOOKS
+        hooks = self._hooks_of(head.queue)
         while True:
             assignment = flavors.assign(tried, self.snapshot, demands=self._demands, hooks=hooks)
             chosen = tuple([item for pod_set in assignment.pod_sets for item in sorted(pod_set.flavors.items())])
@@ -98,6 +98,31 @@ class World:
             if not has_more_flavors(assignment.last_tried):
                 return
             tried = replace(head, last_tried=assignment.last_tried)
+
+    def with_others(self, choices: Sequence[Choice]) -> Sequence[Choice]:
+        """Return the choices of a workload, and one more for each other flavor with a topology that it may get later:
+        when the quota of these is used up.
+        """
+        if not choices:
+            return choices
+        head, found = choices[0].head, list(choices)
+        have = {flavor for choice in choices for flavor in choice.requests}
+        for group in self.snapshot.queues[head.queue].groups:
+            for flavor in group.flavors:
+                if flavor not in have and flavor in self.snapshot.topologies:
+                    pins = {
+                        pod_set.name: {r: flavor if r in group.resources else f for r, f in pod_set.flavors.items()}
+                        for pod_set in choices[0].assignment.pod_sets
+                    }
+                    assignment = flavors.assign(
+                        head, self.snapshot, pinned=pins, demands=self._demands, hooks=self._hooks_of(head.queue)
+                    )
+                    if assignment.mode is FIT:
+                        found.append(Choice(head=head, assignment=assignment))
+        return found
+
+    def _hooks_of(self, queue: str) -> ProfileHooks:
+        return self._hooks.get(self.snapshot.queues[queue].plugin_profile, NO_HOOKS) if self._hooks else NO_HOOKS
 
     def place(
         self, choice: Choice, *, within: GangDomains | None = None, hint: Hint | None = None

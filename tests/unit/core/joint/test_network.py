@@ -123,6 +123,26 @@ def test_quota_is_upstream() -> None:
     assert {arc.head: arc.capacity for arc in arcs if arc.tail == top} == {nodes["a"]: 4, nodes["b"]: 1_000}
 
 
+def test_a_unit_may_come_from_own_and_from_lent_quota() -> None:
+    """Of 8, 3 are lent: a queue that borrows nothing has two units of 4, one of them in two parts."""
+    root = QuotaNode("c", is_cohort=True)
+    root.children.append(
+        QuotaNode("a", parent=root, quotas={COLUMN: Quota(8, borrowing_limit=0, lending_limit=3)}, usage={})
+    )
+    quota.rebuild(root)
+    numbers = iter(range(3, 100))
+    arcs, nodes = quota_arcs(
+        ["a"],
+        {"a": root.children[0]},
+        COLUMN,
+        Fraction(4),
+        source=0,
+        new_node=lambda: next(numbers),
+        most=1_000,
+    )
+    assert sum(arc.capacity for arc in arcs if arc.head == nodes["a"]) >= 2
+
+
 @pytest.mark.parametrize(
     ("free", "sizes", "used"),
     [(7, [3], 6), (7, [3, 4], 7), (5, [3, 4], 4), (2, [3], 0), (0, [3], 0), (11, [4, 6], 10), (100, [7, 11], 100)],

@@ -54,6 +54,7 @@ def page(answer: JSON) -> Iterator[PageLine]:
         yield from _pending(answer, pending)
     if "running" in answer:
         yield from _running(answer["running"])
+    yield from _section("Joint round", _joint(answer.get("joint") or {}))
     yield from _section("Not judged", (PageLine(one, 1) for one in answer.get("unjudged") or ()))
     yield from _section("Waits for admission checks", map(_check, answer.get("waitsForChecks") or ()))
     if "evictions" in answer:
@@ -72,6 +73,23 @@ def _section(title: str, lines: Iterable[PageLine]) -> Iterator[PageLine]:
             yield PageLine("")
             yield PageLine(title, style=_HEAD)
         yield line
+
+
+def _joint(joint: JSON) -> Iterator[PageLine]:
+    planning, last = joint.get("planning"), joint.get("last")
+    if planning:
+        yield PageLine(f"round {planning['number']} is being planned, with {planning['workloads']} workloads", 1)
+    if not last:
+        return
+    verdict, style = ("planned", _GOOD) if last["planned"] else (last.get("message", "waits for a better place"), _BAD)
+    yield PageLine(f"round {last['number']}: number {last['rank']} of {last['workloads']}: {verdict}", 1, style)
+    plan = last["plan"]
+    bound = f" of at most {plan['bound']}, gap {plan['gap']}" if "gap" in plan else ", no bound"
+    yield PageLine(
+        f"plan {plan['chosen']}, {plan['status']}: {plan['units']} units{bound}; one by one {plan['greedyUnits']}",
+        1,
+        _DIM,
+    )
 
 
 # --- waiting ---------------------------------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ def make_explainer(operator: Operator) -> WorkloadExplainer:
             claims=loop.planning.claims,
             held_by=loop.planning.held_by,
             hooks=manager.plugins.hooks,
+            joint=operator.rounds.history if operator.rounds is not None else None,
         ),
         held_back=held_back,
         not_running=manager.not_running,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import structlog
@@ -9,13 +10,18 @@ import structlog
 from kqueue import model
 from kqueue.api.wire.meta import ObjectMeta
 from kqueue.controllers.watches import Watches
+from kqueue.core.joint.ortools_flow import ortools_version
 from kqueue.core.topology.placers import JOINT
 from kqueue.manager import rules
 from kqueue.manager.controller_manager import ControllerManager
+from kqueue.observe import Metrics
+from kqueue.observe.joint_metrics import UnitsOfFlavor
 from kqueue.scheduling.joint.process import PlanningProcess
 from kqueue.scheduling.joint.rounds import JointRounds
 from kqueue.scheduling.loop import SchedulingLoop
+from kqueue.state.joint_history import RoundRecord
 from kqueue.state.joint_profiles import JointProfiles
+from kqueue.visibility.joint_rounds import JointSource
 
 _log = structlog.get_logger(__name__)
 
@@ -35,7 +41,52 @@ def make_rounds(manager: ControllerManager, loop: SchedulingLoop) -> JointRounds
         return model.profile_name(topology.metadata) if topology is not None else None
 
     profiles = JointProfiles(manager.cache.quota, profile_of_flavor=profile_of_flavor, default=joint.default)
-    return loop.plan_jointly(PlanningProcess(), profiles.is_joint, rules.round_settings(joint))
+    planner = PlanningProcess()
+    rounds = loop.plan_jointly(planner, profiles.is_joint, rules.round_settings(joint))
+    report = _RoundReport(manager.metrics, planner)
+    rounds.on_end, rounds.on_stale = report.ended, manager.metrics.joint.stale_entry
+    manager.metrics.joint_paused(lambda: rounds.is_paused)
+    solver = ortools_version()
+    if solver is None:
+        _log.warning("joint placement plans without bounds, because OR-tools is missing; install kqueue[flow]")
+    else:
+        _log.info("joint placement is on", ortools=solver)
+    return rounds
+
+
+class _RoundReport:
+    """Reports the end of rounds as metrics."""
+
+    def __init__(self, metrics: Metrics, planner: PlanningProcess) -> None:
+        self._metrics, self._planner, self._starts = metrics.joint, planner, 1
+
+    def ended(self, record: RoundRecord) -> None:
+        """Report a round."""
+        self._metrics.round_ended(record.result, record.seconds)
+        for _ in range(self._starts, self._planner.starts):
+            self._metrics.worker_restarted()
+        self._starts = max(self._starts, self._planner.starts)
+        plan = record.plan
+        if plan is None:
+            return
+        self._metrics.planned(
+            UnitsOfFlavor(
+                one.flavor, one.bound, one.units, one.greedy_units, one.gap / 1000 if one.gap is not None else None
+            )
+            for one in plan.flavors
+        )
+        for policy in plan.failed_policies:
+            self._metrics.policy_failed(policy)
+
+
+def joint_source(rounds: JointRounds | None, leads: Callable[[], bool]) -> JointSource:
+    """Return joint placement of this process, for views; `rounds` is None if the feature gate is off."""
+    return JointSource(
+        history=rounds.history if rounds is not None else None,
+        solver=ortools_version(),
+        is_paused=lambda: rounds is not None and rounds.is_paused,
+        leads=leads,
+    )
 
 
 class _Named(Protocol):

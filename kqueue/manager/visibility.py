@@ -19,6 +19,7 @@ from kqueue.clock import Clock
 from kqueue.config import Configuration
 from kqueue.errors import ApiError, ConfigError, KqueueError, NotFoundError
 from kqueue.manager.explaining import make_explainer
+from kqueue.manager.joint import joint_source
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.certificate_keeper import CertificateKeeper
 from kqueue.runtime.certificate_secret import MemoryShelf, SecretShelf
@@ -27,11 +28,12 @@ from kqueue.runtime.client import Client
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.rotation import Rhythm
-from kqueue.visibility import front_proxy, queue_quotas, queue_summaries, topology_summaries
+from kqueue.visibility import front_proxy, joint_rounds, queue_quotas, queue_summaries, topology_summaries
 from kqueue.visibility.catalog import KUEUE_VERSIONS, OUR_VERSION, Catalog, CatalogResource
 from kqueue.visibility.connections import Trust
 from kqueue.visibility.explanation import KIND as EXPLANATION
 from kqueue.visibility.front_proxy import FrontProxy
+from kqueue.visibility.joint_rounds import JointRoundViews
 from kqueue.visibility.pending import KIND, PendingWorkloads
 from kqueue.visibility.queue_quotas import QueueQuotas
 from kqueue.visibility.queue_summaries import QueueSummaries
@@ -107,6 +109,7 @@ def catalog_of(operator: Operator) -> Catalog:
     )
     _add_quotas(catalog, operator, pending)
     _add_summaries(catalog, operator)
+    _add_joint(catalog, operator)
     return catalog
 
 
@@ -157,6 +160,32 @@ def _add_summaries(catalog: Catalog, operator: Operator) -> None:
                 is_list=is_list,
             )
         )
+
+
+def _add_joint(catalog: Catalog, operator: Operator) -> None:
+    views = JointRoundViews(joint_source(operator.rounds, operator.ready.is_set), operator.watches.workloads.store)
+    for is_list, kind in ((True, joint_rounds.LIST_KIND), (False, joint_rounds.KIND)):
+        catalog.add(
+            CatalogResource(
+                group=names.KQUEUE_VISIBILITY_GROUP,
+                version=OUR_VERSION,
+                name="jointrounds",
+                kind=kind,
+                view=views.rounds,
+                is_list=is_list,
+            )
+        )
+    catalog.add(
+        CatalogResource(
+            group=names.KQUEUE_VISIBILITY_GROUP,
+            version=OUR_VERSION,
+            name="workloads",
+            subresource="joint",
+            namespaced=True,
+            kind=joint_rounds.WORKLOAD_KIND,
+            view=views.workload,
+        )
+    )
 
 
 @asynccontextmanager

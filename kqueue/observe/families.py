@@ -321,6 +321,27 @@ class GangFamilies(_Group):
         )  # fmt: skip
 
 
+class JointFamilies(_Group):
+    """Joint placement."""
+
+    def __init__(self, registry: Registry | None) -> None:
+        super().__init__(registry)
+        self.rounds = self._counter("kqueue_joint_rounds_total", "Rounds of joint placement by result", "result")
+        self.seconds = self._histogram(
+            "kqueue_joint_round_seconds", "Time of a round by phase", "phase", buckets=_SHORT_BUCKETS
+        )
+        self.gap = self._gauge(
+            "kqueue_joint_gap_ratio", "Part of the bound that the last plan does not schedule", "flavor"
+        )
+        self.units = self._gauge("kqueue_joint_units", "Units of the last round", "flavor", "kind")
+        self.stale = self._counter("kqueue_joint_stale_entries_total", "Planned domains that did not hold any more")
+        self.restarts = self._counter("kqueue_joint_worker_restarts_total", "Planning processes started again")
+        self.policy_failures = self._counter(
+            "kqueue_joint_policy_failures_total", "Policies switched off for a round", "policy"
+        )
+        self.paused = self._gauge("kqueue_joint_paused", "Whether joint placement rests after failures")
+
+
 class ProcessFamilies(_Group):
     """The process itself: event loop, API calls, nodes, servers, events, faults, reconcilers."""
 

@@ -26,11 +26,13 @@ from kqueue.observe.families import (
     CohortFamilies,
     CycleFamilies,
     GangFamilies,
+    JointFamilies,
     LocalQueueFamilies,
     PreemptorFamilies,
     ProcessFamilies,
 )
 from kqueue.observe.family import Family, Gauge
+from kqueue.observe.joint_metrics import JointMetrics
 from kqueue.observe.queue_metrics import ClusterQueueMetrics, CohortMetrics, LocalQueueMetrics
 
 _SWITCH_SECONDS = 0.0005
@@ -110,6 +112,9 @@ class Metrics:
         self._cycle = CycleFamilies(others)
         self._process = ProcessFamilies(others)
         self._gangs = GangFamilies(others)
+        self._joint = JointFamilies(others)
+        self.joint = JointMetrics(self._joint)
+        """Counts rounds of joint placement."""
         self._queue_families = ClusterQueueFamilies(
             of_queue,
             places=groups.cohorts,
@@ -486,6 +491,10 @@ class Metrics:
         self._sources[self._process.lane_waiting, (lane,)] = waiting
         self._sources[self._process.lane_age, (lane,)] = oldest_age
 
+    def joint_paused(self, is_paused: Callable[[], bool]) -> None:
+        """Call `is_paused` at each page: whether joint placement rests."""
+        self._sources[self._joint.paused, ()] = is_paused
+
     def stray_pods(self, number: Callable[[], int]) -> None:
         """Call `number` at each page for the pods that name a Workload and do not belong to its job."""
         self._sources[self._process.stray_pods, ("uncontrolled",)] = number
@@ -530,7 +539,7 @@ class Metrics:
             if value is None:
                 gauge.remove(*labels)
             else:
-                gauge.labels(*labels).set(value)
+                (gauge.labels(*labels) if labels else gauge).set(value)
 
 
 class _Registry(CollectorRegistry):

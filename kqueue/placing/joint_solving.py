@@ -17,6 +17,7 @@ from kqueue.core.joint.plan import JointPlan, PlannedWorkload, hint_of
 from kqueue.core.joint.round import RoundInput, plan_round
 from kqueue.core.joint.score import worth
 from kqueue.core.joint.units import Unit
+from kqueue.core.planned_state import PlannedState
 from kqueue.core.preemption import Rules
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.topology import (
@@ -31,7 +32,6 @@ from kqueue.core.topology import (
     usage_of,
 )
 from kqueue.core.topology.result import Path
-from kqueue.core.why.planned_state import PlannedState
 from kqueue.core.workload import Flavor, Head, PodSet, QueueSpec, ResourceGroup, Snapshot, TopologyView
 from kqueue.placing.joint_queues import unlisted
 from kqueue.placing.joint_values import STRICT_FIFO, AskedWorkload, JointCase, RunningWorkload

@@ -56,7 +56,7 @@ class RoundOfWorkload:
     workloads: int
 
     def blocker(self) -> Blocker | None:
-        """Return the reason that the plan gives a workload to wait; None: the plan admits it."""
+        """Return the reason that the plan gives a workload to wait; None: it admits the workload, or defers it."""
         entry = self.entry
         if entry.hint is not None:
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from kqueue.core.decision import Admit, Preempt, Wait
@@ -92,9 +92,9 @@ def _all_held(look: Look) -> Iterator[ResourceHolders]:
 # --- blockers ----------- ------------------------------------------------------------------------------------------
 
 
-def blockers(look: Look, queue: str, audience: Audience) -> list[JSON]:
-    """Return all blockers; the first one is the blocker that a cycle would report."""
-    return [_blocker(blocker, audience) for blocker in look.blockers(queue)[:_BLOCKERS_SHOWN]]
+def blockers(look: Look, queue: str, audience: Audience, joint: Iterable[Blocker] = ()) -> list[JSON]:
+    """Return all blockers; the first one is the blocker that a cycle would report, those of rounds are last."""
+    return [_blocker(blocker, audience) for blocker in (*look.blockers(queue)[:_BLOCKERS_SHOWN], *joint)]
 
 
 def _blocker(blocker: Blocker, audience: Audience) -> JSON:

@@ -19,6 +19,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock, utc_text
 from kqueue.core.decision import Admit, Preempt
+from kqueue.core.explain import Blocker
 from kqueue.core.mention import mentioned
 from kqueue.core.order_keys import DEFAULT_PROFILE_NAME
 from kqueue.core.topology.node import HOSTNAME
@@ -28,10 +29,12 @@ from kqueue.core.workload import Head
 from kqueue.errors import ConfigError, InvalidObjectError, NotFoundError
 from kqueue.model.pending import Pending
 from kqueue.runtime.store import object_key
+from kqueue.state.joint_history import JointHistory
 from kqueue.state.namespaces import namespace_problem
 from kqueue.state.not_running import NotRunning
 from kqueue.visibility import explained, remedies, workload_state
 from kqueue.visibility.explained import Audience
+from kqueue.visibility.joint_rounds import workload_part
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.params import only
 from kqueue.visibility.question import JSON, AuthorizedQuestion
@@ -120,6 +123,7 @@ class WorkloadExplainer:
             held_by=held_by,
             queue_object=self._cache.quota.queue_object,
             silent=self._silent_hosts(),
+            joint=self._planning.joint,
         )
         item = await self._stand_in_line(obj, why, pace)
         if not queue or self._cache.quota.queue_object(queue) is None:
@@ -389,6 +393,9 @@ class WorkloadExplainer:
         ):
             if part is not None:
                 shown[name] = part
+        joint = workload_part(self._planning.joint, obj.metadata.uid) if self._planning.joint is not None else None
+        if joint is not None:
+            shown["joint"] = joint
         shown["summary"] = summary(state, shown)
         return shown
 
@@ -412,6 +419,7 @@ class _Why:
     last_tried: JSON | None = None
     look: Look | None = None
     search: ChangeSearch | None = None
+    joint: JointHistory | None = None
     stopped: bool = field(default=False)
 
     def shown(self, audience: Audience) -> JSON:
@@ -425,7 +433,7 @@ class _Why:
                 shown[name] = part
         if self.look is not None:
             shown["now"] = explained.decision(self.look, audience)
-            shown["blockers"] = explained.blockers(self.look, self.queue, audience)
+            shown["blockers"] = explained.blockers(self.look, self.queue, audience, self._of_rounds(self.look))
             shown["flavors"] = explained.flavors(self.look, audience)
         if self.search is not None:
             shown["wouldStartIf"] = [
@@ -439,6 +447,17 @@ class _Why:
             ]
             shown["search"] = explained.search(self.search, stopped=self.stopped)
         return shown
+
+    def _of_rounds(self, look: Look) -> Iterator[Blocker]:
+        """Yield the reasons of joint placement."""
+        uid = self.workload.metadata.uid
+        waits = self.joint.waits_for(uid) if self.joint is not None else None
+        if waits is not None:
+            yield waits
+        last = self.joint.of(uid) if self.joint is not None and not isinstance(look.decision, Admit) else None
+        left_out = last.blocker() if last is not None else None
+        if left_out is not None:
+            yield left_out
 
     def _also_needed(self, found: WhatIf, audience: Audience, held_back: Sequence[JSON]) -> list[str]:
         """Return conditions besides the change: the end of stops, and capacity for workloads that would start first."""

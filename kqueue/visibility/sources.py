@@ -13,6 +13,7 @@ from kqueue.core.workload import Claim
 from kqueue.runtime.store import Store
 from kqueue.state.cache import Cache
 from kqueue.state.heads import Heads
+from kqueue.state.joint_history import JointHistory
 from kqueue.state.queues import Queues
 from kqueue.state.tries import Tries
 
@@ -26,6 +27,7 @@ class PlanningSource:
         claims: returns the resources reserved for preemptors.
         held_by: returns the workload whose pods must be ready before the next admission; empty: there is none.
         hooks: plugins by the profile of a ClusterQueue; only the leader calls them.
+        joint: rounds of joint placement; None: there are none.
     """
 
     heads: Heads
@@ -34,6 +36,7 @@ class PlanningSource:
     claims: Callable[[], Sequence[Claim]]
     held_by: Callable[[], str]
     hooks: HooksByProfile = field(default_factory=dict)
+    joint: JointHistory | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

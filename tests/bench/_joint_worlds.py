@@ -11,6 +11,7 @@ from kqueue.core.joint.batch import Batch
 from kqueue.core.joint.graph import FlowSolver
 from kqueue.core.joint.round import RoundInput
 from kqueue.core.joint.settings import JointOrder, JointSettings
+from kqueue.core.planned_state import PlannedState
 from kqueue.core.preemption import Rules
 from kqueue.core.quota import UNLIMITED, FlavorResource, Quota, QuotaNode
 from kqueue.core.topology import (
@@ -26,7 +27,6 @@ from kqueue.core.topology import (
     usage_of,
 )
 from kqueue.core.topology.result import DomainUsage
-from kqueue.core.why.planned_state import PlannedState
 from kqueue.core.workload import Flavor, Head, PodSet, QueueSpec, ResourceGroup, Snapshot, TopologyView
 
 GPU = "nvidia.com/gpu"

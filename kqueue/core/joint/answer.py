@@ -24,6 +24,16 @@ class PlannedEntry:
     is_proven: bool
     hint: PlanHint | None
 
+    @property
+    def is_deferred(self) -> bool:
+        """Whether the workload waits for a better place."""
+        return self.hint is not None and self.hint.wait is not None
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether the plan admits the workload."""
+        return self.hint is not None and self.hint.wait is None
+
 
 @value(kw_only=True)
 class PlanAnswer:
@@ -88,7 +98,7 @@ def answer_of(number: int, plan: JointPlan, seconds: Mapping[str, float]) -> Pla
         greedy_cost=plan.greedy_cost,
         flavors=plan.flavors,
         seconds=seconds,
-        entries=tuple(sorted(entries, key=lambda entry: entry.hint is None or entry.hint.wait is not None)),
+        entries=tuple(sorted(entries, key=lambda entry: not entry.is_admitted)),
         faults=plan.faults,
         failed_policies=plan.failed_policies,
     )

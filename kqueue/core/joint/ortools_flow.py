@@ -5,6 +5,8 @@ This module and `exact.py` import OR-tools, and no others do; both only when a s
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
+
 from kqueue.core.joint.graph import CostRangeError, Flow, FlowSolver, Graph, InfeasibleError
 
 
@@ -28,3 +30,11 @@ def solver() -> FlowSolver | None:
         raise InfeasibleError(f"the solver says {status.name}")
 
     return solve
+
+
+def ortools_version() -> str | None:
+    """Return the version of OR-tools without importing it; None: it is not installed."""
+    try:
+        return version("ortools")
+    except PackageNotFoundError:
+        return None

@@ -29,9 +29,9 @@ from kqueue.core.joint.units import Unit, units
 from kqueue.core.joint.verify import fault_in
 from kqueue.core.joint.world import PlannedAdmission, World
 from kqueue.core.ordering import DEFAULT_RULES, OrderRules
+from kqueue.core.planned_state import PlannedState
 from kqueue.core.topology.request import PodSetRequest
 from kqueue.core.value import value
-from kqueue.core.why.planned_state import PlannedState
 from kqueue.core.workload import Head
 
 

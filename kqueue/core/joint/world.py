@@ -16,13 +16,13 @@ from kqueue.core.hooks import NO_HOOKS, ProfileHooks
 from kqueue.core.joint.policy import Depth
 from kqueue.core.joint.policy_places import cheapest_hosts, domains_to_try
 from kqueue.core.joint.round_policies import RoundPolicies
+from kqueue.core.planned_state import PlannedState
 from kqueue.core.quota import Usage
 from kqueue.core.topology.arranged import Hint
 from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.request import GangDomains, PodSetRequest
 from kqueue.core.topology.result import DomainUsage, Placement, usage_of
 from kqueue.core.value import value
-from kqueue.core.why.planned_state import PlannedState
 from kqueue.core.workload import Claim, Head, PodSetAssignment, Snapshot, has_more_flavors
 
 

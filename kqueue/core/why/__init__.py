@@ -14,6 +14,7 @@ Searches are generators that yield between pieces of some milliseconds: their ca
 stops.
 """
 
+from kqueue.core.planned_state import PlannedState
 from kqueue.core.spares import Spare
 from kqueue.core.why.blockers import ColumnLook, DomainLook, FlavorLook, LevelLook, Look, look
 from kqueue.core.why.changes import (
@@ -29,7 +30,6 @@ from kqueue.core.why.changes import (
     condition_for,
 )
 from kqueue.core.why.holders import Holder, ResourceHolders
-from kqueue.core.why.planned_state import PlannedState
 from kqueue.core.why.search import Alternative, ChangeSearch
 from kqueue.core.why.trials import Trials
 

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from kqueue.core.charging import same_hosts
+from kqueue.core.planned_state import PlannedState
 from kqueue.core.quota import FlavorResource, QuotaNode
 from kqueue.core.topology.node import PODS
 from kqueue.core.topology.result import DomainUsage
 from kqueue.core.value import value
-from kqueue.core.why.planned_state import PlannedState
 from kqueue.core.workload import Admitted, TopologyView
 
 SHOWN = 3

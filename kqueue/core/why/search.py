@@ -13,6 +13,7 @@ from itertools import accumulate, islice, product
 
 from kqueue.core.cycle import quality_of
 from kqueue.core.decision import Admit
+from kqueue.core.planned_state import PlannedState, with_spares
 from kqueue.core.quota import FlavorResource, Quota, available, plus
 from kqueue.core.spares import Spare
 from kqueue.core.topology.counting import shortage
@@ -36,7 +37,6 @@ from kqueue.core.why.changes import (
 from kqueue.core.why.ending_orders import EndingOrder, prefix, pruned
 from kqueue.core.why.holders import column_holders
 from kqueue.core.why.places import PLACES, requests_in, roomy_domains, spares_by_domain
-from kqueue.core.why.planned_state import PlannedState, with_spares
 from kqueue.core.why.trials import Trials
 from kqueue.core.workload import Admitted, Head, PodSet, Snapshot, TopologyView
 

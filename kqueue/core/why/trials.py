@@ -11,13 +11,13 @@ from kqueue.core.decision import Admit, Decision, Wait
 from kqueue.core.mention import Mention
 from kqueue.core.nomination import FITS, NominatedHead, Nominator
 from kqueue.core.plan_cache import PlanCache
+from kqueue.core.planned_state import PlannedState
 from kqueue.core.preemption import Findings, simulate
 from kqueue.core.quota import FlavorResource, Quota
 from kqueue.core.slices import flavors_to_keep, places_to_keep, without_older
 from kqueue.core.spares import Spare
 from kqueue.core.topology.placement import place_workload
 from kqueue.core.topology.result import Placement
-from kqueue.core.why.planned_state import PlannedState
 from kqueue.core.workload import Admission, Admitted, Head, Snapshot
 from kqueue.errors import PluginError
 

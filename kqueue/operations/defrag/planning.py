@@ -11,8 +11,8 @@ from kqueue.core.joint.defrag import DefragPlan, DefragSettings, Goal, NoPlan, d
 from kqueue.core.joint.goals import goal_of, goal_of_nodes
 from kqueue.core.joint.movable import MoveHistory, MoveLimits
 from kqueue.core.joint.world import World
+from kqueue.core.planned_state import PlannedState
 from kqueue.core.preemption import Rules
-from kqueue.core.why.planned_state import PlannedState
 from kqueue.errors import ConfigError, NotFoundError
 from kqueue.operations.defrag.reading import DefragState
 from kqueue.operations.defrag.running import running_gangs

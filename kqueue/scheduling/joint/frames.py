@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from kqueue.core.joint.batch import Batch
 from kqueue.core.joint.round import RoundInput
+from kqueue.core.planned_state import PlannedState
 from kqueue.core.topology import Capacity, Leaf, Tree
 from kqueue.core.topology.tree import Ints
 from kqueue.core.value import value
-from kqueue.core.why.planned_state import PlannedState
 from kqueue.core.workload import Admitted, Head, Snapshot, TopologyView
 
 _LEAVES, _WORKLOADS, _HEADS = 400, 200, 20

@@ -26,7 +26,7 @@ from kqueue.core.joint.batch import Batch
 from kqueue.core.joint.registry import DEFAULT_POLICIES, PolicySpec
 from kqueue.core.joint.round import RoundInput
 from kqueue.core.joint.settings import JointSettings
-from kqueue.core.why.planned_state import PlannedState
+from kqueue.core.planned_state import PlannedState
 from kqueue.core.workload import Head
 from kqueue.isolation import isolated
 from kqueue.model.pending import Pending

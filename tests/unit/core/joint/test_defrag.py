@@ -15,10 +15,10 @@ from kqueue.core.joint.goals import goal_of, goal_of_nodes
 from kqueue.core.joint.movable import lost_seconds
 from kqueue.core.joint.moving import RunningGang, charge
 from kqueue.core.joint.world import World
+from kqueue.core.planned_state import PlannedState
 from kqueue.core.preemption import Rules
 from kqueue.core.topology import DomainUsage, PodSetRequest, TopologyRequest
 from kqueue.core.topology.request import SliceLayer
-from kqueue.core.why.planned_state import PlannedState
 from kqueue.core.workload import TopologyView
 from tests.builders import GPU, START, make_head
 from tests.unit.core.joint.worlds import anywhere, racks, world_of

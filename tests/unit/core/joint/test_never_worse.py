@@ -15,8 +15,8 @@ from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.plan import JointPlan
 from kqueue.core.joint.round import RoundInput, plan_round
 from kqueue.core.joint.settings import JointOrder, JointSettings
+from kqueue.core.planned_state import PlannedState
 from kqueue.core.quota import FlavorResource, available
-from kqueue.core.why.planned_state import PlannedState
 from kqueue.core.workload import Head, Snapshot
 from tests.unit.core.cycle_worlds import CPU, Model
 

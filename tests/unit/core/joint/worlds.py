@@ -12,9 +12,9 @@ from kqueue.core.joint.plan import JointPlan
 from kqueue.core.joint.round import RoundInput, plan_round
 from kqueue.core.joint.round_policies import NO_POLICIES, PolicyInput
 from kqueue.core.joint.settings import JointOrder, JointSettings
+from kqueue.core.planned_state import PlannedState
 from kqueue.core.preemption import Rules
 from kqueue.core.topology import HOSTNAME, Capacity, Leaf, NodeFacts, TopologyRequest, Tree
-from kqueue.core.why.planned_state import PlannedState
 from kqueue.core.workload import Head, Snapshot, TopologyView
 from tests.builders import GPU, START, make_snapshot
 

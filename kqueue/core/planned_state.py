@@ -1,4 +1,4 @@
-"""The state from which explanations start: a snapshot, all workloads with usage, and nodes that are left out."""
+"""The state from which explanations and joint rounds start: a snapshot, workloads with usage, and left-out nodes."""
 
 from __future__ import annotations
 

@@ -43,6 +43,8 @@ def _joint(solution: JointSolution) -> dict[str, Any]:
     facts |= {"classes": plan.classes, "arcs": plan.arcs}
     if solution.exact_units is not None:
         facts["exactUnits"] = solution.exact_units
+    if plan.failed_policies:
+        facts["failedPolicies"] = dict(sorted(plan.failed_policies.items()))
     return facts
 
 
@@ -57,6 +59,8 @@ def _workload(outcome: WorkloadOutcome, solution: JointSolution) -> dict[str, An
         "provenLeft": planned.is_proven,
         "podSets": [_pod_set(outcome, name, count, solution) for name, count in _pod_sets(outcome)],
     }
+    if planned.is_deferred:
+        entry["opensAfterSeconds"] = planned.opens
     if outcome.failure is not None:
         entry["failure"] = _failure(outcome.failure)
     return entry
@@ -71,7 +75,7 @@ def _pod_set(outcome: WorkloadOutcome, name: str, count: int, solution: JointSol
         return {"name": name, "status": PodSetStatus.SKIPPED.value}
     placement = outcome.placements.get(name)
     if placement is None:
-        status = PodSetStatus.NOT_EVALUATED if outcome.status is JointStatus.LEFT else PodSetStatus.FAILED
+        status = PodSetStatus.FAILED if outcome.status is JointStatus.FAILED else PodSetStatus.NOT_EVALUATED
         return {"name": name, "status": status.value}
     status = PodSetStatus.PLACED
     return {"name": name, "status": status.value} | assigned(placement, solution.case.output) | quality(placement)

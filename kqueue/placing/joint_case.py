@@ -12,6 +12,7 @@ from kqueue.core.topology import Capacity, Membership, Tree, membership
 from kqueue.placing.case import check_hostnames
 from kqueue.placing.cluster import cluster
 from kqueue.placing.fields import FieldProblem, Fields, Problems
+from kqueue.placing.joint_policies import TRAITS, policies, statistics, traits
 from kqueue.placing.joint_queues import check_room, new_name, queue_of, queues, running
 from kqueue.placing.joint_values import AskedQueue, AskedWorkload, JointCase
 from kqueue.placing.requests import output_options, pod_sets, profiles, switches
@@ -19,11 +20,12 @@ from kqueue.placing.solving import counted_usage
 from kqueue.placing.values import AskedPodSet, FlavorNodes, Switches
 
 _KEYS = (
-    "name", "topology", "flavor", "nodes", "usage", "algorithm", "queues", "running", "workloads", "joint", "output"
+    "name", "topology", "flavor", "nodes", "usage", "algorithm", "queues", "running", "workloads",
+    "statistics", "joint", "output",
 )  # fmt: skip
 _SINGLE = ("podSets", "workload")
 """Keys of a placement of one workload."""
-_WORKLOAD = ("name", "podSets", "queue", "priority", "waitSeconds", "profile")
+_WORKLOAD = ("name", "podSets", "queue", "priority", "waitSeconds", "profile", *TRAITS)
 _MOST_WORKLOADS = 10_000
 _MOST_STEPS = 1_000_000
 _MOST_PRIORITY = 2**31 - 1
@@ -47,7 +49,10 @@ def read(document: dict[str, Any]) -> JointCase | list[FieldProblem]:
         capacity = Capacity.of(tree, foreign=found_cluster.foreign, usage=counted_usage(found_cluster, chosen))
         check_room(problems, runs, tree, capacity, found_cluster.nodes)
     workloads = _workloads(problems, fields, asked_queues, found_cluster.levels, profile=chosen.profile.constrained)
-    settings, exact = _settings(problems, fields, workloads, tree)
+    joint = problems.fields(document.get("joint", {}), "/joint", ("order", "steps", "exact", "policies"))
+    settings, exact = _settings(problems, joint, workloads, tree)
+    specs = policies(problems, joint)
+    measured = statistics(problems, fields, {node.name: node for node in found_cluster.nodes})
     output = output_options(problems, fields)
     if problems or members is None:
         return problems.found
@@ -61,6 +66,8 @@ def read(document: dict[str, Any]) -> JointCase | list[FieldProblem]:
         running=() if chosen.simulate_empty else runs,
         settings=settings,
         exact=exact,
+        policies=specs,
+        statistics=measured,
         output=output,
         noted=tuple(problems.remarks),
     )
@@ -84,10 +91,9 @@ def _tree(found: FlavorNodes, members: Membership) -> Tree:
 
 
 def _settings(
-    problems: Problems, document: Fields, workloads: Sequence[AskedWorkload], tree: Tree | None
+    problems: Problems, fields: Fields, workloads: Sequence[AskedWorkload], tree: Tree | None
 ) -> tuple[JointSettings, bool]:
     """Return the settings of the round, and whether the optimum is asked for."""
-    fields = problems.fields(document.value("joint", {}), document.path("joint"), ("order", "steps", "exact"))
     settings = JointSettings(
         order=JointOrder(fields.choice("order", [order.value for order in JointOrder], JointOrder.STRICT)),
         steps=fields.integer("steps", JointSettings().steps, least=1, most=_MOST_STEPS),
@@ -135,6 +141,7 @@ def _workloads(
             priority=fields.integer("priority", 0, least=-_MOST_PRIORITY, most=_MOST_PRIORITY),
             waited=fields.integer("waitSeconds", 0, least=0),
             profile=fields.choice("profile", profiles(), profile),
+            traits=traits(problems, fields, levels),
         )
     return tuple(found.values())
 

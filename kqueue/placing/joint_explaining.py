@@ -93,6 +93,10 @@ def _listed(parts: Sequence[str]) -> str:
 
 def _why(solution: JointSolution, outcome: WorkloadOutcome) -> str:
     why = outcome.failure
+    if outcome.status is JointStatus.DEFERRED:
+        opens = outcome.planned.opens
+        later = f"other places are good enough in {opens} s" if opens is not None else "no other place is good enough"
+        return f"waits for a place near its data, which has no room now; {later}"
     if isinstance(why, NoQuota):
         text = f"needs {_amount(why.asked, why.resource)} of queue {why.queue}, which has "
         text += f"{format_quantity(why.available, why.resource)}"

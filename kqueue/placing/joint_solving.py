@@ -15,6 +15,7 @@ from kqueue.core.joint.exact import ExactInput, ExactWorkload, exact_solver
 from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.plan import JointPlan, PlannedWorkload, hint_of
 from kqueue.core.joint.round import RoundInput, plan_round
+from kqueue.core.joint.round_policies import PolicyInput
 from kqueue.core.joint.score import worth
 from kqueue.core.joint.units import Unit
 from kqueue.core.planned_state import PlannedState
@@ -47,6 +48,8 @@ class JointStatus(StrEnum):
     PLACED = "Placed"
     LEFT = "Left"
     """It would fit alone, and workloads before it have its room."""
+    DEFERRED = "Deferred"
+    """It waits for a better place than those that are free."""
     FAILED = "Failed"
     """It would not even fit alone."""
 
@@ -132,6 +135,11 @@ def solve(case: JointCase) -> JointSolution:
             waited={heads[workload.name].uid: workload.waited for workload in case.workloads},
             settings=case.settings,
             solver=found,
+            policies=PolicyInput(
+                specs=case.policies,
+                traits={heads[workload.name].uid: workload.traits for workload in case.workloads},
+                statistics=case.statistics,
+            ),
         )
     )
     by_uid = {one.head.uid: one for one in plan.workloads}
@@ -291,7 +299,9 @@ def _outcome(
     after: Snapshot,
 ) -> WorkloadOutcome:
     failure, status = None, JointStatus.PLACED
-    if planned.admitted is None:
+    if planned.is_deferred:
+        status = JointStatus.DEFERRED
+    elif planned.admitted is None:
         alone = _failure(planned.head, before)
         status = JointStatus.LEFT if alone is None else JointStatus.FAILED
         failure = alone or _failure(planned.head, after)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kqueue.core.joint.registry import PolicySpec
 from kqueue.core.joint.settings import JointSettings
+from kqueue.core.joint.statistics import NodeStatistics
+from kqueue.core.joint.traits import NO_TRAITS, Traits
 from kqueue.core.quota import Quota
 from kqueue.core.topology import DomainUsage, Membership, PodSetRequest, TopologyAssignment
 from kqueue.placing.fields import FieldProblem
@@ -39,6 +42,7 @@ class AskedWorkload:
         path: its JSON pointer.
         waited: seconds.
         profile: how domains are chosen for its pods.
+        traits: what it tells the policies.
     """
 
     name: str
@@ -48,6 +52,7 @@ class AskedWorkload:
     priority: int
     waited: int
     profile: str
+    traits: Traits = NO_TRAITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,5 +99,7 @@ class JointCase:
     running: tuple[RunningWorkload, ...]
     settings: JointSettings
     exact: bool
+    policies: tuple[PolicySpec, ...]
+    statistics: NodeStatistics
     output: OutputOptions
     noted: tuple[FieldProblem, ...] = ()

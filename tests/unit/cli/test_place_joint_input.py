@@ -45,7 +45,7 @@ WORKLOADS = [
     _row("/workloads/3/priority", 1.5, "expected a whole number from -2147483647", because="a fraction as priority"),
     _row("/workloads/3/waitSeconds", -1, "expected a whole number from 0", because="waiting since the future"),
     _row("/workloads/3/profile", "bestfit", "expected one of BestFit", because="an unknown profile"),
-    _row("/workloads/3/podset", [], "unknown key: the keys here are name", because="an unknown key of a workload"),
+    _row("/workloads/3/podset", [], "unknown key: the keys here are expectedRuntime", because="an unknown key of a workload"),
     _row("/workloads/3/podSets/0/assignment", assigned(("a1", 1)), "has no meaning in a joint placement", because="an assignment"),
     _row("/workloads/3/podSets/0/updates", [{"labels": {"a": "1"}}, {"labels": {"a": "2"}}], "two values", at="/workloads/3/podSets/0/updates/1/labels/a", because="updates that contradict each other"),
 ]  # fmt: skip
@@ -84,7 +84,7 @@ SETTINGS = [
     _row("/joint/steps", 0, "expected a whole number from 1 to 1000000, found 0", because="no step"),
     _row("/joint/rescheduling", "Migrate", "unknown key", because="a setting that place does not have"),
     _row("/joint/exact", "yes", "expected true or false, found 'yes'", because="yes instead of true"),
-    _row("/queue", [], "unknown key: the keys here are algorithm, flavor, joint, name, nodes, output, queues, running, topology, usage, workloads", because="queue instead of queues"),
+    _row("/queue", [], "unknown key: the keys here are algorithm, flavor, joint, name, nodes, output, queues, running, statistics, topology, usage, workloads", because="queue instead of queues"),
     _row("/nodes/0/labels/kubernetes.io~1hostname", "a2", "has the host name 'a2', too", at="/nodes/1/labels/kubernetes.io~1hostname", because="two nodes of one host name"),
 ]  # fmt: skip
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _FAILED = 1
 _STEPS = (
-    *("api-server", "kinds", "webhooks", "certificates", "reviews", "labelled", "visibility", "controller"),
+    *("api-server", "kinds", "webhooks", "certificates", "reviews", "labelled", "visibility", "controller", "joint"),
     *("queues", "flavors", "labels", "leftovers", "pods"),
 )
 """Names of all steps, in their order."""
@@ -43,6 +43,7 @@ class _Scope:
         """Return the selected steps with their names, in order."""
         from kqueue.operations.checkup.before import BeforeInstall
         from kqueue.operations.checkup.installation import Installation
+        from kqueue.operations.checkup.joint import JointPlacementCheck
         from kqueue.operations.checkup.queues import Tenants
 
         before = BeforeInstall(client, configuration)
@@ -63,6 +64,7 @@ class _Scope:
             installation.labelled,
             installation.visibility,
             installation.controller,
+            JointPlacementCheck(client).check,
             tenants.queues,
             tenants.flavors,
             tenants.labels,

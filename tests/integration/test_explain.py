@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kqueue.clock import FakeClock
-from kqueue.config import Timings
+from kqueue.config import Configuration, Timings
 from kqueue.manager.process import RunningOperator, running
 from kqueue.operations.checkup.queues import Tenants
 from kqueue.operations.checkup.values import StepStatus
@@ -38,7 +38,9 @@ pytestmark = pytest.mark.slow
 
 
 @asynccontextmanager
-async def explaining(plane: Plane, timings: Timings = FAST) -> AsyncIterator[RunningOperator]:
+async def explaining(
+    plane: Plane, timings: Timings = FAST, config: Configuration | None = None
+) -> AsyncIterator[RunningOperator]:
     """A controller whose explanations are reached through the API server."""
     chosen = replace(
         flags(plane),
@@ -47,7 +49,7 @@ async def explaining(plane: Plane, timings: Timings = FAST) -> AsyncIterator[Run
         visibility_port=0,
         visibility_url="https://localhost:{port}",
     )
-    async with running(configuration(), chosen, timings=timings) as process:
+    async with running(config or configuration(), chosen, timings=timings) as process:
         await plane.cluster.until(
             API_SERVICE,
             lambda found: any(

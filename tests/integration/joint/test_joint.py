@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
 import pytest
 
+from kqueue.operations.checkup.joint import verdict_of
+from kqueue.operations.checkup.values import StepStatus
+from kqueue.scheduling.joint import process
 from kqueue.scheduling.joint.rounds import JointRounds, RoundResult
 from tests.integration.joint.joint_road import (
     CONFIGURATION,
@@ -23,7 +27,9 @@ from tests.integration.joint.joint_road import (
     until,
     watched,
 )
-from tests.integration.road import controller
+from tests.integration.road import condition, controller
+from tests.integration.test_explain import VISIBILITY, command, explaining
+from tests.readings import failing, page_of
 
 pytestmark = pytest.mark.slow
 
@@ -131,6 +137,58 @@ async def test_another_leader_plans_when_the_leader_is_killed_in_the_middle_of_a
     assert (before, hosts) == (2, 23)
     assert other != planner
     assert log.read_text().count("quota reserved") == 5
+
+
+async def test_a_round_is_seen_where_people_look(either_plane: Plane) -> None:
+    """In the message of the reservation, in the visibility API, in `kqueue explain` and in metrics."""
+    road = await JointRoad.make(either_plane.cluster, (10, 9))
+    async with explaining(either_plane, config=configuration()) as running:
+        await running.operator.ready.wait()
+        await road.submit_gangs([*FIVE_FIVE_NINE, Gang("d", 4)])
+        await road.until_queued(4)
+        await road.open()
+        await road.until_running(a=5, b=5, c=9)
+        reserved = condition(await road.workload_of("c"), "QuotaReserved")["message"]
+        latest = await either_plane.cluster.get(f"{VISIBILITY}/jointrounds/latest")
+        rounds = await either_plane.cluster.get(f"{VISIBILITY}/jointrounds")
+        code, page, problem = await command(either_plane, "job/d", "-n", road.namespace)
+        doctor = verdict_of(rounds)
+        metrics = page_of(running.operator.metrics).decode()
+
+    number = latest["number"]
+    assert reserved == f"Quota reserved in ClusterQueue team, joint round {number}, gap 0.000"
+    assert [(e["clusterQueue"], e["planned"]) for e in latest["entries"]] == [("team", True)] * 3 + [("team", False)]
+    assert rounds["items"][0]["number"] == number
+    assert (code, problem) == (0, "")
+    assert f"left out by joint round {number}, proven: no placement of all that come before it leaves room" in page
+    assert doctor.status is StepStatus.OK
+    assert 'kqueue_joint_units{flavor="gpu",kind="greedy",replica_role="' in metrics
+    assert 'kqueue_joint_rounds_total{result="applied",replica_role="' in metrics
+
+
+async def test_without_its_process_joint_placement_rests_and_the_controller_stays_ready(
+    either_plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three rounds fail, and gangs are placed one by one."""
+    monkeypatch.setattr(process, "_MODULE", "no.such.module")
+    road = await JointRoad.make(either_plane.cluster, (10, 9))
+    async with controlled(either_plane, configuration()) as operator:
+        rounds, results = watched(operator)
+        for number in range(3):
+            await road.submit_gangs([Gang(f"first-{number}", 1), Gang(f"second-{number}", 1)])
+            await road.until_queued(2 * (number + 1))
+            await road.open()
+            await road.until_admitted(2 * (number + 1))
+            await road.hold()
+        assert rounds.is_paused
+        metrics, not_ready = page_of(operator.metrics).decode(), failing(operator.checks)
+        await road.submit_gangs([Gang("last", 2), Gang("least", 2)])
+        await road.until_queued(8)
+        await road.open()
+        await road.until_admitted(8)
+    assert results == [RoundResult.FAILED] * 3
+    assert re.search(r"^kqueue_joint_paused\{.*\} 1(\.0)?$", metrics, re.MULTILINE)
+    assert not_ready == {}
 
 
 async def test_without_the_feature_gate_the_profile_means_best_fit(

@@ -174,12 +174,16 @@ class JobOwner:
             await self._steps.amend(self.workload, change)
 
     async def guard(self) -> None:
-        """Stop a job that runs without an admission; finish a stop that was interrupted by the admission."""
+        """Stop a job that runs without an admission; finish a stop that was interrupted by the admission; hand on
+        what a running job says about moves.
+        """
         if not model.is_admitted(self.workload):
             if not self._slices.goes_on(self._job, self._pod_sets, self.workload):
                 await self.stop(OwnerStop(reason=names.REASON_NOT_ADMITTED, message="the Workload is not admitted"))
         elif not self._kind.suspend(self._job):  # neither suspended nor running: a stop was interrupted
             await self.stop(OwnerStop(reason=names.REASON_NOT_ADMITTED, message=""))
+        elif traits := rules.newer_move_traits(self._job, self.workload.metadata.annotations):
+            await self._steps.amend(self.workload, {"metadata": {"annotations": traits}})
 
     async def remove(self) -> None:
         """Delete the job."""

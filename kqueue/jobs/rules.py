@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kqueue.api import names
+from kqueue.api import move_names, names
 from kqueue.errors import FieldError
 from kqueue.jobs import profiles, syntax
 from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of
@@ -55,9 +55,18 @@ def placement_profile(job: Mapping[str, Any]) -> str:
 
 
 def joint_traits(owner: Mapping[str, Any]) -> dict[str, str]:
-    """Return the annotations of the owner for the policies of joint placement, valid or not."""
+    """Return the annotations of the owner for the policies of joint placement and about moves, valid or not."""
     own = annotations_of(owner)
-    return {key: own[key] for key in names.JOINT_TRAITS if own.get(key)}
+    return {key: own[key] for key in (*names.JOINT_TRAITS, *move_names.MOVE_TRAITS) if own.get(key)}
+
+
+def newer_move_traits(owner: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotations of the owner about moves that its Workload, which has `known`, does not have like that.
+
+    A job writes the time of each checkpoint while it runs.  Annotations that only the Workload has stay.
+    """
+    own = annotations_of(owner)
+    return {key: own[key] for key in move_names.MOVE_TRAITS if own.get(key) and own[key] != known.get(key)}
 
 
 def admission_gates(owner: Mapping[str, Any]) -> tuple[str, ...]:

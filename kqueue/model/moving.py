@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from kqueue.api import names
+from kqueue.api import move_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import ObjectMeta
 from kqueue.clock import api_time
@@ -63,30 +63,32 @@ def running_seconds(obj: wire.Workload, now: datetime) -> int | None:
 
 
 def _consent(meta: ObjectMeta, remarks: list[str]) -> Consent | None:
-    text = meta.annotations.get(names.RESCHEDULE_ANNOTATION)
+    text = meta.annotations.get(move_names.RESCHEDULE_ANNOTATION)
     if text is None:
         return None
     try:
         return Consent(text)
     except ValueError:
-        remarks.append(_remark(names.RESCHEDULE_ANNOTATION, text, f"is none of {', '.join(Consent)}, and means Never"))
+        remarks.append(
+            _remark(move_names.RESCHEDULE_ANNOTATION, text, f"is none of {', '.join(Consent)}, and means Never")
+        )
         return Consent.NEVER
 
 
 def _checkpoint_age(meta: ObjectMeta, now: datetime, remarks: list[str]) -> int | None:
-    text = meta.annotations.get(names.LAST_CHECKPOINT_ANNOTATION)
+    text = meta.annotations.get(move_names.LAST_CHECKPOINT_ANNOTATION)
     if text is None:
         return None
     moment = api_time(text)
     if moment is None or moment > now:
         problem = "is no time as in 2026-01-02T15:04:05Z" if moment is None else "is in the future"
-        remarks.append(_remark(names.LAST_CHECKPOINT_ANNOTATION, text, f"{problem}, and does not count"))
+        remarks.append(_remark(move_names.LAST_CHECKPOINT_ANNOTATION, text, f"{problem}, and does not count"))
         return None
     return int((now - moment).total_seconds())
 
 
 def _interval(meta: ObjectMeta, remarks: list[str]) -> int | None:
-    text = meta.annotations.get(names.CHECKPOINT_INTERVAL_ANNOTATION)
+    text = meta.annotations.get(move_names.CHECKPOINT_INTERVAL_ANNOTATION)
     if text is None:
         return None
     try:
@@ -95,19 +97,19 @@ def _interval(meta: ObjectMeta, remarks: list[str]) -> int | None:
         interval = timedelta(0)
     if interval <= timedelta(0):
         problem = "is no duration above 0 such as 30m, and does not count"
-        remarks.append(_remark(names.CHECKPOINT_INTERVAL_ANNOTATION, text, problem))
+        remarks.append(_remark(move_names.CHECKPOINT_INTERVAL_ANNOTATION, text, problem))
         return None
     return -(-interval // timedelta(seconds=1))
 
 
 def _restart(meta: ObjectMeta, remarks: list[str]) -> int:
-    text = meta.annotations.get(names.RESTART_SECONDS_ANNOTATION)
+    text = meta.annotations.get(move_names.RESTART_SECONDS_ANNOTATION)
     if text is None:
         return RESTART_SECONDS
     if text.isascii() and text.isdigit() and len(text) < len(str(_LONGEST)):
         return int(text)
     problem = f"is no whole number of seconds, and counts as {RESTART_SECONDS}"
-    remarks.append(_remark(names.RESTART_SECONDS_ANNOTATION, text, problem))
+    remarks.append(_remark(move_names.RESTART_SECONDS_ANNOTATION, text, problem))
     return RESTART_SECONDS
 
 

@@ -351,10 +351,16 @@ def _shifted(obj: Mapping[str, Any], shift: timedelta) -> JSON:
     return found
 
 
+async def versions(client: Client) -> list[tuple[str, str]]:
+    """The version of each object but plans."""
+    found = [obj for _, kind in READ for obj in await client.list_json(kind)]
+    return [(obj["metadata"]["uid"], obj["metadata"]["resourceVersion"]) for obj in found]
+
+
 async def test_the_command(
     sandbox: Sandbox, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Plan, save, list, show, approve and abort, with exit codes 0, 1 and 2."""
+    """Plan, save, list, show, approve and abort, with exit codes 0, 1 and 2; only plans are written."""
     kubeconfig = tmp_path / "kubeconfig"
     sandbox.write_kubeconfig(kubeconfig)
     await write(client, cluster())
@@ -363,6 +369,7 @@ async def test_the_command(
         code = await asyncio.to_thread(run, ["defrag", *words, "--kubeconfig", str(kubeconfig)])
         return code, capsys.readouterr().out
 
+    before = await versions(client)
     code, text = await call("plan", "--for", "team-a/big")
     assert (code, "team-b/u" in text, "moves nothing by itself" in text) == (0, True, True)
     assert "there are no DefragmentationPlans" in (await call("list"))[1]
@@ -379,3 +386,4 @@ async def test_the_command(
     assert json.loads((await call("approve", name, "-o", "json"))[1])["status"]["phase"] == "Approved"
     assert "is Aborted" in (await call("abort", name))[1]
     assert (await call("abort", name))[0] == 2
+    assert await versions(client) == before

@@ -460,6 +460,20 @@ async def test_a_job_that_chooses_another_profile_tells_its_workload(make: Calla
     assert await world.step() == []
 
 
+async def test_a_running_job_tells_its_workload_of_each_checkpoint(make: Callable[..., Jobs]) -> None:
+    """One patch per change; annotations that only the Workload has stay."""
+    world = make()
+    await world.running()
+    told = {"kqueue.dev/last-checkpoint": "2026-01-01T00:10:00Z"}
+    world.client.change(WORKLOADS, f"team/{NAME}", {"metadata": {"annotations": {"kqueue.dev/reschedule": "Always"}}})
+    world.client.change(JOBS, KEY, {"metadata": {"annotations": told}})
+
+    assert await world.step() == [f"patch workloads team/{NAME}"]
+    assert told.items() <= world.found["metadata"]["annotations"].items()
+    assert world.found["metadata"]["annotations"]["kqueue.dev/reschedule"] == "Always"
+    assert await world.step() == []
+
+
 async def test_what_is_owned_too_much_is_deleted(make: Callable[..., Jobs]) -> None:
     """Of two Workloads that match one stays; the other's finalizer is taken off and it goes."""
     world = make()

@@ -6,15 +6,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kqueue.api import names
+from kqueue.api import move_names
 from kqueue.api.wire.meta import ObjectMeta
 from kqueue.core.joint.movable import Consent
 from kqueue.model.moving import move_wishes, running_seconds
 from tests.unit.state.life import NOON, at, held, workload
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-RESCHEDULE, CHECKPOINT = names.RESCHEDULE_ANNOTATION, names.LAST_CHECKPOINT_ANNOTATION
-INTERVAL, RESTART = names.CHECKPOINT_INTERVAL_ANNOTATION, names.RESTART_SECONDS_ANNOTATION
+RESCHEDULE, CHECKPOINT = move_names.RESCHEDULE_ANNOTATION, move_names.LAST_CHECKPOINT_ANNOTATION
+INTERVAL, RESTART = move_names.CHECKPOINT_INTERVAL_ANNOTATION, move_names.RESTART_SECONDS_ANNOTATION
 
 
 def meta(**annotations: str) -> ObjectMeta:

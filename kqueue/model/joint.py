@@ -12,7 +12,7 @@ from kqueue.api import names
 from kqueue.api.wire.meta import ObjectMeta
 from kqueue.config.duration import parse_duration
 from kqueue.core.joint.registry import NORMAL_WEIGHT, PolicySpec, mistakes_in
-from kqueue.core.joint.traits import Traits
+from kqueue.core.joint.traits import Traits, pairs_of
 from kqueue.documents import DocumentLimits, load_yaml
 
 _LIMITS = DocumentLimits(depth=8, values=1000)
@@ -28,15 +28,7 @@ def traits_of(meta: ObjectMeta) -> Traits | None:
     runtime = own.get(names.EXPECTED_RUNTIME_ANNOTATION, "")
     if not (prefers or interference or runtime):
         return None
-    return Traits(prefers=_pairs(prefers), interference=interference, expected_seconds=_seconds(runtime))
-
-
-def _pairs(text: str) -> tuple[tuple[str, str], ...]:
-    """Return pairs of level and value; none if any of them is malformed."""
-    parts = [part.strip().partition("=") for part in text.split(",")] if text else []
-    if not all(level and value for level, _, value in parts):
-        return ()
-    return tuple([(level.strip(), value.strip()) for level, _, value in parts])
+    return Traits(prefers=pairs_of(prefers), interference=interference, expected_seconds=_seconds(runtime))
 
 
 def _seconds(text: str) -> int | None:

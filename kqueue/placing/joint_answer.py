@@ -30,7 +30,7 @@ def _joint(solution: JointSolution) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "status": plan.status.value,
         "chosen": plan.chosen.value,
-        "order": solution.case.settings.order.value,
+        "order": solution.order.value,
     }
     if solution.unit is not None:
         facts["unit"] = {"resource": solution.unit.resource, "amount": solution.unit.size}
@@ -57,10 +57,10 @@ def _workload(outcome: WorkloadOutcome, solution: JointSolution) -> dict[str, An
         "relaxedUnits": planned.relaxed,
         "units": solution.units_of(outcome),
         "provenLeft": planned.is_proven,
-        "podSets": [_pod_set(outcome, name, count, solution) for name, count in _pod_sets(outcome)],
     }
-    if planned.is_deferred:
+    if outcome.status is JointStatus.DEFERRED and planned.opens is not None:
         entry["opensAfterSeconds"] = planned.opens
+    entry["podSets"] = [_pod_set(outcome, name, count, solution) for name, count in _pod_sets(outcome)]
     if outcome.failure is not None:
         entry["failure"] = _failure(outcome.failure)
     return entry

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from kqueue.core.joint.exact import MOST_DOMAINS, MOST_WORKLOADS, domains_of, exact_solver
+from kqueue.core.joint.registry import DEFAULT_POLICIES, PolicySpec
 from kqueue.core.joint.settings import JointOrder, JointSettings
 from kqueue.core.topology import Capacity, Membership, Tree, membership
 from kqueue.placing.case import check_hostnames
@@ -20,12 +21,13 @@ from kqueue.placing.solving import counted_usage
 from kqueue.placing.values import AskedPodSet, FlavorNodes, Switches
 
 _KEYS = (
-    "name", "topology", "flavor", "nodes", "usage", "algorithm", "queues", "running", "workloads",
-    "statistics", "joint", "output",
+    "name", "topology", "flavor", "nodes", "usage", "algorithm", "queues", "running", "workloads", "statistics",
+    "joint", "output",
 )  # fmt: skip
 _SINGLE = ("podSets", "workload")
 """Keys of a placement of one workload."""
 _WORKLOAD = ("name", "podSets", "queue", "priority", "waitSeconds", "profile", *TRAITS)
+_JOINT = ("order", "steps", "policies", "exact")
 _MOST_WORKLOADS = 10_000
 _MOST_STEPS = 1_000_000
 _MOST_PRIORITY = 2**31 - 1
@@ -49,10 +51,10 @@ def read(document: dict[str, Any]) -> JointCase | list[FieldProblem]:
         capacity = Capacity.of(tree, foreign=found_cluster.foreign, usage=counted_usage(found_cluster, chosen))
         check_room(problems, runs, tree, capacity, found_cluster.nodes)
     workloads = _workloads(problems, fields, asked_queues, found_cluster.levels, profile=chosen.profile.constrained)
-    joint = problems.fields(document.get("joint", {}), "/joint", ("order", "steps", "exact", "policies"))
-    settings, exact = _settings(problems, joint, workloads, tree)
-    specs = policies(problems, joint)
-    measured = statistics(problems, fields, {node.name: node for node in found_cluster.nodes})
+    measured = statistics(problems, fields, [node.name for node in found_cluster.nodes])
+    joint = problems.fields(fields.value("joint", {}), fields.path("joint"), _JOINT)
+    settings, specs = _settings(problems, joint), policies(problems, joint)
+    exact = _exact(problems, joint, specs, workloads, tree)
     output = output_options(problems, fields)
     if problems or members is None:
         return problems.found
@@ -65,9 +67,9 @@ def read(document: dict[str, Any]) -> JointCase | list[FieldProblem]:
         workloads=workloads,
         running=() if chosen.simulate_empty else runs,
         settings=settings,
-        exact=exact,
         policies=specs,
         statistics=measured,
+        exact=exact,
         output=output,
         noted=tuple(problems.remarks),
     )
@@ -90,19 +92,31 @@ def _tree(found: FlavorNodes, members: Membership) -> Tree:
     return Tree(topology=found.topology, levels=found.levels, leaves=members.leaves, tolerations=found.tolerations)
 
 
-def _settings(
-    problems: Problems, fields: Fields, workloads: Sequence[AskedWorkload], tree: Tree | None
-) -> tuple[JointSettings, bool]:
-    """Return the settings of the round, and whether the optimum is asked for."""
-    settings = JointSettings(
+def _settings(problems: Problems, fields: Fields) -> JointSettings:
+    """Return the settings of the round."""
+    return JointSettings(
         order=JointOrder(fields.choice("order", [order.value for order in JointOrder], JointOrder.STRICT)),
         steps=fields.integer("steps", JointSettings().steps, least=1, most=_MOST_STEPS),
     )
+
+
+def _exact(
+    problems: Problems,
+    fields: Fields,
+    specs: Sequence[PolicySpec],
+    workloads: Sequence[AskedWorkload],
+    tree: Tree | None,
+) -> bool:
+    """Return whether the optimum is asked for."""
     exact = fields.flag("exact")
-    reason = _no_optimum(workloads, tree) if exact else None
+    reason = None
+    if exact and specs != DEFAULT_POLICIES:
+        reason = "takes no account of policies: leave one of them out"
+    elif exact:
+        reason = _no_optimum(workloads, tree)
     if reason is not None:
         problems.add(fields.path("exact"), reason)
-    return settings, exact
+    return exact
 
 
 def _no_optimum(workloads: Sequence[AskedWorkload], tree: Tree | None) -> str | None:

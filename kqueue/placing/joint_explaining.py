@@ -36,7 +36,7 @@ def explain_joint(solution: JointSolution) -> str:
 def _plan(solution: JointSolution) -> Iterator[str]:
     """Yield how good the plan is."""
     plan = solution.plan
-    yield f"plan: {plan.chosen}, order {solution.case.settings.order}"
+    yield f"plan: {plan.chosen}, order {solution.order}"
     most = "" if plan.bound is None else f" of at most {plan.bound}"
     size = f" (each {_amount(solution.unit.size, solution.unit.resource)})" if solution.unit is not None else ""
     yield f"placed: {plan.units}{most} units{size}; one by one it would be {plan.greedy_units}"
@@ -44,6 +44,8 @@ def _plan(solution: JointSolution) -> Iterator[str]:
         yield f"optimum: {_units(solution.exact_units)}"
     elif plan.status is PlanStatus.OPTIMAL:
         yield "no plan places more without leaving out an earlier workload"
+    elif plan.units == plan.bound:
+        yield "no plan places more; whether one places an earlier workload in place of later ones is not known"
     elif plan.status is PlanStatus.FEASIBLE:
         yield "a better plan may exist: the limit counts gangs that are split, and no plan splits any"
     else:

@@ -1,98 +1,104 @@
-"""The policies of a joint placement in a document, the traits of its workloads, and measured use of its nodes."""
+"""Reads the policies of a joint placement, what workloads tell them, and the measured use of nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from kqueue.config.duration import parse_duration
+from kqueue.core.joint.policies.network import BANDWIDTH
 from kqueue.core.joint.registry import (
     DEFAULT_POLICIES,
+    MOST_POLICIES,
     MOST_WEIGHT,
     NORMAL_WEIGHT,
     PolicySpec,
     mistakes_in,
 )
-from kqueue.core.joint.statistics import NO_STATISTICS, NodeStatistics
-from kqueue.core.joint.traits import Traits
-from kqueue.placing.fields import Fields, Problems
+from kqueue.core.joint.statistics import NodeStatistics
+from kqueue.core.joint.traits import NO_TRAITS, Traits, pairs_of
+from kqueue.placing.fields import Fields, Problems, quoted
 from kqueue.placing.parts import quantity
 
 TRAITS = ("prefers", "interference", "expectedRuntime")
-"""Keys of a workload for policies."""
-_MEASURED = ("cpu", "memory", "bandwidth")
-_BANDWIDTH = "kqueue.dev/bandwidth"
+"""Keys of workloads that policies read."""
+_MEASURED = {"cpu": "cpu", "memory": "memory", "bandwidth": BANDWIDTH}
+"""Resources by the key of a sample."""
 _MOST_SAMPLES = 100
 
 
 def policies(problems: Problems, joint: Fields) -> tuple[PolicySpec, ...]:
-    """Return the policies of the round."""
-    if not joint.has("policies"):
+    """Return the policies; the usual ones if the document names none."""
+    if not joint.given("policies"):
         return DEFAULT_POLICIES
-    found: list[PolicySpec] = []
-    before = len(problems.found)
+    found, before = [], len(problems.found)
     for path, item in joint.items("policies"):
         fields = problems.fields(item, path, ("name", "weight", "parameters"))
-        fields.require("name", "the name of the policy")
+        fields.require("name", "the name of a policy")
         parameters = {key: value for key, _, value in fields.members("parameters")}
         weight = fields.integer("weight", NORMAL_WEIGHT, least=1, most=MOST_WEIGHT)
         found.append(PolicySpec(name=fields.text("name"), weight=weight, parameters=parameters))
+    path = joint.path("policies")
     if len(problems.found) == before:
         for mistake in mistakes_in(found):
-            where = joint.path("policies") + (f"/{mistake.path}" if mistake.path else "")
-            problems.add(where, mistake.problem)
+            problems.add(f"{path}/{mistake.path}" if mistake.path else path, f"{mistake.problem}: correct it")
+        if not found:
+            problems.add(path, f"needs 1 to {MOST_POLICIES} policies, found 0: name one, or leave the list out")
     return tuple(found)
 
 
-def traits(problems: Problems, workload: Fields, levels: Sequence[str]) -> Traits:
+def traits(problems: Problems, fields: Fields, levels: Collection[str]) -> Traits:
     """Return what a workload tells the policies."""
-    wishes: list[tuple[str, str]] = []
-    text = workload.text("prefers")
-    for part in text.split(",") if text else ():
-        level, _, value = part.strip().partition("=")
-        if level not in levels or not value:
-            said = f"expected level=value of the levels {', '.join(levels)}, found {part.strip()!r}"
-            problems.add(workload.path("prefers"), said)
-        wishes.append((level, value))
-    return Traits(
-        prefers=tuple(wishes),
-        interference=workload.text("interference"),
-        expected_seconds=_seconds(problems, workload),
-    )
+    if not any(map(fields.given, TRAITS)):
+        return NO_TRAITS
+    prefers = fields.text("prefers")
+    pairs = pairs_of(prefers)
+    if fields.given("prefers") and not pairs and isinstance(fields.value("prefers"), str):
+        problems.add(fields.path("prefers"), f"expected levels with values such as rack=r1, found {quoted(prefers)}")
+    unknown = [level for level, _ in pairs if levels and level not in levels]
+    if unknown:
+        problems.remark(
+            fields.path("prefers"),
+            f"the topology has no level {quoted(unknown[0])}, so the wish is ignored: the levels are "
+            f"{', '.join(levels)}",
+        )
+    seconds = None
+    if fields.given("expectedRuntime"):
+        seconds = _seconds(problems, fields.text("expectedRuntime"), fields.path("expectedRuntime"))
+    return Traits(prefers=pairs, interference=fields.text("interference"), expected_seconds=seconds)
 
 
-def _seconds(problems: Problems, workload: Fields) -> int | None:
-    text = workload.optional_text("expectedRuntime")
-    if text is None:
-        return None
+def _seconds(problems: Problems, text: str, path: str) -> int | None:
+    """Return the whole seconds of a duration, rounded up."""
     try:
         duration = parse_duration(text)
     except ValueError:
         duration = timedelta(seconds=-1)
     if duration < timedelta(0):
-        problems.add(workload.path("expectedRuntime"), f"expected a duration such as 90m or 2h, found {text!r}")
+        problems.add(path, f"expected a duration such as 90m or 36h, found {quoted(text)}")
+        return None
     return -(-duration // timedelta(seconds=1))
 
 
-def statistics(problems: Problems, document: Fields, nodes: Mapping[str, object]) -> NodeStatistics:
+def statistics(problems: Problems, document: Fields, nodes: Sequence[str]) -> NodeStatistics:
     """Return the measured use of nodes."""
+    names = set(nodes)
     found: dict[str, list[dict[str, int]]] = {}
-    for node, path, item in document.members("statistics"):
-        if node not in nodes:
-            problems.add(path, "no node has this name: name one of nodes, or leave it out")
-        samples: list[dict[str, int]] = []
-        for where, sample in problems.items(item, path):
-            fields = problems.fields(sample, where, _MEASURED)
-            samples.append(
+    for node, path, value in document.members("statistics"):
+        if node not in names:
+            problems.add(path, f"nodes has no {quoted(node)}: correct the name, or leave it out")
+        samples = list(problems.items(value, path))
+        if len(samples) > _MOST_SAMPLES:
+            problems.add(path, f"expected at most {_MOST_SAMPLES} samples, found {len(samples)}: leave out the oldest")
+            continue
+        found[node] = []
+        for where, sample in samples:
+            fields = problems.fields(sample, where, tuple(_MEASURED))
+            found[node].append(
                 {
-                    _BANDWIDTH if key == "bandwidth" else key: quantity(
-                        problems, fields.value(key), fields.path(key), key
-                    )
-                    for key in _MEASURED
-                    if fields.has(key)
+                    resource: quantity(problems, fields.value(key), fields.path(key), resource)
+                    for key, resource in _MEASURED.items()
+                    if fields.given(key)
                 }
             )
-        if len(samples) > _MOST_SAMPLES:
-            problems.add(path, f"has {len(samples)} samples, and may have {_MOST_SAMPLES}: keep the last ones")
-        found[node] = samples
-    return NodeStatistics(found) if found else NO_STATISTICS
+    return NodeStatistics(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
+from kqueue.core.joint.traits import Traits
 from kqueue.core.quota import UNLIMITED, Quota
 from kqueue.core.topology import Capacity, DomainUsage, NodeFacts, TopologyAssignment, Tree
 from kqueue.placing.fields import Fields, Problems
@@ -15,7 +16,7 @@ from kqueue.placing.values import AskedPodSet
 
 _QUEUE = ("name", "cohort", "strategy", "quota", "weight")
 _LIMITS = ("nominal", "borrowingLimit", "lendingLimit")
-_RUNNING = ("name", "queue", "podSets", "assignment")
+_RUNNING = ("name", "queue", "podSets", "assignment", "interference")
 _DEFAULT_QUEUE = "default"
 
 
@@ -92,7 +93,8 @@ def running(
         queue = queue_of(problems, fields, known)
         asked = pod_sets(problems, fields, levels, together=False)
         pods = tuple(_placed(problems, fields, asked, levels))
-        found[name] = RunningWorkload(name=name, queue=queue, pods=pods)
+        traits = Traits(interference=fields.text("interference"))
+        found[name] = RunningWorkload(name=name, queue=queue, pods=pods, traits=traits)
     return tuple(found.values())
 
 

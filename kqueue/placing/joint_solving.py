@@ -14,9 +14,11 @@ from kqueue.core.joint.batch import Batch
 from kqueue.core.joint.exact import ExactInput, ExactWorkload, exact_solver
 from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.plan import JointPlan, PlannedWorkload, hint_of
+from kqueue.core.joint.policy_set import PolicySet
 from kqueue.core.joint.round import RoundInput, plan_round
 from kqueue.core.joint.round_policies import PolicyInput
 from kqueue.core.joint.score import worth
+from kqueue.core.joint.settings import JointOrder
 from kqueue.core.joint.units import Unit
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.preemption import Rules
@@ -33,7 +35,7 @@ from kqueue.core.topology import (
     usage_of,
 )
 from kqueue.core.topology.result import Path
-from kqueue.core.workload import Flavor, Head, PodSet, QueueSpec, ResourceGroup, Snapshot, TopologyView
+from kqueue.core.workload import Admitted, Flavor, Head, PodSet, QueueSpec, ResourceGroup, Snapshot, TopologyView
 from kqueue.placing.joint_queues import unlisted
 from kqueue.placing.joint_values import STRICT_FIFO, AskedWorkload, JointCase, RunningWorkload
 from kqueue.placing.solving import counted_usage, note_usage, used_resources
@@ -49,7 +51,7 @@ class JointStatus(StrEnum):
     LEFT = "Left"
     """It would fit alone, and workloads before it have its room."""
     DEFERRED = "Deferred"
-    """It waits for a better place than those that are free."""
+    """It waits for a better place, as a policy wants."""
     FAILED = "Failed"
     """It would not even fit alone."""
 
@@ -108,6 +110,12 @@ class JointSolution:
         return all(outcome.status is JointStatus.PLACED for outcome in self.outcomes)
 
     @property
+    def order(self) -> JointOrder:
+        """The order that was in force: policies may let value decide among workloads of one priority."""
+        specs = [spec for spec in self.case.policies if spec.name not in self.plan.failed_policies]
+        return JointOrder.PRIORITY if PolicySet(specs).by_value else self.case.settings.order
+
+    @property
     def unit(self) -> Unit | None:
         """The unit in which the plan counts; None: no pod has units."""
         return next((flavor.unit for flavor in self.plan.flavors), None)
@@ -135,11 +143,7 @@ def solve(case: JointCase) -> JointSolution:
             waited={heads[workload.name].uid: workload.waited for workload in case.workloads},
             settings=case.settings,
             solver=found,
-            policies=PolicyInput(
-                specs=case.policies,
-                traits={heads[workload.name].uid: workload.traits for workload in case.workloads},
-                statistics=case.statistics,
-            ),
+            policies=_policies(case, heads),
         )
     )
     by_uid = {one.head.uid: one for one in plan.workloads}
@@ -165,6 +169,17 @@ def solve(case: JointCase) -> JointSolution:
         outcomes=tuple(outcomes),
         exact_units=_optimum(case, plan, before) if case.exact else None,
     )
+
+
+def _policies(case: JointCase, heads: Mapping[str, Head]) -> PolicyInput:
+    """Return the policies, and what the workloads tell them."""
+    traits = {heads[workload.name].uid: workload.traits for workload in case.workloads}
+    traits |= {_running_uid(i): workload.traits for i, workload in enumerate(case.running)}
+    return PolicyInput(specs=case.policies, traits=traits, statistics=case.statistics)
+
+
+def _running_uid(number: int) -> str:
+    return f"running-{number:05}"
 
 
 def _optimum(case: JointCase, plan: JointPlan, before: Snapshot) -> int | None:
@@ -227,7 +242,27 @@ def _snapshot(case: JointCase) -> Snapshot:
         nodes=nodes,
         flavors={name: flavor},
         topologies={name: TopologyView(cluster.topology, tree, capacity)},
+        admitted=_admitted(case),
     )
+
+
+def _admitted(case: JointCase) -> dict[str, dict[str, Admitted]]:
+    """Return the running workloads by queue and name; none of them is preempted."""
+    found: dict[str, dict[str, Admitted]] = {}
+    for i, workload in enumerate(case.running):
+        found.setdefault(workload.queue, {})[workload.name] = Admitted(
+            key=workload.name,
+            uid=_running_uid(i),
+            queue=workload.queue,
+            local_queue=workload.queue,
+            priority=0,
+            timestamp=_NOW,
+            reserved_at=_NOW,
+            evicted=False,
+            usage={},
+            domains={case.cluster.flavor: tuple([usage for pods in workload.pods for usage in pods.usage()])},
+        )
+    return found
 
 
 def _note_quota(usage: dict[FlavorResource, int], flavor: str, workload: RunningWorkload) -> None:
@@ -299,7 +334,7 @@ def _outcome(
     after: Snapshot,
 ) -> WorkloadOutcome:
     failure, status = None, JointStatus.PLACED
-    if planned.is_deferred:
+    if planned.admitted is None and planned.is_deferred:
         status = JointStatus.DEFERRED
     elif planned.admitted is None:
         alone = _failure(planned.head, before)

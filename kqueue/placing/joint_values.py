@@ -79,6 +79,7 @@ class RunningWorkload:
     name: str
     queue: str
     pods: tuple[RunningPods, ...]
+    traits: Traits = NO_TRAITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +99,8 @@ class JointCase:
     workloads: tuple[AskedWorkload, ...]
     running: tuple[RunningWorkload, ...]
     settings: JointSettings
-    exact: bool
     policies: tuple[PolicySpec, ...]
     statistics: NodeStatistics
+    exact: bool
     output: OutputOptions
     noted: tuple[FieldProblem, ...] = ()

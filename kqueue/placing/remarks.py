@@ -24,7 +24,7 @@ from kqueue.placing.values import AskedPodSet, Case
 
 _ORDER = (
     *("topology", "flavor", "nodes", "usage", "algorithm", "workload", "podSets"),
-    *("queues", "running", "workloads", "joint", "output"),
+    *("queues", "running", "workloads", "statistics", "joint", "output"),
 )
 _LONGEST_INDEX = 9
 _REQUIRED_TERMS = ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")

@@ -24,5 +24,14 @@ class Traits:
 
 NO_TRAITS = Traits()
 
+
+def pairs_of(text: str) -> tuple[tuple[str, str], ...]:
+    """Return the preferred place that a user writes as `level=value,...`; empty if any part is malformed."""
+    parts = [part.strip().partition("=") for part in text.split(",")] if text else []
+    if not all(level and value for level, _, value in parts):
+        return ()
+    return tuple([(level.strip(), value.strip()) for level, _, value in parts])
+
+
 TraitsOf = Mapping[str, Traits]
 """By the UID of the workload, waiting or running; workloads without traits may be missing."""

@@ -83,6 +83,14 @@ def test_a_proof_is_described() -> None:
     assert text.count("; proven: no plan with the same earlier workloads has room for it\n") == 1
 
 
+def test_a_full_cluster_is_described() -> None:
+    """The small gang gets the last host, and the bound allows the earlier one to be split."""
+    gangs = [make_gang("w1", 3), make_gang("w2", 2), make_gang("w3", 1)]
+    text = explain(make_joint(make_racks(a=4), *gangs))
+    assert "\nplaced: 4 of at most 4 units (each 8 gpu); one by one it would be 4\n" in text
+    assert "\nno plan places more; whether one places an earlier workload in place of later ones is not known\n" in text
+
+
 def test_an_optimum_is_described() -> None:
     text = explain(make_joint(make_racks(a=8), make_gang("w1", 5), make_gang("w2", 4), joint={"exact": True}))
     assert "\noptimum: 5 units\n" in text

@@ -45,7 +45,7 @@ WORKLOADS = [
     _row("/workloads/3/priority", 1.5, "expected a whole number from -2147483647", because="a fraction as priority"),
     _row("/workloads/3/waitSeconds", -1, "expected a whole number from 0", because="waiting since the future"),
     _row("/workloads/3/profile", "bestfit", "expected one of BestFit", because="an unknown profile"),
-    _row("/workloads/3/podset", [], "unknown key: the keys here are expectedRuntime", because="an unknown key of a workload"),
+    _row("/workloads/3/podset", [], "unknown key: the keys here are expectedRuntime, interference, name", because="an unknown key of a workload"),
     _row("/workloads/3/podSets/0/assignment", assigned(("a1", 1)), "has no meaning in a joint placement", because="an assignment"),
     _row("/workloads/3/podSets/0/updates", [{"labels": {"a": "1"}}, {"labels": {"a": "2"}}], "two values", at="/workloads/3/podSets/0/updates/1/labels/a", because="updates that contradict each other"),
 ]  # fmt: skip
@@ -79,6 +79,28 @@ RUNNING = [
     _row("/running/0/reschedule", "Always", "unknown key: the keys here are assignment", because="a running workload that may move"),
 ]  # fmt: skip
 
+POLICIES = [
+    _row("/workloads/3/prefers", "rack", "expected levels with values such as rack=r1, found 'rack'", because="a level without a value"),
+    _row("/workloads/3/prefers", "", "expected levels with values such as rack=r1", because="an empty wish"),
+    _row("/workloads/3/expectedRuntime", "soon", "expected a duration such as 90m or 36h, found 'soon'", because="no duration"),
+    _row("/workloads/3/expectedRuntime", "-5m", "expected a duration such as 90m or 36h", because="a negative duration"),
+    _row("/workloads/3/interference", 3, "expected a text, found 3", because="a number as class of interference"),
+    _row("/joint/policies", [{"name": "packin"}], "there is no policy packin; there are", at="/joint/policies/0/name", because="an unknown policy"),
+    _row("/joint/policies", [{}], "missing: the name of a policy", at="/joint/policies/0/name", because="a policy without a name"),
+    _row("/joint/policies", [], "needs 1 to 4 policies, found 0", because="no policy"),
+    _row("/joint/policies", [{"name": "packing", "weight": 0}], "expected a whole number from 1 to 1000000, found 0", at="/joint/policies/0/weight", because="a weight of nothing"),
+    _row("/joint/policies", [{"name": "packing", "weight": 1_000_001}], "expected a whole number from 1 to 1000000", at="/joint/policies/0/weight", because="too large a weight"),
+    _row("/joint/policies", [{"name": "packing"}] * 2, "packing is there twice", at="/joint/policies/1/name", because="a policy twice"),
+    _row("/joint/policies", [{"name": n} for n in ("packing", "spreading", "topology", "network", "shortest")], "has 5 policies, and may have 4", because="five policies"),
+    _row("/joint/policies", [{"name": "packing", "parameters": {"eech": 1}}], "packing has no such parameter", at="/joint/policies/0/parameters/eech", because="an unknown parameter"),
+    _row("/joint/policies", [{"name": "packing", "parameters": {"each": 1.5}}], "must be a whole number", at="/joint/policies/0/parameters/each", because="a fraction as parameter"),
+    _row("/statistics/n7", [], "nodes has no 'n7'", because="samples of an unknown node"),
+    _row("/statistics/a1", [{}] * 101, "expected at most 100 samples, found 101", because="too many samples"),
+    _row("/statistics/a1", [{"cpu": -1}], "never negative here", at="/statistics/a1/0/cpu", because="negative use"),
+    _row("/statistics/a1", [{"gpu": 1}], "unknown key: the keys here are bandwidth, cpu, memory", at="/statistics/a1/0/gpu", because="use of an unknown resource"),
+    _row("/joint", {"exact": True, "policies": [{"name": "packing"}]}, "takes no account of policies", at="/joint/exact", because="an optimum by policies"),
+]  # fmt: skip
+
 SETTINGS = [
     _row("/joint/order", "strict", "expected one of Strict, Priority; found 'strict'", because="an order in small letters"),
     _row("/joint/steps", 0, "expected a whole number from 1 to 1000000, found 0", because="no step"),
@@ -89,7 +111,7 @@ SETTINGS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("path", "value", "at", "said"), [*WORKLOADS, *QUEUES, *RUNNING, *SETTINGS])
+@pytest.mark.parametrize(("path", "value", "at", "said"), [*WORKLOADS, *QUEUES, *RUNNING, *POLICIES, *SETTINGS])
 def test_a_mistake_is_found(path: str, value: Any, at: str, said: str) -> None:
     document: Any = valid()
     assert ask(document).code == 1, "without the mistake it is valid"

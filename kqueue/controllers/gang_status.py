@@ -14,7 +14,7 @@ from kqueue.controllers.gathering import Gathering
 from kqueue.controllers.group_events import GroupEvents, make_group_events
 from kqueue.controllers.group_objects import GroupObjects
 from kqueue.controllers.manager import Manager
-from kqueue.controllers.namespace_queue import queue_of_object
+from kqueue.controllers.namespace_queue import has_queue
 from kqueue.controllers.pod_writes import watch_pods
 from kqueue.controllers.raw import JSON, key_of, status_writer
 from kqueue.errors import ConflictError
@@ -283,7 +283,7 @@ def setup(manager: Manager) -> None:
         events=manager.shared(make_group_events),
         clock=manager.clock,
         window=lambda: timings.status_refresh_loaded if manager.is_loaded() else timings.status_refresh_window,
-        is_ours=lambda framework, obj: _has_queue(manager, framework, obj),
+        is_ours=lambda framework, obj: has_queue(manager, framework, obj),
         room=make_gang_room(manager),
     )
     controller = manager.controller("gang_status", reconciler.reconcile, workers=4)
@@ -309,9 +309,3 @@ def setup(manager: Manager) -> None:
     watch.subscribe(on_pod)
     records.gangs.objects.subscribe(on_object)
     watches.workloads.subscribe(on_workload)
-
-
-def _has_queue(manager: Manager, framework: str, obj: JSON) -> bool:
-    """Whether gangs of the object are queued: a queue is known for them, or they need none."""
-    without = manager.config.manage_jobs_without_queue_name and manager.manages(text(obj, "metadata", "namespace"))
-    return without or bool(queue_of_object(manager, framework, obj))

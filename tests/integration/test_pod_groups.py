@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -21,14 +22,14 @@ either_form = pytest.mark.parametrize("form", [X_K8S, VOLCANO], ids=["coscheduli
 
 
 @asynccontextmanager
-async def controller(plane: Plane, form: Dialect) -> AsyncIterator[None]:
-    """A controller with its webhooks that takes PodGroups of one form."""
+async def controller(plane: Plane, form: Dialect, *, gangs: str = "{}", **more: Any) -> AsyncIterator[None]:
+    """A controller with its webhooks that takes PodGroups of one form; `gangs` is that section, `more` are flags."""
     flags = Flags(
         kubeconfig=plane.kubeconfig, parts=PARTS, health_address="0", metrics_address="0", webhook_host="127.0.0.1",
-        webhook_port=0, webhook_url="https://127.0.0.1:{port}",
+        webhook_port=0, webhook_url="https://127.0.0.1:{port}", **more,
     )  # fmt: skip
     timings = Timings(queue_flush_window=0.1, status_refresh_window=0.2)
-    async with running(configuration(form), flags, timings=timings) as process:
+    async with running(configuration(form, gangs=gangs), flags, timings=timings) as process:
         await process.operator.ready.wait()
         yield
 

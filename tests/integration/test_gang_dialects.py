@@ -104,6 +104,26 @@ def is_at_large(pod: Object) -> bool:
     return "admission" not in gates(pod) and not ended and "deletionTimestamp" not in pod["metadata"]
 
 
+@pytest.mark.proves("gang by labels", "queueing")
+@pytest.mark.proves("gang by labels", "replacement pods")
+@pytest.mark.proves("gang by labels", "eviction and requeue")
+@pytest.mark.proves("gang by labels", "finished")
+@pytest.mark.proves("PodGroup", "queueing")
+@pytest.mark.proves("PodGroup", "replacement pods")
+@pytest.mark.proves("PodGroup", "eviction and requeue")
+@pytest.mark.proves("PodGroup", "finished")
+@pytest.mark.proves("BatchProcess", "queueing")
+@pytest.mark.proves("BatchProcess", "replacement pods")
+@pytest.mark.proves("BatchProcess", "eviction and requeue")
+@pytest.mark.proves("BatchProcess", "finished")
+@pytest.mark.proves("Volcano PodGroup", "queueing")
+@pytest.mark.proves("Volcano PodGroup", "replacement pods")
+@pytest.mark.proves("Volcano PodGroup", "eviction and requeue")
+@pytest.mark.proves("Volcano PodGroup", "finished")
+@pytest.mark.proves("Kubernetes PodGroup", "queueing")
+@pytest.mark.proves("Kubernetes PodGroup", "replacement pods")
+@pytest.mark.proves("Kubernetes PodGroup", "eviction and requeue")
+@pytest.mark.proves("Kubernetes PodGroup", "finished")
 @pytest.mark.mechanism("0.11", "3.33", "4.4", "4.5", "4.18")
 @either_dialect
 async def test_a_gang_gathers_runs_is_mended_is_evicted_whole_and_ends(either_plane: Plane, dialect: Dialect) -> None:

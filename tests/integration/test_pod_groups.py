@@ -41,6 +41,10 @@ async def prepared(plane: Plane, form: Dialect, *, gpus: int) -> Groups:
     return Groups(plane.cluster, road.namespace, form)
 
 
+@pytest.mark.proves("PodGroup", "queueing")
+@pytest.mark.proves("Volcano PodGroup", "queueing")
+@pytest.mark.proves("PodGroup", "pods beyond the quorum")
+@pytest.mark.proves("Volcano PodGroup", "pods beyond the quorum")
 @pytest.mark.mechanism("4.1", "3.31")
 @either_form
 async def test_all_of_a_quorum_run_or_none(either_plane: Plane, form: Dialect) -> None:
@@ -68,6 +72,7 @@ async def test_all_of_a_quorum_run_or_none(either_plane: Plane, form: Dialect) -
     assert scheduled == ["False", "True", "True"]
 
 
+@pytest.mark.proves("Volcano PodGroup", "start with topology")
 async def test_a_waiting_group_follows_its_topology(either_plane: Plane) -> None:
     """The level is added to Volcano's PodGroup when its Workload waits; the pods then run in one rack."""
     groups = await prepared(either_plane, VOLCANO, gpus=8)
@@ -114,6 +119,8 @@ async def test_a_group_whose_controller_waits_for_room_gets_pods(either_plane: P
     assert still == "Inqueue"
 
 
+@pytest.mark.proves("PodGroup", "replacement pods")
+@pytest.mark.proves("Volcano PodGroup", "replacement pods")
 @pytest.mark.mechanism("4.7")
 @either_form
 async def test_a_failed_member_makes_the_gang_fail_until_it_is_replaced(either_plane: Plane, form: Dialect) -> None:
@@ -280,6 +287,7 @@ async def owner(groups: Groups, name: str) -> Object:
     }
 
 
+@pytest.mark.proves("PodGroup", "priority class")
 @pytest.mark.mechanism("0.3")
 async def test_of_mixed_priorities_the_lowest_counts(either_plane: Plane) -> None:
     """A user gains nothing by mixing: members above the lowest priority get an event, and the group goes on."""

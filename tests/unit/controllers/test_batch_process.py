@@ -177,6 +177,7 @@ async def test_the_gang_restarts_as_a_whole(make: Make) -> None:
     assert status_of(world.workload_named(world.load), "QuotaReserved")[0] == "True"
 
 
+@pytest.mark.proves("BatchProcess", "eviction and requeue")
 async def test_an_eviction_leaves_no_pods_and_it_comes_back(make: Make) -> None:
     """Row 3.30."""
     world = await running(make)

@@ -266,6 +266,7 @@ async def test_the_lowest_priority_counts_and_members_above_are_told(make: Calla
     assert world.recorder.messages.count(message) == 2  # on the pod and on the PodGroup
 
 
+@pytest.mark.proves("PodGroup", "priority class")
 async def test_the_class_of_the_object_counts_first(make: Callable[..., Pods]) -> None:
     """g3_35: its label, before the label of the oldest member."""
     label = "kueue.x-k8s.io/priority-class"
@@ -275,6 +276,7 @@ async def test_the_class_of_the_object_counts_first(make: Callable[..., Pods]) -
     assert world.workload_named(name_of())["spec"]["priority"] == 2
 
 
+@pytest.mark.proves("PodGroup", "start with topology")
 async def test_topology_of_the_object_is_for_roles_without_their_own(make: Callable[..., Pods]) -> None:
     """g3_59."""
     level, own = "kueue.x-k8s.io/podset-required-topology", "kueue.x-k8s.io/podset-preferred-topology"
@@ -359,6 +361,7 @@ async def test_an_orphaned_workload_is_deleted(make: Callable[..., Pods]) -> Non
     assert gated(world) == [False, False]
 
 
+@pytest.mark.proves("PodGroup", "maximum execution time")
 async def test_the_maximum_execution_time_of_the_object_counts(make: Callable[..., Pods]) -> None:
     """g3_60: it is that of the Workload, and no reason to make the Workload anew."""
     label = {"kueue.x-k8s.io/max-exec-time-seconds": "60"}

@@ -20,6 +20,7 @@ from kqueue.controllers.raw import JSON, key_of, status_writer
 from kqueue.errors import ConflictError
 from kqueue.jobs.fields import condition_of, mapping, objects, text
 from kqueue.jobs.gang.dialect import Dialect
+from kqueue.jobs.gang.overview import assigned_domains
 from kqueue.jobs.gang.record import counts_of_gang, object_uid
 from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.gang.status import dropped_fields, is_changed_by_others, status_patch
@@ -34,6 +35,8 @@ EVENT_SCHEDULED, EVENT_RUNNING, EVENT_FINISHED = "Scheduled", "Running", "Finish
 EVENT_QUORUM_CHANGED = "QuorumChanged"
 EVENT_MEMBER_FAILED, EVENT_EXTRA_STARTED, EVENT_CONTESTED = "MemberFailed", "ExtraStarted", "StatusContested"
 _NEXT = 0.05
+_MOST_DOMAINS = 4
+"""Domains that an event names."""
 _CONTESTS, _WITHIN, _SILENT = 3, 60.0, 600.0
 """Changes of a status by others within so many seconds, after which kqueue leaves the status alone for so long."""
 
@@ -239,7 +242,7 @@ class GangStatusReconciler:
         if counts.phase is GangPhase.SCHEDULING:
             queue = text(workload, "status", "admission", "clusterQueue")
             message = f"{quorum} pods were released together by ClusterQueue {queue}"
-            self._event(look.obj, EVENT_SCHEDULED, message)
+            self._event(look.obj, EVENT_SCHEDULED, f"{message}{_where(workload)}")
         elif counts.phase is GangPhase.RUNNING:
             message = f"{counts.running} of {counts.present} pods run; the quorum is {quorum}"
             self._event(look.obj, EVENT_RUNNING, message)
@@ -259,6 +262,14 @@ class GangStatusReconciler:
 
     def _event(self, obj: JSON, reason: str, message: str, *, warning: bool = False) -> None:
         self._events.record(obj, reason=reason, message=message, warning=warning)
+
+
+def _where(workload: JSON | None) -> str:
+    """Return the domains of the pods for a message; empty: none are assigned."""
+    domains = assigned_domains(workload)
+    shown = [f"{one['domain']} ({one['pods']})" for one in domains[:_MOST_DOMAINS]]
+    more = [f"{len(domains) - _MOST_DOMAINS} more"] if len(domains) > _MOST_DOMAINS else []
+    return f"; domains: {', '.join([*shown, *more])}" if shown else ""
 
 
 def _failure(pod: ManagedPod) -> str:

@@ -135,7 +135,7 @@ async def test_a_gang_gathers_runs_is_mended_is_evicted_whole_and_ends(either_pl
     assert life.unqueued == []
     if life.said:
         assert life.said["ErrWorkloadCompose"] == life.told
-        assert life.said["Scheduled"] == "3 pods were released together by ClusterQueue team"
+        assert life.said["Scheduled"].startswith("3 pods were released together by ClusterQueue team; domains: ")
         assert life.said["Running"] == "3 of 3 pods run; the quorum is 3"
     assert life.early == [["admission", "topology"]] * (0 if dialect.makes_pods else QUORUM)
     assert len(life.first.items() & life.mended.items()) == QUORUM - 1

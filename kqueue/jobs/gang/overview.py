@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from kqueue.api import names
 from kqueue.clock import api_time, utc_text
@@ -116,7 +115,7 @@ def _workload(workload: JSON | None) -> JSON:
         "clusterQueue": text(workload, "status", "admission", "clusterQueue"),
         "admittedAt": admitted_at(workload),
         "flavors": sorted(flavors),
-        "domains": _domains(assignments),
+        "domains": assigned_domains(workload)[:_MOST_DOMAINS],
         "finished": condition_status(workload, names.CONDITION_FINISHED) == "True",
     }
     return {key: value for key, value in found.items() if value}
@@ -125,17 +124,17 @@ def _workload(workload: JSON | None) -> JSON:
 _MOST_DOMAINS = 16
 
 
-def _domains(assignments: Sequence[Mapping[str, Any]]) -> list[JSON]:
-    """Return the assigned domains with their numbers of pods, at most some; none of an assignment that is not valid."""
+def assigned_domains(workload: JSON | None) -> list[JSON]:
+    """Return the assigned domains with their numbers of pods; none of an assignment that is not valid."""
     found: list[JSON] = []
-    for one in assignments:
+    for one in objects(workload, "status", "admission", "podSetAssignments"):
         try:
             assignment = decode(mapping(one, "topologyAssignment")) if one.get("topologyAssignment") else None
         except InvalidObjectError:
             continue
-        for domain in assignment.domains[:_MOST_DOMAINS] if assignment is not None else ():
+        for domain in assignment.domains if assignment is not None else ():
             found.append({"domain": "/".join(domain.values), "pods": domain.count})
-    return found[:_MOST_DOMAINS]
+    return found
 
 
 def _deadline(gang: Gang, counts: GangCounts, workload: JSON | None) -> JSON:

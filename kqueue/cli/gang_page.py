@@ -31,7 +31,12 @@ def gang_page(gang: JSON) -> Iterator[PageLine]:
     if missing:
         yield _line("missing", ", ".join(f"{n} of {_role(role)}" for role, n in missing.items()))
     if gang.get("message"):
-        yield _line("reason", f"{gang['reason']}: {gang['message']}" if gang.get("reason") else gang["message"])
+        yield _line("reason", _reason(gang))
+    if "position" in gang:
+        place = gang["position"]
+        yield _line(
+            "position", f"{place['inClusterQueue']} in its ClusterQueue, {place['inLocalQueue']} in its LocalQueue"
+        )
     levels = [f"{kind} {level}" for kind, named in (gang.get("topology") or {}).items() for level in named]
     if levels:
         yield _line("topology", ", ".join(levels))
@@ -48,6 +53,14 @@ def gang_page(gang: JSON) -> Iterator[PageLine]:
     if "explanation" in gang:
         yield PageLine("")
         yield from page(gang["explanation"])
+
+
+def _reason(gang: JSON) -> str:
+    """Return the reason of a wait; without the command for details where these follow."""
+    from kqueue.state.waiting import cause_of
+
+    message = cause_of(gang["message"]) if "explanation" in gang else gang["message"]
+    return f"{gang['reason']}: {message}" if gang.get("reason") else message
 
 
 def _line(word: str, text: str) -> PageLine:

@@ -112,7 +112,7 @@ def catalog_of(operator: Operator) -> Catalog:
     )
     _add_quotas(catalog, operator, pending)
     _add_summaries(catalog, operator)
-    _add_gangs(catalog, operator)
+    _add_gangs(catalog, operator, pending)
     return catalog
 
 
@@ -138,10 +138,11 @@ def _add_quotas(catalog: Catalog, operator: Operator, pending: PendingWorkloads)
     )
 
 
-def _add_gangs(catalog: Catalog, operator: Operator) -> None:
+def _add_gangs(catalog: Catalog, operator: Operator, pending: PendingWorkloads) -> None:
     views = GangViews(
         operator.manager.shared(make_gang_overviews),
         workloads=operator.watches.workloads.store,
+        pending=pending,
         places=RunningPlaces(operator.cache),
         clock=operator.clock,
     )

@@ -15,7 +15,7 @@ replica watches where a kind of pods is on; where none is on, there are no gangs
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from kqueue.api.wire import kueue as wire
@@ -25,6 +25,7 @@ from kqueue.jobs.gang.value import GangRef
 from kqueue.runtime.store import Store, object_key
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.params import only, whole
+from kqueue.visibility.pending import PendingWorkloads, Place
 from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.running import RunningPlaces
 
@@ -32,6 +33,8 @@ KIND = "GangList"
 FEW_GANGS, MOST_GANGS = 500, 5000
 """Limit of gangs in one answer: without `limit`, and the largest `limit`."""
 _MOST_DOMAINS = 16
+_STEP = 500
+"""Places that are read between two yields to the event loop."""
 
 
 class GangSource(Protocol):
@@ -57,10 +60,17 @@ class GangViews:
     """Answers about gangs."""
 
     def __init__(
-        self, source: GangSource | None, *, workloads: Store[wire.Workload], places: RunningPlaces, clock: Clock
+        self,
+        source: GangSource | None,
+        *,
+        workloads: Store[wire.Workload],
+        pending: PendingWorkloads,
+        places: RunningPlaces,
+        clock: Clock,
     ) -> None:
-        """Take the gangs (None: no kind of pods is on), the watched Workloads, and their placements."""
-        self._source, self._workloads, self._places, self._clock = source, workloads, places, clock
+        """Take the gangs (None: no kind of pods is on), the watched Workloads, their positions and placements."""
+        self._source, self._workloads, self._pending = source, workloads, pending
+        self._places, self._clock = places, clock
 
     async def every(self, asked: AuthorizedQuestion) -> JSON:
         """Return the gangs of a namespace, or of all, sorted by namespace and name.
@@ -72,11 +82,12 @@ class GangViews:
         limit = whole(asked.params, "limit", default=FEW_GANGS, most=MOST_GANGS)
         pace, name = RequestPace(self._clock), asked.params.get("name", "")
         found, hidden = await self._readable(asked, await self._keys(asked, name), pace)
-        items = []
+        items, positions = [], _Positions(self._pending, pace)
         for key in found[:limit]:
             await pace.step()
             item = self._source.overview(key) if self._source is not None else None
             if item is not None:
+                item = await positions.added_to(item)
                 items.append(await self._placed(item, pace) if name else item)
         return {
             "kind": KIND,
@@ -103,7 +114,7 @@ class GangViews:
         item = self._source.overview(found[0]) if found and self._source is not None else None
         if item is None:
             raise NotFoundError(f'gangs "{asked.name}" not found', status=404)
-        return await self._placed(item, pace)
+        return await self._placed(await _Positions(self._pending, pace).added_to(item), pace)
 
     async def _keys(self, asked: AuthorizedQuestion, name: str) -> Sequence[str]:
         """Return the keys of gangs with the name (empty: any) and the framework of the question."""
@@ -145,3 +156,35 @@ class GangViews:
             return gang
         domains = [{"domain": path, "pods": number} for path, number in sorted(pods.items())]
         return {**gang, "workload": {**shown, "domains": domains[:_MOST_DOMAINS]}}
+
+
+class _Positions:
+    """The positions of waiting Workloads, for one question: the queue of each LocalQueue is read once."""
+
+    def __init__(self, pending: PendingWorkloads, pace: RequestPace) -> None:
+        self._pending, self._pace = pending, pace
+        self._found: dict[str, Mapping[str, Place]] = {}
+
+    async def added_to(self, gang: JSON) -> JSON:
+        """Return the gang with the positions of its Workload, from 1; unchanged if its Workload does not wait."""
+        workload, namespace = gang.get("workload") or {}, gang["metadata"]["namespace"]
+        if not workload or not gang.get("queue") or "clusterQueue" in workload:
+            return gang
+        place = (await self._of(object_key(namespace, gang["queue"]))).get(object_key(namespace, workload["name"]))
+        if place is None:
+            return gang
+        return gang | {
+            "position": {"inLocalQueue": place.in_local_queue + 1, "inClusterQueue": place.in_cluster_queue + 1}
+        }
+
+    async def _of(self, local_queue: str) -> Mapping[str, Place]:
+        """Return the places of the waiting Workloads of a LocalQueue, by key."""
+        if local_queue not in self._found:
+            found: dict[str, Place] = {}
+            for number, place in enumerate(await self._pending.places_beside(local_queue)):
+                if number % _STEP == 0:
+                    await self._pace.step()
+                if place.item.local_queue == local_queue:
+                    found[place.item.key] = place
+            self._found[local_queue] = found
+        return self._found[local_queue]

@@ -283,6 +283,25 @@ async def test_a_podgroup_may_be_one_of_kueue() -> None:
     assert found["framework"] == PG
 
 
+def test_a_page_with_the_explanation_names_no_command_for_details() -> None:
+    """The details follow; without them the command stays.  The position is that of the answer."""
+    why = "16 cpu asked, 4 are free (2026-01-01 12:00Z); see kqueue explain w -n team"
+    reason = condition("QuotaReserved", "False", "Pending", why)
+    gang = only(GangObjects([of_object(n) for n in "abc"], [base_workload(reason)], {PG: [pod_group()]}))
+    gang["position"] = {"inLocalQueue": 2, "inClusterQueue": 3}
+    answer = {
+        "metadata": gang["metadata"],
+        "state": "Pending",
+        "summary": "",
+        "asOf": {"time": NOW.isoformat(), "leading": True},
+    }
+    alone = [line.strip() for line in printed(gang).splitlines()]
+    explained = [line.text for line in gang_page(gang | {"explanation": answer}) if line.text.startswith("reason")]
+    assert f"reason       Pending: {why}" in alone
+    assert "position     3 in its ClusterQueue, 2 in its LocalQueue" in alone
+    assert explained == ["reason       Pending: 16 cpu asked, 4 are free"]
+
+
 async def test_the_view_of_the_controller_is_used_where_it_answers() -> None:
     """Pods are not read then, and the parts that the user does not see are noted."""
     view = gangs_in(GangObjects([labelled("a")]), now=NOW)

@@ -12,6 +12,7 @@ from kqueue.errors import ConfigError, NotFoundError
 from kqueue.jobs.gang.value import GangRef
 from kqueue.runtime.store import Store
 from kqueue.visibility.gangs import GangViews
+from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.running import RunningPlaces
 from tests.unit.visibility.worlds import Place, asked, workload
@@ -23,6 +24,7 @@ class Source:
     """Gangs by key; the keys of group objects that no queue has begin with `strange`."""
 
     def __init__(self, *keys: str, gone: Sequence[str] = (), workload: JSON | None = None) -> None:
+        """`workload`: the part of the overview about the Workload of every gang."""
         self._keys, self._gone, self._workload = keys, gone, workload
         self.refreshed = 0
 
@@ -35,7 +37,8 @@ class Source:
 
     def overview(self, key: str) -> JSON | None:
         ref = GangRef.of_key(key)
-        found: JSON = {"metadata": {"name": ref.name, "namespace": ref.namespace}, "framework": ref.framework}
+        metadata = {"name": ref.name, "namespace": ref.namespace}
+        found: JSON = {"metadata": metadata, "framework": ref.framework, "queue": "main"}
         return None if key in self._gone else found | ({"workload": self._workload} if self._workload else {})
 
 
@@ -43,7 +46,10 @@ def views(source: Source | None, place: Place | None = None, *workloads: wire.Wo
     place, store = place or Place(), Store[wire.Workload]()
     for one in workloads:
         store.put(f"{one.metadata.namespace}/{one.metadata.name}", one)
-    return GangViews(source, workloads=store, places=RunningPlaces(place.cache), clock=place.clock)
+    pending = PendingWorkloads(
+        queues=place.queues, workloads=store, local_queues=Store[wire.LocalQueue](), clock=place.clock
+    )
+    return GangViews(source, workloads=store, pending=pending, places=RunningPlaces(place.cache), clock=place.clock)
 
 
 def question(
@@ -144,3 +150,24 @@ async def test_one_gang_shows_the_domains_above_the_hosts() -> None:
     racks = [{"domain": "b0/r0", "pods": 2}, {"domain": "b0/r1", "pods": 1}]
     assert one["workload"]["domains"] == by_name["workload"]["domains"] == racks
     assert listed["workload"]["domains"] == hosts
+
+
+@pytest.mark.parametrize(
+    ("workload", "position"),
+    [
+        pytest.param({"name": "w"}, {"inLocalQueue": 2, "inClusterQueue": 3}, id="it waits"),
+        pytest.param({"name": "w", "clusterQueue": "team"}, None, id="it has quota"),
+        pytest.param({"name": "held"}, None, id="it is in no queue"),
+    ],
+)
+async def test_a_waiting_gang_has_its_position(workload: JSON, position: JSON | None) -> None:
+    """From 1, in lists and alone; workloads of other namespaces are part of the second number."""
+    place = Place()
+    for local_queue in ("a/main", "b/main"):
+        place.queues.set_local_queue(local_queue, "team")
+    place.wait("b/other", local_queue="b/main", since=90)
+    place.wait("a/first", local_queue="a/main", since=50)
+    place.wait("a/w", local_queue="a/main", since=10)
+    view = views(Source(f"a/{PG}:x", workload=workload), place)
+    (listed,) = (await view.every(question("a")))["items"]
+    assert listed.get("position") == (await view.one(question("a", "x"))).get("position") == position

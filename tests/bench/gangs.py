@@ -1,7 +1,7 @@
 """Gangs of other dialects than Kueue's: one huge one, a crowd of them, and one among many others.
 
-gangs/one/...     one gang of 1,000 pods, as the rows of `pod_group`: pods that name their gang by labels, or by the
-                  label of a PodGroup object
+gangs/one/...     one gang of 1,000 pods, as the rows of `pod_group`: pods that name their gang by labels, or a PodGroup
+                  of the coscheduling plugin, of Volcano or of Kubernetes; or a BatchProcess, whose pods kqueue makes
 gangs/crowd/N     N gangs by labels of 100 pods each, without a topology, made by a process of its own on a sandbox
                   without scheduler and kubelets; the controller's client is uncapped
     workloads_s   seconds from the first request that makes a pod until the last Workload exists; goal: 120 for 1,000
@@ -29,9 +29,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
-import yaml
 
-from kqueue.api import gang_names
 from kqueue.config import Timings, parse
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.jobs.gang.coscheduling_labels import FRAMEWORK
@@ -44,7 +42,8 @@ from kqueue.observe import configure_logs
 from kqueue.runtime.loop import freeze_after_sync, run
 from kqueue.runtime.store import split_key
 from kqueue.runtime.transport import RequestRecord
-from tests.bench.pod_group import CONFIGURATION, POD_PATH, PODS, PREFIX, Form, Listed, measure, pod
+from tests.bench._gang_forms import batch, by_kubernetes, by_labels, by_pod_group, by_volcano, labels_of
+from tests.bench.pod_group import CONFIGURATION, POD_PATH, PREFIX, Listed, measure, pod
 from tests.bench.road import Cluster, Object, queues, sandbox
 from tests.bench.table import REPETITIONS, Figure, Row, at_most, check
 from tests.unit.controllers.pod_world import Pods
@@ -54,36 +53,6 @@ PODS_OF_EACH = 100
 AT_ONCE = 32
 WAIT_SECONDS = 600
 UNCAPPED = "clientConnection: {qps: -1, burst: 0}\n"
-OPTIONAL = Path(__file__).resolve().parents[2] / "config" / "crd" / "optional"
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-POD_GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups"
-
-
-def labels_of(gang: str, quorum: int) -> dict[str, str]:
-    """The labels of a member."""
-    return {
-        gang_names.COSCHEDULING_NAME_LABEL: gang,
-        gang_names.COSCHEDULING_MIN_AVAILABLE_LABEL: str(quorum),
-    }
-
-
-BY_LABELS = Form(framework=FRAMEWORK, labels=labels_of("gang", PODS))
-
-
-def by_object() -> Form:
-    """Return the form with a PodGroup object, whose definition is optional."""
-    definition = yaml.safe_load((OPTIONAL / "podgroups.scheduling.x-k8s.io.yaml").read_text())
-    group = {
-        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
-        "kind": "PodGroup",
-        "metadata": {"name": "gang", "namespace": "default"},
-        "spec": {"minMember": PODS},
-    }
-    return Form(
-        framework="scheduling.x-k8s.io/podgroup",
-        labels={gang_names.POD_GROUP_X_K8S_LABEL: "gang"},
-        objects=((CRDS, definition), (POD_GROUPS, group)),
-    )
 
 
 # --- a crowd
@@ -91,7 +60,7 @@ def by_object() -> Form:
 
 def member(gang: int, index: int) -> Object:
     """A member of one of many gangs, as the webhook leaves it."""
-    made = pod(index, topology=False, form=Form(framework=FRAMEWORK, labels=labels_of(f"gang-{gang}", PODS_OF_EACH)))
+    made = pod(index, topology=False, form=by_labels(f"gang-{gang}", PODS_OF_EACH))
     made["metadata"]["name"] = f"gang-{gang}-{index}"
     made["spec"]["schedulingGates"] = [{"name": f"{PREFIX}admission"}]
     return made
@@ -261,9 +230,17 @@ def _reconciled(runner: asyncio.Runner, world: Pods) -> Any:
 
 
 ROWS = (
-    Row("gangs/one/labels", partial(measure, topology=False, form=BY_LABELS), alone=True),
-    Row("gangs/one/labels_in_one_block", partial(measure, topology=True, form=BY_LABELS), alone=True),
-    Row("gangs/one/podgroup", lambda: measure(topology=False, form=by_object()), alone=True),
+    *(
+        Row(f"gangs/one/{name}", partial(measure, topology=topology, form=form), alone=True)
+        for name, topology, form in (
+            ("labels", False, by_labels()),
+            ("labels_in_one_block", True, by_labels()),
+            ("podgroup", False, by_pod_group()),
+            ("volcano", False, by_volcano()),
+            ("kubernetes", False, by_kubernetes()),
+            ("batchprocess", False, batch()),
+        )
+    ),
     Row("gangs/crowd/100", partial(crowd, 100), alone=True),
     Row("gangs/crowd/1000", partial(crowd, 1_000), alone=True, asked="gangs/crowd"),
     Row("gangs/reconcile", reconcile, alone=True),

@@ -215,7 +215,7 @@ class BatchProcessReconciler:
         if steps.follow:
             await self._rewrite(now, workload)
         if steps.service:
-            await self._pods.ensure_service(now.obj)
+            await self._pods.ensure_service(now.obj, expected=bool(now.places.pods))
         if steps.make:
             queue = workload.spec.queue_name or now.queue
             await self._pods.create(now.obj, now.plan, steps.make, queue=queue)

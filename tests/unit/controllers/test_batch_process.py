@@ -471,6 +471,21 @@ async def test_a_service_of_another_owner_is_left_alone(make: Make) -> None:
     assert len(world.places()) == 2
 
 
+async def test_a_new_process_reads_the_service_of_running_pods(make: Make) -> None:
+    """G7.22: the Service is created once; one that its user has deleted is created again."""
+    world = await running(make)
+    before = len(world.client.writes())
+    world.made._services.clear()
+    await world.settle_all()
+    quiet = world.client.writes()[before:]
+    world.client.drop(SERVICES, KEY)
+    world.made._services.clear()
+    await world.settle_all()
+
+    assert quiet == []
+    assert world.service() is not None
+
+
 async def test_a_late_watch_makes_no_second_pod(make: Make) -> None:
     """G3.B22."""
     world = make(batch())

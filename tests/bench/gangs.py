@@ -7,7 +7,10 @@ gangs/crowd/N     N gangs by labels of 100 pods each, without a topology, made b
     workloads_s   seconds from the first request that makes a pod until the last Workload exists; goal: 120 for 1,000
     released_s    seconds until no pod has a gate; goal: 90 for 1,000
     patches       patches of pods, per pod; goal: 1.05
-    member_kib    growth of this process, the controller's, per pod
+    controller_cpu_s   CPU time of this process, the controller's, until then; sandbox_cpu_s, maker_cpu_s: of the others
+    member_kib    growth of this process per pod
+    view_kib      of that the view of the pod (`ManagedPod`) with the pod's JSON, as measured on 1,000 of them
+    beyond_kib    the rest: Workloads, indexes, memories, events, and what the allocator keeps; goal: 2
 gangs/reconcile   the reconcile of a running gang of 100 pods, in which nothing changes
     few_ms, many_ms   with 10 and with 1,000 other gangs of 10 pods; goal: 5
     ratio         the second by the first; goal: 1.2
@@ -18,12 +21,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import resource
 import statistics
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +48,16 @@ from kqueue.runtime.loop import freeze_after_sync, run
 from kqueue.runtime.store import split_key
 from kqueue.runtime.transport import RequestRecord
 from tests.bench._gang_forms import batch, by_kubernetes, by_labels, by_pod_group, by_volcano, labels_of
+from tests.bench._meter import cpu_seconds, held_kib, resident_kib
 from tests.bench.pod_group import CONFIGURATION, POD_PATH, PREFIX, Listed, measure, pod
-from tests.bench.road import Cluster, Object, queues, sandbox
+from tests.bench.road import Cluster, Object, queues, sandbox_process
 from tests.bench.table import REPETITIONS, Figure, Row, at_most, check
 from tests.unit.controllers.pod_world import Pods
 from tests.unit.jobs.pods import make_pod
 
 PODS_OF_EACH = 100
 AT_ONCE = 32
+SAMPLE = 1_000
 WAIT_SECONDS = 600
 UNCAPPED = "clientConnection: {qps: -1, burst: 0}\n"
 
@@ -108,12 +115,6 @@ class Progress:
             await self._released.wait()
 
 
-def resident_kib() -> float:
-    """The present memory of this process."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(float(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
-
-
 def plain_queues() -> Iterator[tuple[str, Object]]:
     """Yield the tenant of `road`, with a flavor without a topology."""
     for collection, obj in queues():
@@ -123,8 +124,8 @@ def plain_queues() -> Iterator[tuple[str, Object]]:
             yield collection, obj
 
 
-async def crowded(kubeconfig: Path, gangs: int) -> list[Figure]:
-    """So many gangs at once."""
+async def crowded(kubeconfig: Path, server: int, gangs: int) -> list[Figure]:
+    """So many gangs at once; `server` is the process of the API server."""
     progress = Progress(gangs)
     parts = frozenset({"core", "scheduler", "jobs", "topology"})
     flags = Flags(kubeconfig=kubeconfig, parts=parts, health_address="0", metrics_address="0")
@@ -138,15 +139,20 @@ async def crowded(kubeconfig: Path, gangs: int) -> list[Figure]:
         for collection, obj in plain_queues():
             await cluster.ask("POST", collection, obj)
         await process.operator.ready.wait()
-        before, begun, cpu = resident_kib(), time.perf_counter(), time.process_time()
+        before, begun, cpu, served = resident_kib(), time.perf_counter(), time.process_time(), cpu_seconds(server)
         maker = await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.bench.gangs", url, str(gangs))
         try:
             await progress.until_released()
+            served = cpu_seconds(server) - served
         finally:
             with contextlib.suppress(ProcessLookupError):
                 maker.terminate()
             await maker.wait()
+        made = resource.getrusage(resource.RUSAGE_CHILDREN)
         after, cpu = resident_kib(), time.process_time() - cpu
+        views = process.operator.watches.named()["pods-managed"].store.values()
+        sample = list(islice(views, SAMPLE))
+        of_views = held_kib(sample) / len(sample)
         async with session.get(url + POD_PATH) as answer:
             pods = msgspec.json.decode(await answer.read(), type=Listed).items
     members = gangs * PODS_OF_EACH
@@ -158,15 +164,19 @@ async def crowded(kubeconfig: Path, gangs: int) -> list[Figure]:
         Figure("released_s", [progress.released_at - begun], goal=at_most(90) if whole else None),
         Figure("patches", [progress.writes["patch", "pods"] / members], goal=at_most(1.05)),
         Figure("controller_cpu_s", [cpu]),
+        Figure("sandbox_cpu_s", [served]),
+        Figure("maker_cpu_s", [made.ru_utime + made.ru_stime]),
         Figure("member_kib", [(after - before) / members]),
+        Figure("view_kib", [of_views]),
+        Figure("beyond_kib", [(after - before) / members - of_views], goal=at_most(2)),
     ]
 
 
 def crowd(gangs: int) -> Iterator[Figure]:
     """The figures of a crowd."""
     configure_logs("console", "error")
-    with sandbox("4x8x16", without="scheduler,kubelet") as kubeconfig:
-        yield from run(crowded(kubeconfig, gangs))
+    with sandbox_process("4x8x16", without="scheduler,kubelet") as (kubeconfig, server):
+        yield from run(crowded(kubeconfig, server, gangs))
 
 
 # --- one among others

@@ -199,8 +199,12 @@ class PodWrites:
         self._deleted.remember(pod.uid, True)
 
     async def each(self, pods: Iterable[T], act: Callable[[T], Awaitable[object]]) -> None:
-        """Call `act` with each of many pods, some at a time; the first error is raised after all pods were tried."""
-        todo = iter(list(pods))
+        """Call `act` with each of many pods, some at a time; the first error is raised after all pods were tried.
+
+        Most calls have no pods, and start no task.
+        """
+        every = list(pods)
+        todo = iter(every)
         failed: list[KqueueError] = []
 
         async def work() -> None:
@@ -211,7 +215,7 @@ class PodWrites:
                     failed.append(e)
 
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(AT_ONCE):
+            for _ in range(min(AT_ONCE, len(every))):
                 tasks.create_task(work())
         if failed:
             raise failed[0]

@@ -99,10 +99,9 @@ def _is_podgroup(pod: Mapping[str, Any], name: str, switches: JobFeatures) -> bo
 
 
 def _quorum_problems(pod: Mapping[str, Any]) -> Iterable[FieldError]:
-    labels = labels_of(pod)
-    written = labels.get(_QUORUM)
-    if written is None:
-        needed = f"how many pods of {labels.get(_NAME, '')} must start together"
+    written = label_of(pod, _QUORUM)
+    if not written and _QUORUM not in labels_of(pod):
+        needed = f"how many pods of {label_of(pod, _NAME)} must start together"
         return [FieldError(_QUORUM_PATH, f"must be set together with the group's name: {needed}")]
     quorum = _positive(written)
     if quorum is None:
@@ -113,7 +112,7 @@ def _quorum_problems(pod: Mapping[str, Any]) -> Iterable[FieldError]:
 
 
 def _quorum_of(pod: ManagedPod) -> int:
-    return _positive(labels_of(pod.obj).get(_QUORUM, "")) or 1
+    return _positive(label_of(pod.obj, _QUORUM)) or 1
 
 
 def _differences(members: Sequence[ManagedPod], quorum: int) -> Iterator[GangNotice]:

@@ -210,6 +210,12 @@ class Queues:
         queue.hold, self._held[base] = found, name
         return found.until
 
+    def note_end_of_write(self, name: str, key: str) -> None:
+        """Note that the write of an admission to a ClusterQueue has ended; a hold may have waited for it."""
+        queue = self._queues.get(name)
+        if queue is not None and queue.hold is not None and queue.hold.note_end_of_write(key):
+            self._on_wake()
+
     def end_hold(self, base: str) -> None:
         """End the hold for the pods of a gang: all were tried, time is over, or the gang has lost its admission."""
         queue = self._queues.get(self._held.pop(base, ""))
@@ -241,6 +247,8 @@ class Queues:
             self.delete(key)  # the workload was moved or withdrawn meanwhile
             return
         queue.in_flight = None
+        if queue.hold is not None:
+            queue.hold.note_admission(key)
         if queue.preemptor == key:
             queue.preemptor = None
         del self._home[key]

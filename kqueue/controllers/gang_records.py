@@ -86,6 +86,7 @@ class GangRecords:
         found: Sequence[ManagedPod] = self._writes.members(key)
         for workload in self.gangs.earlier(key):
             found = without(found, started_by(workload, found))
+        found = without(found, self.gangs.left_over(key, found))
         return without(found, self.occupation(key, found).refused)
 
     def occupation(self, key: str, members: Sequence[ManagedPod]) -> Occupation:

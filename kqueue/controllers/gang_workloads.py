@@ -17,7 +17,7 @@ from kqueue.jobs.gang.registry import dialect_of, named_queue
 from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
-from kqueue.runtime.store import Store
+from kqueue.runtime.store import Store, split_key
 
 GANG_INDEX = "gang"
 """Index of Workloads by the key of their gang, in dialects with group objects."""
@@ -76,6 +76,24 @@ class GangWorkloads:
         present = self.key_of(gang)
         found = self.workloads.by_index(GANG_INDEX, gang)
         return [workload for workload in found if model.workload_key(workload) != present]
+
+    def left_over(self, gang: str, members: Sequence[ManagedPod]) -> list[ManagedPod]:
+        """Return the members that an earlier group object of the name has started, as far as `earlier` does not tell:
+        those that have ended and whose Workload is gone, and those beyond the quorum.
+        """
+        if ":" not in gang or not dialect_of(GangRef.of_key(gang).framework).kinds:
+            return []
+        present = self.key_of(gang).rpartition("/")[2]
+        return [pod for pod in members if not pod.gated and self._is_left_over(pod, present)]
+
+    def _is_left_over(self, pod: ManagedPod, present: str) -> bool:
+        name = annotations_of(pod.obj).get(names.WORKLOAD_ANNOTATION, "")
+        if not name or name == present:
+            return False
+        workload = self.workloads.get(f"{split_key(pod.key)[0]}/{name}")
+        if workload is None:
+            return pod.terminated and not pod.extra
+        return pod.extra and workload.metadata.annotations.get(gang_names.EXTRA_OF_ANNOTATION, present) != present
 
     @staticmethod
     def gang_of(workload: wire.Workload) -> list[str]:

@@ -170,6 +170,29 @@ async def test_a_new_object_of_the_name_has_its_own_gang(make: Callable[..., Pod
     assert workloads(world) == [name_of("u2")]
 
 
+async def test_members_of_an_earlier_object_count_for_no_new_one(make: Callable[..., Pods]) -> None:
+    """g7_3: neither after the end of their Workload, nor beyond its quorum while they run."""
+    world = await started(make, of_group("x", born=1))
+    extra = workload_name(GroupVersionKind("", "v1", "Pod"), "x", "uid-x")
+    world.admit(extra)
+    await rest(world)
+    world.runs("x")
+    world.runs("a", "b", phase="Succeeded")
+    world.client.drop(GROUPS, "team/g")
+    collect(world)
+    await rest(world)
+    assert workloads(world) == [extra]
+    world.client.put(GROUPS, pod_group("u2"))
+    await rest(world)
+    assert (world.names(), world.records.members(KEY)) == (["a", "b", "x"], ())
+    world.add(of_group("c", born=2), of_group("d", born=2))
+    await rest(world)
+    made = world.workload_named(name_of("u2"))
+    assert [p["count"] for p in made["spec"]["podSets"]] == [2]
+    assert [pod.name for pod in world.records.members(KEY)] == ["c", "d"]
+    assert not world.pod("x")["metadata"].get("deletionTimestamp")
+
+
 async def test_a_workload_whose_object_is_gone_unseen_stops_no_pod(make: Callable[..., Pods]) -> None:
     """The watch of Workloads may be faster than that of group objects: the API server is asked before a stop."""
     world = await started(make)

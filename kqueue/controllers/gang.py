@@ -323,6 +323,8 @@ class GangReconciler:
         made = self._compose(key, members)
         if isinstance(made, GroupProblem):
             await self._steps.hold(workload, self._records.shortage(key) if made.incomplete else made.message)
+            if not model.condition_true(workload, names.CONDITION_EVICTED):  # else its pause needs them as owners
+                await self._writes.let_go_all(pod for pod in members if not pod.runnable)
             return self._report_problem(made, members)
         if is_outdated(made, told):
             await self._rewrite(workload, made)

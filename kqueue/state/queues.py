@@ -401,12 +401,12 @@ class Queues:
         item = queue.parked_item(key) if queue is not None else None
         return queue.moved_shapes.get(item.shape) if queue is not None and item is not None else None
 
-    def position(self, key: str) -> tuple[int, int] | None:
+    def position(self, key: str, *, most: int | None = None) -> tuple[int, int] | None:
         """Return (position from 1, length) of a workload in the order of its ClusterQueue, parked ones included; None
-        when it waits in no ClusterQueue.
+        when it waits in no ClusterQueue, or more than `most` workloads wait in it.
         """
         queue = self._queues.get(self._home.get(key, ""))
-        if queue is None:
+        if queue is None or (most is not None and len(queue.waiting) > most):
             return None
         order = sorted(queue.items(), key=lambda item: (queue.used_by(item), queue.rank(item)))
         places = {item.key: place for place, item in enumerate(order, start=1)}

@@ -17,6 +17,7 @@ from kqueue.controllers.manager import Manager
 from kqueue.controllers.namespace_queue import has_queue
 from kqueue.controllers.pod_writes import watch_pods
 from kqueue.controllers.raw import JSON, key_of, status_writer
+from kqueue.controllers.status_pace import StatusPace
 from kqueue.errors import ConflictError
 from kqueue.jobs.fields import condition_of, mapping, objects, text
 from kqueue.jobs.gang.dialect import Dialect
@@ -50,7 +51,7 @@ class _Memory:
     """The phase of a gang whose status another controller owns."""
     written: dict[str, Any] = field(default_factory=dict)
     """Fields as kqueue wrote them; empty: none, or others have changed them and kqueue has noticed."""
-    at: float = float("-inf")
+    pace: StatusPace = field(default_factory=StatusPace)
     contests: list[float] = field(default_factory=list)
     silent_until: float = float("-inf")
 
@@ -77,7 +78,7 @@ class _Look:
 class GangStatusReconciler:
     """Keeps the status of group objects; keys are keys of gangs.
 
-    A change of the phase is written at once, other changes at most once in `window` seconds.  Its memory only
+    A change of the phase is written at once, other changes at the pace of `StatusPace`.  Its memory only
     saves writes and notices other writers: after a restart the status is computed again from the objects.
     """
 
@@ -175,7 +176,7 @@ class GangStatusReconciler:
         patch = self._patch(look, look.status)
         if not patch:
             return Result()
-        left = memory.at + self._window() - now
+        left = memory.pace.left(now, self._window())
         if left > 0 and "phase" not in patch:
             return Result(requeue_after=left)
 
@@ -193,7 +194,8 @@ class GangStatusReconciler:
             return Result()
         self._dropped.setdefault(look.resource, set()).update(dropped_fields(patch, answer))
         status = mapping(answer, "status")
-        memory.at, memory.written = now, {name: status.get(name) for name in patch | memory.written}
+        memory.pace.note(now, self._window(), state="phase" in patch)
+        memory.written = {name: status.get(name) for name in patch | memory.written}
         if look.dialect.phase(look.obj) is not look.counts.phase:
             self._report(look)
         return Result()

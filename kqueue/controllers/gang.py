@@ -16,6 +16,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.gang_checks import GangChecks, GangNow
 from kqueue.controllers.gang_clock import GangClock, make_gang_clock
+from kqueue.controllers.gang_crowd import Unseen
 from kqueue.controllers.gang_extras import ExtraPods, KeepsRuns, never_early
 from kqueue.controllers.gang_owner import STILL_THERE, GangOwner
 from kqueue.controllers.gang_past import PastGangs
@@ -70,6 +71,7 @@ _QUIET = 2.0
 """Seconds without a new member after which an incomplete group is reported as incomplete."""
 _PREBUILT_RETRY = 5.0
 EVENT_GROUP_FINISHED = "GroupFinished"
+EVENT_MANY_MEMBERS = "ManyMembersWait"
 
 
 class GangReconciler:
@@ -110,9 +112,22 @@ class GangReconciler:
 
     async def reconcile(self, key: str) -> Result:
         """Take the next step for one group."""
-        members, ends = await self._past.end(key, in_order(self._writes.members(key)))
+        look = self._records.look(key)
+        members, ends = await self._past.end(key, in_order(look.members))
+        self._tell_unseen(key, members, look.unseen)
         result = await self._reconcile(key, await self._without_strangers(key, members))
         return Result(requeue_after=STILL_THERE) if ends and result.requeue_after is None else result
+
+    def _tell_unseen(self, key: str, members: Sequence[ManagedPod], unseen: Unseen) -> None:
+        """Tell that so many members wait that not all of them are looked at."""
+        waiting = [pod for pod in members if pod.gated and not pod.extra] if unseen.waiting else []
+        if waiting:
+            message = (
+                f"The group has more than {len(waiting)} pods that wait; kqueue looks at the oldest of them, and at "
+                "others when these have started or are deleted"
+            )
+            self._writes.event(waiting[0], reason=EVENT_MANY_MEMBERS, message=message, warning=True)
+            self._events.tell(self._gangs.object_of(key), reason=EVENT_MANY_MEMBERS, message=message)
 
     async def _without_strangers(self, key: str, members: Sequence[ManagedPod]) -> Sequence[ManagedPod]:
         """Return the members without pods of another owner than the group's occupant; record an event on such pods."""
@@ -438,7 +453,7 @@ def setup(manager: Manager) -> None:
         reconciler.reconcile,
         workers=8,
         group_kind="Pod",
-        rank_of=lambda key: _rank(watches.workloads.store.get(gangs.key_of(key)), store.by_index(GROUP_INDEX, key)),
+        rank_of=lambda key: _rank(watches.workloads.store.get(gangs.key_of(key)), records.look(key).members),
     )
     gathering = Gathering(groups.enqueue, manager.clock)
 
@@ -453,15 +468,15 @@ def setup(manager: Manager) -> None:
             return
         metadata = seen.metadata
         key = gang_of_workload(metadata.namespace, metadata.name, metadata.annotations)
-        if store.keys_by_index(GROUP_INDEX, key) or (
+        if store.count_by_index(GROUP_INDEX, key) or (
             metadata.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true"
         ):
             reconciler.forget(key)
             groups.enqueue(key)
 
     def on_class(_old: object, _new: object) -> None:
-        for key in {pod.group for pod in store.values() if pod.group}:
-            groups.enqueue(key)
+        for key in store.values_of_index(GROUP_INDEX):
+            groups.enqueue(str(key))
 
     watch.subscribe(on_pod)
     gangs.objects.subscribe(gathering.add)

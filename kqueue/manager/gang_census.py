@@ -161,14 +161,16 @@ class GangCensus:
             return None
         counts = settled_counts(gang, self.records.gangs.object_of(key), workload)
         present = [pod for pod in gang.extras if pod.runnable]
-        admitted, queue = admitted_at(workload), queue_name(gang, workload)
+        admitted, queue, unseen = admitted_at(workload), queue_name(gang, workload), gang.unseen
+        waiting = sum(pod.gated for pod in present) + unseen.present - unseen.released
+        running = sum(pod.phase == "Running" for pod in present) + unseen.running
         return CountedGang(
             framework=gang.ref.framework,
             phase=counts.phase.value,
             stage=stage_of(counts.phase, workload),
             queue=object_key(gang.ref.namespace, queue) if queue else "",
             cluster_queue=text(workload, "status", "admission", "clusterQueue"),
-            extras={WAITING: sum(p.gated for p in present), RUNNING: sum(p.phase == "Running" for p in present)},
+            extras={WAITING: waiting, RUNNING: running},
             admitted=admitted,
             scheduled=bool(admitted) and sum(pod.scheduled for pod in gang.base) >= gang.quorum,
         )

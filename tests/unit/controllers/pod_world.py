@@ -150,7 +150,7 @@ class Pods(World):
         self.gates = AdmissionGates(
             pods=self.pods,
             writes=self.writes,
-            gangs=self.gangs,
+            records=self.records,
             manages=self.managed.__contains__,
             switches=switches,
             sweep=Sweep(clock=self.clock, after=300.0, interval=60.0, report=self.held.update),

@@ -13,8 +13,10 @@ from kqueue.clock import FakeClock
 from kqueue.controllers.gathering import Gathering
 from kqueue.controllers.resources import WORKLOADS
 from kqueue.jobs.gang.pods import managed_pod
-from tests.unit.controllers.pod_world import Pods
+from kqueue.jobs.gang.record import counts_of_gang
+from tests.unit.controllers.pod_world import GROUP, Pods
 from tests.unit.controllers.test_gang_extras import KEY, ON, QUORUM, of_gang
+from tests.unit.jobs.pods import make_pod
 
 MANY = 20_000
 """Members, as many as half a minute of a busy API server brings."""
@@ -33,11 +35,14 @@ async def make() -> AsyncIterator[Callable[..., Pods]]:
         await world.close()
 
 
-def fill(world: Pods, number: int, *, quorum: str = "2", since: int = 0) -> None:
-    """Let the watch bring so many members of gang `g`."""
+def fill(world: Pods, number: int, *, quorum: str = "2", since: int = 0, key: str = KEY) -> None:
+    """Let the watch bring so many members of gang `g`, by its labels or as one of Kueue's groups."""
     for each in range(since, since + number):
-        pod = of_gang(f"p{each}", born=each)
-        pod["metadata"]["labels"][QUORUM] = quorum
+        if key == GROUP:
+            pod = make_pod(f"p{each}", group="g", total=quorum, born=each)
+        else:
+            pod = of_gang(f"p{each}", born=each)
+            pod["metadata"]["labels"][QUORUM] = quorum
         world.pods.put(f"team/p{each}", managed_pod(pod, ON))
 
 
@@ -60,9 +65,9 @@ class Calls:
 
 
 async def test_an_event_of_a_pod_costs_the_same_in_a_huge_gang(make: Callable[..., Pods]) -> None:
-    """The watch's handlers call as many functions for a member of twenty thousand as for one of twenty."""
+    """The watch's handlers call as many functions for a member of twenty thousand as for one of twenty-five hundred."""
     small, huge = make(), make()
-    fill(small, 20)
+    fill(small, 2_500)
     fill(huge, MANY)
 
     with Calls() as of_huge:
@@ -72,18 +77,51 @@ async def test_an_event_of_a_pod_costs_the_same_in_a_huge_gang(make: Callable[..
     assert of_huge.number == of_small.number
 
 
-async def test_a_look_at_a_gang_costs_in_proportion_to_its_members(make: Callable[..., Pods]) -> None:
-    """One reconcile of four thousand members calls at most twice as many functions as one of two thousand."""
+@pytest.mark.parametrize(
+    ("key", "quorum"),
+    [
+        pytest.param(KEY, "2", id="labels"),
+        pytest.param(KEY, "10001", id="labels-that-contradict-the-bound"),
+        pytest.param(GROUP, "2", id="of-kueue"),
+    ],
+)
+async def test_a_look_costs_the_same_whatever_the_number_of_members(
+    make: Callable[..., Pods], key: str, quorum: str
+) -> None:
+    """Reconciler and record of sixteen thousand members call as many functions as those of four thousand."""
     numbers = []
-    for members in (2_000, 4_000):
+    for members in (4_000, 16_000):
         world = make()
-        fill(world, members, quorum="10001")
-        await world.reconcile(KEY)
+        fill(world, members, quorum=quorum, key=key)
+        await world.reconcile(key)
         with Calls() as look:
-            await world.reconcile(KEY)
+            await world.reconcile(key)
+            world.records.of(key)
         numbers.append(look.number)
 
-    assert numbers[1] <= 2.1 * numbers[0]
+    assert numbers[1] <= 1.02 * numbers[0]
+
+
+async def test_an_event_says_that_later_members_are_not_looked_at(make: Callable[..., Pods]) -> None:
+    """A gang of twenty thousand has one such event, on its oldest member that waits."""
+    world = make()
+    fill(world, MANY)
+    await world.reconcile(KEY)
+    await world.reconcile(KEY)
+    told = [message for message in world.recorder.messages if "kqueue looks at the oldest" in message]
+
+    assert len(told) == 1
+    assert told[0].startswith("The group has more than 1002 pods that wait;")
+
+
+async def test_the_record_of_a_huge_gang_counts_all_members(make: Callable[..., Pods]) -> None:
+    world = make()
+    fill(world, MANY)
+    gang = world.records.of(KEY)
+
+    assert gang is not None
+    assert len(gang.members) < MANY
+    assert counts_of_gang(gang, None, before=None).present == MANY
 
 
 async def test_many_events_cause_few_looks() -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.api.wire.core import Namespace
 from kqueue.controllers.gang_checks import GangChecks, GangNow
 from kqueue.controllers.gang_clock import GangClock, make_gang_clock
 from kqueue.controllers.gang_crowd import Unseen
@@ -59,9 +61,9 @@ from kqueue.jobs.gang.value import GangPhase, GangRef
 from kqueue.jobs.pod import FRAMEWORK
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.workload import Priority
-from kqueue.runtime.controller import Result
+from kqueue.runtime.controller import Controller, Result
 from kqueue.runtime.own_writes import OwnWrites
-from kqueue.runtime.store import split_key
+from kqueue.runtime.store import Store, split_key
 from kqueue.runtime.workqueue import KeyRank
 from kqueue.state.gangs import Gangs
 
@@ -204,10 +206,13 @@ class GangReconciler:
         return look.with_result(await self._lifecycle.advance(owner.matched(found)))
 
     def _is_given_up(self, key: str, members: Sequence[ManagedPod], workload: wire.Workload) -> bool:
-        """Whether users have deleted all members of a gang without a group object, so that it ends with the last one.
+        """Whether users have deleted all members of a gang without a group object, so that it ends with the last one,
+        or its namespace, in which pods are not replaced: it is not gone before its pods are.
 
         After an eviction the members are deleted by kqueue, and the Workload keeps its pause for their replacements.
         """
+        if self._gangs.is_ending(key):
+            return True
         evicted = model.condition_true(workload, names.CONDITION_EVICTED)
         return not is_of_kueue(key) and not evicted and all(pod.deleting for pod in members)
 
@@ -479,12 +484,21 @@ def setup(manager: Manager) -> None:
             groups.enqueue(str(key))
 
     watch.subscribe(on_pod)
+    watches.namespaces.subscribe(partial(_on_namespace, store, groups))
     gangs.objects.subscribe(gathering.add)
     watches.workloads.subscribe(on_workload)
     watches.workload_priorities.subscribe(on_class)
     watches.priority_classes.subscribe(on_class)
     watches.flavors.subscribe(if_changed(on_class))
     watches.topologies.subscribe(if_changed(on_class))
+
+
+def _on_namespace(pods: Store[ManagedPod], groups: Controller, _old: object, new: Namespace | None) -> None:
+    """Enqueue the gangs of a namespace that is being deleted."""
+    if new is not None and new.metadata.deletion_timestamp is not None:
+        for key in map(str, pods.values_of_index(GROUP_INDEX)):
+            if GangRef.of_key(key).namespace == new.metadata.name:
+                groups.enqueue(key)
 
 
 def _rank(workload: wire.Workload | None, members: Collection[ManagedPod]) -> KeyRank:

@@ -34,9 +34,12 @@ class GangWorkloads:
         objects: GroupObjects,
         switches: JobFeatures,
         is_queue: Callable[[str], bool] = lambda _key: False,
+        is_ending: Callable[[str], bool] = lambda _namespace: False,
     ) -> None:
-        """Take the parts; `is_queue` returns whether a LocalQueue namespace/name exists."""
-        self._is_queue = is_queue
+        """Take the parts; `is_queue` returns whether a LocalQueue namespace/name exists, `is_ending` whether a
+        namespace is being deleted.
+        """
+        self._is_queue, self._is_ending = is_queue, is_ending
         self.objects, self.workloads, self._switches = objects, workloads, switches
         workloads.add_index(GANG_INDEX, self.gang_of)
 
@@ -64,6 +67,10 @@ class GangWorkloads:
         """Whether the group object lets its pods be queued one by one."""
         obj = self.object_of(gang)
         return obj is not None and dialect_of(GangRef.of_key(gang).framework).queues_alone(obj)
+
+    def is_ending(self, gang: str) -> bool:
+        """Whether the namespace of the gang is being deleted, so that no pod can be created in it."""
+        return self._is_ending(GangRef.of_key(gang).namespace)
 
     def has_maker(self, gang: str) -> bool:
         """Whether the reconciler of the group object makes the Workload."""
@@ -130,4 +137,9 @@ def make_gang_workloads(manager: Manager) -> GangWorkloads:
     objects = manager.shared(watch_group_objects)
     watches = manager.watches
     is_queue = watches.local_queues.store.__contains__
-    return GangWorkloads(watches.workloads.store, objects, manager.switches, is_queue)
+
+    def is_ending(namespace: str) -> bool:
+        found = watches.namespaces.store.get(namespace)
+        return found is not None and found.metadata.deletion_timestamp is not None
+
+    return GangWorkloads(watches.workloads.store, objects, manager.switches, is_queue, is_ending)

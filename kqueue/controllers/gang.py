@@ -55,7 +55,7 @@ from kqueue.jobs.gang.match import (
 from kqueue.jobs.gang.members import in_order, parted, queue_of, without
 from kqueue.jobs.gang.naming import gang_of_workload
 from kqueue.jobs.gang.occupants import refusals
-from kqueue.jobs.gang.record import is_reserved, least_annotation, record_annotations
+from kqueue.jobs.gang.record import is_reserved, least_annotation, object_uid, record_annotations
 from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.gang.value import GangPhase, GangRef
 from kqueue.jobs.pod import FRAMEWORK
@@ -269,6 +269,10 @@ class GangReconciler:
         )
         if isinstance(workload, GroupProblem):
             return self._report_problem(workload, made.kept)
+        if made.group_object is not None and not await self._gangs.objects.may_own(
+            GangRef.of_key(key), object_uid(made.group_object)
+        ):
+            return Result(requeue_after=1.0)  # the watch will report the end of the object
         kept = record_annotations(made.group_object, self._records.first(key)) | least_annotation(made.wish)
         kept |= self._queue.annotation(key)
         workload["metadata"]["annotations"] |= kept

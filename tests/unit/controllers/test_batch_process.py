@@ -319,6 +319,19 @@ async def test_pods_and_workload_of_a_deleted_one_are_let_go(make: Make) -> None
     assert f"team/{load}" not in world.client.keys(WORKLOADS)
 
 
+async def test_no_second_workload_is_made_for_an_object_that_is_gone(make: Make) -> None:
+    """The watch of BatchProcesses is behind, and the garbage collector has deleted the Workload already."""
+    world = make(batch())
+    await world.settle_all()
+    load = f"team/{world.load}"
+    world.client.drop(BATCH_PROCESSES, KEY)
+    world.client.drop(WORKLOADS, load)
+    world.workloads.remove(load)
+    await world.look(BP, late=True)
+
+    assert world.client.keys(WORKLOADS) == []
+
+
 async def test_a_deleted_workload_is_made_again_without_the_old_pods(make: Make) -> None:
     """G3.63."""
     world = await running(make)

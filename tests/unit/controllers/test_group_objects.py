@@ -582,3 +582,21 @@ async def test_a_finished_group_keeps_no_quota_for_a_member_that_failed(make: Ca
     await rest(world)
     assert before == ("", "")
     assert status_of(world.workload_named(name_of()), "Finished") == ("True", "Succeeded")
+
+
+@pytest.mark.parametrize("present", [True, False])
+async def test_a_second_workload_is_made_only_for_an_object_that_is_there(
+    make: Callable[..., Pods], present: bool
+) -> None:
+    """The watch of group objects may be behind, and then the garbage collector would delete each Workload."""
+    world = make(of_group("a"), of_group("b"), group=pod_group())
+    await rest(world)
+    load = f"team/{name_of()}"
+    world.client.drop(WORKLOADS, load)
+    world.workloads.remove(load)
+    if not present:
+        world.client.drop(GROUPS, "team/g")
+    await world.look(KEY, late=True)
+    await world.look(KEY, late=True)
+
+    assert world.client.keys(WORKLOADS) == ([load] if present else [])

@@ -22,28 +22,31 @@ END = "<!-- the end of the matrix -->"
 
 _BUILT_IN = [row.kind for row in FRAMEWORKS.values() if row.built_in]
 _AFTER_PODS = _BUILT_IN.index("Pod") + 1
-KINDS = (*_BUILT_IN[:_AFTER_PODS], "Pod group", *_BUILT_IN[_AFTER_PODS:], "declared kind")
+GANGS = ("gang by labels", "PodGroup", "BatchProcess", "Volcano PodGroup", "Kubernetes PodGroup")
+KINDS = (*_BUILT_IN[:_AFTER_PODS], "Pod group", *_BUILT_IN[_AFTER_PODS:], "declared kind", *GANGS)
 FEATURES = (
     "queueing", "start with topology", "ranks", "stop and restore", "eviction and requeue", "finished", "pods ready",
     "reclaimable pods", "partial admission", "priority class", "maximum execution time", "prebuilt workload",
     "managed by", "child jobs", "workload slices", "scale", "replacement pods", "fast admission", "excess pods",
+    "pods beyond the quorum",
     "webhook defaults", "webhook validation", "switched off", "uninstall",
 )  # fmt: skip
 
 WITHOUT: Mapping[str, tuple[str, ...]] = {
-    "partial admission": ("Pod", "Pod group", "Deployment", "StatefulSet", "JobSet", "declared kind"),
+    "partial admission": ("Pod", "Pod group", "Deployment", "StatefulSet", "JobSet", "declared kind", *GANGS),
     "replacement pods": ("Pod", "Deployment", "StatefulSet", "declared kind"),
-    "fast admission": ("Job", "JobSet", "Pod", "Deployment", "StatefulSet", "declared kind"),
-    "excess pods": ("Job", "JobSet", "Pod", "Deployment", "StatefulSet", "declared kind"),
-    "managed by": ("Pod", "Pod group", "Deployment", "StatefulSet", "declared kind"),
-    "child jobs": ("Pod", "Pod group", "Deployment", "StatefulSet"),
-    "workload slices": ("JobSet", "Pod", "Pod group", "Deployment", "StatefulSet", "declared kind"),
+    "fast admission": ("Job", "JobSet", "Pod", "Deployment", "StatefulSet", "declared kind", "BatchProcess"),
+    "excess pods": ("Job", "JobSet", "Pod", "Deployment", "StatefulSet", "declared kind", *GANGS),
+    "managed by": ("Pod", "Pod group", "Deployment", "StatefulSet", "declared kind", *GANGS),
+    "child jobs": ("Pod", "Pod group", "Deployment", "StatefulSet", *GANGS),
+    "workload slices": ("JobSet", "Pod", "Pod group", "Deployment", "StatefulSet", "declared kind", *GANGS),
     "reclaimable pods": ("Pod", "Deployment", "StatefulSet", "declared kind"),
     "ranks": ("Pod", "Deployment"),
-    "prebuilt workload": ("Deployment", "StatefulSet"),
+    "prebuilt workload": ("Deployment", "StatefulSet", *GANGS),
     "finished": ("Deployment", "StatefulSet"),
     "maximum execution time": ("Deployment", "StatefulSet"),
-    "scale": ("Pod", "Pod group", "Job", "declared kind"),
+    "scale": ("Pod", "Pod group", "Job", "declared kind", *GANGS),
+    "pods beyond the quorum": tuple(kind for kind in KINDS if kind not in GANGS),
 }
 """Kinds without a feature, because it does not apply to them or Kueue does not have it either."""
 

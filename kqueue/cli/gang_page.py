@@ -31,7 +31,15 @@ def gang_page(gang: JSON) -> Iterator[PageLine]:
     if missing:
         yield _line("missing", ", ".join(f"{n} of {_role(role)}" for role, n in missing.items()))
     if gang.get("message"):
-        yield _line("reason", f"{gang['reason']}: {gang['message']}" if gang.get("reason") else gang["message"])
+        yield _line("reason", _reason(gang))
+    if "position" in gang:
+        place = gang["position"]
+        yield _line(
+            "position", f"{place['inClusterQueue']} in its ClusterQueue, {place['inLocalQueue']} in its LocalQueue"
+        )
+    levels = [f"{kind} {level}" for kind, named in (gang.get("topology") or {}).items() for level in named]
+    if levels:
+        yield _line("topology", ", ".join(levels))
     if "deadline" in gang:
         yield _line("deadline", _deadline(gang["deadline"]))
     domains = (gang.get("workload") or {}).get("domains") or ()
@@ -45,6 +53,14 @@ def gang_page(gang: JSON) -> Iterator[PageLine]:
     if "explanation" in gang:
         yield PageLine("")
         yield from page(gang["explanation"])
+
+
+def _reason(gang: JSON) -> str:
+    """Return the reason of a wait; without the command for details where these follow."""
+    from kqueue.state.waiting import cause_of
+
+    message = cause_of(gang["message"]) if "explanation" in gang else gang["message"]
+    return f"{gang['reason']}: {message}" if gang.get("reason") else message
 
 
 def _line(word: str, text: str) -> PageLine:
@@ -92,7 +108,8 @@ def _members(gang: JSON) -> str:
 
 def _deadline(deadline: JSON) -> str:
     since = "the admission" if deadline["since"] == "admission" else "the creation"
-    by_default = ", by the default of gangs.scheduleTimeout" if deadline.get("isDefault") else ""
+    source = "the default of gangs.scheduleTimeout" if deadline.get("isAssumed") else "gangs.scheduleTimeout"
+    by_default = f", by {source}" if deadline.get("isDefault") else ""
     if "time" not in deadline:
         return f"{deadline['seconds']:g} s after {since}{by_default}"
     state = "reached, the quorum is scheduled" if deadline["reached"] else "the quorum is not scheduled yet"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kqueue.errors import ConfigError, NotFoundError
 from kqueue.jobs.gang.key import KUEUE_GROUPS
 from kqueue.jobs.gang.registry import dialect_of, frameworks
-from kqueue.operations.gangs import gangs_in, read_gang_objects
+from kqueue.operations.gangs import gangs_in, read_gang_objects, served_gangs
 
 if TYPE_CHECKING:
     from kqueue.cli.reaching import Session
@@ -68,14 +68,22 @@ async def find_gang(session: Session, kind: str, name: str) -> tuple[JSON | None
         ConfigError: several gangs have the name.
         NotFoundError: there is no such gang.
     """
-    read = await read_gang_objects(session.client, session.namespace)
+    served = await served_gangs(session.client, session.namespace, name)
+    if served is not None:
+        found = chosen(served.gangs, kind, name)
+        if found is not None or _names_kueue_group(served.gangs, kind, name):
+            return found, ()
+    read = await read_gang_objects(session.client, session.namespace)  # has forms that are off in the controller, too
     gangs = gangs_in(read, now=datetime.now(UTC), strangers=True)
     found = chosen(gangs, kind, name)
-    if found is None and not (kind.lower() in _POD_GROUPS and _has_kueue_group(gangs, name)):
+    if found is None and not _names_kueue_group(gangs, kind, name):
         message = f"there is no {kind} {session.namespace}/{name}; kqueue list gangs shows the gangs of a namespace"
         raise NotFoundError(message, status=404)
     return found, read.notes
 
 
-def _has_kueue_group(gangs: Sequence[JSON], name: str) -> bool:
+def _names_kueue_group(gangs: Sequence[JSON], kind: str, name: str) -> bool:
+    """Whether `podgroup` and the name mean one of Kueue's groups."""
+    if kind.lower() not in _POD_GROUPS:
+        return False
     return any((gang["framework"], gang["metadata"]["name"]) == (KUEUE_GROUPS, name) for gang in gangs)

@@ -40,7 +40,8 @@ class Timings:
     new
     reason is written at once.  Kueue writes every change at once."""
     status_refresh_window: float = 1.0
-    """Counters in queue statuses are written at most this often per queue.  Source: Kueue."""
+    """Counters in queue statuses are written at most this often per queue.  Source: Kueue.  The first pause between
+    counters in the status of a gang, too; further pauses grow."""
     status_refresh_loaded: float = 5.0
     """The same while 20 decisions a second or more are being written."""
     eviction_ended_after: float = 600.0

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from kqueue import model
 from kqueue.api import names
-from kqueue.controllers.gang_workloads import GangWorkloads, make_gang_workloads
+from kqueue.controllers.gang_records import GangRecords, make_gang_records
 from kqueue.controllers.held_pods import HeldPods, Sweep, Why
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
 from kqueue.controllers.manager import Manager
@@ -46,13 +46,15 @@ class AdmissionGates:
         *,
         pods: Store[ManagedPod],
         writes: PodWrites,
-        gangs: GangWorkloads,
+        records: GangRecords,
         manages: Callable[[str], bool],
         switches: JobFeatures,
         sweep: Sweep,
         without_queue: bool = False,
     ) -> None:
+        gangs = records.gangs
         self._writes, self._workloads, self._gangs, self._manages = writes, gangs.workloads, gangs, manages
+        self._look = records.look
         self._switches, self._without_queue = switches, without_queue
         held = HeldPods[ManagedPod](
             pods=lambda: pods.by_index(GATED_INDEX, True),
@@ -97,7 +99,7 @@ class AdmissionGates:
         key = self._gangs.key_of(group)
         workload = self._workloads.get(key)
         if workload is None:
-            members = [member for member in self._writes.members(group) if not member.extra]
+            members = [member for member in self._look(group).members if not member.extra]
             made = compose(in_order(members), self._switches, group_object=self._gangs.object_of(group))
             if not isinstance(made, GroupProblem):
                 return None
@@ -130,12 +132,13 @@ class AdmissionGates:
 def setup(manager: Manager) -> None:
     """Add the sweep over pods with the admission gate, if pods are queued; it runs beside the controllers."""
     watch, writes = manager.shared(watch_pods), manager.shared(make_pod_writes)
-    if watch is None or writes is None:
+    records = manager.shared(make_gang_records)
+    if watch is None or writes is None or records is None:
         return
     sweeper = AdmissionGates(
         pods=watch.store,
         writes=writes,
-        gangs=manager.shared(make_gang_workloads),
+        records=records,
         manages=manager.manages,
         switches=manager.switches,
         sweep=manager.sweep(),

@@ -18,7 +18,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.controllers.batch_process_pods import BatchPods, PodRefusedError, reference
 from kqueue.controllers.batch_process_status import BatchStatusWriter
 from kqueue.controllers.gathering import Gathering
-from kqueue.controllers.group_objects import watch_group_objects
+from kqueue.controllers.group_objects import GroupObjects, watch_group_objects
 from kqueue.controllers.handlers import enqueue_all, enqueue_namespace
 from kqueue.controllers.job_workload import OWNER_INDEX, owner_key
 from kqueue.controllers.manager import Manager
@@ -90,9 +90,11 @@ class BatchProcessReconciler:
         pods: BatchPods,
         statuses: BatchStatusWriter,
         default_queue: Callable[[str], NamespaceQueue],
+        objects: GroupObjects,
         reports: OwnerReports = NO_REPORTS,
     ) -> None:
         """`default_queue` returns the queue that a namespace gives."""
+        self._objects = objects
         policy = context.policy
         self._client, self._writes, self._pods, self._statuses = context.client, writes, pods, statuses
         self._book, self._steps, self._workloads = context.book, context.steps, context.workloads
@@ -192,7 +194,7 @@ class BatchProcessReconciler:
         await self._writes.let_go_all(steps.release)
         if now.workload is not None:
             await self._take_with_workload(now, now.workload, steps)
-        elif steps.create:
+        elif steps.create and await self._may_create(now):
             return await self._create(now)
         if steps.delete:
             await self._delete(now)
@@ -215,10 +217,15 @@ class BatchProcessReconciler:
         if steps.follow:
             await self._rewrite(now, workload)
         if steps.service:
-            await self._pods.ensure_service(now.obj)
+            await self._pods.ensure_service(now.obj, expected=bool(now.places.pods))
         if steps.make:
             queue = workload.spec.queue_name or now.queue
             await self._pods.create(now.obj, now.plan, steps.make, queue=queue)
+
+    async def _may_create(self, now: BatchNow) -> bool:
+        namespace, name = split_key(now.key)
+        ref = GangRef(framework=FRAMEWORK, namespace=namespace, name=name)
+        return await self._objects.may_own(ref, text(now.obj, "metadata", "uid"))
 
     async def _create(self, now: BatchNow) -> QueueHindrance | None:
         try:
@@ -342,6 +349,7 @@ def setup(manager: Manager) -> None:
             window=manager.timings.status_refresh_window,
         ),
         default_queue=lambda namespace: namespace_queue(manager, namespace),
+        objects=manager.shared(watch_group_objects),
         reports=OwnerReports(
             created=lambda seconds: manager.metrics.workload_created(job_kind=KIND.kind, seconds=seconds),
             started=manager.counter.on_started,

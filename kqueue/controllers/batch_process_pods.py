@@ -157,8 +157,10 @@ class BatchPods:
         """Record why something of the object could not be created."""
         self._recorder.record(reference(obj), reason=EVENT_FAILED_CREATE, message=message, warning=True, once=True)
 
-    async def ensure_service(self, obj: JSON) -> None:
+    async def ensure_service(self, obj: JSON, *, expected: bool) -> None:
         """Create the headless Service, unless a Service of the name is known.
+
+        `expected`: the Service probably exists, so it is read first.  A new leader then writes nothing.
 
         Raises:
             ApiError: the creation failed, and may succeed later.
@@ -166,18 +168,25 @@ class BatchPods:
         uid = text(obj, "metadata", "uid")
         if uid in self._services:
             return
+        found = await self._service(obj) if expected else None
+        if found is None:
+            try:
+                found = await self._client.create(SERVICES, service_of(obj))
+            except AlreadyExistsError:
+                found = await self._service(obj)
+            except ApiError as e:
+                self.report_failure(obj, f"the Service could not be created: {e}")
+                raise
+        if found is not None:  # otherwise it has gone since, and the next look creates it
+            self._services[uid] = controller_uid(found) == uid
+
+    async def _service(self, obj: JSON) -> JSON | None:
+        """Read the Service of the name; None: there is none."""
         metadata = mapping(obj, "metadata")
         try:
-            found = await self._client.create(SERVICES, service_of(obj))
-        except AlreadyExistsError:
-            try:
-                found = await self._client.get_json(SERVICES, text(metadata, "name"), text(metadata, "namespace"))
-            except NotFoundError:
-                return  # it has gone since; the next look creates it
-        except ApiError as e:
-            self.report_failure(obj, f"the Service could not be created: {e}")
-            raise
-        self._services[uid] = controller_uid(found) == uid
+            return await self._client.get_json(SERVICES, text(metadata, "name"), text(metadata, "namespace"))
+        except NotFoundError:
+            return None
 
 
 def reference(obj: JSON) -> ObjectReference:

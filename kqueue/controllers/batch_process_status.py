@@ -9,6 +9,7 @@ from cachetools import TTLCache
 from kqueue.clock import Clock
 from kqueue.controllers.batch_process_pods import reference
 from kqueue.controllers.record import Recorder
+from kqueue.controllers.status_pace import LONGEST, StatusPace
 from kqueue.jobs.fields import JSON, mapping, text
 from kqueue.jobs.gang.batch_status import BatchEvent, changed_state, events_of
 from kqueue.jobs.meaning import same
@@ -22,10 +23,10 @@ class BatchStatusWriter:
     """The statuses that this process writes, with the times of its last writes."""
 
     def __init__(self, writer: StatusWriter[JSON], recorder: Recorder, clock: Clock, *, window: float) -> None:
-        """Take the window in seconds between two writes of counts alone."""
+        """Take the shortest pause in seconds between two writes of counts alone."""
         self._writer, self._recorder, self._clock, self._window = writer, recorder, clock, window
-        self._written: TTLCache[str, float] = TTLCache(_REMEMBERED, max(window, 1.0), clock.monotonic)
-        """By key: when the status was written last."""
+        remembered = 2 * LONGEST * max(window, 1.0)
+        self._paces: TTLCache[str, StatusPace] = TTLCache(_REMEMBERED, remembered, clock.monotonic)
 
     def newest(self, key: str) -> JSON | None:
         """Return the newest known BatchProcess; None: there is none."""
@@ -43,8 +44,9 @@ class BatchStatusWriter:
         before, after = mapping(now, "status"), wanted(now)
         if same(before, after):
             return None
-        wait = self._window - (self._clock.monotonic() - self._written.get(key, float("-inf")))
-        if wait > 0 and not changed_state(before, after):
+        pace, state = self._paces.get(key) or StatusPace(), changed_state(before, after)
+        wait = pace.left(self._clock.monotonic(), self._window)
+        if wait > 0 and not state:
             return wait
         events: list[BatchEvent] = []
 
@@ -57,7 +59,8 @@ class BatchStatusWriter:
 
         written = await self._writer.write(key, change)
         if written is not None:
-            self._written[key] = self._clock.monotonic()
+            pace.note(self._clock.monotonic(), self._window, state=state)
+            self._paces[key] = pace
             for event in events:
                 self._recorder.record(reference(now), reason=event.reason, message=event.message, warning=event.warning)
         return None

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.api.wire.core import Namespace
 from kqueue.controllers.gang_checks import GangChecks, GangNow
 from kqueue.controllers.gang_clock import GangClock, make_gang_clock
+from kqueue.controllers.gang_crowd import Unseen
 from kqueue.controllers.gang_extras import ExtraPods, KeepsRuns, never_early
 from kqueue.controllers.gang_owner import STILL_THERE, GangOwner
 from kqueue.controllers.gang_past import PastGangs
@@ -52,15 +55,15 @@ from kqueue.jobs.gang.match import (
 from kqueue.jobs.gang.members import in_order, parted, queue_of, without
 from kqueue.jobs.gang.naming import gang_of_workload
 from kqueue.jobs.gang.occupants import refusals
-from kqueue.jobs.gang.record import is_reserved, least_annotation, record_annotations
+from kqueue.jobs.gang.record import is_reserved, least_annotation, object_uid, record_annotations
 from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.gang.value import GangPhase, GangRef
 from kqueue.jobs.pod import FRAMEWORK
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.workload import Priority
-from kqueue.runtime.controller import Result
+from kqueue.runtime.controller import Controller, Result
 from kqueue.runtime.own_writes import OwnWrites
-from kqueue.runtime.store import split_key
+from kqueue.runtime.store import Store, split_key
 from kqueue.runtime.workqueue import KeyRank
 from kqueue.state.gangs import Gangs
 
@@ -70,6 +73,7 @@ _QUIET = 2.0
 """Seconds without a new member after which an incomplete group is reported as incomplete."""
 _PREBUILT_RETRY = 5.0
 EVENT_GROUP_FINISHED = "GroupFinished"
+EVENT_MANY_MEMBERS = "ManyMembersWait"
 
 
 class GangReconciler:
@@ -110,9 +114,22 @@ class GangReconciler:
 
     async def reconcile(self, key: str) -> Result:
         """Take the next step for one group."""
-        members, ends = await self._past.end(key, in_order(self._writes.members(key)))
+        look = self._records.look(key)
+        members, ends = await self._past.end(key, in_order(look.members))
+        self._tell_unseen(key, members, look.unseen)
         result = await self._reconcile(key, await self._without_strangers(key, members))
         return Result(requeue_after=STILL_THERE) if ends and result.requeue_after is None else result
+
+    def _tell_unseen(self, key: str, members: Sequence[ManagedPod], unseen: Unseen) -> None:
+        """Tell that so many members wait that not all of them are looked at."""
+        waiting = [pod for pod in members if pod.gated and not pod.extra] if unseen.waiting else []
+        if waiting:
+            message = (
+                f"The group has more than {len(waiting)} pods that wait; kqueue looks at the oldest of them, and at "
+                "others when these have started or are deleted"
+            )
+            self._writes.event(waiting[0], reason=EVENT_MANY_MEMBERS, message=message, warning=True)
+            self._events.tell(self._gangs.object_of(key), reason=EVENT_MANY_MEMBERS, message=message)
 
     async def _without_strangers(self, key: str, members: Sequence[ManagedPod]) -> Sequence[ManagedPod]:
         """Return the members without pods of another owner than the group's occupant; record an event on such pods."""
@@ -187,10 +204,13 @@ class GangReconciler:
         return look.with_result(await self._lifecycle.advance(owner.matched(found)))
 
     def _is_given_up(self, key: str, members: Sequence[ManagedPod], workload: wire.Workload) -> bool:
-        """Whether users have deleted all members of a gang without a group object, so that it ends with the last one.
+        """Whether users have deleted all members of a gang without a group object, so that it ends with the last one,
+        or its namespace, in which pods are not replaced: it is not gone before its pods are.
 
         After an eviction the members are deleted by kqueue, and the Workload keeps its pause for their replacements.
         """
+        if self._gangs.is_ending(key):
+            return True
         evicted = model.condition_true(workload, names.CONDITION_EVICTED)
         return not is_of_kueue(key) and not evicted and all(pod.deleting for pod in members)
 
@@ -247,6 +267,10 @@ class GangReconciler:
         )
         if isinstance(workload, GroupProblem):
             return self._report_problem(workload, made.kept)
+        if made.group_object is not None and not await self._gangs.objects.may_own(
+            GangRef.of_key(key), object_uid(made.group_object)
+        ):
+            return Result(requeue_after=1.0)  # the watch will report the end of the object
         kept = record_annotations(made.group_object, self._records.first(key)) | least_annotation(made.wish)
         kept |= self._queue.annotation(key)
         workload["metadata"]["annotations"] |= kept
@@ -321,6 +345,8 @@ class GangReconciler:
         made = self._compose(key, members)
         if isinstance(made, GroupProblem):
             await self._steps.hold(workload, self._records.shortage(key) if made.incomplete else made.message)
+            if not model.condition_true(workload, names.CONDITION_EVICTED):  # else its pause needs them as owners
+                await self._writes.let_go_all(pod for pod in members if not pod.runnable)
             return self._report_problem(made, members)
         if is_outdated(made, told):
             await self._rewrite(workload, made)
@@ -434,7 +460,7 @@ def setup(manager: Manager) -> None:
         reconciler.reconcile,
         workers=8,
         group_kind="Pod",
-        rank_of=lambda key: _rank(watches.workloads.store.get(gangs.key_of(key)), store.by_index(GROUP_INDEX, key)),
+        rank_of=lambda key: _rank(watches.workloads.store.get(gangs.key_of(key)), records.look(key).members),
     )
     gathering = Gathering(groups.enqueue, manager.clock)
 
@@ -449,23 +475,32 @@ def setup(manager: Manager) -> None:
             return
         metadata = seen.metadata
         key = gang_of_workload(metadata.namespace, metadata.name, metadata.annotations)
-        if store.keys_by_index(GROUP_INDEX, key) or (
+        if store.count_by_index(GROUP_INDEX, key) or (
             metadata.annotations.get(names.IS_GROUP_WORKLOAD_ANNOTATION) == "true"
         ):
             reconciler.forget(key)
             groups.enqueue(key)
 
     def on_class(_old: object, _new: object) -> None:
-        for key in {pod.group for pod in store.values() if pod.group}:
-            groups.enqueue(key)
+        for key in store.values_of_index(GROUP_INDEX):
+            groups.enqueue(str(key))
 
     watch.subscribe(on_pod)
+    watches.namespaces.subscribe(partial(_on_namespace, store, groups))
     gangs.objects.subscribe(gathering.add)
     watches.workloads.subscribe(on_workload)
     watches.workload_priorities.subscribe(on_class)
     watches.priority_classes.subscribe(on_class)
     watches.flavors.subscribe(if_changed(on_class))
     watches.topologies.subscribe(if_changed(on_class))
+
+
+def _on_namespace(pods: Store[ManagedPod], groups: Controller, _old: object, new: Namespace | None) -> None:
+    """Enqueue the gangs of a namespace that is being deleted."""
+    if new is not None and new.metadata.deletion_timestamp is not None:
+        for key in map(str, pods.values_of_index(GROUP_INDEX)):
+            if GangRef.of_key(key).namespace == new.metadata.name:
+                groups.enqueue(key)
 
 
 def _rank(workload: wire.Workload | None, members: Collection[ManagedPod]) -> KeyRank:

@@ -42,7 +42,9 @@ class PastGangs:
             members = without(members, started)
             await self._end(key, workload, started)
             ends = ends or any(pod.deleting and not pod.terminated for pod in started)
-        return members, ends
+        left = self._gangs.left_over(key, members)
+        await self._tools.writes.let_go_all(pod for pod in left if pod.terminated and not pod.extra)
+        return without(members, left), ends
 
     async def loses_its_object(self, key: str, workload: wire.Workload) -> bool:
         """Whether the Workload is deleted because its group object is, which the watch has not reported yet."""

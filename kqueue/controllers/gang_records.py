@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 
 from kqueue.api import gang_names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock
+from kqueue.controllers.gang_crowd import MembersSeen, Need, need_of
 from kqueue.controllers.gang_occupants import Occupants, make_occupants
 from kqueue.controllers.gang_workloads import GangWorkloads, make_gang_workloads, started_by
 from kqueue.controllers.manager import Manager
@@ -17,10 +19,13 @@ from kqueue.controllers.topology_levels import watch_levels
 from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.controllers.workload_steps import as_json
 from kqueue.jobs.gang.dialect import GangRules
-from kqueue.jobs.gang.members import in_order, runnable, without
+from kqueue.jobs.gang.key import is_of_kueue
+from kqueue.jobs.gang.match import counts_of
+from kqueue.jobs.gang.members import in_order, parted, runnable, without
 from kqueue.jobs.gang.naming import gang_of_workload
 from kqueue.jobs.gang.occupants import Occupation
 from kqueue.jobs.gang.record import gang_of
+from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.gang.value import Gang, GangRef
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.registry import timeouts_for
@@ -71,7 +76,7 @@ class GangRecords:
         quorum = sum(pod_set.count for pod_set in workload.spec.pod_sets)
         if self._pods.count_by_index(GROUP_INDEX, key) <= quorum:
             return 0
-        return max(0, sum(pod.gated and pod.runnable and not pod.extra for pod in self._writes.members(key)) - quorum)
+        return max(0, self._writes.waiting(key) - quorum)
 
     def workload(self, key: str) -> JSON | None:
         """Return the Workload that counts the gang's base; None: there is none."""
@@ -79,13 +84,28 @@ class GangRecords:
         found = self._book.newest(workload_key) if workload_key else None
         return as_json(found) if found is not None else None
 
+    def look(self, key: str) -> MembersSeen:
+        """Return the newest known versions of the members that decide, whatever owner they have."""
+        return self._writes.look(key, partial(self._need, key))
+
+    def _need(self, key: str, first: Sequence[ManagedPod]) -> Need:
+        """Return the number of members that a gang starts together; `first` are some of them, in order."""
+        obj, workload, ref = self.gangs.object_of(key), self.workload(key), GangRef.of_key(key)
+        counts = counts_of(workload) if workload is not None else {}
+        members, _ = parted(first)
+        wish = dialect_of(ref.framework).spec(ref, obj, members, self.rules()) if members or obj is not None else None
+        return need_of(wish, counts, total=members[0].total if members and is_of_kueue(key) else None)
+
     def members(self, key: str) -> Sequence[ManagedPod]:
-        """Return the newest known versions of all members, without those that an earlier group object of the name has
-        started, and without pods of another owner than the occupant.
+        """Return the newest known versions of the members that decide, without those that an earlier group object of
+        the name has started, and without pods of another owner than the occupant.
         """
-        found: Sequence[ManagedPod] = self._writes.members(key)
+        return self._of_present(key, self.look(key).members)
+
+    def _of_present(self, key: str, found: Sequence[ManagedPod]) -> Sequence[ManagedPod]:
         for workload in self.gangs.earlier(key):
             found = without(found, started_by(workload, found))
+        found = without(found, self.gangs.left_over(key, found))
         return without(found, self.occupation(key, found).refused)
 
     def occupation(self, key: str, members: Sequence[ManagedPod]) -> Occupation:
@@ -94,16 +114,18 @@ class GangRecords:
 
     def of(self, key: str) -> Gang | None:
         """Return the record of a gang; None: it has neither a group object nor a member nor a Workload."""
-        ref, members = GangRef.of_key(key), self.members(key)
+        ref, look = GangRef.of_key(key), self.look(key)
+        members, unseen = self._of_present(key, look.members), look.unseen.counts
         obj, workload = self.gangs.object_of(key), self.workload(key)
         if obj is None and workload is None and not members:
             return None
-        return gang_of(ref, obj, members, workload, self.rules(), now=self._clock.now(), first=self._first.get(key))
+        now, first = self._clock.now(), self._first.get(key)
+        return gang_of(ref, obj, members, workload, self.rules(), now=now, first=first, unseen=unseen)
 
     def shortage(self, key: str) -> str:
         """Return how many members the gang needs and has, as a sentence."""
         gang = self.of(key)
-        have = len(runnable(gang.members)) if gang is not None else 0
+        have = len(runnable(gang.members)) + gang.unseen.present if gang is not None else 0
         return f"{gang.quorum if gang is not None else 0} pods are needed, {have} are there"
 
 

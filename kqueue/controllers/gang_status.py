@@ -14,12 +14,14 @@ from kqueue.controllers.gathering import Gathering
 from kqueue.controllers.group_events import GroupEvents, make_group_events
 from kqueue.controllers.group_objects import GroupObjects
 from kqueue.controllers.manager import Manager
-from kqueue.controllers.namespace_queue import queue_of_object
+from kqueue.controllers.namespace_queue import has_queue
 from kqueue.controllers.pod_writes import watch_pods
 from kqueue.controllers.raw import JSON, key_of, status_writer
+from kqueue.controllers.status_pace import StatusPace
 from kqueue.errors import ConflictError
 from kqueue.jobs.fields import condition_of, mapping, objects, text
 from kqueue.jobs.gang.dialect import Dialect
+from kqueue.jobs.gang.overview import assigned_domains
 from kqueue.jobs.gang.record import counts_of_gang, object_uid
 from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.gang.status import dropped_fields, is_changed_by_others, status_patch
@@ -34,6 +36,8 @@ EVENT_SCHEDULED, EVENT_RUNNING, EVENT_FINISHED = "Scheduled", "Running", "Finish
 EVENT_QUORUM_CHANGED = "QuorumChanged"
 EVENT_MEMBER_FAILED, EVENT_EXTRA_STARTED, EVENT_CONTESTED = "MemberFailed", "ExtraStarted", "StatusContested"
 _NEXT = 0.05
+_MOST_DOMAINS = 4
+"""Domains that an event names."""
 _CONTESTS, _WITHIN, _SILENT = 3, 60.0, 600.0
 """Changes of a status by others within so many seconds, after which kqueue leaves the status alone for so long."""
 
@@ -47,7 +51,7 @@ class _Memory:
     """The phase of a gang whose status another controller owns."""
     written: dict[str, Any] = field(default_factory=dict)
     """Fields as kqueue wrote them; empty: none, or others have changed them and kqueue has noticed."""
-    at: float = float("-inf")
+    pace: StatusPace = field(default_factory=StatusPace)
     contests: list[float] = field(default_factory=list)
     silent_until: float = float("-inf")
 
@@ -74,7 +78,7 @@ class _Look:
 class GangStatusReconciler:
     """Keeps the status of group objects; keys are keys of gangs.
 
-    A change of the phase is written at once, other changes at most once in `window` seconds.  Its memory only
+    A change of the phase is written at once, other changes at the pace of `StatusPace`.  Its memory only
     saves writes and notices other writers: after a restart the status is computed again from the objects.
     """
 
@@ -172,7 +176,7 @@ class GangStatusReconciler:
         patch = self._patch(look, look.status)
         if not patch:
             return Result()
-        left = memory.at + self._window() - now
+        left = memory.pace.left(now, self._window())
         if left > 0 and "phase" not in patch:
             return Result(requeue_after=left)
 
@@ -190,7 +194,8 @@ class GangStatusReconciler:
             return Result()
         self._dropped.setdefault(look.resource, set()).update(dropped_fields(patch, answer))
         status = mapping(answer, "status")
-        memory.at, memory.written = now, {name: status.get(name) for name in patch | memory.written}
+        memory.pace.note(now, self._window(), state="phase" in patch)
+        memory.written = {name: status.get(name) for name in patch | memory.written}
         if look.dialect.phase(look.obj) is not look.counts.phase:
             self._report(look)
         return Result()
@@ -239,7 +244,7 @@ class GangStatusReconciler:
         if counts.phase is GangPhase.SCHEDULING:
             queue = text(workload, "status", "admission", "clusterQueue")
             message = f"{quorum} pods were released together by ClusterQueue {queue}"
-            self._event(look.obj, EVENT_SCHEDULED, message)
+            self._event(look.obj, EVENT_SCHEDULED, f"{message}{_where(workload)}")
         elif counts.phase is GangPhase.RUNNING:
             message = f"{counts.running} of {counts.present} pods run; the quorum is {quorum}"
             self._event(look.obj, EVENT_RUNNING, message)
@@ -259,6 +264,14 @@ class GangStatusReconciler:
 
     def _event(self, obj: JSON, reason: str, message: str, *, warning: bool = False) -> None:
         self._events.record(obj, reason=reason, message=message, warning=warning)
+
+
+def _where(workload: JSON | None) -> str:
+    """Return the domains of the pods for a message; empty: none are assigned."""
+    domains = assigned_domains(workload)
+    shown = [f"{one['domain']} ({one['pods']})" for one in domains[:_MOST_DOMAINS]]
+    more = [f"{len(domains) - _MOST_DOMAINS} more"] if len(domains) > _MOST_DOMAINS else []
+    return f"; domains: {', '.join([*shown, *more])}" if shown else ""
 
 
 def _failure(pod: ManagedPod) -> str:
@@ -283,7 +296,7 @@ def setup(manager: Manager) -> None:
         events=manager.shared(make_group_events),
         clock=manager.clock,
         window=lambda: timings.status_refresh_loaded if manager.is_loaded() else timings.status_refresh_window,
-        is_ours=lambda framework, obj: _has_queue(manager, framework, obj),
+        is_ours=lambda framework, obj: has_queue(manager, framework, obj),
         room=make_gang_room(manager),
     )
     controller = manager.controller("gang_status", reconciler.reconcile, workers=4)
@@ -309,9 +322,3 @@ def setup(manager: Manager) -> None:
     watch.subscribe(on_pod)
     records.gangs.objects.subscribe(on_object)
     watches.workloads.subscribe(on_workload)
-
-
-def _has_queue(manager: Manager, framework: str, obj: JSON) -> bool:
-    """Whether gangs of the object are queued: a queue is known for them, or they need none."""
-    without = manager.config.manage_jobs_without_queue_name and manager.manages(text(obj, "metadata", "namespace"))
-    return without or bool(queue_of_object(manager, framework, obj))

@@ -17,7 +17,7 @@ from kqueue.jobs.gang.registry import dialect_of, named_queue
 from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
-from kqueue.runtime.store import Store
+from kqueue.runtime.store import Store, split_key
 
 GANG_INDEX = "gang"
 """Index of Workloads by the key of their gang, in dialects with group objects."""
@@ -34,9 +34,12 @@ class GangWorkloads:
         objects: GroupObjects,
         switches: JobFeatures,
         is_queue: Callable[[str], bool] = lambda _key: False,
+        is_ending: Callable[[str], bool] = lambda _namespace: False,
     ) -> None:
-        """Take the parts; `is_queue` returns whether a LocalQueue namespace/name exists."""
-        self._is_queue = is_queue
+        """Take the parts; `is_queue` returns whether a LocalQueue namespace/name exists, `is_ending` whether a
+        namespace is being deleted.
+        """
+        self._is_queue, self._is_ending = is_queue, is_ending
         self.objects, self.workloads, self._switches = objects, workloads, switches
         workloads.add_index(GANG_INDEX, self.gang_of)
 
@@ -65,6 +68,10 @@ class GangWorkloads:
         obj = self.object_of(gang)
         return obj is not None and dialect_of(GangRef.of_key(gang).framework).queues_alone(obj)
 
+    def is_ending(self, gang: str) -> bool:
+        """Whether the namespace of the gang is being deleted, so that no pod can be created in it."""
+        return self._is_ending(GangRef.of_key(gang).namespace)
+
     def has_maker(self, gang: str) -> bool:
         """Whether the reconciler of the group object makes the Workload."""
         return ":" in gang and dialect_of(GangRef.of_key(gang).framework).makes_workloads
@@ -76,6 +83,24 @@ class GangWorkloads:
         present = self.key_of(gang)
         found = self.workloads.by_index(GANG_INDEX, gang)
         return [workload for workload in found if model.workload_key(workload) != present]
+
+    def left_over(self, gang: str, members: Sequence[ManagedPod]) -> list[ManagedPod]:
+        """Return the members that an earlier group object of the name has started, as far as `earlier` does not tell:
+        those that have ended and whose Workload is gone, and those beyond the quorum.
+        """
+        if ":" not in gang or not dialect_of(GangRef.of_key(gang).framework).kinds:
+            return []
+        present = self.key_of(gang).rpartition("/")[2]
+        return [pod for pod in members if not pod.gated and self._is_left_over(pod, present)]
+
+    def _is_left_over(self, pod: ManagedPod, present: str) -> bool:
+        name = annotations_of(pod.obj).get(names.WORKLOAD_ANNOTATION, "")
+        if not name or name == present:
+            return False
+        workload = self.workloads.get(f"{split_key(pod.key)[0]}/{name}")
+        if workload is None:
+            return pod.terminated and not pod.extra
+        return pod.extra and workload.metadata.annotations.get(gang_names.EXTRA_OF_ANNOTATION, present) != present
 
     @staticmethod
     def gang_of(workload: wire.Workload) -> list[str]:
@@ -112,4 +137,9 @@ def make_gang_workloads(manager: Manager) -> GangWorkloads:
     objects = manager.shared(watch_group_objects)
     watches = manager.watches
     is_queue = watches.local_queues.store.__contains__
-    return GangWorkloads(watches.workloads.store, objects, manager.switches, is_queue)
+
+    def is_ending(namespace: str) -> bool:
+        found = watches.namespaces.store.get(namespace)
+        return found is not None and found.metadata.deletion_timestamp is not None
+
+    return GangWorkloads(watches.workloads.store, objects, manager.switches, is_queue, is_ending)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import structlog
+from cachetools import LRUCache
 
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.raw import JSON, RawObject, as_json
@@ -23,6 +24,9 @@ from kqueue.runtime.store import Store, object_key
 
 _log = structlog.get_logger(__name__)
 
+_REMEMBERED = 10_000
+"""Objects of which it is remembered that they had a Workload; one that is forgotten costs a request without effect."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupVersion:
@@ -38,6 +42,8 @@ class GroupObjects:
     def __init__(self, client: Client, versions: Mapping[str, Sequence[GroupVersion]]) -> None:
         """Take the versions of each framework, the newest first."""
         self._client, self._versions = client, versions
+        self._owned: LRUCache[str, bool] = LRUCache(_REMEMBERED)
+        """UIDs of objects for which this process has created a Workload."""
 
     def get(self, ref: GangRef) -> JSON | None:
         """Return the group object with `apiVersion` and `kind`; None: it does not exist, or is being deleted."""
@@ -79,6 +85,17 @@ class GroupObjects:
                 continue
             return text(found, "metadata", "uid") == uid and not _is_deleting(found)
         return False
+
+    async def may_own(self, ref: GangRef, uid: str) -> bool:
+        """Whether a Workload may be created for the object with this UID; the caller then tries to create it.
+
+        After the first one the API server is asked: while the watch is behind, the garbage collector deletes a Workload
+        whose object is gone, and it would be created again and again.
+        """
+        if uid in self._owned:
+            return await self.lives(ref, uid)
+        self._owned[uid] = True
+        return True
 
     def subscribe(self, handler: Callable[[str], None]) -> None:
         """Call `handler` with the key of the gang whose group object appears, changes or goes."""

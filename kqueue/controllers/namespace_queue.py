@@ -36,3 +36,9 @@ def namespace_queue(manager: Manager, namespace: str) -> NamespaceQueue:
     labels = manager.namespace_labels(namespace) or {}
     default = object_key(namespace, names.DEFAULT_LOCAL_QUEUE)
     return NamespaceQueue(labels.get(gang_names.GANG_QUEUE_LABEL, ""), default in manager.watches.local_queues.store)
+
+
+def has_queue(manager: Manager, framework: str, obj: JSON) -> bool:
+    """Whether gangs of the object are queued: a queue is known for them, or they need none."""
+    without = manager.config.manage_jobs_without_queue_name and manager.manages(text(obj, "metadata", "namespace"))
+    return without or bool(queue_of_object(manager, framework, obj))

@@ -7,7 +7,7 @@ version: the watch's version, or the answer to the last write of this process if
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from cachetools import TTLCache
 
 from kqueue.api import names
 from kqueue.clock import Clock, utc_text
+from kqueue.controllers.gang_crowd import Crowds, MembersSeen, Need
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.owner_context import OwnerReports
 from kqueue.controllers.raw import RawObject, as_json
@@ -26,6 +27,7 @@ from kqueue.errors import KqueueError, NotFoundError
 from kqueue.jobs import pod as pods_kind
 from kqueue.jobs import rules
 from kqueue.jobs.fields import text, whole
+from kqueue.jobs.gang.members import in_order
 from kqueue.jobs.gang.pods import managed_pod
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
@@ -91,6 +93,7 @@ class PodWrites:
         pods.add_index(GROUP_INDEX, lambda pod: [pod.group] if pod.group else [])
         pods.add_index(PREBUILT_INDEX, self._prebuilt)
         pods.add_index(GATED_INDEX, lambda pod: [True] if pod.gated and not pod.deleting else [])
+        self._crowds = Crowds(pods, GROUP_INDEX)
         pods.subscribe(self._observe)
 
     def _prebuilt(self, pod: ManagedPod) -> list[str]:
@@ -115,6 +118,29 @@ class PodWrites:
     def members(self, group: str) -> list[ManagedPod]:
         """Return all pods of a group in their newest known versions."""
         return [self._newer(pod) for pod in self._pods.by_index(GROUP_INDEX, group)]
+
+    def look(self, group: str, need: Callable[[Sequence[ManagedPod]], Need]) -> MembersSeen:
+        """Return the pods of a group that decide, in their newest known versions: all of them, or of a crowd as many as
+        may start together, and some more.
+
+        `need` returns the number that start together, from the first pods of a crowd; it is not called for others.
+        """
+        crowd = self._crowds.get(group)
+        if crowd is None:
+            return MembersSeen(self.members(group))
+        first = self._views(crowd.first())
+        views = self._views(crowd.chosen(need(in_order(map(self._newer, first)))))
+        return MembersSeen([self._newer(pod) for pod in views], crowd.unseen(views))
+
+    def _views(self, keys: Iterable[str]) -> list[ManagedPod]:
+        return [pod for key in keys if (pod := self._pods.get(key)) is not None]
+
+    def waiting(self, group: str) -> int:
+        """Return the number of gated pods of a group that may run and are no extras."""
+        crowd = self._crowds.get(group)
+        if crowd is not None:
+            return crowd.waiting
+        return sum(pod.gated and pod.runnable and not pod.extra for pod in self.members(group))
 
     def _newer(self, seen: ManagedPod) -> ManagedPod:
         newest = self._ours.newer(seen.uid, seen)
@@ -199,8 +225,12 @@ class PodWrites:
         self._deleted.remember(pod.uid, True)
 
     async def each(self, pods: Iterable[T], act: Callable[[T], Awaitable[object]]) -> None:
-        """Call `act` with each of many pods, some at a time; the first error is raised after all pods were tried."""
-        todo = iter(list(pods))
+        """Call `act` with each of many pods, some at a time; the first error is raised after all pods were tried.
+
+        Most calls have no pods, and start no task.
+        """
+        every = list(pods)
+        todo = iter(every)
         failed: list[KqueueError] = []
 
         async def work() -> None:
@@ -211,7 +241,7 @@ class PodWrites:
                     failed.append(e)
 
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(AT_ONCE):
+            for _ in range(min(AT_ONCE, len(every))):
                 tasks.create_task(work())
         if failed:
             raise failed[0]

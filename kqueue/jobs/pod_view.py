@@ -10,10 +10,11 @@ from typing import Any
 from kqueue.api import gang_names, names
 from kqueue.jobs.fields import (
     JSON,
+    annotation_of,
     annotations_of,
     condition_status,
     int_of,
-    labels_of,
+    label_of,
     mapping,
     objects,
     sequence,
@@ -62,7 +63,7 @@ def is_deleting(pod: Mapping[str, Any]) -> bool:
 
 def is_managed(pod: Mapping[str, Any]) -> bool:
     """Whether the pod's label marks it as managed by kqueue."""
-    return labels_of(pod).get(names.MANAGED_LABEL) == "true"
+    return label_of(pod, names.MANAGED_LABEL) == "true"
 
 
 def has_finalizer(pod: Mapping[str, Any]) -> bool:
@@ -132,8 +133,8 @@ class ManagedPod:
         return self._mark == gang_names.EARLY_EXTRA
 
     @property
-    def _mark(self) -> str | None:
-        return None if is_of_kueue(self.group) else annotations_of(self.obj).get(gang_names.EXTRA_ANNOTATION)
+    def _mark(self) -> str:
+        return "" if is_of_kueue(self.group) else annotation_of(self.obj, gang_names.EXTRA_ANNOTATION)
 
     @property
     def alone(self) -> bool:

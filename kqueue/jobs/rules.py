@@ -8,7 +8,7 @@ from typing import Any
 from kqueue.api import move_names, names
 from kqueue.errors import FieldError
 from kqueue.jobs import profiles, syntax
-from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of
+from kqueue.jobs.fields import JSON, annotation_of, annotations_of, int_of, label_of, labels_of
 from kqueue.jobs.kind import JobContext
 from kqueue.jobs.patch import Patch, apply_merge_patch
 from kqueue.jobs.switches import JobFeatures
@@ -26,18 +26,18 @@ GATE_MAX = 63
 
 def queue_name(job: Mapping[str, Any]) -> str:
     """Return the LocalQueue that the job names; empty: it names none."""
-    return labels_of(job).get(names.QUEUE_NAME_LABEL, "")
+    return label_of(job, names.QUEUE_NAME_LABEL)
 
 
 def priority_class(job: Mapping[str, Any]) -> str:
     """Return the WorkloadPriorityClass that the job names; empty: it names none."""
-    return labels_of(job).get(names.PRIORITY_CLASS_LABEL, "")
+    return label_of(job, names.PRIORITY_CLASS_LABEL)
 
 
 def prebuilt_name(job: Mapping[str, Any], switches: JobFeatures) -> str:
     """Return the name of the job's prebuilt Workload; empty when it has none."""
-    annotated = annotations_of(job).get(names.PREBUILT_WORKLOAD_NAME_ANNOTATION, "")
-    labelled = labels_of(job).get(names.PREBUILT_WORKLOAD_NAME_LABEL, "")
+    annotated = annotation_of(job, names.PREBUILT_WORKLOAD_NAME_ANNOTATION)
+    labelled = label_of(job, names.PREBUILT_WORKLOAD_NAME_LABEL)
     if switches.identifier_annotations:
         return annotated or labelled
     return labelled or (annotated if len(annotated) > 63 else "")

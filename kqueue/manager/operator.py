@@ -70,6 +70,8 @@ _LAG_COUNTS_FOR = 60.0
 """Seconds for which a process is not ready after its event loop was blocked."""
 _DRAIN_WITHOUT_LEASE = 1.0
 """Seconds that writes under way get after the lease was lost: another process takes it soon."""
+_POSITIONS = 1_000
+"""Workloads of a ClusterQueue up to which events of gangs have a position, which costs a look at each of them."""
 
 
 class Operator:
@@ -97,6 +99,7 @@ class Operator:
         )
         self.watches, self.cache, self.queues = self.manager.watches, self.manager.cache, self.manager.queues
         self._observer = CycleObserver(metrics, self.manager.events, clock, self.manager.order)
+        self._observer.position = partial(self.queues.position, most=_POSITIONS)
         self.loop = _make_loop(self.manager, self._observer, self._look_at_parked)
         self.rounds = make_rounds(self.manager, self.loop)
         self._intake = _make_intake(self.manager, busy=lambda: self.loop.busy)

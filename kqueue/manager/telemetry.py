@@ -115,6 +115,8 @@ class CycleObserver:
         self._metrics, self._events, self._clock, self._order = metrics, events, clock, order
         self.traces: Traces | None = None
         """Receives a span for each cycle; None: spans are off."""
+        self.position: Callable[[str], tuple[int, int] | None] = lambda _key: None
+        """Returns the position of a workload in its ClusterQueue, and the number of all; None: unknown."""
 
     def cycle_ended(
         self, *, seconds: float, success: bool, robbed: Mapping[str, int], phases: Mapping[Phase, float]
@@ -161,7 +163,13 @@ class CycleObserver:
         self._events.record_steps(workload_reference(workload), steps)
 
     def waits(self, workload: wire.Workload, *, reason: str, message: str) -> None:
-        """Record why a workload waits, on the workload, its job and its first pod."""
+        """Record why a workload waits, on the workload, its job and its first pod.
+
+        The event of a gang has its position in the queue, so that `kubectl describe` of its group object shows it.
+        """
+        if gang_names.GANG_ANNOTATION in workload.metadata.annotations:
+            place = self.position(model.workload_key(workload))
+            message += f"; position {place[0]} of {place[1]} in the queue" if place is not None else ""
         record_waiting(self._events, workload, reason=reason, message=message, warning=True)
 
     def quarantined(self, workload: wire.Workload, *, queue: str, message: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,10 @@ from kqueue.api import names
 from kqueue.clock import Clock
 from kqueue.config import Configuration
 from kqueue.errors import ApiError, ConfigError, KqueueError, NotFoundError
+from kqueue.jobs.gang.overview import KIND as GANG
 from kqueue.manager.explaining import make_explainer
+from kqueue.manager.gang_census import make_gang_census
+from kqueue.manager.gang_views import make_gang_overviews
 from kqueue.manager.joint import joint_source
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.certificate_keeper import CertificateKeeper
@@ -28,17 +31,19 @@ from kqueue.runtime.client import Client
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.rotation import Rhythm
-from kqueue.visibility import front_proxy, joint_rounds, queue_quotas, queue_summaries, topology_summaries
+from kqueue.visibility import front_proxy, gangs, joint_rounds, queue_quotas, queue_summaries, topology_summaries
 from kqueue.visibility.catalog import KUEUE_VERSIONS, OUR_VERSION, Catalog, CatalogResource
 from kqueue.visibility.connections import Trust
 from kqueue.visibility.explanation import KIND as EXPLANATION
 from kqueue.visibility.front_proxy import FrontProxy
+from kqueue.visibility.gangs import GangViews
 from kqueue.visibility.joint_rounds import JointRoundViews
 from kqueue.visibility.pending import KIND, PendingWorkloads
 from kqueue.visibility.queue_quotas import QueueQuotas
-from kqueue.visibility.queue_summaries import QueueSummaries
+from kqueue.visibility.queue_summaries import GangStages, QueueSummaries
 from kqueue.visibility.registration import SERVICE, Registration, reached_at
 from kqueue.visibility.rights import Rights
+from kqueue.visibility.running import RunningPlaces
 from kqueue.visibility.server import VisibilityServer
 from kqueue.visibility.topology_summaries import TopologySummaries
 
@@ -109,6 +114,7 @@ def catalog_of(operator: Operator) -> Catalog:
     )
     _add_quotas(catalog, operator, pending)
     _add_summaries(catalog, operator)
+    _add_gangs(catalog, operator, pending)
     _add_joint(catalog, operator)
     return catalog
 
@@ -135,6 +141,41 @@ def _add_quotas(catalog: Catalog, operator: Operator, pending: PendingWorkloads)
     )
 
 
+def _add_gangs(catalog: Catalog, operator: Operator, pending: PendingWorkloads) -> None:
+    views = GangViews(
+        operator.manager.shared(make_gang_overviews),
+        workloads=operator.watches.workloads.store,
+        pending=pending,
+        places=RunningPlaces(operator.cache),
+        clock=operator.clock,
+    )
+    for namespaced, is_list in ((True, True), (True, False), (False, True)):
+        catalog.add(
+            CatalogResource(
+                group=names.KQUEUE_VISIBILITY_GROUP,
+                version=OUR_VERSION,
+                name="gangs",
+                kind=gangs.KIND if is_list else GANG,
+                view=views.every if is_list else views.one,
+                namespaced=namespaced,
+                is_list=is_list,
+            )
+        )
+
+
+def _gang_stages(operator: Operator) -> Callable[[], Awaitable[GangStages]] | None:
+    """Return a function that counts the gangs of the process; None: no pods are queued."""
+    census = operator.manager.shared(make_gang_census)
+    if census is None:
+        return None
+
+    async def stages() -> GangStages:
+        await census.refresh()
+        return census.stages()
+
+    return stages
+
+
 def _add_summaries(catalog: Catalog, operator: Operator) -> None:
     watches, clock = operator.watches, operator.clock
     queues = QueueSummaries(
@@ -143,6 +184,7 @@ def _add_summaries(catalog: Catalog, operator: Operator) -> None:
         local_queues=watches.local_queues.store.values,
         clock=clock,
         fair_sharing=operator.config.fair_sharing is not None,
+        gangs=_gang_stages(operator),
     )
     topologies = TopologySummaries(cache=operator.cache, clock=clock)
     for name, kind, view, is_list in (

@@ -1,19 +1,21 @@
-"""Reads the gangs of a namespace, or of all, from pods, group objects and Workloads, with the rights of the user."""
+"""Reads the gangs of a namespace, or of all: from the controller, else from pods, group objects and Workloads, with the
+rights of the user.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kqueue.api import gang_names, names
 from kqueue.controllers.resources import PODS, WORKLOADS, group_object_resources
-from kqueue.errors import ForbiddenError, NotFoundError
+from kqueue.errors import ApiError, ForbiddenError, NotFoundError, NotServedError
 from kqueue.jobs import rules
 from kqueue.jobs.fields import annotations_of, objects, text
-from kqueue.jobs.gang.dialect import DEFAULT_TIMEOUTS, GangRules, ScheduleTimeouts
+from kqueue.jobs.gang.dialect import GangRules
 from kqueue.jobs.gang.key import gang_key
 from kqueue.jobs.gang.naming import gang_of_workload
 from kqueue.jobs.gang.overview import newest, overview
@@ -23,6 +25,7 @@ from kqueue.jobs.gang.registry import dialect_of, dialects, frameworks
 from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.switches import JobFeatures
+from kqueue.operations.questions import ask, path
 
 if TYPE_CHECKING:
     from kqueue.runtime.client import Client
@@ -44,8 +47,45 @@ class GangObjects:
     """A sentence for each kind that the user may not read."""
 
 
-_OTHER_TIMES = ScheduleTimeouts(base=DEFAULT_TIMEOUTS.base + 1)
-"""Another default of deadlines: a deadline that differs with it was given by no object."""
+@dataclass(frozen=True, slots=True)
+class ReadGangs:
+    """Overviews of gangs, and a sentence for each part that is not among them."""
+
+    gangs: Sequence[JSON]
+    notes: Sequence[str] = ()
+
+
+_MOST_SERVED = 5000
+
+
+async def served_gangs(client: Client, namespace: str | None, name: str = "") -> ReadGangs | None:
+    """Return the gangs of a namespace (None: of all) as the controller shows them, with a name only those of the name.
+
+    None: no controller answers, or the user has no right to the answer, so that the objects have to be read.
+    """
+    where = ("namespaces", namespace) if namespace is not None else ()
+    params = {"limit": str(_MOST_SERVED), **({"name": name} if name else {})}
+    try:
+        answer = await ask(client, path(names.KQUEUE_VISIBILITY_GROUP, "v1alpha1", *where, "gangs"), params)
+    except (ApiError, NotServedError):
+        return None
+    left, hidden = int(answer.get("left", 0)), int(answer.get("hidden", 0))
+    notes = [f"{left} more gangs are not shown; name a namespace"] if left else []
+    notes += [f"{hidden} more gangs are in namespaces whose Workloads you may not read"] if hidden else []
+    return ReadGangs(answer["items"], notes)
+
+
+async def find_gangs(client: Client, namespace: str | None) -> ReadGangs:
+    """Return the gangs of a namespace (None: of all) that kqueue queues, from the controller, else from objects.
+
+    Raises:
+        ForbiddenError: no controller answers, and the user may not read pods and Workloads.
+    """
+    served = await served_gangs(client, namespace)
+    if served is not None:
+        return served
+    found = await read_gang_objects(client, namespace)
+    return ReadGangs(gangs_in(found, now=datetime.now(UTC)), found.notes)
 
 
 async def read_gang_objects(client: Client, namespace: str | None) -> GangObjects:
@@ -117,14 +157,10 @@ def _overview(
     members = [p for p in members if p.gated or annotations_of(p.obj).get(names.WORKLOAD_ANNOTATION) not in others]
     if obj is None and workload is None and not members:
         return []
-    gang = gang_of(ref, obj, members, workload, GangRules(switches=_FEATURES), now=now)
+    rules_assumed = GangRules(switches=_FEATURES)
+    gang = gang_of(ref, obj, members, workload, rules_assumed, now=now)
     place = f"{ref.namespace}/{text(workload, 'metadata', 'name')}"
-    shown = overview(gang, obj, workload, extras.get(place, ()))
-    if "deadline" in shown:
-        other = gang_of(ref, obj, members, workload, GangRules(switches=_FEATURES, timeouts=_OTHER_TIMES), now=now)
-        is_default = gang.wish is not None and other.wish is not None and gang.wish.deadline != other.wish.deadline
-        shown["deadline"] |= {"isDefault": True} if is_default else {}
-    return [shown]
+    return [overview(gang, obj, workload, extras.get(place, ()), rules=rules_assumed, assumed=True)]
 
 
 def _is_current(workload: JSON, obj: JSON | None) -> bool:

@@ -89,6 +89,10 @@ class Store(Generic[V]):
         """Return the keys of `by_index`."""
         return list(self._indexes[name].keys_of.get(value, ()))
 
+    def values_of_index(self, name: str) -> Sequence[Hashable]:
+        """Return all values in the index."""
+        return list(self._indexes[name].keys_of)
+
     def count_by_index(self, name: str, value: Hashable) -> int:
         """Return the number of keys of `keys_by_index`."""
         return len(self._indexes[name].keys_of.get(value, ()))

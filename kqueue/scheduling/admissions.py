@@ -151,6 +151,7 @@ class Admissions:
         """Finish an attempt: unless the decision was written, release the charge and queue the workload again."""
         attempt.charge.settle()
         key = attempt.decision.head.key
+        self._queues.note_end_of_write(attempt.decision.admission.queue, key)
         if attempt.is_written:
             if isinstance(error, Exception):
                 _log.error("what follows an admission failed on a bug", workload=key, exc_info=error)

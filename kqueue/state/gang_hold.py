@@ -31,6 +31,8 @@ class GangHold:
     until: datetime
     _seen: set[str] = field(default_factory=set)
     _tried: set[str] = field(default_factory=set)
+    _writing: set[str] = field(default_factory=set)
+    """Pods' workloads that were admitted, and whose admission is not written yet."""
 
     def note(self, item: Pending) -> None:
         """Note a workload that has entered the ClusterQueue."""
@@ -41,17 +43,32 @@ class GangHold:
         """Note that a workload is being tried; during a hold each is tried once."""
         self._tried.add(key)
 
+    def note_admission(self, key: str) -> None:
+        """Note that a workload was admitted, and that its admission will be written."""
+        if key in self._tried:
+            self._writing.add(key)
+
+    def note_end_of_write(self, key: str) -> bool:
+        """Note that such a write has ended, by success or failure; return whether the hold has waited for it."""
+        if key not in self._writing:
+            return False
+        self._writing.remove(key)
+        return True
+
     def left(self, is_active: Callable[[str], bool]) -> Iterable[str]:
         """Return the pods' workloads that are not tried yet."""
         return [key for key in self._seen - self._tried if is_active(key)]
 
     def is_over(self, now: datetime, is_active: Callable[[str], bool]) -> bool:
-        """Whether other workloads may be tried.
+        """Whether other workloads may be tried: all were tried, and their admissions are written, because writes that
+        are under way together end in any order.
 
         A pod that cannot be tried counts as tried: a workload of the same shape was refused, or the pod is gone.
         """
         if now >= self.until:
             return True
+        if self._writing:
+            return False
         return len(self._seen) >= self.expected and len(self._seen) - len(list(self.left(is_active))) >= self.expected
 
 

@@ -5,12 +5,16 @@ The reconciler of gangs notes them, and notes them again after a restart, becaus
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
+from itertools import islice
 
 from kqueue.core.workload import Promise
+
+GangRank = tuple[Fraction, datetime, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +41,47 @@ class StartingGang:
     keeps: str = ""
     until: datetime | None = None
     rejectable: datetime | None = None
+    rank: GangRank = field(init=False, repr=False, compare=False)
+    """The rank among gangs that are in each other's way: the smallest goes first.
 
-    @property
-    def rank(self) -> tuple[Fraction, datetime, str]:
-        """Return the rank among gangs that are in each other's way: the smallest goes first.
+    That is the gang closest to its quorum; of equals the older one, then the one with the lower UID, then by name.
+    """
 
-        That is the gang closest to its quorum; of equals the older one, then the one with the lower UID.
-        """
-        return -Fraction(self.scheduled, self.quorum), self.since, self.uid
+    def __post_init__(self) -> None:
+        """Compute the rank once, because each event of a gang compares it with those of many others."""
+        progress = Fraction(self.scheduled, self.quorum)
+        object.__setattr__(self, "rank", (-progress, self.since, self.uid, self.workload))
+
+
+class _RankedGangs:
+    """Gangs by flavor, those of each flavor in the order of their ranks, which all differ."""
+
+    def __init__(self) -> None:
+        self._ranked: dict[str, list[StartingGang]] = {}
+
+    def add(self, flavor: str, gang: StartingGang) -> None:
+        """Add a gang that the flavor does not have."""
+        insort(self._ranked.setdefault(flavor, []), gang, key=_rank_of)
+
+    def remove(self, flavor: str, gang: StartingGang) -> None:
+        """Take out a gang that was added with the same rank."""
+        ranked = self._ranked[flavor]
+        del ranked[bisect_left(ranked, gang.rank, key=_rank_of)]
+        if not ranked:
+            del self._ranked[flavor]
+
+    def first(self, flavor: str) -> StartingGang | None:
+        """Return the gang with the smallest rank."""
+        return next(iter(self._ranked.get(flavor, ())), None)
+
+    def after(self, flavor: str, rank: GangRank) -> Iterator[StartingGang]:
+        """Yield the gangs with a greater rank."""
+        ranked = self._ranked.get(flavor, [])
+        return islice(ranked, bisect_right(ranked, rank, key=_rank_of), None)
+
+
+def _rank_of(gang: StartingGang) -> GangRank:
+    return gang.rank
 
 
 class Gangs:
@@ -58,10 +95,12 @@ class Gangs:
         self.on_promise: Callable[[str], None] = lambda _queue: None
         """Called with the ClusterQueue of a promise that has ended."""
         self._starting: dict[str, StartingGang] = {}
-        self._keepers: dict[str, dict[str, StartingGang]] = {}
-        """By flavor: the gangs that need it for members without nodes."""
+        self._keepers = _RankedGangs()
+        """The gangs that need the flavor for members without nodes."""
+        self._rejectable = _RankedGangs()
+        """The gangs that may be rejected, now or later, in each of their flavors."""
         self.leaders: dict[str, StartingGang] = {}
-        """By flavor: the first of these gangs by rank."""
+        """By flavor: the first by rank of the gangs that need it for members without nodes."""
         self.on_leader: Callable[[str], None] = lambda _flavor: None
         """Called when a flavor is no longer kept for the gang for which it was kept."""
         self._grace: dict[str, datetime] = {}
@@ -70,34 +109,42 @@ class Gangs:
     def note(self, gang: StartingGang) -> None:
         """Note the present state of a gang that starts."""
         before = self._starting.get(gang.workload)
+        if before == gang:
+            return
         self._starting[gang.workload] = gang
-        if before is not None and before.keeps and before.keeps != gang.keeps:
+        if before is not None:
             self._leave(before)
         if gang.keeps:
-            self._keepers.setdefault(gang.keeps, {})[gang.workload] = gang
+            self._keepers.add(gang.keeps, gang)
+        if gang.rejectable is not None:
+            for flavor in gang.flavors:
+                self._rejectable.add(flavor, gang)
+        if before is not None and before.keeps not in ("", gang.keeps):
+            self._choose(before.keeps)
+        if gang.keeps:
             self._choose(gang.keeps)
 
     def drop(self, workload: str) -> None:
         """Forget a gang that starts no more."""
         gang = self._starting.pop(workload, None)
-        if gang is not None and gang.keeps:
+        if gang is not None:
             self._leave(gang)
+            if gang.keeps:
+                self._choose(gang.keeps)
 
     def _leave(self, gang: StartingGang) -> None:
-        """Take a gang out of those that need the flavor."""
-        keepers = self._keepers[gang.keeps]
-        del keepers[gang.workload]
-        if not keepers:
-            del self._keepers[gang.keeps]
-        self._choose(gang.keeps)
+        """Take a gang out of the ranks of its flavors."""
+        if gang.keeps:
+            self._keepers.remove(gang.keeps, gang)
+        if gang.rejectable is not None:
+            for flavor in gang.flavors:
+                self._rejectable.remove(flavor, gang)
 
     def _choose(self, flavor: str) -> None:
         """Choose the leader of a flavor anew."""
-        before = self.leaders.pop(flavor, None)
-        keepers = self._keepers.get(flavor)
-        if keepers:
-            self.leaders[flavor] = min(keepers.values(), key=lambda gang: gang.rank)
-        now = self.leaders.get(flavor)
+        before, now = self.leaders.pop(flavor, None), self._keepers.first(flavor)
+        if now is not None:
+            self.leaders[flavor] = now
         if before is not None and (now is None or now.workload != before.workload):
             self.on_leader(flavor)
 
@@ -137,10 +184,6 @@ class Gangs:
         The times of two gangs that started together differ a little, so a gang also waits for one whose time has not
         come yet.
         """
-        others = [other.rejectable for other in self._beside(gang) if other.rank > gang.rank]
-        return max((at for at in others if at is not None), default=None)
-
-    def _beside(self, gang: StartingGang) -> Iterator[StartingGang]:
-        for other in self._starting.values():
-            if other.workload != gang.workload and not other.flavors.isdisjoint(gang.flavors):
-                yield other
+        others = (other for flavor in gang.flavors for other in self._rejectable.after(flavor, gang.rank))
+        times = (other.rejectable for other in others if other.workload != gang.workload)
+        return max((at for at in times if at is not None), default=None)

@@ -210,6 +210,12 @@ class Queues:
         queue.hold, self._held[base] = found, name
         return found.until
 
+    def note_end_of_write(self, name: str, key: str) -> None:
+        """Note that the write of an admission to a ClusterQueue has ended; a hold may have waited for it."""
+        queue = self._queues.get(name)
+        if queue is not None and queue.hold is not None and queue.hold.note_end_of_write(key):
+            self._on_wake()
+
     def end_hold(self, base: str) -> None:
         """End the hold for the pods of a gang: all were tried, time is over, or the gang has lost its admission."""
         queue = self._queues.get(self._held.pop(base, ""))
@@ -258,6 +264,8 @@ class Queues:
             self.delete(key)  # the workload was moved or withdrawn meanwhile
             return
         queue.in_flight = None
+        if queue.hold is not None:
+            queue.hold.note_admission(key)
         if queue.preemptor == key:
             queue.preemptor = None
         del self._home[key]
@@ -410,12 +418,12 @@ class Queues:
         item = queue.parked_item(key) if queue is not None else None
         return queue.moved_shapes.get(item.shape) if queue is not None and item is not None else None
 
-    def position(self, key: str) -> tuple[int, int] | None:
+    def position(self, key: str, *, most: int | None = None) -> tuple[int, int] | None:
         """Return (position from 1, length) of a workload in the order of its ClusterQueue, parked ones included; None
-        when it waits in no ClusterQueue.
+        when it waits in no ClusterQueue, or more than `most` workloads wait in it.
         """
         queue = self._queues.get(self._home.get(key, ""))
-        if queue is None:
+        if queue is None or (most is not None and len(queue.waiting) > most):
             return None
         order = sorted(queue.items(), key=lambda item: (queue.used_by(item), queue.rank(item)))
         places = {item.key: place for place, item in enumerate(order, start=1)}

@@ -160,7 +160,9 @@ class Catalog:
                 part = found.setdefault(name, _listed(name, resource.kind, namespaced=resource.namespaced))
                 part["verbs"].append(resource.verb)
             else:
-                whole["verbs"].append(resource.verb)
+                whole["namespaced"] = whole["namespaced"] or resource.namespaced
+                if resource.verb not in whole["verbs"]:  # the list of one namespace, and that of all
+                    whole["verbs"].append(resource.verb)
                 whole["kind"] = resource.kind.removesuffix("List")
         resources = list(found.values())
         return {

@@ -290,7 +290,7 @@ class WorkloadExplainer:
             return "this replica does not try workloads; the one that leads does"
         told = workload_state.told(obj, self._clock.now())
         if told is not None and told["reason"] != names.REASON_PENDING_EVALUATION:
-            return "it was not tried since this controller began to lead; its status has the earlier reason"
+            return "this controller has not tried it alone; its status has the reason of an earlier or equal try"
         return "it has not been tried since it was created, or since this controller began to lead"
 
     def _alternatives(self, obj: wire.Workload, item: Pending | None, queue: str, now: datetime) -> list[Alternative]:

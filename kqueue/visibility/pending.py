@@ -86,10 +86,13 @@ class PendingWorkloads:
         key = object_key(asked.namespace, asked.name)
         if key not in self._local_queues:
             raise NotFoundError(f'localqueues "{asked.name}" not found', status=404)
-        home = self._queues.cluster_queue_of(key)
-        places = await self.places(home) if home is not None else ()
-        own = (place for place in places if place.item.local_queue == key)
+        own = (place for place in await self.places_beside(key) if place.item.local_queue == key)
         return self._summary(islice(own, window.start, window.stop))
+
+    async def places_beside(self, local_queue: str) -> Sequence[Place]:
+        """Return all waiting Workloads of the ClusterQueue of a LocalQueue (namespace/name); empty if it has none."""
+        home = self._queues.cluster_queue_of(local_queue)
+        return await self.places(home) if home is not None else ()
 
     async def places(self, cluster_queue: str) -> Sequence[Place]:
         """Return all waiting Workloads of a ClusterQueue, in its order; empty if it does not exist."""

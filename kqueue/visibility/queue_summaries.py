@@ -7,12 +7,14 @@ of all namespaces if the user may read all Workloads, else of `namespace` if the
 
 Amounts are texts as Kubernetes writes them.  `used` is the usage of admitted workloads, `reserved` of all workloads
 with a reservation; `borrowed` is the part of the reservation above the nominal quota, and `available` the amount that
-one more workload could get now, borrowing included, without preemption.
+one more workload could get now, borrowing included, without preemption.  `gangs` has the numbers of gangs by stage; the
+ones that are not admitted count at the ClusterQueue to which their LocalQueue forwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 
 from kqueue.api.wire import kueue as wire
@@ -20,6 +22,8 @@ from kqueue.clock import Clock, utc_text
 from kqueue.core import quota
 from kqueue.core.fair_share import dominant_share
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage
+from kqueue.jobs.gang.stage import GangStage
+from kqueue.runtime.store import split_key
 from kqueue.state.cache import Cache
 from kqueue.state.held import QueueHoldings
 from kqueue.state.queues import Queues
@@ -36,6 +40,11 @@ _FEW = 500
 """Waiting workloads that are read between two yields to the event loop."""
 
 
+GangStages = Mapping[tuple[str, str, GangStage], int]
+"""Numbers of gangs by LocalQueue (namespace/name), ClusterQueue of the admission (empty: none), and stage."""
+_SHOWN_STAGES = tuple(stage for stage in GangStage if stage is not GangStage.FINISHED)
+
+
 class QueueSummaries:
     """Answers for all queues."""
 
@@ -47,9 +56,13 @@ class QueueSummaries:
         local_queues: Callable[[], Iterable[wire.LocalQueue]],
         clock: Clock,
         fair_sharing: bool = False,
+        gangs: Callable[[], Awaitable[GangStages]] | None = None,
     ) -> None:
-        """`fair_sharing`: shares decide the order of workloads, so the answer has them."""
-        self._cache, self._queues, self._clock = cache, queues, clock
+        """`fair_sharing`: shares decide the order of workloads, so the answer has them.
+
+        `gangs`: None: no pods are queued.
+        """
+        self._cache, self._queues, self._clock, self._gangs = cache, queues, clock, gangs
         self._local_queues, self._fair_sharing = local_queues, fair_sharing
 
     async def view(self, asked: AuthorizedQuestion) -> JSON:
@@ -65,11 +78,11 @@ class QueueSummaries:
         there = everywhere or (bool(namespace) and await asked.reads(namespace))
         pace, now = RequestPace(self._clock), self._clock.now()
         found = sorted(name for name in self._cache.quota.queue_names() if wanted in ("", name))
-        items = []
+        items, stages = [], await self._gangs_by_queue()
         for name in found[:limit]:
             item = await self._cluster_queue(name, now, pace, names_shown=everywhere)
             if item is not None:
-                items.append(item)
+                items.append(item | {"gangs": {stage.value: stages[name][stage] for stage in _SHOWN_STAGES}})
         return {
             "kind": KIND,
             "metadata": {},
@@ -114,6 +127,16 @@ class QueueSummaries:
             if names_shown:
                 summary["longestWaiting"] = key
         return summary | self._share(node)
+
+    async def _gangs_by_queue(self) -> Mapping[str, Counter[GangStage]]:
+        """Return the numbers of gangs of each ClusterQueue by stage."""
+        numbers = defaultdict[str, Counter[GangStage]](Counter)
+        stages = await self._gangs() if self._gangs is not None else {}
+        homes = {(q.metadata.namespace, q.metadata.name): q.spec.cluster_queue for q in self._local_queues()}
+        for (local_queue, admitted_by, stage), number in stages.items():
+            home = admitted_by or homes.get(split_key(local_queue)) or ""
+            numbers[home][stage] += number
+        return numbers
 
     async def _longest_wait(self, name: str, now: datetime, pace: RequestPace) -> tuple[int, str] | None:
         """Return the seconds and the name of the workload that has waited longest; None when no workload waits."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType, ModuleType
 
 
 def cpu_seconds(pid: int) -> float:
@@ -18,6 +21,29 @@ def peak_mib(pid: int) -> float:
     """The largest resident set of a running process so far."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
+
+
+def resident_kib() -> float:
+    """The present memory of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(float(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+
+
+_SHARED = (type, ModuleType, FunctionType)
+
+
+def held_kib(roots: Sequence[object]) -> float:
+    """The memory of these objects and of all that they refer to, each object counted once; code counts nothing."""
+    seen: set[int] = set()
+    todo, size = list(roots), 0
+    while todo:
+        each = todo.pop()
+        if id(each) in seen or isinstance(each, _SHARED):
+            continue
+        seen.add(id(each))
+        size += sys.getsizeof(each)
+        todo.extend(gc.get_referents(each))
+    return size / 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ post that counts them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -138,10 +138,19 @@ class World:
         spec = {"parentName": parent, "fairSharing": {"weight": weight}}
         self.intake.on_cohort(None, msgspec.convert({"metadata": {"name": name}, "spec": spec}, wire.Cohort))
 
-    def queue(self, name: str, *, quota: Mapping[str, str], cohort: str | None = None, **spec: Any) -> None:
-        """A ClusterQueue with a LocalQueue of its name in the namespace of its name."""
+    def queue(
+        self,
+        name: str,
+        *,
+        quota: Mapping[str, str],
+        cohort: str | None = None,
+        flavors: Sequence[str] = ("flavor",),
+        **spec: Any,
+    ) -> None:
+        """A ClusterQueue with this quota in each flavor, and a LocalQueue of its name in the namespace of its name."""
         resources = [{"name": r, "nominalQuota": q} for r, q in quota.items()]
-        groups = [{"coveredResources": list(quota), "flavors": [{"name": "flavor", "resources": resources}]}]
+        quotas = [{"name": flavor, "resources": resources} for flavor in flavors]
+        groups = [{"coveredResources": list(quota), "flavors": quotas}]
         body = {
             "metadata": {"name": name},
             "spec": {"resourceGroups": groups, "namespaceSelector": {}, "cohortName": cohort, **spec},
@@ -177,14 +186,21 @@ class World:
         priority: int = 0,
         topology: Mapping[str, Any] | None = None,
         template: Mapping[str, Any] | None = None,
+        annotations: Mapping[str, str] | None = None,
         status: Mapping[str, Any] | None = None,
         created: datetime | None = None,
     ) -> wire.Workload:
-        """A Workload of one pod set `main`, 1 ms younger than the one before; with a status it may hold quota."""
+        """A Workload of one pod set `main`, 1 ms younger than the one before; with a status it may hold quota.
+
+        `template` has further fields of the pods' spec, `annotations` are those of the pod template.
+        """
         created = created or EPOCH + timedelta(milliseconds=self._made)
         self._made += 1
         spec = {"containers": [{"name": "c", "resources": {"requests": dict(requests)}}], **(template or {})}
-        pod_set: dict[str, Any] = {"name": "main", "count": pods, "template": {"spec": spec}}
+        pod_template: dict[str, Any] = {"spec": spec}
+        if annotations:
+            pod_template["metadata"] = {"annotations": dict(annotations)}
+        pod_set: dict[str, Any] = {"name": "main", "count": pods, "template": pod_template}
         if topology is not None:
             pod_set["topologyRequest"] = dict(topology)
         body = {

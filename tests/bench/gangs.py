@@ -1,13 +1,17 @@
 """Gangs of other dialects than Kueue's: one huge one, a crowd of them, and one among many others.
 
-gangs/one/...     one gang of 1,000 pods, as the rows of `pod_group`: pods that name their gang by labels, or by the
-                  label of a PodGroup object
+gangs/one/...     one gang of 1,000 pods, as the rows of `pod_group`: pods that name their gang by labels, or a PodGroup
+                  of the coscheduling plugin, of Volcano or of Kubernetes; or a BatchProcess, whose pods kqueue makes
 gangs/crowd/N     N gangs by labels of 100 pods each, without a topology, made by a process of its own on a sandbox
                   without scheduler and kubelets; the controller's client is uncapped
     workloads_s   seconds from the first request that makes a pod until the last Workload exists; goal: 120 for 1,000
     released_s    seconds until no pod has a gate; goal: 90 for 1,000
     patches       patches of pods, per pod; goal: 1.05
-    member_kib    growth of this process, the controller's, per pod
+    controller_cpu_s   CPU time of this process, the controller's, until then; sandbox_cpu_s, maker_cpu_s: of the others
+    member_kib    growth of this process per pod, when the watch has brought all releases
+    view_kib      of that the view that each pod of a cluster has, and the view of a queued pod (`ManagedPod`) with the
+                  pod's JSON, as measured on 1,000 of them
+    beyond_kib    the rest: Workloads, indexes, memories, events, and what the allocator keeps; goal: 2
 gangs/reconcile   the reconcile of a running gang of 100 pods, in which nothing changes
     few_ms, many_ms   with 10 and with 1,000 other gangs of 10 pods; goal: 5
     ratio         the second by the first; goal: 1.2
@@ -18,20 +22,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import resource
 import statistics
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
-import yaml
 
-from kqueue.api import gang_names
 from kqueue.config import Timings, parse
 from kqueue.controllers.raw import RawObject, as_json
 from kqueue.jobs.gang.coscheduling_labels import FRAMEWORK
@@ -44,46 +48,21 @@ from kqueue.observe import configure_logs
 from kqueue.runtime.loop import freeze_after_sync, run
 from kqueue.runtime.store import split_key
 from kqueue.runtime.transport import RequestRecord
-from tests.bench.pod_group import CONFIGURATION, POD_PATH, PODS, PREFIX, Form, Listed, measure, pod
-from tests.bench.road import Cluster, Object, queues, sandbox
+from tests.bench._gang_forms import batch, by_kubernetes, by_labels, by_pod_group, by_volcano, labels_of
+from tests.bench._meter import cpu_seconds, held_kib, resident_kib
+from tests.bench.pod_group import CONFIGURATION, POD_PATH, PREFIX, Listed, measure, pod
+from tests.bench.road import Cluster, Object, queues, sandbox_process
 from tests.bench.table import REPETITIONS, Figure, Row, at_most, check
 from tests.unit.controllers.pod_world import Pods
 from tests.unit.jobs.pods import make_pod
 
 PODS_OF_EACH = 100
 AT_ONCE = 32
+SAMPLE = 1_000
 WAIT_SECONDS = 600
 UNCAPPED = "clientConnection: {qps: -1, burst: 0}\n"
-OPTIONAL = Path(__file__).resolve().parents[2] / "config" / "crd" / "optional"
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-POD_GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups"
-
-
-def labels_of(gang: str, quorum: int) -> dict[str, str]:
-    """The labels of a member."""
-    return {
-        gang_names.COSCHEDULING_NAME_LABEL: gang,
-        gang_names.COSCHEDULING_MIN_AVAILABLE_LABEL: str(quorum),
-    }
-
-
-BY_LABELS = Form(framework=FRAMEWORK, labels=labels_of("gang", PODS))
-
-
-def by_object() -> Form:
-    """Return the form with a PodGroup object, whose definition is optional."""
-    definition = yaml.safe_load((OPTIONAL / "podgroups.scheduling.x-k8s.io.yaml").read_text())
-    group = {
-        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
-        "kind": "PodGroup",
-        "metadata": {"name": "gang", "namespace": "default"},
-        "spec": {"minMember": PODS},
-    }
-    return Form(
-        framework="scheduling.x-k8s.io/podgroup",
-        labels={gang_names.POD_GROUP_X_K8S_LABEL: "gang"},
-        objects=((CRDS, definition), (POD_GROUPS, group)),
-    )
+NO_DEADLINE = "gangs: {scheduleTimeout: {base: 2h, maximum: 2h}}\n"
+"""No member of the crowd gets a node, and none is to be stopped for that."""
 
 
 # --- a crowd
@@ -91,7 +70,7 @@ def by_object() -> Form:
 
 def member(gang: int, index: int) -> Object:
     """A member of one of many gangs, as the webhook leaves it."""
-    made = pod(index, topology=False, form=Form(framework=FRAMEWORK, labels=labels_of(f"gang-{gang}", PODS_OF_EACH)))
+    made = pod(index, topology=False, form=by_labels(f"gang-{gang}", PODS_OF_EACH))
     made["metadata"]["name"] = f"gang-{gang}-{index}"
     made["spec"]["schedulingGates"] = [{"name": f"{PREFIX}admission"}]
     return made
@@ -117,7 +96,7 @@ class Progress:
     """Counts the controller's writes, and notes when the last Workload and the last release came."""
 
     def __init__(self, gangs: int) -> None:
-        self.writes: Counter[tuple[str, str]] = Counter()
+        self.writes: Counter[tuple[str, str, str]] = Counter()
         self._gangs, self._released = gangs, asyncio.Event()
         self.workloads_at = self.released_at = 0.0
 
@@ -125,11 +104,11 @@ class Progress:
         """Take one request that has ended."""
         if record.verb in ("get", "list", "watch"):
             return
-        key = (record.verb, record.resource)
+        key = (record.verb, record.resource, record.subresource)
         self.writes[key] += 1
-        if key == ("create", "workloads.kueue.x-k8s.io") and self.writes[key] == self._gangs:
+        if key == ("create", "workloads.kueue.x-k8s.io", "") and self.writes[key] == self._gangs:
             self.workloads_at = time.perf_counter()
-        if key == ("patch", "pods") and self.writes[key] >= self._gangs * PODS_OF_EACH:
+        if key == ("patch", "pods", "") and self.writes[key] >= self._gangs * PODS_OF_EACH:
             self.released_at = time.perf_counter()
             self._released.set()
 
@@ -139,10 +118,11 @@ class Progress:
             await self._released.wait()
 
 
-def resident_kib() -> float:
-    """The present memory of this process."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(float(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+async def until(reached: Callable[[], bool]) -> None:
+    """Look twice a second."""
+    async with asyncio.timeout(WAIT_SECONDS):
+        while not reached():
+            await asyncio.sleep(0.5)
 
 
 def plain_queues() -> Iterator[tuple[str, Object]]:
@@ -154,12 +134,14 @@ def plain_queues() -> Iterator[tuple[str, Object]]:
             yield collection, obj
 
 
-async def crowded(kubeconfig: Path, gangs: int) -> list[Figure]:
-    """So many gangs at once."""
+async def crowded(kubeconfig: Path, server: int, gangs: int) -> list[Figure]:
+    """So many gangs at once; `server` is the process of the API server."""
     progress = Progress(gangs)
     parts = frozenset({"core", "scheduler", "jobs", "topology"})
     flags = Flags(kubeconfig=kubeconfig, parts=parts, health_address="0", metrics_address="0")
-    configuration = parse(CONFIGURATION % FRAMEWORK + UNCAPPED, source="bench", own_namespace="kqueue-system")
+    configuration = parse(
+        CONFIGURATION % FRAMEWORK + UNCAPPED + NO_DEADLINE, source="bench", own_namespace="kqueue-system"
+    )
     async with (
         aiohttp.ClientSession() as session,
         running(configuration, flags, timings=Timings(), on_request=progress.count) as process,
@@ -169,15 +151,24 @@ async def crowded(kubeconfig: Path, gangs: int) -> list[Figure]:
         for collection, obj in plain_queues():
             await cluster.ask("POST", collection, obj)
         await process.operator.ready.wait()
-        before, begun, cpu = resident_kib(), time.perf_counter(), time.process_time()
+        before, begun, cpu, served = resident_kib(), time.perf_counter(), time.process_time(), cpu_seconds(server)
         maker = await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.bench.gangs", url, str(gangs))
         try:
             await progress.until_released()
+            served = cpu_seconds(server) - served
         finally:
             with contextlib.suppress(ProcessLookupError):
                 maker.terminate()
             await maker.wait()
-        after, cpu = resident_kib(), time.process_time() - cpu
+        made = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = time.process_time() - cpu
+        watches = process.operator.watches.named()
+        views = watches["pods-managed"].store
+        await until(lambda: not any(view.gated for view in views.values()))
+        gc.collect()
+        after = resident_kib()
+        samples = [list(islice(watches[name].store.values(), SAMPLE)) for name in ("pods", "pods-managed")]
+        of_views = sum(held_kib(sample) / len(sample) for sample in samples)
         async with session.get(url + POD_PATH) as answer:
             pods = msgspec.json.decode(await answer.read(), type=Listed).items
     members = gangs * PODS_OF_EACH
@@ -187,17 +178,21 @@ async def crowded(kubeconfig: Path, gangs: int) -> list[Figure]:
     return [
         Figure("workloads_s", [progress.workloads_at - begun], goal=at_most(120) if whole else None),
         Figure("released_s", [progress.released_at - begun], goal=at_most(90) if whole else None),
-        Figure("patches", [progress.writes["patch", "pods"] / members], goal=at_most(1.05)),
+        Figure("patches", [progress.writes["patch", "pods", ""] / members], goal=at_most(1.05)),
         Figure("controller_cpu_s", [cpu]),
+        Figure("sandbox_cpu_s", [served]),
+        Figure("maker_cpu_s", [made.ru_utime + made.ru_stime]),
         Figure("member_kib", [(after - before) / members]),
+        Figure("view_kib", [of_views]),
+        Figure("beyond_kib", [(after - before) / members - of_views], goal=at_most(2) if whole else None),
     ]
 
 
 def crowd(gangs: int) -> Iterator[Figure]:
     """The figures of a crowd."""
     configure_logs("console", "error")
-    with sandbox("4x8x16", without="scheduler,kubelet") as kubeconfig:
-        yield from run(crowded(kubeconfig, gangs))
+    with sandbox_process("4x8x16", without="scheduler,kubelet") as (kubeconfig, server):
+        yield from run(crowded(kubeconfig, server, gangs))
 
 
 # --- one among others
@@ -261,9 +256,17 @@ def _reconciled(runner: asyncio.Runner, world: Pods) -> Any:
 
 
 ROWS = (
-    Row("gangs/one/labels", partial(measure, topology=False, form=BY_LABELS), alone=True),
-    Row("gangs/one/labels_in_one_block", partial(measure, topology=True, form=BY_LABELS), alone=True),
-    Row("gangs/one/podgroup", lambda: measure(topology=False, form=by_object()), alone=True),
+    *(
+        Row(f"gangs/one/{name}", partial(measure, topology=topology, form=form), alone=True)
+        for name, topology, form in (
+            ("labels", False, by_labels()),
+            ("labels_in_one_block", True, by_labels()),
+            ("podgroup", False, by_pod_group()),
+            ("volcano", False, by_volcano()),
+            ("kubernetes", False, by_kubernetes()),
+            ("batchprocess", False, batch()),
+        )
+    ),
     Row("gangs/crowd/100", partial(crowd, 100), alone=True),
     Row("gangs/crowd/1000", partial(crowd, 1_000), alone=True, asked="gangs/crowd"),
     Row("gangs/reconcile", reconcile, alone=True),

@@ -9,7 +9,7 @@ preempt.  The answer is compared with what an independent count of the tree allo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from kqueue.core.preemption import SharingStrategy
@@ -39,18 +39,20 @@ def _written(amounts: Mapping[str, int]) -> dict[str, str]:
     return {"cpu": str(amounts["cpu"]), "memory": f"{amounts['memory']}Gi"}
 
 
-def fill(world: World) -> None:
-    """Before the first cycle."""
+def fill(world: World, *, flavors: Sequence[str] = ("flavor",), annotations: Mapping[str, str] | None = None) -> None:
+    """Before the first cycle.  Each queue has its quota in each flavor; `annotations` are those of waiting pods."""
     world.flavor(topology=False)
     lowest = cohorts(world)
     for i in range(QUEUES):
         weight = {"weight": str(1 + i % 3)}
-        world.queue(_queue(i), quota=_written(QUOTA), cohort=lowest[i // PER_COHORT], fairSharing=weight)
+        name, cohort = _queue(i), lowest[i // PER_COHORT]
+        world.queue(name, quota=_written(QUOTA), cohort=cohort, flavors=flavors, fairSharing=weight)
     for i in range(QUEUES):
         used = _written(runs(i))
         world.workload("runs", queue=_queue(i), pods=1, requests=used, status=running(_queue(i), used))
     for i in range(QUEUES):
-        world.workload("waits", queue=_queue(i), pods=1, requests=_written(waits(i)))
+        asked = _written(waits(i))
+        world.workload("waits", queue=_queue(i), pods=1, requests=asked, annotations=annotations)
 
 
 def _queue(i: int) -> str:

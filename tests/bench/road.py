@@ -59,6 +59,13 @@ Check = Callable[[Object], bool]
 @contextlib.contextmanager
 def sandbox(topology: str, *, without: str = "") -> Iterator[Path]:
     """A simulated cluster in a process of its own, perhaps without parts of it; its kubeconfig."""
+    with sandbox_process(topology, without=without) as (kubeconfig, _):
+        yield kubeconfig
+
+
+@contextlib.contextmanager
+def sandbox_process(topology: str, *, without: str = "") -> Iterator[tuple[Path, int]]:
+    """The same, with the process ID."""
     with tempfile.TemporaryDirectory() as folder:
         kubeconfig = Path(folder) / "config"
         command = [sys.executable, "-m", "kqueue", "sandbox", "--port", "0", "--topology", topology,
@@ -68,7 +75,7 @@ def sandbox(topology: str, *, without: str = "") -> Iterator[Path]:
             assert process.stdout is not None
             try:
                 json.loads(process.stdout.readline())
-                yield kubeconfig
+                yield kubeconfig, process.pid
             finally:
                 process.terminate()
 

@@ -156,13 +156,14 @@ async def serve(plane: Plane, api_version: str) -> None:
     await plane.cluster.until(path, clusters.is_established, what="the definition is Established")
 
 
-def configuration(dialect: Dialect) -> Configuration:
-    """Only this dialect is on."""
+def configuration(dialect: Dialect, *, gangs: str = "{}") -> Configuration:
+    """Only this dialect is on; `gangs` is the section of that name."""
     text = f"""
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 leaderElection: {{leaderElect: false}}
 integrations: {{frameworks: [{dialect.framework}]}}
+gangs: {gangs}
 """
     return parse(text, source="test", own_namespace="kqueue-system")
 

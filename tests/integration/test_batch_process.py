@@ -152,6 +152,8 @@ PUBLISHED: Object = {
 """Two types of two pods each, of which one each is needed, as the published example has it."""
 
 
+@pytest.mark.proves("BatchProcess", "queueing")
+@pytest.mark.proves("BatchProcess", "pods beyond the quorum")
 @pytest.mark.mechanism("3.28", "3.34")
 async def test_two_types_run_as_one_gang(either_plane: Plane) -> None:
     """Rows 3.28, 3.34: one Workload, both types start together, and the rest follows; the last bind is reported."""
@@ -253,6 +255,7 @@ async def test_the_wait_for_the_quorum_ends_with_a_reason(either_plane: Plane) -
     assert {p["metadata"]["labels"]["kqueue.dev/batch-process"] for p in pods["items"]} == {"other"}
 
 
+@pytest.mark.proves("BatchProcess", "replacement pods")
 @pytest.mark.mechanism("3.33")
 async def test_a_killed_member_comes_back_alone(either_plane: Plane) -> None:
     """Row 3.33: the other three are not touched, whichever controller sees it."""
@@ -283,6 +286,7 @@ async def test_a_killed_member_comes_back_alone(either_plane: Plane) -> None:
     assert status["failures"] == 1
 
 
+@pytest.mark.proves("BatchProcess", "finished")
 async def test_the_example_of_the_page_runs(either_plane: Plane) -> None:
     """As it stands there, in another namespace, on pods that end."""
     texts = PAGE.read_text(encoding="utf-8").split("```yaml\n")[1:]
@@ -300,6 +304,8 @@ async def test_the_example_of_the_page_runs(either_plane: Plane) -> None:
     assert (found_status["phase"], found_status["quorum"]) == ("Finished", "2/4")
 
 
+@pytest.mark.proves("BatchProcess", "stop and restore")
+@pytest.mark.proves("BatchProcess", "finished")
 async def test_it_is_suspended_resumed_and_completes(either_plane: Plane) -> None:
     """Suspended, it has no pods and no quota; its end removes what still runs, and it is deleted in time."""
     async with world(either_plane, gpus=16) as road:
@@ -341,6 +347,8 @@ async def test_a_form_that_the_server_refuses_is_told_before_anything_is_queued(
     assert workloads["items"] == []
 
 
+@pytest.mark.proves("BatchProcess", "queueing")
+@pytest.mark.proves("BatchProcess", "webhook validation")
 @pytest.mark.mechanism("3.30")
 async def test_the_older_one_goes_first_and_mixed_priorities_are_refused(either_plane: Plane) -> None:
     """Row 3.30: of two that wait the one that was created first is admitted first."""

@@ -79,7 +79,7 @@ async def test_queues_and_domains_at_a_glance(either_plane: Plane) -> None:
         road.namespace,
     )
     assert code == 0
-    assert re.search(r"\nteam +- +Active +1 +1 +1 +\S+ +gpu +nvidia.com/gpu +32 +512 *\n", f"\n{top}")
+    assert re.search(r"\nteam +- +Active +1 +1 +1 +\S+ +0 +0 +gpu +nvidia.com/gpu +32 +512 *\n", f"\n{top}")
     (flavor,) = json.loads(told)["items"][0]["flavors"]
     racks = {"/".join(d["path"]): d["resources"]["nvidia.com/gpu"] for d in flavor["tree"] if len(d["path"]) == 2}
     assert racks["block-0/rack-0-0"] == {"total": "32", "foreign": "0", "held": "32", "free": "0"}
@@ -175,9 +175,15 @@ async def until_settled(plane: Plane, *command: str) -> tuple[Object, Object]:
 
 async def let_see_queues(cluster: Cluster, user: str) -> None:
     """The summaries of queues, and nothing else."""
-    group, name = "rbac.authorization.k8s.io", f"see-queues-{user}"
+    await grant(
+        cluster, user, {"apiGroups": ["visibility.kqueue.dev"], "resources": ["queuesummaries"], "verbs": ["list"]}
+    )
+
+
+async def grant(cluster: Cluster, user: str, rule: Object) -> None:
+    """Give the user one right in all namespaces."""
+    group, name = "rbac.authorization.k8s.io", f"granted-{user}"
     kind = {"apiVersion": f"{group}/v1", "metadata": {"name": name}}
-    rule = {"apiGroups": ["visibility.kqueue.dev"], "resources": ["queuesummaries"], "verbs": ["list"]}
     collection = f"/apis/{group}/v1"
     await cluster.request("POST", f"{collection}/clusterroles", {**kind, "kind": "ClusterRole", "rules": [rule]})
     binding = {

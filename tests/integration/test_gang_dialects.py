@@ -104,6 +104,26 @@ def is_at_large(pod: Object) -> bool:
     return "admission" not in gates(pod) and not ended and "deletionTimestamp" not in pod["metadata"]
 
 
+@pytest.mark.proves("gang by labels", "queueing")
+@pytest.mark.proves("gang by labels", "replacement pods")
+@pytest.mark.proves("gang by labels", "eviction and requeue")
+@pytest.mark.proves("gang by labels", "finished")
+@pytest.mark.proves("PodGroup", "queueing")
+@pytest.mark.proves("PodGroup", "replacement pods")
+@pytest.mark.proves("PodGroup", "eviction and requeue")
+@pytest.mark.proves("PodGroup", "finished")
+@pytest.mark.proves("BatchProcess", "queueing")
+@pytest.mark.proves("BatchProcess", "replacement pods")
+@pytest.mark.proves("BatchProcess", "eviction and requeue")
+@pytest.mark.proves("BatchProcess", "finished")
+@pytest.mark.proves("Volcano PodGroup", "queueing")
+@pytest.mark.proves("Volcano PodGroup", "replacement pods")
+@pytest.mark.proves("Volcano PodGroup", "eviction and requeue")
+@pytest.mark.proves("Volcano PodGroup", "finished")
+@pytest.mark.proves("Kubernetes PodGroup", "queueing")
+@pytest.mark.proves("Kubernetes PodGroup", "replacement pods")
+@pytest.mark.proves("Kubernetes PodGroup", "eviction and requeue")
+@pytest.mark.proves("Kubernetes PodGroup", "finished")
 @pytest.mark.mechanism("0.11", "3.33", "4.4", "4.5", "4.18")
 @either_dialect
 async def test_a_gang_gathers_runs_is_mended_is_evicted_whole_and_ends(either_plane: Plane, dialect: Dialect) -> None:
@@ -115,7 +135,7 @@ async def test_a_gang_gathers_runs_is_mended_is_evicted_whole_and_ends(either_pl
     assert life.unqueued == []
     if life.said:
         assert life.said["ErrWorkloadCompose"] == life.told
-        assert life.said["Scheduled"] == "3 pods were released together by ClusterQueue team"
+        assert life.said["Scheduled"].startswith("3 pods were released together by ClusterQueue team; domains: ")
         assert life.said["Running"] == "3 of 3 pods run; the quorum is 3"
     assert life.early == [["admission", "topology"]] * (0 if dialect.makes_pods else QUORUM)
     assert len(life.first.items() & life.mended.items()) == QUORUM - 1

@@ -99,6 +99,7 @@ async def refused(pods: Pods, method: str, path: str, body: Object, **more: Any)
     return caught.value.message
 
 
+@pytest.mark.proves("gang by labels", "webhook defaults")
 async def test_a_coscheduling_manifest_is_queued_by_a_label_of_its_namespace(
     either_plane: Plane, reviews: list[str]
 ) -> None:
@@ -135,6 +136,8 @@ async def _until_queued(pods: Pods) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.proves("PodGroup", "webhook defaults")
+@pytest.mark.proves("Volcano PodGroup", "webhook defaults")
 async def test_the_default_queue_serves_gangs_of_all_forms(either_plane: Plane) -> None:
     """G2.4, G2.13, G2.17: each pod by the entry of its dialect, and a Job by the common one; a pod in no gang is left
     alone."""
@@ -161,6 +164,8 @@ async def test_the_default_queue_serves_gangs_of_all_forms(either_plane: Plane) 
     assert queued["spec"]["suspend"] is True
 
 
+@pytest.mark.proves("PodGroup", "webhook defaults")
+@pytest.mark.proves("PodGroup", "webhook validation")
 async def test_a_queue_on_the_group_object_is_enough(either_plane: Plane) -> None:
     """G2.4, G2.10, G2.14: the pods of one group cost one look-up of it."""
     asked: list[RequestRecord] = []

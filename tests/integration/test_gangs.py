@@ -123,6 +123,10 @@ async def controlled(plane: Plane) -> AsyncIterator[None]:
         yield
 
 
+@pytest.mark.proves("gang by labels", "queueing")
+@pytest.mark.proves("gang by labels", "pods beyond the quorum")
+@pytest.mark.proves("gang by labels", "replacement pods")
+@pytest.mark.proves("gang by labels", "webhook validation")
 @pytest.mark.mechanism("0.1", "0.2")
 async def test_a_quorum_runs_and_the_third_pod_waits(either_plane: Plane) -> None:
     """Rows 0.1, 0.2: one Workload of two; the third pod waits alone until there is quota; a pod in no gang is left
@@ -147,6 +151,8 @@ async def test_a_quorum_runs_and_the_third_pod_waits(either_plane: Plane) -> Non
     assert "kqueue.dev/extra" not in replaced["metadata"]["annotations"]
 
 
+@pytest.mark.proves("gang by labels", "finished")
+@pytest.mark.proves("gang by labels", "pods beyond the quorum")
 async def test_an_extra_runs_beside_its_quorum_and_beyond_its_end(either_plane: Plane) -> None:
     """The Workload of the quorum finishes when the quorum has succeeded, and the extra runs on to its own end."""
     async with world(either_plane, gpus=24) as pods:
@@ -188,6 +194,8 @@ def named(gang: str, count: int) -> list[str]:
     return [f"{gang}-{number}" for number in range(count)]
 
 
+@pytest.mark.proves("gang by labels", "queueing")
+@pytest.mark.proves("gang by labels", "replacement pods")
 @pytest.mark.mechanism("0.10", "0.11")
 async def test_the_last_member_of_the_quorum_lets_all_go(either_plane: Plane) -> None:
     """Rows 0.10, 0.11: 4 of 5 hold nothing and say so; the fifth lets all go.  With 3 running two replacements start."""
@@ -253,6 +261,7 @@ async def test_two_gangs_run_one_after_the_other(either_plane: Plane) -> None:
     assert waiting == [("Pending", ["admission", "topology"])] * 8
 
 
+@pytest.mark.proves("gang by labels", "priority class")
 @pytest.mark.mechanism("4.20")
 async def test_a_gang_is_preempted_whole_and_preempts_what_it_needs_or_nobody(either_plane: Plane) -> None:
     """Row 4.20: a gang that never fits preempts nobody; one that needs a part of another's room takes all of it."""
@@ -284,6 +293,8 @@ async def test_a_gang_is_preempted_whole_and_preempts_what_it_needs_or_nobody(ei
     assert finally_ == {*named("high", 2), "middle-0"}
 
 
+@pytest.mark.proves("gang by labels", "start with topology")
+@pytest.mark.proves("gang by labels", "pods beyond the quorum")
 async def test_an_extra_waits_for_the_rack_of_its_gang(either_plane: Plane) -> None:
     """A free rack is no place for a pod beyond the quorum; it starts when its gang's rack has room again."""
     async with world(either_plane, gpus=512, shape=(1, 2, 3)) as pods:
@@ -314,6 +325,8 @@ async def test_an_extra_may_leave_a_preferred_rack(either_plane: Plane) -> None:
     assert racks == ["rack-0-0", "rack-0-0", "rack-0-0", "rack-0-1"]
 
 
+@pytest.mark.proves("PodGroup", "start with topology")
+@pytest.mark.proves("PodGroup", "pods beyond the quorum")
 async def test_all_roles_of_a_group_object_run_in_one_rack(either_plane: Plane) -> None:
     """The smaller rack has room for each role alone, so only the larger one has room for both (G3.59); a pod beyond the
     quorum waits for that rack, too.

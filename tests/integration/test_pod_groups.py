@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -21,14 +22,14 @@ either_form = pytest.mark.parametrize("form", [X_K8S, VOLCANO], ids=["coscheduli
 
 
 @asynccontextmanager
-async def controller(plane: Plane, form: Dialect) -> AsyncIterator[None]:
-    """A controller with its webhooks that takes PodGroups of one form."""
+async def controller(plane: Plane, form: Dialect, *, gangs: str = "{}", **more: Any) -> AsyncIterator[None]:
+    """A controller with its webhooks that takes PodGroups of one form; `gangs` is that section, `more` are flags."""
     flags = Flags(
         kubeconfig=plane.kubeconfig, parts=PARTS, health_address="0", metrics_address="0", webhook_host="127.0.0.1",
-        webhook_port=0, webhook_url="https://127.0.0.1:{port}",
+        webhook_port=0, webhook_url="https://127.0.0.1:{port}", **more,
     )  # fmt: skip
     timings = Timings(queue_flush_window=0.1, status_refresh_window=0.2)
-    async with running(configuration(form), flags, timings=timings) as process:
+    async with running(configuration(form, gangs=gangs), flags, timings=timings) as process:
         await process.operator.ready.wait()
         yield
 
@@ -40,6 +41,10 @@ async def prepared(plane: Plane, form: Dialect, *, gpus: int) -> Groups:
     return Groups(plane.cluster, road.namespace, form)
 
 
+@pytest.mark.proves("PodGroup", "queueing")
+@pytest.mark.proves("Volcano PodGroup", "queueing")
+@pytest.mark.proves("PodGroup", "pods beyond the quorum")
+@pytest.mark.proves("Volcano PodGroup", "pods beyond the quorum")
 @pytest.mark.mechanism("4.1", "3.31")
 @either_form
 async def test_all_of_a_quorum_run_or_none(either_plane: Plane, form: Dialect) -> None:
@@ -67,6 +72,7 @@ async def test_all_of_a_quorum_run_or_none(either_plane: Plane, form: Dialect) -
     assert scheduled == ["False", "True", "True"]
 
 
+@pytest.mark.proves("Volcano PodGroup", "start with topology")
 async def test_a_waiting_group_follows_its_topology(either_plane: Plane) -> None:
     """The level is added to Volcano's PodGroup when its Workload waits; the pods then run in one rack."""
     groups = await prepared(either_plane, VOLCANO, gpus=8)
@@ -113,6 +119,8 @@ async def test_a_group_whose_controller_waits_for_room_gets_pods(either_plane: P
     assert still == "Inqueue"
 
 
+@pytest.mark.proves("PodGroup", "replacement pods")
+@pytest.mark.proves("Volcano PodGroup", "replacement pods")
 @pytest.mark.mechanism("4.7")
 @either_form
 async def test_a_failed_member_makes_the_gang_fail_until_it_is_replaced(either_plane: Plane, form: Dialect) -> None:
@@ -279,6 +287,7 @@ async def owner(groups: Groups, name: str) -> Object:
     }
 
 
+@pytest.mark.proves("PodGroup", "priority class")
 @pytest.mark.mechanism("0.3")
 async def test_of_mixed_priorities_the_lowest_counts(either_plane: Plane) -> None:
     """A user gains nothing by mixing: members above the lowest priority get an event, and the group goes on."""

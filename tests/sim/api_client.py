@@ -252,7 +252,8 @@ class SimulatedClient(Client):
         self.after_write: Callable[[str], None] = lambda _write: None
         """Called with each write after its effect and before the client's answer; may call `kill`."""
         self._server, self._seed, self._time = Server(api), seed, clock
-        self._sent: dict[str, int] = {}
+        self.sent: dict[str, int] = {}
+        """The number of all requests, watches included, by `METHOD /path`."""
         self._under_way: set[asyncio.Task[Any]] = set()
         self._tidying: set[asyncio.Task[None]] = set()
 
@@ -300,7 +301,7 @@ class SimulatedClient(Client):
             await self._time.sleep(min(timeout.total or PARTITION_SECONDS, PARTITION_SECONDS))
             raise TimeoutError
         where = f"{call.method} {call.path}"
-        number = self._sent[where] = self._sent.get(where, 0) + 1
+        number = self.sent[where] = self.sent.get(where, 0) + 1
         chance = random.Random(f"{self._seed}/{where}/{number}")
         await self._delayed(chance, call.path)
         if call.method in _WRITES and (seconds := self._slow(call.path)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kqueue.api import names
+from tests.sim.gang_forms import FORMS
 from tests.sim.kinds_plan import KindsDraft
 from tests.sim.plan import COMMON, Actions, Draft, End, Plan
 
@@ -12,8 +13,10 @@ SHAPES = ((0, 1, 1, 1), (0, 4, 4), (1, 2, 2), (0, 0, 2, 2), (1, 1, 4, 4, 4))
 """GPUs of each member of usual jobs: a launcher with its workers, and parameter servers with theirs."""
 
 
+_MADE_BY_USERS = tuple(form for form in FORMS if form != "batch")
+"""Forms whose members users create, so that some may be missing or differ."""
 PHASES = ("", "Pending", "Running", "Unknown", "Failed", "PreScheduling")
-"""Words that another controller writes into the status of a PodGroup."""
+"""Words that another controller writes into the status of a group object."""
 
 
 class GangDraft(KindsDraft):
@@ -34,30 +37,34 @@ class GangDraft(KindsDraft):
 
     def wide_gang(self) -> None:
         """Append a gang with more members beyond its quorum than may wait at a time."""
-        body = {"queue": "solo", "topology": None, "run_seconds": self.chance.choice((1, 3))}
+        body = {"queue": "solo", "priority": "", "topology": None, "run_seconds": self.chance.choice((1, 3))}
         roles = (8,) * self.chance.randint(20, 24)
-        self._made(
-            "submit_gang", "gang", End.COMPLETE, roles=roles, quorum=2, ranked=False, body=body, form=self._form()
-        )
+        self._made("submit_gang", "gang", End.COMPLETE, roles=roles, quorum=2, ranked=False, body=body, **self._form())
 
     def _gang(
         self, end: End, roles: tuple[int, ...], quorum: int, topology: tuple[str, str] | None, **how: Any
     ) -> None:
         c = self.chance
         body = {**self._common(), "topology": topology, "run_seconds": c.choice((1, 3, 10, 30))}
-        form = "labels" if "refused" in how else self._form()
-        settings = {"roles": roles, "quorum": quorum, "ranked": c.random() < 0.3, "body": body, "form": form, **how}
+        form = (
+            {"form": "labels"}
+            if "refused" in how
+            else self._form(*_MADE_BY_USERS if how or quorum > len(roles) else ())
+        )
+        settings = {"roles": roles, "quorum": quorum, "ranked": c.random() < 0.3, "body": body, **form, **how}
         self._made("submit_gang", "gang", end, **settings)
 
-    def _form(self) -> str:
-        return self.chance.choice(("labels", "labels", "object", "object", "late"))
+    def _form(self, *among: str) -> dict[str, Any]:
+        """Draw the form of a gang, and whether its group object comes after its pods."""
+        form = self.chance.choice(among or tuple(FORMS))
+        return {"form": form, "late": form not in ("labels", "batch") and self.chance.random() < 0.3}
 
     def endless_gang(self) -> None:
         """Append a gang that runs until its end is repaired away: others, and its own further members, wait."""
         body = {**self._common(), "topology": None, "run_seconds": 1_000_000}
         roles = (8,) * self.chance.randint(4, 8)
         self._made(
-            "submit_gang", "endless-gang", End.GONE, roles=roles, quorum=2, ranked=False, body=body, form=self._form()
+            "submit_gang", "endless-gang", End.GONE, roles=roles, quorum=2, ranked=False, body=body, **self._form()
         )
 
     def short_gang(self) -> None:
@@ -121,7 +128,10 @@ _GANGS: Actions = (
     (lambda d: d.on_a_gang("add_excess"), 6),
     (lambda d: d.on_a_gang("take_gate"), 2),
     (lambda d: d.on_a_gang("deactivate"), 2),
-    (lambda d: d.on_a_gang("write_status", phase=d.chance.choice(PHASES)), 4),
+    (lambda d: d.on_a_gang("write_status", phase=d.chance.choice(PHASES), times=d.chance.choice((1, 1, 1, 5))), 4),
+    (lambda d: d.on_a_gang("renew_object", at_once=d.chance.random() < 0.5), 3),
+    (lambda d: d.on_a_gang("change_quorum", share=d.chance.random()), 3),
+    (lambda d: d.on_a_gang("suspend_batch", suspend=d.chance.random() < 0.5), 3),
     (lambda d: d.add("give_back_pods"), 8),
     (Draft.hold, 3),
     (lambda d: d.add("resume"), 4),

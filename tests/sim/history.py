@@ -24,6 +24,7 @@ _UNTOLD = frozenset({"events", "leases", "mutatingwebhookconfigurations", "valid
 """Kinds that contain the name or the certificate of the writing process, which differ in every run."""
 
 _CONFIGURATION = frozenset({"clusterqueues", "cohorts", "localqueues", "resourceflavors", "topologies"})
+_GROUP_OBJECTS = frozenset({"podgroups", "batchprocesses"})
 _PREEMPTOR = re.compile(r"\(UID ([^,)]+)")
 """Finds the preemptor in the message of a preemption."""
 
@@ -110,6 +111,10 @@ class Life:
     """Sort key by priority, time in line and uid; the smallest goes first."""
     shape: str
     """Equal for Workloads with equal requests."""
+    owner: str = ""
+    """UID of its controller; empty: it has none."""
+    base: str = ""
+    """Name of the Workload of the quorum beyond which its pod is; empty: of none."""
     stands: Past = field(default_factory=Past)
     says: Past = field(default_factory=Past)
     """The reason for waiting in its status."""
@@ -137,6 +142,8 @@ class History:
         """Time of the last change of a Workload, a queue or a node."""
         self.specs: defaultdict[tuple[str, str], Past] = defaultdict(Past)
         """(plural, name) to (spec, is being deleted) of a queue, cohort or flavor; None: it does not exist."""
+        self.wishes: defaultdict[str, Past] = defaultdict(Past)
+        """Name of a gang to (UID, spec) of its group object; None: it does not exist."""
         self.nodes: defaultdict[str, Past] = defaultdict(Past)
         """The states of each node; None while it does not exist."""
         self.bound: dict[str, float] = {}
@@ -171,6 +178,10 @@ class History:
             if past.now() != told:
                 past.add(now, told)
                 self.disturb(now)
+        elif plural in _GROUP_OBJECTS:
+            told = None if new is None else (new["metadata"]["uid"], new["spec"])
+            if self.wishes[change.record.name].now() != told:
+                self.wishes[change.record.name].add(now, told)
         elif plural == "pods" and new is not None and new["spec"].get("nodeName"):
             self.bound.setdefault(new["metadata"]["uid"], now)
 
@@ -178,6 +189,14 @@ class History:
         """Begin a new era after a change from outside."""
         self.era += 1
         self.stirred = now
+
+    def started_for(self, workload: str) -> str:
+        """Return the UID of the controller of the Workload with this name, or of the base that it is beyond; empty: it
+        has none, or was never seen.
+        """
+        found = self._latest.get(workload)
+        found = self._latest.get(found.base) if found is not None and found.base else found
+        return found.owner if found is not None else ""
 
     def in_line_since(self, admitted: Admitted) -> float:
         """Return the time since which a Workload was the next one of its ClusterQueue, as far as its status shows.
@@ -224,6 +243,8 @@ class History:
         meta, spec = workload["metadata"], workload["spec"]
         rank = (-(spec.get("priority") or 0), self._queued_since(meta), meta["uid"])
         life = Life(meta["uid"], meta["name"], spec.get("queueName", ""), rank, _shape(workload))
+        life.owner = next((str(o["uid"]) for o in meta.get("ownerReferences") or () if o.get("controller")), "")
+        life.base = str((meta.get("annotations") or {}).get(gang_names.EXTRA_OF_ANNOTATION, ""))
         self._latest[meta["name"]] = life
         return life
 

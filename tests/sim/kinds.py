@@ -11,13 +11,19 @@ from tests.sim.objects import NAMESPACE, WORKLOADS, template
 from tests.sim.world import World
 
 POD_GROUPS = GroupVersionResource("scheduling.x-k8s.io", "v1alpha1", "podgroups")
+VOLCANO_GROUPS = GroupVersionResource("scheduling.volcano.sh", "v1beta1", "podgroups")
+KUBERNETES_GROUPS = GroupVersionResource("scheduling.k8s.io", "v1alpha2", "podgroups")
+BATCHES = GroupVersionResource("kqueue.dev", "v1alpha1", "batchprocesses")
+GROUP_OBJECTS = (POD_GROUPS, VOLCANO_GROUPS, KUBERNETES_GROUPS, BATCHES)
+"""Kinds of objects that gangs have."""
 
 
 def _topology(topology: tuple[str, str] | None) -> dict[str, str]:
     return {f"{names.GROUP}/podset-{topology[0]}-topology": topology[1]} if topology is not None else {}
 
 
-def _labels(queue: str, priority: str) -> dict[str, str]:
+def labels_of_queue(queue: str, priority: str) -> dict[str, str]:
+    """Return the labels of an object in a queue."""
     return {names.QUEUE_NAME_LABEL: queue, **({names.PRIORITY_CLASS_LABEL: priority} if priority else {})}
 
 
@@ -54,7 +60,7 @@ def job_set(
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": {"name": name, "namespace": NAMESPACE, "labels": _labels(queue, priority)},
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels_of_queue(queue, priority)},
         "spec": {"replicatedJobs": jobs, "failurePolicy": {"maxRestarts": retries}},
     }
 
@@ -71,7 +77,7 @@ def pod(
 ) -> Object:
     """A pod that is queued alone."""
     made = template(gpus=gpus, run_seconds=run_seconds, fail=fail, annotations=_topology(topology))
-    metadata = {**made["metadata"], "name": name, "namespace": NAMESPACE, "labels": _labels(queue, priority)}
+    metadata = {**made["metadata"], "name": name, "namespace": NAMESPACE, "labels": labels_of_queue(queue, priority)}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": made["spec"]}
 
 
@@ -92,6 +98,10 @@ class Group:
     def starts(self) -> int:
         """The number of pods that start together."""
         return len(self.roles)
+
+    def is_whole(self, message: str) -> bool:
+        """Whether the message about the end of its Workload tells that all its pods succeeded."""
+        return message.startswith(f"{self.starts} of {self.starts} ")
 
     def member(self, name: str, number: int, **other: str) -> Object:
         """Return the next pod in the role of the `number`-th, with other annotations."""
@@ -126,60 +136,18 @@ def serving(
     return {
         "apiVersion": "apps/v1",
         "kind": kind,
-        "metadata": {"name": name, "namespace": NAMESPACE, "labels": _labels(queue, priority)},
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels_of_queue(queue, priority)},
         "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": made, **more},
     }
 
 
-@dataclass(slots=True, kw_only=True)
-class LabelledGroup(Group):
-    """A gang by labels; members beyond the quorum are wanted, too."""
-
-    quorum: int
-
-    @property
-    def starts(self) -> int:
-        return self.quorum
-
-    def member(self, name: str, number: int, **other: str) -> Object:
-        """Return the next pod in the role of the `number`-th, with other labels."""
-        self.made += 1
-        obj = pod(f"{name}-{self.made}", gpus=self.roles[number], **self.body)
-        obj["metadata"]["labels"] |= {"part": str(number), **self.marks(name), **other}
-        if self.ranked:
-            obj["metadata"]["annotations"][names.POD_GROUP_POD_INDEX_LABEL_ANNOTATION] = "part"
-        return obj
-
-    def marks(self, name: str) -> dict[str, str]:
-        """Return the labels by which a member names the gang."""
-        return {
-            gang_names.COSCHEDULING_NAME_LABEL: name,
-            gang_names.COSCHEDULING_MIN_AVAILABLE_LABEL: str(self.quorum),
-        }
-
-
-class ObjectGroup(LabelledGroup):
-    """A gang with a PodGroup object, which has the quorum."""
-
-    def marks(self, name: str) -> dict[str, str]:
-        """Return the label by which a member names the object."""
-        return {gang_names.POD_GROUP_X_K8S_LABEL: name}
-
-    def group_object(self, name: str) -> Object:
-        """Return the PodGroup."""
-        return {
-            "apiVersion": "scheduling.x-k8s.io/v1alpha1",
-            "kind": "PodGroup",
-            "metadata": {"name": name, "namespace": NAMESPACE},
-            "spec": {"minMember": self.quorum},
-        }
-
-
 def gang_of(pod: Object) -> str:
-    """Return the gang that a pod names by a label; empty if it names none."""
-    labels = pod["metadata"].get("labels") or {}
-    keys = (gang_names.COSCHEDULING_NAME_LABEL, gang_names.POD_GROUP_X_K8S_LABEL)
-    return next((str(labels[key]) for key in keys if labels.get(key)), "")
+    """Return the gang that a pod names in any dialect but Kueue's; empty if it names none."""
+    labels, notes = pod["metadata"].get("labels") or {}, pod["metadata"].get("annotations") or {}
+    keys = (gang_names.COSCHEDULING_NAME_LABEL, gang_names.POD_GROUP_X_K8S_LABEL, gang_names.BATCH_PROCESS_LABEL)
+    named = [labels.get(key) for key in keys] + [notes.get(key) for key in gang_names.VOLCANO_GROUP_ANNOTATIONS]
+    named.append((pod["spec"].get("schedulingGroup") or {}).get("podGroupName"))
+    return next((str(name) for name in named if name), "")
 
 
 def group_of(pod: Object) -> str:
@@ -209,8 +177,46 @@ def least_of(workload: Object) -> str:
     return str((workload["metadata"].get("annotations") or {}).get(gang_names.MIN_RESOURCES_ANNOTATION, ""))
 
 
+def group_objects(world: World) -> list[Object]:
+    """Return the group objects of all dialects."""
+    return [each for kind in GROUP_OBJECTS for each in world.api.every(kind)]
+
+
+def group_object_of(world: World, gang: str) -> Object | None:
+    """Return the group object of a gang; None: it has none."""
+    return next((each for each in group_objects(world) if each["metadata"]["name"] == gang), None)
+
+
+def quorum_in(spec: Object) -> int:
+    """Return the quorum in the spec of a group object."""
+    if "minMember" in spec:
+        return int(spec["minMember"])
+    if "podGroup" in spec:
+        return int(spec["podGroup"]["minAvailable"])
+    return int(spec["schedulingPolicy"]["gang"]["minCount"])
+
+
+def is_of_kind(obj: Object | None, kind: GroupVersionResource) -> bool:
+    """Whether a group object is of this kind."""
+    return obj is not None and obj["apiVersion"] == f"{kind.group}/{kind.version}"
+
+
+def controller_of(workload: Object) -> str:
+    """Return the UID of the Workload's controller; empty: it has none."""
+    owners = workload["metadata"].get("ownerReferences") or ()
+    return next((str(owner["uid"]) for owner in owners if owner.get("controller")), "")
+
+
 def workload_of_group(world: World, group: str) -> Object | None:
-    """Return the Workload of a group in any dialect; None: it does not exist."""
+    """Return the Workload of a group in any dialect; None: it does not exist.
+
+    Of a gang whose group object was created again it is the Workload of the present object, not that of an earlier one.
+    """
     found = [w for w in world.objects(WORKLOADS) if gang_of_workload(w) == group]
+    obj = group_object_of(world, group)
+    if obj is not None:
+        found = [w for w in found if controller_of(w) == obj["metadata"]["uid"]]
+    elif len(found) > 1:  # those of deleted group objects go when their pods have ended
+        found = found[-1:]
     assert len(found) <= 1, f"gang {group} has {len(found)} Workloads"
-    return found[0] if found else world.find(WORKLOADS, group)
+    return found[0] if found else (None if obj is not None else world.find(WORKLOADS, group))

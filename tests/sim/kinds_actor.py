@@ -97,7 +97,7 @@ class KindsActor(Actor):
             succeeded = [not _is_lost(each) and each["status"].get("phase") == "Succeeded" for each in pods]
             return End.COMPLETE if all(succeeded) and len(pods) >= wanted else End.WAITING
         finished = condition(workload, names.CONDITION_FINISHED)
-        complete = finished is not None and finished["message"].startswith(f"{wanted} of {wanted} ")
+        complete = finished is not None and self.means.groups[name].is_whole(finished["message"])
         return End.COMPLETE if complete else End.WAITING
 
     async def repair(self) -> None:

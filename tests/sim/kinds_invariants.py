@@ -8,16 +8,17 @@ from datetime import datetime
 
 from kqueue.api import names
 from kqueue.controllers.gang import EVENT_GROUP_FINISHED
+from kqueue.controllers.gang_past import EVENT_GONE
 from kqueue.controllers.pod_writes import EVENT_HELD
 from kqueue.sandbox.api import DEPLOYMENTS, EVENTS, JOB_SETS, JOBS, PODS, STATEFUL_SETS, Object
 from tests.sim import invariants
 from tests.sim.invariants import is_held, is_over
-from tests.sim.kinds import POD_GROUPS, gang_of_workload, group_of, is_extra
+from tests.sim.kinds import gang_of_workload, group_objects, group_of, is_extra
 from tests.sim.objects import FOREIGN, WORKLOADS
 from tests.sim.reading import Breaches, Invariant, holds
 from tests.sim.world import World, is_true, owner_of, subject_of
 
-_TOLD = (names.EVENT_ERR_WORKLOAD_COMPOSE, EVENT_HELD, EVENT_GROUP_FINISHED)
+_TOLD = (names.EVENT_ERR_WORKLOAD_COMPOSE, EVENT_HELD, EVENT_GROUP_FINISHED, EVENT_GONE)
 _SOON_REMOVED = 45.0
 """Seconds, more than the longest downtime of a controller."""
 _SOON = 400.0
@@ -165,7 +166,8 @@ def job_sets_run_exactly_when_admitted(world: World) -> Breaches:
 
 def nobody_is_stuck(world: World) -> Breaches:
     """Deleted objects are removed, except pods whose group waits for their replacements (a group with fast admission
-    does not report that), and an ended single pod has no finalizer of ours.
+    does not report that), and Workloads of deleted group objects whose pods run; an ended single pod has no finalizer of
+    ours.
     """
     fast = {group_of(pod) for pod in world.objects(PODS) if _is_fast(pod)}
     waiting = {
@@ -174,9 +176,15 @@ def nobody_is_stuck(world: World) -> Breaches:
         if is_true(workload, names.CONDITION_WAITING_FOR_REPLACEMENT_PODS)
         or (workload["metadata"]["name"] in fast and not is_true(workload, names.CONDITION_FINISHED))
     }
+    runs_for = {
+        (pod["metadata"].get("annotations") or {}).get(names.WORKLOAD_ANNOTATION)
+        for pod in world.objects(PODS)
+        if not is_over(pod)
+    }
     for kind in (PODS, WORKLOADS, JOBS, JOB_SETS, DEPLOYMENTS, STATEFUL_SETS):
         for obj in world.objects(kind):
-            if obj["metadata"].get("deletionTimestamp") and group_of(obj) not in waiting:
+            left = kind == WORKLOADS and gang_of_workload(obj) and obj["metadata"]["name"] in runs_for
+            if obj["metadata"].get("deletionTimestamp") and group_of(obj) not in waiting and not left:
                 yield f"{kind.plural} {obj['metadata']['name']} is to go and does not: {obj['metadata'].get('finalizers')}"
     for pod in world.objects(PODS):
         held = names.MANAGED_POD_FINALIZER in (pod["metadata"].get("finalizers") or ())
@@ -190,10 +198,11 @@ def workloads_have_owners(world: World) -> Breaches:
         obj["metadata"]["uid"]
         for kind in (PODS, JOBS, JOB_SETS, DEPLOYMENTS, STATEFUL_SETS)
         for obj in world.objects(kind)
-    } | {obj["metadata"]["uid"] for obj in world.api.every(POD_GROUPS)}
+    } | {obj["metadata"]["uid"] for obj in group_objects(world)}
     for workload in world.objects(WORKLOADS):
         owners = {owner["uid"] for owner in workload["metadata"].get("ownerReferences") or ()}
-        if not is_true(workload, names.CONDITION_FINISHED) and there.isdisjoint(owners):
+        left = gang_of_workload(workload) and workload["metadata"].get("deletionTimestamp")  # its last pods run
+        if not is_true(workload, names.CONDITION_FINISHED) and there.isdisjoint(owners) and not left:
             yield f"Workload {workload['metadata']['name']} is for nobody"
 
 

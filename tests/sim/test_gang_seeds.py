@@ -9,8 +9,8 @@ import pytest
 from tests.sim import gang_invariants, invariants
 from tests.sim.api_client import NONE, ROUGH, Faults
 from tests.sim.gang_actor import GangActor
+from tests.sim.gang_forms import DIALECTS
 from tests.sim.gang_plan import draw_gangs
-from tests.sim.gangs import LABELS_AND_OBJECTS
 from tests.sim.kinds_plan import kinds_tenancy
 from tests.sim.plan import End, Plan
 from tests.sim.test_seeds import SLOW, _seeds
@@ -20,9 +20,7 @@ from tests.sim.world import World, simulated
 async def lived(seed: int, plan: Plan, faults: Faults) -> tuple[World, dict[str, End]]:
     """A world of gangs that a plan was carried out on, and what became of everything."""
     tenancy = kinds_tenancy(seed)
-    async with simulated(
-        f"{seed}", faults=faults, tenancy=tenancy, job_sets=True, pods=True, gangs=LABELS_AND_OBJECTS
-    ) as world:
+    async with simulated(f"{seed}", faults=faults, tenancy=tenancy, job_sets=True, pods=True, gangs=DIALECTS) as world:
         invariants.watch(world)
         world.history.witnesses += [partial(witness, world) for witness in gang_invariants.ON_ADMISSION]
         actor = GangActor(world, plan)

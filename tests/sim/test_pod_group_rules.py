@@ -10,8 +10,9 @@ from kqueue.api import gang_names, names
 from kqueue.clock import api_time
 from kqueue.sandbox.api import PODS
 from tests.sim import invariants
+from tests.sim.gang_forms import ObjectGroup
 from tests.sim.gangs import LABELS_AND_OBJECTS, LONG, base_workload, create_all, members, running
-from tests.sim.kinds import POD_GROUPS, ObjectGroup, pod
+from tests.sim.kinds import POD_GROUPS, pod
 from tests.sim.objects import NAMESPACE
 from tests.sim.test_gang_deadlines import allow, evicted, lead, restart, set_gangs
 from tests.sim.test_gangs import AT_REST, usage, watched

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -104,6 +105,12 @@ def configuration(
     return found.model_copy(update={"leader_election": election, "integrations": integrations})
 
 
+def _kinds_of_others(gangs: tuple[str, ...]) -> tuple[Path, ...]:
+    """Return the folder with definitions of other projects, if a dialect needs them."""
+    folder = Path(__file__).resolve().parents[2] / "examples" / "gangs" / "kinds"
+    return (folder,) if {"scheduling.volcano.sh/podgroup", "scheduling.k8s.io/podgroup"}.intersection(gangs) else ()
+
+
 TIMINGS = Timings(loop_probe_interval=60.0, metrics_cache=10.0, audit_interval=30.0)
 """The product's timings, with rarer wake-ups that decide nothing, and with frequent audits."""
 
@@ -151,7 +158,7 @@ class World:
                 parts=PARTS - {"server"} - (frozenset() if job_sets else {"jobsets"}),
                 kubelet=KubeletOptions(start_seconds=tenancy.start_seconds, stop_seconds=tenancy.stop_seconds),
                 nodes=NodeOptions(heartbeat_seconds=0),
-                crds=(crd_folder(), *((crd_folder() / "optional",) if gangs else ())),
+                crds=(crd_folder(), *((crd_folder() / "optional",) if gangs else ()), *_kinds_of_others(gangs)),
             ),
             clock=self.clock,
         )

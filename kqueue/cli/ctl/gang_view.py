@@ -21,7 +21,8 @@ def _row(gang: Object, now: datetime) -> list[str]:
 
 
 def _more(gang: Object) -> list[str]:
-    return [(gang.get("workload") or {}).get("name", ""), gang.get("message", "")]
+    place = (gang.get("position") or {}).get("inLocalQueue", "")
+    return [str(place), (gang.get("workload") or {}).get("name", ""), gang.get("message", "")]
 
 
 GANGS = Table(
@@ -30,6 +31,6 @@ GANGS = Table(
         *("Present", "Running", "Succeeded", "Failed", "Queue", "Age"),
     ),
     row=_row,
-    wide_columns=("Workload", "Why"),
+    wide_columns=("Position in queue", "Workload", "Why"),
     wide_row=_more,
 )

@@ -209,15 +209,15 @@ def list_gangs(
 ) -> None:
     """List gangs: groups of pods that start together, with their phase, quorum and counts."""
     from kqueue.cli.ctl import gang_view
-    from kqueue.operations.gangs import gangs_in, read_gang_objects
+    from kqueue.operations.gangs import find_gangs
 
     where = _Where(all_namespaces)
 
     async def find(session: Session) -> list[dict[str, Any]]:
-        found = await read_gang_objects(session.client, where.resolve(session))
+        found = await find_gangs(session.client, where.resolve(session))
         for note in found.notes:
             print(f"note: {printable(note)}", file=sys.stderr)
-        return gangs_in(found, now=datetime.now(UTC))
+        return [*found.gangs]
 
     found = _found(reach, find)
     _print(GANGS, found, gang_view.GANGS, output, where)

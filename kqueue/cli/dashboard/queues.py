@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -14,6 +14,7 @@ from kqueue.cli.tables import duration
 JSON = Mapping[str, Any]
 HEADERS = (
     *("name", "cohort", "status", "pending", "inadmissible", "admitted", "longest wait"),
+    *("gangs waiting", "gangs running"),
     *("flavor", "resource", "reserved", "quota", "borrowed"),
 )
 _OVER = "▓"
@@ -39,6 +40,9 @@ class QueueRow:
     inadmissible: str
     admitted: str
     longest: str
+    gangs_waiting: str
+    """Gangs that do not run yet: gathering, waiting or starting."""
+    gangs_running: str
     flavor: str
     resource: str
     reserved: str
@@ -52,6 +56,7 @@ class QueueRow:
         """Return the cells in the order of the headers."""
         return (
             *(self.name, self.cohort, self.status, self.pending, self.inadmissible, self.admitted, self.longest),
+            *(self.gangs_waiting, self.gangs_running),
             *(self.flavor, self.resource, self.reserved, self.quota, self.borrowed),
         )
 
@@ -66,9 +71,24 @@ def title(answer: JSON) -> str:
     parts.append(f"{sum(item['admitted'] for item in items)} admitted")
     if waits >= 0:
         parts.append(f"longest wait {_wait(waits)}")
+    gangs = gang_numbers(items)
+    if gangs:
+        parts.append(f"gangs: {', '.join(f'{number} {stage}' for stage, number in gangs.items())}")
     if stopped:
         parts.append(f"{stopped} not active")
     return ", ".join(parts)
+
+
+def gang_numbers(items: Iterable[JSON]) -> dict[str, int]:
+    """Return the numbers of gangs of all these queues by stage, without stages that no gang has."""
+    found: dict[str, int] = {}
+    for item in items:
+        for stage, number in (item.get("gangs") or {}).items():
+            found[stage] = found.get(stage, 0) + number
+    return {stage: number for stage, number in found.items() if number}
+
+
+_NOT_RUNNING = ("gathering", "waiting", "starting")
 
 
 def rows(answer: JSON, resources: Sequence[str] = (), order: Order = Order.PENDING) -> list[QueueRow]:
@@ -86,7 +106,7 @@ def _row(head: JSON | None, item: JSON, column: JSON) -> QueueRow:
     reserved, nominal = (amount(column.get(word, "0"), resource) for word in ("reserved", "nominal"))
     borrowed = amount(column.get("borrowed", "0"), resource)
     own = reserved - borrowed
-    pending = item["pending"]
+    pending, gangs = item["pending"], item.get("gangs") or {}
     return QueueRow(
         name=item["metadata"]["name"] if head is not None else "",
         cohort=(item["cohort"] or "-") if head is not None else "",
@@ -95,6 +115,8 @@ def _row(head: JSON | None, item: JSON, column: JSON) -> QueueRow:
         inadmissible=str(pending["inadmissible"]) if head is not None else "",
         admitted=str(item["admitted"]) if head is not None else "",
         longest=_wait(item.get("longestWaitSeconds", -1)) if head is not None else "",
+        gangs_waiting=str(sum(gangs.get(stage, 0) for stage in _NOT_RUNNING)) if head is not None else "",
+        gangs_running=str(gangs.get("running", 0)) if head is not None else "",
         flavor=column.get("flavor", ""),
         resource=resource,
         reserved=short(reserved, resource) if column else "",

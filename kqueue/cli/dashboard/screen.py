@@ -19,7 +19,7 @@ from kqueue.cli.output import printable
 
 JSON = Mapping[str, Any]
 _NUMBERS = frozenset({"nodes", "idle", "left out", "free", "held", "foreign", "total", "pending"})
-_NUMBERS |= {"aside", "admitted", "wait", "reserved", "quota", "borrowed", "share"}
+_NUMBERS |= {"gangs wait", "gangs run", "aside", "admitted", "wait", "reserved", "quota", "borrowed", "share"}
 _STYLES = {HELD: "green", "▓": "yellow", FOREIGN: "magenta", FREE: "bright_black"}
 _LEFT_OUT_SHOWN = 10
 _GAP = 2
@@ -31,7 +31,8 @@ def queue_page(answer: JSON, resources: Sequence[str], order: queues.Order, *, m
     found = queues.rows(answer, resources, order)
     shares = any(row.share for row in found)
     flavors = len({row.flavor for row in found}) > 1
-    left_out = {*([] if shares else ["share"]), *([] if flavors else ["flavor"])}
+    gangs = [] if queues.gang_numbers(answer["items"]) else _GANG_HEADERS
+    left_out = {*([] if shares else ["share"]), *([] if flavors else ["flavor"]), *gangs}
     headers = [header for header in _QUEUE_HEADERS if header not in left_out]
     shown = found[: max(1, most - 3)] if len(found) + 2 > most else found
     table = _Fitting(headers, [_queue_cells(row) for row in shown], _QUEUE_DROPS)
@@ -49,12 +50,16 @@ def queue_page(answer: JSON, resources: Sequence[str], order: queues.Order, *, m
     return Group(*parts)
 
 
+_GANG_HEADERS = ("gangs wait", "gangs run")
 _QUEUE_HEADERS = (
-    *("name", "cohort", "status", "pending", "aside", "admitted", "wait"),
+    *("name", "cohort", "status", "pending", "aside", "admitted", "wait", *_GANG_HEADERS),
     *("flavor", "resource", "held", "quota", "borrowed", "share", "in use"),
 )
 
-_QUEUE_DROPS = ("in use", "share", "flavor", "cohort", "borrowed", "aside", "admitted", "status", "resource")
+_QUEUE_DROPS = (
+    *("in use", "share", "flavor", "cohort", "borrowed", "aside", "gangs run", "gangs wait", "admitted", "status"),
+    "resource",
+)
 """Columns that a narrow terminal leaves out, the least needed first."""
 
 
@@ -68,6 +73,8 @@ def _queue_cells(row: queues.QueueRow) -> dict[str, Text]:
         "aside": row.inadmissible,
         "admitted": row.admitted,
         "wait": row.longest,
+        "gangs wait": row.gangs_waiting,
+        "gangs run": row.gangs_running,
         "flavor": row.flavor,
         "resource": row.resource,
         "held": row.reserved,

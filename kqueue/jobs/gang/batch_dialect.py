@@ -7,7 +7,7 @@ from typing import Any
 
 from kqueue.api import gang_names
 from kqueue.errors import FieldError
-from kqueue.jobs.fields import JSON, labels_of, objects, text
+from kqueue.jobs.fields import JSON, label_of, labels_of, objects, text
 from kqueue.jobs.gang import group_object
 from kqueue.jobs.gang.batch_process import FRAMEWORK, KIND, PLURAL, plan_of, problems
 from kqueue.jobs.gang.dialect import GangRules, GroupProblem, PodSelection
@@ -34,18 +34,18 @@ class BatchProcesses:
     names_workloads: GroupVersionKind | None = KIND
     has_extras = True
     joined_by = f"metadata.labels[{_LABEL}]"
+    marks = frozenset({_LABEL})
 
     def membership(self, pod: Mapping[str, Any], switches: JobFeatures) -> GangMembership | None:
         """Return the BatchProcess of the label; None: it does not control the pod, and so has not created it."""
-        labels = labels_of(pod)
-        name = labels.get(_LABEL, "")
+        name = label_of(pod, _LABEL)
         if not name or not _is_controlled(pod, name):
             return None
         return GangMembership(
             framework=FRAMEWORK,
             name=name,
-            role=labels.get(gang_names.BATCH_PROCESS_TYPE_LABEL, ""),
-            rank=labels.get(gang_names.BATCH_PROCESS_INDEX_LABEL, ""),
+            role=label_of(pod, gang_names.BATCH_PROCESS_TYPE_LABEL),
+            rank=label_of(pod, gang_names.BATCH_PROCESS_INDEX_LABEL),
         )
 
     def selection(self) -> PodSelection | None:

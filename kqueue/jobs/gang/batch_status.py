@@ -272,9 +272,9 @@ class BatchEvent:
 def events_of(before: Mapping[str, object], after: Mapping[str, object]) -> list[BatchEvent]:
     """Return the events of a change of status: start, quorum, failures, eviction and end."""
     found: list[BatchEvent] = []
-    quorum, running = text(after, "quorum"), whole(after, "running") or 0
+    quorum, running = text(after, "quorum").partition("/")[0], whole(after, "running") or 0
     if not text(before, "startTime") and text(after, "startTime"):
-        found.append(BatchEvent(reason="Scheduled", message=f"pods of the quorum ({quorum}) were released together"))
+        found.append(BatchEvent(reason="Scheduled", message=f"{quorum} pods were released together"))
     phases = (phase_of(before), phase_of(after))
     if phases[0] != phases[1] and phases[1] == GangPhase.RUNNING.value:
         found.append(BatchEvent(reason="Running", message=f"{running} pods run; the quorum is {quorum}"))

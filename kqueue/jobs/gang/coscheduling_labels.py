@@ -7,7 +7,7 @@ from typing import Any
 
 from kqueue.api import gang_names
 from kqueue.errors import FieldError
-from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of
+from kqueue.jobs.fields import JSON, annotations_of, int_of, label_of, labels_of
 from kqueue.jobs.gang.dialect import LARGEST_QUORUM, GangRules, GroupProblem, PodSelection, WithoutGroupObject
 from kqueue.jobs.gang.group_object import cut
 from kqueue.jobs.gang.members import is_fast, is_serving, queue_of
@@ -30,10 +30,11 @@ class CoschedulingLabels(WithoutGroupObject):
     names_workloads = GroupVersionKind("pod-group.scheduling.x-k8s.io", "v1", "PodGroup")
     has_extras = True
     joined_by = _NAME_PATH
+    marks = frozenset({_NAME})
 
     def membership(self, pod: Mapping[str, Any], switches: JobFeatures) -> GangMembership | None:
         """Return the group of the name label, unless the pod is in a PodGroup of the same name, which then counts."""
-        name = labels_of(pod).get(_NAME, "")
+        name = label_of(pod, _NAME)
         if not name or _is_podgroup(pod, name, switches):
             return None
         return GangMembership(framework=FRAMEWORK, name=name)
@@ -94,14 +95,13 @@ class CoschedulingLabels(WithoutGroupObject):
 
 def _is_podgroup(pod: Mapping[str, Any], name: str, switches: JobFeatures) -> bool:
     """Whether the pod is in a PodGroup of this name, by the label of a dialect that is on."""
-    return PODGROUPS in switches.gangs and labels_of(pod).get(gang_names.POD_GROUP_X_K8S_LABEL) == name
+    return PODGROUPS in switches.gangs and label_of(pod, gang_names.POD_GROUP_X_K8S_LABEL) == name
 
 
 def _quorum_problems(pod: Mapping[str, Any]) -> Iterable[FieldError]:
-    labels = labels_of(pod)
-    written = labels.get(_QUORUM)
-    if written is None:
-        needed = f"how many pods of {labels.get(_NAME, '')} must start together"
+    written = label_of(pod, _QUORUM)
+    if not written and _QUORUM not in labels_of(pod):
+        needed = f"how many pods of {label_of(pod, _NAME)} must start together"
         return [FieldError(_QUORUM_PATH, f"must be set together with the group's name: {needed}")]
     quorum = _positive(written)
     if quorum is None:
@@ -112,7 +112,7 @@ def _quorum_problems(pod: Mapping[str, Any]) -> Iterable[FieldError]:
 
 
 def _quorum_of(pod: ManagedPod) -> int:
-    return _positive(labels_of(pod.obj).get(_QUORUM, "")) or 1
+    return _positive(label_of(pod.obj, _QUORUM)) or 1
 
 
 def _differences(members: Sequence[ManagedPod], quorum: int) -> Iterator[GangNotice]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
+from typing import NamedTuple
 
 from kqueue.api import names
 from kqueue.jobs import pod
@@ -17,7 +18,7 @@ from kqueue.jobs.fields import JSON, annotations_of, condition_of, condition_sta
 from kqueue.jobs.gang.compose import difference
 from kqueue.jobs.gang.match import Match, counts_of, paid_for, template_of
 from kqueue.jobs.gang.members import is_fast, is_serving
-from kqueue.jobs.gang.value import GangCounts, GangPhase, MemberCounts
+from kqueue.jobs.gang.value import NO_MEMBERS, GangCounts, GangPhase, MemberCounts
 from kqueue.jobs.kind import Finished, PodSetInfo, Refused
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.pod_view import ManagedPod
@@ -188,39 +189,65 @@ def to_stop(members: Sequence[ManagedPod], why: str) -> tuple[ManagedPod, ...]:
 # --- numbers and phase
 
 
-def member_counts(members: Iterable[ManagedPod]) -> MemberCounts:
-    """Return the numbers of these members by state."""
-    members = list(members)
-    present = [member for member in members if member.runnable]
-    return MemberCounts(
-        present=len(present),
-        released=sum(not member.gated for member in present),
-        scheduled=sum(member.scheduled for member in present),
-        running=sum(member.phase == "Running" and not member.deleting for member in members),
-        succeeded=sum(member.succeeded for member in members),
-        failed=sum(member.phase == "Failed" for member in members),
-        unschedulable=sum(member.unschedulable for member in present),
+class MemberStates(NamedTuple):
+    """The states of one member, as fields of `MemberCounts`."""
+
+    present: bool
+    released: bool
+    scheduled: bool
+    running: bool
+    succeeded: bool
+    failed: bool
+    unschedulable: bool
+
+
+def states_of(member: ManagedPod) -> MemberStates:
+    """Return the states that a member is in."""
+    present = member.runnable
+    return MemberStates(
+        present=present,
+        released=present and not member.gated,
+        scheduled=present and member.scheduled,
+        running=member.phase == "Running" and not member.deleting,
+        succeeded=member.succeeded,
+        failed=member.phase == "Failed",
+        unschedulable=present and member.unschedulable,
     )
 
 
+def member_counts(members: Iterable[ManagedPod]) -> MemberCounts:
+    """Return the numbers of these members by state."""
+    numbers = map(sum, zip(*map(states_of, members), strict=True))
+    return MemberCounts(**dict(zip(MemberStates._fields, numbers, strict=False)))
+
+
 def gang_counts(
-    members: Sequence[ManagedPod], workload: Mapping[str, object] | None, *, quorum: int, before: GangPhase | None
+    members: Sequence[ManagedPod],
+    workload: Mapping[str, object] | None,
+    *,
+    quorum: int,
+    before: GangPhase | None,
+    unseen: MemberCounts = NO_MEMBERS,
 ) -> GangCounts:
     """Return the state of a gang from all its members, extras included.
 
     Args:
         members: in the newest versions known.
         workload: the Workload that counts the base; None: it does not exist.
+        quorum: the number of members that start together.
         before: the phase that was written last; None: no phase was.
+        unseen: further members of a huge gang.  The numbers count them, roles do not; for the phase only those count
+            that have not ended, because ended ones may be of an earlier gang of the name.
     """
     roles: dict[str, list[ManagedPod]] = defaultdict(list)
     for member in members:
         roles[member.role].append(member)
     total = member_counts(members)
-    facts = _phase_facts(members, workload or {}, total, quorum)
+    going = replace(total, present=total.present + unseen.present - unseen.succeeded)
+    facts = _phase_facts(members, workload or {}, going, quorum)
     condition = _hindrance(workload or {})
     return GangCounts(
-        **asdict(total),
+        **{name: number + getattr(unseen, name) for name, number in asdict(total).items()},
         by_role={role: member_counts(pods) for role, pods in sorted(roles.items())},
         phase=next_phase(before, facts),
         reason=text(condition, "reason"),

@@ -121,8 +121,15 @@ class Dialect(Protocol):
         """Path of the field by which a pod joins, for messages, as in `metadata.labels[example.com/gang]`."""
         ...
 
+    @property
+    def marks(self) -> frozenset[str]:
+        """Keys of labels and annotations and fields of the pod's spec; a pod with none of them is in no gang of the
+        dialect, and `membership` is not called for it.
+        """
+        ...
+
     def membership(self, pod: Mapping[str, Any], switches: JobFeatures) -> GangMembership | None:
-        """Return the gang that the pod says to be in; None: it is in none of this dialect.  Called for every pod."""
+        """Return the gang that the pod says to be in; None: it is in none of this dialect."""
         ...
 
     def selection(self) -> PodSelection | None:

@@ -8,7 +8,7 @@ from typing import Any
 from kqueue.api import names
 from kqueue.errors import FieldError
 from kqueue.jobs import rules, syntax
-from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of
+from kqueue.jobs.fields import JSON, annotation_of, int_of, label_of, labels_of
 from kqueue.jobs.gang.dialect import GangRules, GroupProblem, PodSelection, WithoutGroupObject
 from kqueue.jobs.gang.key import KUEUE_GROUPS
 from kqueue.jobs.gang.members import is_fast, is_serving, other_queue, runnable, shortage
@@ -30,13 +30,14 @@ class KueueGroups(WithoutGroupObject):
     names_workloads: GroupVersionKind | None = None
     has_extras = False
     joined_by = _GROUP_PATH
+    marks = frozenset({names.POD_GROUP_NAME_ANNOTATION, names.POD_GROUP_NAME_LABEL})
 
     def membership(self, pod: Mapping[str, Any], switches: JobFeatures) -> GangMembership | None:
         """Return the group of the annotation if it counts, else of the label."""
         name = ""
         if switches.identifier_annotations:
-            name = annotations_of(pod).get(names.POD_GROUP_NAME_ANNOTATION, "")
-        name = name or labels_of(pod).get(names.POD_GROUP_NAME_LABEL, "")
+            name = annotation_of(pod, names.POD_GROUP_NAME_ANNOTATION)
+        name = name or label_of(pod, names.POD_GROUP_NAME_LABEL)
         return GangMembership(framework=KUEUE_GROUPS, name=name) if name else None
 
     def selection(self) -> PodSelection | None:

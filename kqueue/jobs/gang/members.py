@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from kqueue.api import names
 from kqueue.jobs import rules
-from kqueue.jobs.fields import annotations_of, whole
+from kqueue.jobs.fields import annotation_of, whole
 from kqueue.jobs.gang.dialect import GroupProblem
 from kqueue.jobs.gang.key import is_of_kueue
 from kqueue.jobs.gang.value import GangNotice, GangRole
@@ -23,12 +23,12 @@ def in_order(members: Iterable[ManagedPod]) -> tuple[ManagedPod, ...]:
 
 def is_fast(pod: ManagedPod) -> bool:
     """Whether the group is queued before all of its pods exist."""
-    return annotations_of(pod.obj).get(names.POD_GROUP_FAST_ADMISSION_ANNOTATION) == "true"
+    return annotation_of(pod.obj, names.POD_GROUP_FAST_ADMISSION_ANNOTATION) == "true"
 
 
 def is_serving(pod: ManagedPod) -> bool:
     """Whether the group never finishes."""
-    return annotations_of(pod.obj).get(names.POD_GROUP_SERVING_ANNOTATION) == "true"
+    return annotation_of(pod.obj, names.POD_GROUP_SERVING_ANNOTATION) == "true"
 
 
 def runnable(members: Iterable[ManagedPod]) -> tuple[ManagedPod, ...]:

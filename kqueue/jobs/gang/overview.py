@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from kqueue.api import names
 from kqueue.clock import api_time, utc_text
 from kqueue.core.topology.assignment import decode
 from kqueue.errors import InvalidObjectError
-from kqueue.jobs.fields import JSON, condition_of, condition_status, mapping, objects, text
+from kqueue.jobs.fields import JSON, annotations_of, condition_of, condition_status, mapping, objects, text
+from kqueue.jobs.gang.dialect import GangRules
 from kqueue.jobs.gang.members import gang_queue
 from kqueue.jobs.gang.record import counts_of_gang
 from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.gang.status import admitted_at
-from kqueue.jobs.gang.value import Gang, GangCounts, GangPhase
+from kqueue.jobs.gang.value import Gang, GangCounts, GangPhase, GangSpec
 from kqueue.jobs.pod_view import ManagedPod, creation_of
 
 API_VERSION = f"{names.KQUEUE_VISIBILITY_GROUP}/v1alpha1"
@@ -24,7 +25,15 @@ ANY_ROLE = "(any)"
 """The role of missing members that may have any role."""
 
 
-def overview(gang: Gang, obj: JSON | None, workload: JSON | None, extra_workloads: Sequence[JSON] = ()) -> JSON:
+def overview(
+    gang: Gang,
+    obj: JSON | None,
+    workload: JSON | None,
+    extra_workloads: Sequence[JSON] = (),
+    *,
+    rules: GangRules,
+    assumed: bool = False,
+) -> JSON:
     """Return the overview of a gang; keys without a value are left out.
 
     Args:
@@ -32,6 +41,8 @@ def overview(gang: Gang, obj: JSON | None, workload: JSON | None, extra_workload
         obj: its group object; None: it has none.
         workload: the Workload that counts the quorum; None: it does not exist.
         extra_workloads: the Workloads of members beyond the quorum.
+        rules: the configuration with which the record was made.
+        assumed: whether these rules are defaults, because the configuration of the cluster is not known.
     """
     counts = settled_counts(gang, obj, workload)
     reason, message = _why(gang, counts, workload)
@@ -50,11 +61,12 @@ def overview(gang: Gang, obj: JSON | None, workload: JSON | None, extra_workload
         "quorum": gang.quorum,
         "members": {name: getattr(counts, name) for name in _COUNTS},
         "missing": {role or ANY_ROLE: number for role, number in sorted(gang.absent.items())},
-        "queue": _queue(gang, workload),
+        "queue": queue_name(gang, workload),
+        "topology": _topology(gang, workload),
         "workload": _workload(workload),
         "reason": reason,
         "message": message,
-        "deadline": _deadline(gang, counts, workload),
+        "deadline": _deadline(gang, counts, workload) | _source_of_deadline(gang, obj, rules, assumed=assumed),
         "extras": [_extra(pod, extra_workloads) for pod in gang.extras if pod.runnable],
     }
     return {key: value for key, value in found.items() if value or key in _ALWAYS}
@@ -75,7 +87,7 @@ def settled_counts(gang: Gang, obj: JSON | None, workload: JSON | None) -> GangC
     return counts
 
 
-def _queue(gang: Gang, workload: JSON | None) -> str:
+def queue_name(gang: Gang, workload: JSON | None) -> str:
     """Return the LocalQueue of the Workload, else the one that the Workload will name; empty: none is known."""
     written = text(workload, "spec", "queueName")
     wished = gang.wish.queue if gang.wish is not None else ""
@@ -103,7 +115,7 @@ def _workload(workload: JSON | None) -> JSON:
         "clusterQueue": text(workload, "status", "admission", "clusterQueue"),
         "admittedAt": admitted_at(workload),
         "flavors": sorted(flavors),
-        "domains": _domains(assignments),
+        "domains": assigned_domains(workload)[:_MOST_DOMAINS],
         "finished": condition_status(workload, names.CONDITION_FINISHED) == "True",
     }
     return {key: value for key, value in found.items() if value}
@@ -112,17 +124,17 @@ def _workload(workload: JSON | None) -> JSON:
 _MOST_DOMAINS = 16
 
 
-def _domains(assignments: Sequence[Mapping[str, Any]]) -> list[JSON]:
-    """Return the assigned domains with their numbers of pods, at most some; none of an assignment that is not valid."""
+def assigned_domains(workload: JSON | None) -> list[JSON]:
+    """Return the assigned domains with their numbers of pods; none of an assignment that is not valid."""
     found: list[JSON] = []
-    for one in assignments:
+    for one in objects(workload, "status", "admission", "podSetAssignments"):
         try:
             assignment = decode(mapping(one, "topologyAssignment")) if one.get("topologyAssignment") else None
         except InvalidObjectError:
             continue
-        for domain in assignment.domains[:_MOST_DOMAINS] if assignment is not None else ():
+        for domain in assignment.domains if assignment is not None else ():
             found.append({"domain": "/".join(domain.values), "pods": domain.count})
-    return found[:_MOST_DOMAINS]
+    return found
 
 
 def _deadline(gang: Gang, counts: GangCounts, workload: JSON | None) -> JSON:
@@ -136,6 +148,42 @@ def _deadline(gang: Gang, counts: GangCounts, workload: JSON | None) -> JSON:
         found["time"] = utc_text(begin + timedelta(seconds=wish.seconds))
         found["reached"] = counts.scheduled >= gang.quorum
     return found
+
+
+def _source_of_deadline(gang: Gang, obj: JSON | None, rules: GangRules, *, assumed: bool) -> JSON:
+    """Return marks of a deadline that `gangs.scheduleTimeout` gives or cuts; empty for one that the gang names.
+
+    With other timeouts the dialect reads the same deadline only if the gang names it.
+    """
+    if gang.wish is None or gang.wish.deadline is None:
+        return {}
+    times = rules.timeouts
+    others = replace(rules, timeouts=replace(times, base=times.base + 1, maximum=times.maximum + 1))
+    again = dialect_of(gang.ref.framework).spec(gang.ref, obj, gang.base or gang.members, others)
+    if isinstance(again, GangSpec) and again.deadline == gang.wish.deadline:
+        return {}
+    return {"isDefault": True} | ({"isAssumed": True} if assumed else {})
+
+
+_LEVELS = {
+    "required": ("required", names.REQUIRED_TOPOLOGY_ANNOTATION),
+    "preferred": ("preferred", names.PREFERRED_TOPOLOGY_ANNOTATION),
+}
+
+
+def _topology(gang: Gang, workload: JSON | None) -> JSON:
+    """Return the levels that the pod sets of the Workload require and prefer; without one, those of the group object,
+    else of the oldest member.  Empty: no level is named.
+    """
+    if workload is not None:
+        named = [mapping(one, "topologyRequest") for one in objects(workload, "spec", "podSets")]
+        levels = {kind: {text(one, field) for one in named} for kind, (field, _) in _LEVELS.items()}
+    else:
+        marks = gang.wish.topology if gang.wish is not None else {}
+        if not marks and gang.base:
+            marks = annotations_of(gang.base[0].obj)
+        levels = {kind: {marks.get(annotation, "")} for kind, (_, annotation) in _LEVELS.items()}
+    return {kind: sorted(found - {""}) for kind, found in levels.items() if found - {""}}
 
 
 def _extra(pod: ManagedPod, workloads: Sequence[JSON]) -> JSON:

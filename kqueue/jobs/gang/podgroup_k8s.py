@@ -36,6 +36,7 @@ class KubernetesPodGroups:
     names_workloads: GroupVersionKind | None = KINDS[0]
     has_extras = True
     joined_by = _PATH
+    marks = frozenset({"schedulingGroup"})
 
     def membership(self, pod: Mapping[str, Any], switches: JobFeatures) -> GangMembership | None:
         """Return the group of the field."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from kqueue.api import gang_names, names
 from kqueue.errors import FieldError
-from kqueue.jobs.fields import JSON, annotations_of, condition_status, mapping, text, whole
+from kqueue.jobs.fields import JSON, annotation_of, annotations_of, condition_status, mapping, text, whole
 from kqueue.jobs.gang import group_object
 from kqueue.jobs.gang.dialect import GangRules, GroupProblem, PodSelection
 from kqueue.jobs.gang.status import group_condition, hindrance_of, is_quorum_scheduled, with_others
@@ -45,12 +45,12 @@ class VolcanoPodGroups:
     names_workloads: GroupVersionKind | None = KIND
     has_extras = True
     joined_by = f"metadata.annotations[{_GROUPS[0]}]"
+    marks = frozenset(_GROUPS)
 
     def membership(self, pod: Mapping[str, Any], switches: JobFeatures) -> GangMembership | None:
         """Return the group of the first annotation that is set; the task is the role."""
-        found = annotations_of(pod)
-        name = next((found[key] for key in _GROUPS if found.get(key)), "")
-        return GangMembership(framework=FRAMEWORK, name=name, role=found.get(_TASK, "")) if name else None
+        name = next((name for key in _GROUPS if (name := annotation_of(pod, key))), "")
+        return GangMembership(framework=FRAMEWORK, name=name, role=annotation_of(pod, _TASK)) if name else None
 
     def selection(self) -> PodSelection:
         """Return pods with one of the annotations."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from kqueue.api import gang_names, names
 from kqueue.errors import FieldError
-from kqueue.jobs.fields import JSON, annotations_of, int_of, labels_of, text, whole
+from kqueue.jobs.fields import JSON, annotations_of, int_of, label_of, labels_of, text, whole
 from kqueue.jobs.gang import group_object
 from kqueue.jobs.gang.dialect import GangRules, GroupProblem, PodSelection
 from kqueue.jobs.gang.status import (
@@ -45,10 +45,11 @@ class CoschedulingPodGroups:
     names_workloads: GroupVersionKind | None = KIND
     has_extras = True
     joined_by = _PATH
+    marks = frozenset({_LABEL})
 
     def membership(self, pod: Mapping[str, Any], switches: JobFeatures) -> GangMembership | None:
         """Return the group of the label."""
-        name = labels_of(pod).get(_LABEL, "")
+        name = label_of(pod, _LABEL)
         return GangMembership(framework=FRAMEWORK, name=name) if name else None
 
     def selection(self) -> PodSelection:

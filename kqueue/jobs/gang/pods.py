@@ -7,7 +7,7 @@ from typing import Any
 
 from kqueue.api import names
 from kqueue.jobs import node_classes
-from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, text
+from kqueue.jobs.fields import JSON, annotation_of, annotations_of, labels_of, mapping, text
 from kqueue.jobs.gang.key import gang_key
 from kqueue.jobs.gang.registry import membership
 from kqueue.jobs.gang.value import GangMembership
@@ -62,4 +62,4 @@ def rank_of(pod: Mapping[str, Any], gang: GangMembership | None) -> str | None:
 
 def _noted_role(pod: Mapping[str, Any]) -> str:
     """Return the role that the webhook noted: the additions of a start must not change it."""
-    return annotations_of(pod).get(names.ROLE_HASH_ANNOTATION, "").lower()
+    return annotation_of(pod, names.ROLE_HASH_ANNOTATION).lower()

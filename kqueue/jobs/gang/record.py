@@ -19,7 +19,16 @@ from kqueue.jobs.gang.dialect import GangRules
 from kqueue.jobs.gang.match import counts_of, of_present_run, represented
 from kqueue.jobs.gang.members import base_of, in_order, lowest_member, parted, runnable, without
 from kqueue.jobs.gang.registry import dialect_of
-from kqueue.jobs.gang.value import Gang, GangCounts, GangPhase, GangRef, GangSpec, GroupProblem
+from kqueue.jobs.gang.value import (
+    NO_MEMBERS,
+    Gang,
+    GangCounts,
+    GangPhase,
+    GangRef,
+    GangSpec,
+    GroupProblem,
+    MemberCounts,
+)
 from kqueue.jobs.pod_view import ManagedPod, creation_of
 
 
@@ -32,6 +41,7 @@ def gang_of(
     *,
     now: datetime,
     first: tuple[str, datetime] | None = None,
+    unseen: MemberCounts = NO_MEMBERS,
 ) -> Gang:
     """Return the record of a gang that has a group object, a member or a Workload.
 
@@ -43,6 +53,7 @@ def gang_of(
         rules: the configuration.
         now: the time of the members' versions.
         first: UID and creation of the first member that was seen, where the caller knows it.
+        unseen: numbers of members that are not among `members`, because the gang is huge.
     """
     members, dialect = in_order(members), dialect_of(ref.framework)
     base, marked = parted(members)
@@ -68,6 +79,7 @@ def gang_of(
         absent=_absent(kept, held, wish),
         owner=object_reference(obj) if obj is not None else None,
         priority=lowest[1] if (lowest := lowest_member(members)) is not None else None,
+        unseen=unseen,
     )
 
 
@@ -76,7 +88,7 @@ _NOBODY = GroupProblem("the group has no pods", incomplete=True)
 
 def counts_of_gang(gang: Gang, workload: JSON | None, *, before: GangPhase | None) -> GangCounts:
     """Return the numbers and the phase of a gang; `before` is the phase that was written last, None: no phase was."""
-    return gang_counts(gang.members, workload, quorum=max(1, gang.quorum), before=before)
+    return gang_counts(gang.members, workload, quorum=max(1, gang.quorum), before=before, unseen=gang.unseen)
 
 
 def is_reserved(workload: Mapping[str, Any]) -> bool:

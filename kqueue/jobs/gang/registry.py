@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from typing import Any
 
-from kqueue.jobs.fields import JSON, text
+from kqueue.jobs.fields import JSON, mapping, text
 from kqueue.jobs.gang.batch_dialect import BatchProcesses
 from kqueue.jobs.gang.coscheduling_labels import CoschedulingLabels
 from kqueue.jobs.gang.dialect import Dialect
@@ -72,8 +73,18 @@ def dialects(switches: JobFeatures) -> tuple[Dialect, ...]:
     return tuple(_dialects[framework] for framework in switches.gangs)
 
 
+@cache
+def _marks(frameworks: tuple[str, ...]) -> frozenset[str]:
+    """Return the marks of all these dialects, so that pods outside gangs cost the same with few and many dialects."""
+    return frozenset().union(*(_dialects[framework].marks for framework in frameworks))
+
+
 def membership(pod: Mapping[str, Any], switches: JobFeatures) -> GangMembership | None:
     """Return the gang that counts for the pod: that of the first dialect in which it is in one; None: no gang."""
+    marks, metadata = _marks(switches.gangs), mapping(pod, "metadata")
+    parts = mapping(metadata, "labels"), mapping(metadata, "annotations"), mapping(pod, "spec")
+    if all(map(marks.isdisjoint, parts)):
+        return None
     for framework in switches.gangs:
         found = _dialects[framework].membership(pod, switches)
         if found is not None:

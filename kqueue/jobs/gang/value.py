@@ -137,6 +137,27 @@ class GangSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemberCounts:
+    """Numbers of members by state; a member may be in several states."""
+
+    present: int = 0
+    """Neither failed nor deleted before it was bound."""
+    released: int = 0
+    """Present, without gates of kqueue."""
+    scheduled: int = 0
+    """Present and bound to a node, or succeeded."""
+    running: int = 0
+    """Phase Running, not being deleted."""
+    succeeded: int = 0
+    failed: int = 0
+    unschedulable: int = 0
+    """Present, released and reported as unschedulable by the scheduler."""
+
+
+NO_MEMBERS = MemberCounts()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
     """The record of a gang: its wish, and the members that represent it."""
 
@@ -148,7 +169,7 @@ class Gang:
     wish: GangSpec | None
     """None: the dialect finds a contradiction, which `problem` has."""
     members: tuple[ManagedPod, ...]
-    """All members, oldest first."""
+    """All members, oldest first; of a huge gang those that kqueue looks at."""
     base: tuple[ManagedPod, ...]
     """Members that the Workload counts."""
     extras: tuple[ManagedPod, ...] = ()
@@ -165,6 +186,8 @@ class Gang:
     """Why the members make no Workload: a contradiction, or what they lack; None: they are complete."""
     priority: int | None = None
     """The lowest `spec.priority` of present members; None: no member has one."""
+    unseen: MemberCounts = NO_MEMBERS
+    """Numbers of the members of a huge gang that kqueue does not look at yet."""
 
 
 class GangPhase(StrEnum):
@@ -176,24 +199,6 @@ class GangPhase(StrEnum):
     UNKNOWN = "Unknown"
     FAILED = "Failed"
     FINISHED = "Finished"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberCounts:
-    """Numbers of members by state; a member may be in several states."""
-
-    present: int = 0
-    """Neither failed nor deleted before it was bound."""
-    released: int = 0
-    """Present, without gates of kqueue."""
-    scheduled: int = 0
-    """Present and bound to a node, or succeeded."""
-    running: int = 0
-    """Phase Running, not being deleted."""
-    succeeded: int = 0
-    failed: int = 0
-    unschedulable: int = 0
-    """Present, released and reported as unschedulable by the scheduler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

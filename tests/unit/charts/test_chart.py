@@ -197,7 +197,13 @@ def test_names_follow_the_override_and_fit_each_other(values: Object, name: str)
     assert {("ServiceAccount", pod["serviceAccountName"]) for pod in pods} <= names
     assert {("ConfigMap", config) for config in configs} <= names
     assert stops == {f"--stop={NAMESPACE}/{name}-controller", f"--stop={NAMESPACE}/{name}-webhook"}
-    roles = ("explanations-viewer-role", "quotas-viewer-role", "summaries-viewer-role", "metrics-reader")
+    roles = (
+        "explanations-viewer-role",
+        "gangs-viewer-role",
+        "quotas-viewer-role",
+        "summaries-viewer-role",
+        "metrics-reader",
+    )
     assert left == {f"kqueue-{role}" for role in roles}
     assert changed | {(kind, n) for kind, n in names if not n.startswith(name)} == default
 

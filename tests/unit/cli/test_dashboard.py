@@ -104,13 +104,27 @@ async def topology_answer(*, broken: str = "b1-r1-h1", **params: Any) -> JSON:
 
 
 async def test_queues_as_rows() -> None:
-    """Those with most who wait come first."""
-    rows = queues.rows(await queue_answer())
+    """Those with most who wait come first; gangs that do not run yet count as waiting."""
+    answer = await queue_answer()
+    team = next(item for item in answer["items"] if item["metadata"]["name"] == "team")
+    team["gangs"] |= {"gathering": 1, "waiting": 1, "starting": 1, "running": 2}
+    rows = queues.rows(answer)
     assert [row.cells() for row in rows] == [
-        ("team", "company", "Active", "1", "0", "1", "6m40s", "gpu", GPU, "24", "16", "8"),
-        ("idle", "company", "Active", "0", "0", "1", "-", "gpu", GPU, "8", "16", ""),
-        ("stopped", "-", "Stopped", "0", "0", "0", "-", "gpu", GPU, "0", "8", ""),
+        ("team", "company", "Active", "1", "0", "1", "6m40s", "3", "2", "gpu", GPU, "24", "16", "8"),
+        ("idle", "company", "Active", "0", "0", "1", "-", "0", "0", "gpu", GPU, "8", "16", ""),
+        ("stopped", "-", "Stopped", "0", "0", "0", "-", "0", "0", "gpu", GPU, "0", "8", ""),
     ]
+
+
+async def test_gangs_are_shown_where_there_are_some() -> None:
+    """A cluster without gangs gets no columns of zeros on the screen."""
+    answer = await queue_answer()
+    without = drawn(queue_page(answer, [], Order.NAME))
+    answer["items"][0]["gangs"] |= {"starting": 1, "running": 2}
+    shown = drawn(queue_page(answer, [], Order.NAME))
+    assert "gangs" not in without.lower()
+    assert "gangs: 1 starting, 2 running" in shown
+    assert "GANGS RUN" in shown
 
 
 def test_cohorts_as_a_tree() -> None:

@@ -13,7 +13,13 @@ from kqueue.cli.gang_page import gang_page
 from kqueue.cli.gang_targets import chosen, find_gang, frameworks_called
 from kqueue.errors import ConfigError, ForbiddenError, NotFoundError
 from kqueue.jobs.gang import coscheduling_labels, podgroup_volcano, podgroup_x_k8s
-from kqueue.operations.gangs import GangObjects, gangs_in, read_gang_objects
+from kqueue.jobs.gang.dialect import GangRules, ScheduleTimeouts
+from kqueue.jobs.gang.overview import overview
+from kqueue.jobs.gang.pods import managed_pod
+from kqueue.jobs.gang.record import gang_of
+from kqueue.jobs.gang.value import GangRef
+from kqueue.jobs.switches import JobFeatures
+from kqueue.operations.gangs import GangObjects, find_gangs, gangs_in, read_gang_objects
 from tests.unit.jobs.builders import JSON
 from tests.unit.jobs.pods import NOW, at, condition, group_workload, make_pod
 
@@ -221,13 +227,24 @@ def test_a_gang_by_labels_comes_before_others_of_its_name() -> None:
 
 
 class Served:
-    """A cluster with one kind of PodGroup, of which the user may not read another."""
+    """A cluster with one kind of PodGroup, of which the user may not read another.
+
+    `view`: the gangs that the controller shows; None: no controller answers.
+    """
 
     namespace = "team"
 
-    def __init__(self, *pods: JSON) -> None:
-        self.client, self._pods = self, pods
+    def __init__(self, *pods: JSON, view: list[JSON] | None = None, **more: int) -> None:
+        self.client, self._pods, self._view, self._more = self, pods, view, more
         self.asked: list[tuple[str, str | None]] = []
+        self.paths: list[str] = []
+
+    async def get_path(self, path: str, params: Any = None, *, resource: Any) -> JSON:
+        self.paths.append(path)
+        if self._view is None:
+            raise NotFoundError("no", status=404)
+        name = (params or {}).get("name", "")
+        return {"items": [gang for gang in self._view if name in ("", gang["metadata"]["name"])], **self._more}
 
     async def list_json(self, resource: Any, namespace: str | None = None, **_: Any) -> list[JSON]:
         self.asked.append((resource.group, namespace))
@@ -264,6 +281,88 @@ async def test_a_podgroup_may_be_one_of_kueue() -> None:
     found, _ = await find_gang(served, "podgroup", "nginx")
     assert found is not None
     assert found["framework"] == PG
+
+
+def test_a_page_with_the_explanation_names_no_command_for_details() -> None:
+    """The details follow; without them the command stays.  The position is that of the answer."""
+    why = "16 cpu asked, 4 are free (2026-01-01 12:00Z); see kqueue explain w -n team"
+    reason = condition("QuotaReserved", "False", "Pending", why)
+    gang = only(GangObjects([of_object(n) for n in "abc"], [base_workload(reason)], {PG: [pod_group()]}))
+    gang["position"] = {"inLocalQueue": 2, "inClusterQueue": 3}
+    answer = {
+        "metadata": gang["metadata"],
+        "state": "Pending",
+        "summary": "",
+        "asOf": {"time": NOW.isoformat(), "leading": True},
+    }
+    alone = [line.strip() for line in printed(gang).splitlines()]
+    explained = [line.text for line in gang_page(gang | {"explanation": answer}) if line.text.startswith("reason")]
+    assert f"reason       Pending: {why}" in alone
+    assert "position     3 in its ClusterQueue, 2 in its LocalQueue" in alone
+    assert explained == ["reason       Pending: 16 cpu asked, 4 are free"]
+
+
+async def test_the_view_of_the_controller_is_used_where_it_answers() -> None:
+    """Pods are not read then, and the parts that the user does not see are noted."""
+    view = gangs_in(GangObjects([labelled("a")]), now=NOW)
+    served: Any = Served(view=view, left=3, hidden=2)
+    found = await find_gangs(served, None)
+    one, _ = await find_gang(served, "gang", "g")
+    assert (found.gangs, one) == (view, view[0])
+    assert found.notes == [
+        "3 more gangs are not shown; name a namespace",
+        "2 more gangs are in namespaces whose Workloads you may not read",
+    ]
+    assert served.asked == []
+    assert served.paths[0] == "/apis/visibility.kqueue.dev/v1alpha1/gangs"
+    assert served.paths[-1] == "/apis/visibility.kqueue.dev/v1alpha1/namespaces/team/gangs"
+
+
+async def test_objects_are_read_where_no_controller_answers() -> None:
+    """The same list, with a deadline that the configuration may change."""
+    served: Any = Served(labelled("a"))
+    (gang,) = (await find_gangs(served, "team")).gangs
+    assert (gang["metadata"]["name"], gang["deadline"]["isAssumed"]) == ("g", True)
+
+
+async def test_forms_that_are_off_in_the_controller_are_explained_from_objects() -> None:
+    """The controller does not know this PodGroup."""
+    served: Any = Served(view=[])
+    found, _ = await find_gang(served, "podgroup", "nginx")
+    assert found is not None
+    assert found["framework"] == PG
+
+
+@pytest.mark.parametrize(
+    ("timeout", "marks", "said"),
+    [
+        pytest.param(None, {"isDefault": True}, "90 s after the admission, by gangs.scheduleTimeout", id="of the configuration"),
+        pytest.param(100, {}, "100 s after the admission", id="of the gang"),
+        pytest.param(999, {"isDefault": True}, "200 s after the admission, by gangs.scheduleTimeout", id="cut by the configuration"),
+    ],
+)  # fmt: skip
+def test_a_deadline_tells_whether_the_gang_names_it(timeout: int | None, marks: JSON, said: str) -> None:
+    """g3_41, g3_42: with the timeouts of the configuration."""
+    rules = GangRules(timeouts=ScheduleTimeouts(base=60, per_member=10, maximum=200))
+    obj = pod_group()
+    obj["spec"] |= {"scheduleTimeoutSeconds": timeout} if timeout else {}
+    ref = GangRef(framework=PG, namespace="team", name="nginx")
+    gang = gang_of(ref, obj, [managed_pod(of_object("a"), JobFeatures(gangs=(PG,)))], None, rules, now=NOW)
+    shown = overview(gang, obj, None, rules=rules)
+    assert {key: value for key, value in shown["deadline"].items() if key.startswith("is")} == marks
+    assert printed(shown).splitlines()[-1].split("deadline")[1].strip() == said
+
+
+@pytest.mark.parametrize("queued", [False, True])
+def test_levels_of_the_topology_are_shown(queued: bool) -> None:
+    """Of the group object first, then of the Workload."""
+    obj = pod_group()
+    obj["metadata"]["annotations"] = {"kueue.x-k8s.io/podset-required-topology": "example.com/rack"}
+    workload = base_workload(condition("QuotaReserved", "False", "Pending", "no room"))
+    workload["spec"]["podSets"][0]["topologyRequest"] = {"required": "example.com/rack"}
+    gang = only(GangObjects([of_object(n) for n in "abc"], [workload] if queued else [], {PG: [obj]}))
+    assert gang["topology"] == {"required": ["example.com/rack"]}
+    assert "  topology     required example.com/rack" in printed(gang).splitlines()
 
 
 def test_the_age_is_that_of_the_group_object() -> None:

@@ -52,6 +52,7 @@ class Batches(Pods):
                 status_writer(self.client, BATCH_PROCESSES, store), self.recorder, self.clock, window=1.0
             ),
             default_queue=lambda _namespace: NamespaceQueue(*default_queue),
+            objects=self.objects,
         )
         self.pods.subscribe(lambda old, new: self.made.seen("", "") if new is None else self._seen(new.obj))
         for obj in objects:

@@ -105,7 +105,11 @@ class Pods(World):
         self.objects = self._watch_objects(switches)
         self.queue_keys: set[str] = set()
         """LocalQueues that exist."""
-        self.gangs = GangWorkloads(self.workloads, self.objects, switches, lambda key: key in self.queue_keys)
+        self.ending: set[str] = set()
+        """Namespaces that are being deleted."""
+        self.gangs = GangWorkloads(
+            self.workloads, self.objects, switches, lambda key: key in self.queue_keys, self.ending.__contains__
+        )
         self.records = GangRecords(
             pods=self.pods,
             writes=self.writes,
@@ -150,7 +154,7 @@ class Pods(World):
         self.gates = AdmissionGates(
             pods=self.pods,
             writes=self.writes,
-            gangs=self.gangs,
+            records=self.records,
             manages=self.managed.__contains__,
             switches=switches,
             sweep=Sweep(clock=self.clock, after=300.0, interval=60.0, report=self.held.update),

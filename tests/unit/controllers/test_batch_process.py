@@ -177,6 +177,7 @@ async def test_the_gang_restarts_as_a_whole(make: Make) -> None:
     assert status_of(world.workload_named(world.load), "QuotaReserved")[0] == "True"
 
 
+@pytest.mark.proves("BatchProcess", "eviction and requeue")
 async def test_an_eviction_leaves_no_pods_and_it_comes_back(make: Make) -> None:
     """Row 3.30."""
     world = await running(make)
@@ -316,6 +317,19 @@ async def test_pods_and_workload_of_a_deleted_one_are_let_go(make: Make) -> None
 
     assert world.names() == []
     assert f"team/{load}" not in world.client.keys(WORKLOADS)
+
+
+async def test_no_second_workload_is_made_for_an_object_that_is_gone(make: Make) -> None:
+    """The watch of BatchProcesses is behind, and the garbage collector has deleted the Workload already."""
+    world = make(batch())
+    await world.settle_all()
+    load = f"team/{world.load}"
+    world.client.drop(BATCH_PROCESSES, KEY)
+    world.client.drop(WORKLOADS, load)
+    world.workloads.remove(load)
+    await world.look(BP, late=True)
+
+    assert world.client.keys(WORKLOADS) == []
 
 
 async def test_a_deleted_workload_is_made_again_without_the_old_pods(make: Make) -> None:
@@ -468,6 +482,21 @@ async def test_a_service_of_another_owner_is_left_alone(make: Make) -> None:
     assert world.condition_of("Network") == ("False", "ServiceExists")
     assert world.pods_held() == []
     assert len(world.places()) == 2
+
+
+async def test_a_new_process_reads_the_service_of_running_pods(make: Make) -> None:
+    """G7.22: the Service is created once; one that its user has deleted is created again."""
+    world = await running(make)
+    before = len(world.client.writes())
+    world.made._services.clear()
+    await world.settle_all()
+    quiet = world.client.writes()[before:]
+    world.client.drop(SERVICES, KEY)
+    world.made._services.clear()
+    await world.settle_all()
+
+    assert quiet == []
+    assert world.service() is not None
 
 
 async def test_a_late_watch_makes_no_second_pod(make: Make) -> None:

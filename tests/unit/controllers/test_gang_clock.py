@@ -167,6 +167,7 @@ async def test_a_quorum_in_time_stops_the_clock_for_good(make: Make) -> None:
     assert world.evicted("g") == ""
 
 
+@pytest.mark.proves("gang by labels", "eviction and requeue")
 async def test_the_next_admission_starts_a_new_clock(make: Make) -> None:
     """A quorum of an earlier admission does not count for it."""
     world = make(*members_of("g", 2), times=PATIENT)

@@ -10,6 +10,7 @@ import pytest
 from kqueue.controllers.resources import PODS, WORKLOADS
 from tests.unit.controllers.pod_world import Pods
 from tests.unit.controllers.test_gang_extras import BASE, EXTRA, KEY, QUORUM, make, of_gang, rest, started, workloads
+from tests.unit.jobs.pods import at
 
 __all__ = ["make"]  # the fixture
 
@@ -137,3 +138,16 @@ async def test_pods_of_a_finished_run_keep_no_workload_of_the_next_one(make: Cal
 def _has(world: Pods, kind: str) -> bool:
     conditions = world.workload_named(BASE).get("status", {}).get("conditions", [])
     return any(c["type"] == kind and c["status"] == "True" for c in conditions)
+
+
+async def test_a_deleted_member_of_a_gang_on_hold_goes_at_once(make: Callable[..., Pods]) -> None:
+    """A member was let out by hand and stopped: nothing is reserved, so it need not stay until it is replaced."""
+    world = make(of_gang("a"), of_gang("b"))
+    await rest(world)
+    world.refuse(BASE)
+    gone = {"metadata": {"deletionTimestamp": at(-60)}, "spec": {"schedulingGates": None}}
+    world.client.change(PODS, "team/b", gone)
+    await rest(world)
+    conditions = {c["type"]: c["reason"] for c in world.workload_named(BASE)["status"]["conditions"]}
+    assert conditions["QuotaReserved"] == "OnHold"
+    assert world.names() == ["a"]

@@ -81,6 +81,8 @@ async def running(make: Callable[..., Status], *more: JSON) -> Status:
     return world
 
 
+@pytest.mark.proves("PodGroup", "eviction and requeue")
+@pytest.mark.proves("PodGroup", "finished")
 @pytest.mark.mechanism("3.31", "4.4")
 async def test_every_field_through_a_life_with_two_evictions(make: Callable[..., Status]) -> None:
     """g3_P7 to g3_P12: phase, counts, time of the last release, message, conditions."""

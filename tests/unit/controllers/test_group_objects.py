@@ -22,6 +22,7 @@ from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.kind import GroupVersionKind
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import workload_name
+from tests.unit.controllers.builders import status_of
 from tests.unit.controllers.pod_world import Pods
 from tests.unit.jobs.builders import JSON
 from tests.unit.jobs.pods import at, condition, make_pod
@@ -169,6 +170,29 @@ async def test_a_new_object_of_the_name_has_its_own_gang(make: Callable[..., Pod
     assert workloads(world) == [name_of("u2")]
 
 
+async def test_members_of_an_earlier_object_count_for_no_new_one(make: Callable[..., Pods]) -> None:
+    """g7_3: neither after the end of their Workload, nor beyond its quorum while they run."""
+    world = await started(make, of_group("x", born=1))
+    extra = workload_name(GroupVersionKind("", "v1", "Pod"), "x", "uid-x")
+    world.admit(extra)
+    await rest(world)
+    world.runs("x")
+    world.runs("a", "b", phase="Succeeded")
+    world.client.drop(GROUPS, "team/g")
+    collect(world)
+    await rest(world)
+    assert workloads(world) == [extra]
+    world.client.put(GROUPS, pod_group("u2"))
+    await rest(world)
+    assert (world.names(), world.records.members(KEY)) == (["a", "b", "x"], ())
+    world.add(of_group("c", born=2), of_group("d", born=2))
+    await rest(world)
+    made = world.workload_named(name_of("u2"))
+    assert [p["count"] for p in made["spec"]["podSets"]] == [2]
+    assert [pod.name for pod in world.records.members(KEY)] == ["c", "d"]
+    assert not world.pod("x")["metadata"].get("deletionTimestamp")
+
+
 async def test_a_workload_whose_object_is_gone_unseen_stops_no_pod(make: Callable[..., Pods]) -> None:
     """The watch of Workloads may be faster than that of group objects: the API server is asked before a stop."""
     world = await started(make)
@@ -265,6 +289,7 @@ async def test_the_lowest_priority_counts_and_members_above_are_told(make: Calla
     assert world.recorder.messages.count(message) == 2  # on the pod and on the PodGroup
 
 
+@pytest.mark.proves("PodGroup", "priority class")
 async def test_the_class_of_the_object_counts_first(make: Callable[..., Pods]) -> None:
     """g3_35: its label, before the label of the oldest member."""
     label = "kueue.x-k8s.io/priority-class"
@@ -274,6 +299,7 @@ async def test_the_class_of_the_object_counts_first(make: Callable[..., Pods]) -
     assert world.workload_named(name_of())["spec"]["priority"] == 2
 
 
+@pytest.mark.proves("PodGroup", "start with topology")
 async def test_topology_of_the_object_is_for_roles_without_their_own(make: Callable[..., Pods]) -> None:
     """g3_59."""
     level, own = "kueue.x-k8s.io/podset-required-topology", "kueue.x-k8s.io/podset-preferred-topology"
@@ -358,6 +384,7 @@ async def test_an_orphaned_workload_is_deleted(make: Callable[..., Pods]) -> Non
     assert gated(world) == [False, False]
 
 
+@pytest.mark.proves("PodGroup", "maximum execution time")
 async def test_the_maximum_execution_time_of_the_object_counts(make: Callable[..., Pods]) -> None:
     """g3_60: it is that of the Workload, and no reason to make the Workload anew."""
     label = {"kueue.x-k8s.io/max-exec-time-seconds": "60"}
@@ -520,3 +547,56 @@ async def test_a_promise_of_a_dialect_that_is_off_ends_with_the_deadline_g3_56(m
 
     assert before == {promise.workload: promise}
     assert world.starting.promises == {}
+
+
+async def test_a_pod_that_never_had_a_node_is_let_go_when_it_is_deleted(make: Callable[..., Pods]) -> None:
+    """The object keeps the Workload, so such a pod need not stay until it is replaced; one with a node stays its time."""
+    world = make(of_group("a"), of_group("b"), group=pod_group())
+    await rest(world)
+    world.admit(name_of())
+    await rest(world)
+    world.runs("b")
+    for name in ("a", "b"):
+        ending = {"deletionTimestamp": at(30), "deletionGracePeriodSeconds": 30}
+        world.client.change(PODS, f"team/{name}", {"metadata": ending})
+    await rest(world)
+    assert (world.names(), world.finalizer("b")) == (["b"], True)
+
+
+async def test_a_finished_group_keeps_no_quota_for_a_member_that_failed(make: Callable[..., Pods]) -> None:
+    """An extra succeeded in its place, so the PodGroup is Finished and takes no more pods."""
+    world = make(of_group("a"), of_group("x", born=1), group=pod_group(minimum=1))
+    await rest(world)
+    world.admit(name_of())
+    await rest(world)
+    world.runs("a")
+    await rest(world)
+    world.admit(workload_name(GroupVersionKind("", "v1", "Pod"), "x", "uid-x"))
+    await rest(world)
+    world.runs("a", phase="Failed")
+    world.runs("x")
+    await rest(world)
+    before = status_of(world.workload_named(name_of()), "Finished")
+    world.runs("x", phase="Succeeded")
+    world.client.change(GROUPS, "team/g", {"status": {"phase": "Finished"}})
+    await rest(world)
+    assert before == ("", "")
+    assert status_of(world.workload_named(name_of()), "Finished") == ("True", "Succeeded")
+
+
+@pytest.mark.parametrize("present", [True, False])
+async def test_a_second_workload_is_made_only_for_an_object_that_is_there(
+    make: Callable[..., Pods], present: bool
+) -> None:
+    """The watch of group objects may be behind, and then the garbage collector would delete each Workload."""
+    world = make(of_group("a"), of_group("b"), group=pod_group())
+    await rest(world)
+    load = f"team/{name_of()}"
+    world.client.drop(WORKLOADS, load)
+    world.workloads.remove(load)
+    if not present:
+        world.client.drop(GROUPS, "team/g")
+    await world.look(KEY, late=True)
+    await world.look(KEY, late=True)
+
+    assert world.client.keys(WORKLOADS) == ([load] if present else [])

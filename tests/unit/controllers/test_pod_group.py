@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kqueue.clock import utc_text
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.errors import ConflictError, InvalidError, ServerError
 from kqueue.jobs.gang.pods import managed_pod
@@ -485,3 +486,21 @@ async def test_a_conflict_on_one_pod_does_not_hold_up_the_others(make: Callable[
     assert not world.gated("b")
     await world.rest(GROUP)
     assert not world.gated("a")
+
+
+@pytest.mark.parametrize("advance", [queued, started])
+async def test_a_deleted_namespace_waits_for_no_replacements(
+    make: Callable[..., Pods], advance: Callable[[Pods], Any]
+) -> None:
+    """The namespace is not gone before its pods are, and no pod can be created in it."""
+    world = await advance(make(*PAIR))
+    for name in world.names():
+        gone = {"metadata": {"deletionTimestamp": utc_text(world.clock.now())}, "status": {"phase": "Failed"}}
+        world.client.change(PODS, f"team/{name}", gone)
+    await world.rest(GROUP)
+    held = [name for name in world.names() if world.pod(name)["metadata"]["finalizers"]]
+    assert held == ["a", "b"], "elsewhere they wait for their replacements"
+
+    world.ending.add("team")
+    await world.rest(GROUP)
+    assert [name for name in world.names() if world.pod(name)["metadata"]["finalizers"]] == []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kqueue.api import names
+from kqueue.api import gang_names, names
 from kqueue.errors import FieldError
 from kqueue.jobs.gang import registry
 from kqueue.jobs.gang.compose import Composition, compose
@@ -127,6 +127,40 @@ def test_dialects_are_switched_on_by_framework(toy: ToyGangs) -> None:
     assert switched_on(["batch/job"]) == (KUEUE_GROUPS,)
     assert switched_on([FRAMEWORK, "batch/job", "pod"]) == (KUEUE_GROUPS, FRAMEWORK)
     assert dialects(ON) == (dialect_of(KUEUE_GROUPS), toy)
+
+
+def _of_batch(pod: dict[str, Any]) -> None:
+    owner = {"apiVersion": "kqueue.dev/v1alpha1", "kind": "BatchProcess", "name": "g", "controller": True}
+    pod["metadata"] |= {"labels": {gang_names.BATCH_PROCESS_LABEL: "g"}, "ownerReferences": [owner]}
+
+
+def _with(part: str, key: str) -> Callable[[dict[str, Any]], None]:
+    return lambda pod: pod["metadata"].update({part: {key: "g"}})
+
+
+@pytest.mark.parametrize(
+    ("framework", "join"),
+    [
+        ("pod", _with("labels", names.POD_GROUP_NAME_LABEL)),
+        ("pod", _with("annotations", names.POD_GROUP_NAME_ANNOTATION)),
+        ("scheduling.k8s.io/podgroup", lambda pod: pod["spec"].update(schedulingGroup={"podGroupName": "g"})),
+        ("scheduling.x-k8s.io/podgroup", _with("labels", gang_names.POD_GROUP_X_K8S_LABEL)),
+        ("kqueue.dev/coscheduling-labels", _with("labels", gang_names.COSCHEDULING_NAME_LABEL)),
+        *(("scheduling.volcano.sh/podgroup", _with("annotations", k)) for k in gang_names.VOLCANO_GROUP_ANNOTATIONS),
+        ("kqueue.dev/batchprocess", _of_batch),
+    ],
+)
+def test_each_mark_of_a_dialect_is_seen(framework: str, join: Callable[[dict[str, Any]], None]) -> None:
+    """Pods without any mark are passed over at one look, so no mark may be missing among those of its dialect."""
+    pod: dict[str, Any] = {"metadata": {"name": "p", "namespace": "team"}, "spec": {}}
+    on = JobFeatures(gangs=tuple(name for name in registry.frameworks() if name != FRAMEWORK))
+    before = membership(pod, on)
+    join(pod)
+    found = membership(pod, on)
+
+    assert before is None
+    assert found is not None
+    assert (found.framework, found.name) == (framework, "g")
 
 
 def test_a_pod_of_two_dialects_is_refused_and_else_the_first_counts() -> None:

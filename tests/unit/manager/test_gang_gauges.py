@@ -10,6 +10,7 @@ from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.jobs.gang.key import KUEUE_GROUPS
 from kqueue.jobs.gang.podgroup_x_k8s import FRAMEWORK
 from kqueue.jobs.gang.value import Gang, GangPhase
+from kqueue.manager.gang_census import GangCensus
 from kqueue.manager.gang_gauges import GangGauges
 from kqueue.observe import Metrics
 from tests.unit.controllers.test_gang_status import Status
@@ -31,7 +32,8 @@ class Gauges:
     def made(self) -> GangGauges:
         """The gauges as a process makes them."""
         world = self.world
-        return GangGauges(self.metrics, world.records, world.clock, pods=world.pods, frameworks=FRAMEWORKS)
+        census = GangCensus(world.records, world.clock, pods=world.pods, frameworks=FRAMEWORKS)
+        return GangGauges(self.metrics, census)
 
     async def shown(self) -> dict[str, float]:
         """All series of gangs that are not 0, without buckets."""

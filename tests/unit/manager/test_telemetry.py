@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kqueue import model
+from kqueue.api import gang_names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
 from kqueue.clock import FakeClock
@@ -49,14 +50,20 @@ def true(kind: str, *, ago: int = 0, reason: str = "") -> dict[str, str]:
     return {"type": kind, "status": "True", "reason": reason or kind, "message": "", "lastTransitionTime": since}
 
 
-def workload(*conditions: dict[str, str], held: bool = True, name: str = "w", **status: Any) -> wire.Workload:
+def workload(
+    *conditions: dict[str, str],
+    held: bool = True,
+    name: str = "w",
+    annotations: Mapping[str, str] | None = None,
+    **status: Any,
+) -> wire.Workload:
     """A workload of one pod; `held`: with quota in ClusterQueue team."""
     template = {"spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}}
     entry = {"name": "main", "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1500m"}, "count": 1}
     admission = {"clusterQueue": "team", "podSetAssignments": [entry]}
     found: wire.Workload = read(
         wire.Workload,
-        metadata={"name": name, "namespace": "ns", "uid": name},
+        metadata={"name": name, "namespace": "ns", "uid": name, "annotations": dict(annotations or {})},
         spec={
             "queueName": "main",
             "podSets": [{"name": "main", "count": 1, "template": template}],
@@ -477,9 +484,27 @@ def _not_mended(*conditions: dict[str, str]) -> Callable[[CycleObserver], None]:
     return lambda observer: observer.hosts_not_replaced(workload(*conditions), message="no room")
 
 
+def _waits(**annotations: str) -> Callable[[CycleObserver], None]:
+    def happens(observer: CycleObserver) -> None:
+        waiting = workload(annotations=annotations)
+        observer.position = {"ns/w": (3, 12)}.get
+        observer.waits(waiting, reason="WaitingForQuota", message="2 cpu more needed")
+
+    return happens
+
+
+GANG = {gang_names.GANG_ANNOTATION: "{}"}
+
+
 @pytest.mark.parametrize(
     ("happens", "want"),
     [
+        pytest.param(
+            _waits(**GANG),
+            ("WaitingForQuota", "Warning", "2 cpu more needed; position 3 of 12 in the queue"),
+            id="a gang waits, and its group object shows the position",
+        ),
+        pytest.param(_waits(), ("WaitingForQuota", "Warning", "2 cpu more needed"), id="another workload waits"),
         pytest.param(_not_mended(), ("SecondPassFailed", "Warning", "no room"), id="failed hosts are tried again"),
         pytest.param(
             _not_mended(true("Evicted")),

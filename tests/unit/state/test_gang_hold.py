@@ -30,6 +30,13 @@ class Line:
         self.queues.set_local_queue("ns/team", "team")
         self.push("first", age=900)
 
+    def admit(self) -> str | None:
+        """Admit the next workload, and write it."""
+        uid = pop_and_settle(self.queues)
+        if uid is not None:
+            self.queues.note_end_of_write("team", f"ns/{uid}")
+        return uid
+
     def _wake(self) -> None:
         self.wakes += 1
 
@@ -63,10 +70,10 @@ def test_extras_of_the_gang_are_tried_before_all_others(policy: QueuePolicy) -> 
     assert pop(line.queues) is None
     line.push_extra("x1")
     line.push_extra("stranger", of="other")
-    assert pop_and_settle(line.queues) == "x1"
+    assert line.admit() == "x1"
     assert pop(line.queues) is None
     line.push_extra("x2")
-    assert [pop_and_settle(line.queues) for _ in range(3)] == ["x2", "first", "stranger"]
+    assert [line.admit() for _ in range(3)] == ["x2", "first", "stranger"]
 
 
 @POLICIES
@@ -81,6 +88,21 @@ def test_one_try_of_each_is_enough(policy: QueuePolicy, reason: RequeueReason) -
     line.push_extra("x2")
     assert line.refuse(reason) == "x2"
     assert pop(line.queues) == "first"
+
+
+def test_a_hold_waits_for_the_writes_of_its_extras() -> None:
+    """Writes that are under way together end in any order; the end of one wakes the loop."""
+    line = Line()
+    line.hold(1)
+    line.push_extra("x1")
+    assert pop_and_settle(line.queues) == "x1"
+    assert pop(line.queues) is None
+    before = line.wakes
+    for other in ("ns/base", "ns/other"):
+        line.queues.note_end_of_write("team", other)
+    assert (pop(line.queues), line.wakes) == (None, before)
+    line.queues.note_end_of_write("team", "ns/x1")
+    assert (pop(line.queues), line.wakes > before) == ("first", True)
 
 
 def test_an_extra_that_cannot_be_tried_counts_as_tried() -> None:
@@ -112,7 +134,7 @@ def test_the_first_extras_are_enough() -> None:
     line.hold(1000)
     for number in range(EXTRAS_WAITING + 3):
         line.push_extra(f"x{number:02}")
-    found = [pop_and_settle(line.queues) for _ in range(EXTRAS_WAITING + 1)]
+    found = [line.admit() for _ in range(EXTRAS_WAITING + 1)]
     assert (found.index("first"), len(found)) == (EXTRAS_WAITING, EXTRAS_WAITING + 1)
 
 
@@ -182,4 +204,4 @@ def test_extras_go_first_in_a_queue_that_goes_by_usage() -> None:
     line.queues.push(make_pending("idle", age=1, local_queue="ns/idle"))
     line.hold(1)
     line.push_extra("x1")
-    assert [pop_and_settle(line.queues) for _ in range(3)] == ["x1", "idle", "first"]
+    assert [line.admit() for _ in range(3)] == ["x1", "idle", "first"]

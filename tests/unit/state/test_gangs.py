@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kqueue.state.gangs import Gangs, StartingGang
 from tests.builders import START
@@ -84,3 +86,83 @@ def test_the_least_complete_of_the_gangs_that_share_a_flavor_goes_first() -> Non
     gangs.note_rejection("ns/far", START)
     assert gangs.last_rejection(frozenset({"default"})) == START
     assert gangs.last_rejection(frozenset({"other"})) is None
+
+
+class PlainGangs:
+    """The same answers by looking at all gangs each time."""
+
+    def __init__(self) -> None:
+        self.all: dict[str, StartingGang] = {}
+
+    def leader(self, flavor: str) -> str | None:
+        found = [one for one in self.all.values() if one.keeps == flavor]
+        return min(found, key=lambda one: one.rank).workload if found else None
+
+    def rejected_before(self, one: StartingGang) -> datetime | None:
+        others = [other for other in self.all.values() if other.workload != one.workload and other.rank > one.rank]
+        beside = [other.rejectable for other in others if other.flavors & one.flavors]
+        return max((at for at in beside if at is not None), default=None)
+
+
+FLAVORS = ("", "a", "b")
+NOTES = st.builds(
+    lambda name, scheduled, keeps, flavors, rejectable: gang(
+        name,
+        scheduled,
+        keeps=keeps,
+        uid="same",
+        flavors=flavors,
+        rejectable=None if rejectable is None else START + timedelta(seconds=rejectable),
+    ),
+    name=st.sampled_from("stuvwxyz"),
+    scheduled=st.integers(0, 4),
+    keeps=st.sampled_from(FLAVORS),
+    flavors=st.frozensets(st.sampled_from(FLAVORS[1:]), min_size=1),
+    rejectable=st.none() | st.integers(0, 5),
+)
+
+
+@given(st.lists(st.tuples(NOTES, st.booleans()), max_size=40))
+def test_ranks_give_the_answers_of_a_look_at_all_gangs(events: list[tuple[StartingGang, bool]]) -> None:
+    """Leaders, their changes and the order of rejections, after each note and each end."""
+    gangs, plain, lost = Gangs(), PlainGangs(), list[str]()
+    gangs.on_leader = lost.append
+    for one, ends in events:
+        before = {flavor: plain.leader(flavor) for flavor in FLAVORS[1:]}
+        lost.clear()
+        if ends:
+            gangs.drop(one.workload)
+            plain.all.pop(one.workload, None)
+        else:
+            gangs.note(one)
+            plain.all[one.workload] = one
+        now = {flavor: plain.leader(flavor) for flavor in FLAVORS[1:]}
+        assert {flavor: found.workload for flavor, found in gangs.leaders.items()} == {
+            flavor: workload for flavor, workload in now.items() if workload is not None
+        }
+        assert sorted(lost) == [flavor for flavor in now if before[flavor] not in (None, now[flavor])]
+        answers = [(gangs.rejected_before(each), plain.rejected_before(each)) for each in plain.all.values()]
+        assert all(found == wanted for found, wanted in answers), answers
+
+
+def compared(gangs: int) -> int:
+    """The comparisons of ranks that one event makes among so many gangs that start and lack nodes."""
+    count = 0
+
+    class Counted(str):
+        __slots__ = ()
+
+        def __lt__(self, other: str) -> bool:
+            nonlocal count
+            count += 1
+            return str.__lt__(self, other)
+
+    found, _ = noted(*(gang(f"{index:05}", 1, uid=Counted(f"{index:05}"), rejectable=START) for index in range(gangs)))
+    count = 0
+    found.note(gang("00000", 1, uid=Counted("zzz"), rejectable=START))
+    return count
+
+
+def test_an_event_of_a_gang_compares_it_with_few_of_a_thousand() -> None:
+    """Notes of a crowd that starts at once do not look at the whole crowd each time."""
+    assert 0 < compared(1_000) <= 100

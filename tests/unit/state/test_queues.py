@@ -285,6 +285,9 @@ def test_no_workload_is_ever_in_no_bucket_or_in_two(seed: int, steps: int) -> No
         assert sum(queues.counts("team")) == len(known)
         places = [queues.position(f"ns/{name}") for name in known]
         assert sorted(place[0] for place in places if place) == list(range(1, len(known) + 1))
+        assert all(queues.position(f"ns/{name}", most=len(known)) for name in known)
+        waiting = len(known) - (queues.in_flight("team") is not None)
+        assert not any(queues.position(f"ns/{name}", most=waiting - 1) for name in known)
 
 
 # --- second pass -----------------------------------------------------------------------------------------------------

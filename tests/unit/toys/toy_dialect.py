@@ -24,6 +24,7 @@ class ToyGangs(WithoutGroupObject):
     names_workloads = GroupVersionKind("toys.example.com", "v1", "Gang")
     has_extras = True
     joined_by = f"metadata.labels[{GANG}]"
+    marks = frozenset({GANG})
 
     def membership(self, pod: Mapping[str, Any], switches: JobFeatures) -> GangMembership | None:
         """Return the gang of the label."""

@@ -50,6 +50,25 @@ def test_what_is_listed_and_got_is_one_resource() -> None:
     }  # fmt: skip
 
 
+def test_a_list_of_one_namespace_and_of_all_is_one_resource() -> None:
+    """Namespaced, with each verb once; each path leads to its own view."""
+    every = [
+        resource("gangs", "GangList", is_list=True),
+        resource("gangs", "GangList", is_list=True, namespaced=True),
+        resource("gangs", "Gang", namespaced=True),
+    ]
+    catalog = Catalog(every)
+    document = catalog.document("/apis/g.example/v1")
+    assert document is not None
+    assert document["resources"] == [
+        {"name": "gangs", "singularName": "gang", "namespaced": True, "kind": "Gang", "verbs": ["list", "get"]}
+    ]
+    paths = ("gangs", "namespaces/ns/gangs", "namespaces/ns/gangs/g")
+    found = [catalog.find(f"/apis/g.example/v1/{path}") for path in paths]
+    assert [one.resource for one in found if one is not None] == every
+    assert catalog.find("/apis/g.example/v1/gangs/g") is None
+
+
 def test_the_version_that_was_added_first_is_preferred() -> None:
     """In the group and in the list of groups."""
     group = CATALOG.document("/apis/g.example")

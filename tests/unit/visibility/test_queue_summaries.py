@@ -9,7 +9,8 @@ import pytest
 
 from kqueue.api.wire import kueue as wire
 from kqueue.errors import ConfigError
-from kqueue.visibility.queue_summaries import QueueSummaries
+from kqueue.jobs.gang.stage import GangStage
+from kqueue.visibility.queue_summaries import GangStages, QueueSummaries
 from tests.unit.visibility.worlds import GPU, Place, asked, local_queue, read
 
 LOCAL_QUEUES = [local_queue("a/main", "team"), local_queue("b/main", "other"), local_queue("b/spare", "team")]
@@ -53,6 +54,24 @@ async def test_a_queue_tells_quota_use_and_what_it_has_borrowed() -> None:
         }
     ]
     assert (other["resources"][0]["reserved"], other["resources"][0]["used"]) == ("8", "0")
+
+
+async def test_gangs_count_at_the_queue_that_admits_them_or_will() -> None:
+    """By stage; gangs of LocalQueues that lead nowhere count nowhere."""
+
+    async def gangs() -> GangStages:
+        return {
+            ("a/main", "", GangStage.GATHERING): 2,
+            ("b/spare", "", GangStage.WAITING): 1,
+            ("a/main", "other", GangStage.RUNNING): 3,
+            ("a/main", "team", GangStage.FINISHED): 5,
+            ("a/gone", "", GangStage.WAITING): 7,
+        }
+
+    other, team = (await summaries(company(), gangs=gangs).view(asked()))["items"]
+    nothing = {"gathering": 0, "waiting": 0, "starting": 0, "running": 0, "failed": 0}
+    assert team["gangs"] == nothing | {"gathering": 2, "waiting": 1}
+    assert other["gangs"] == nothing | {"running": 3}
 
 
 async def test_cohorts_tell_what_all_below_them_have_and_use_parents_first() -> None:

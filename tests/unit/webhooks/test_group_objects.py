@@ -53,6 +53,9 @@ async def reviewed(
     )
 
 
+@pytest.mark.proves("PodGroup", "webhook validation")
+@pytest.mark.proves("Volcano PodGroup", "webhook validation")
+@pytest.mark.proves("Kubernetes PodGroup", "webhook validation")
 @pytest.mark.parametrize(
     ("obj", "said"),
     [
@@ -298,6 +301,7 @@ async def batch_reviewed(
     return await handlers[f"/{word}-kqueue-dev-v1alpha1-batchprocess"](asked)
 
 
+@pytest.mark.proves("BatchProcess", "webhook defaults")
 @pytest.mark.parametrize(
     ("obj", "namespace", "queue"),
     [
@@ -317,6 +321,7 @@ async def test_a_batch_process_gets_its_queue_at_its_creation(obj: Object, names
     assert patch == ({} if queue is None else {"metadata": {"labels": {names.QUEUE_NAME_LABEL: queue}}})
 
 
+@pytest.mark.proves("BatchProcess", "webhook validation")
 async def test_a_batch_process_is_checked() -> None:
     """G3.B30, 7.3: all mistakes at once; numbers of pods change only while no quota is reserved."""
     wrong = await batch_reviewed("validate", batch(replicas=5, image=""))

@@ -58,6 +58,7 @@ def test_a_workload_like_another_spec_follows_the_object() -> None:
     assert not steps(BP, workload(BP), pods(BP, teacher_0="stopping"), same=False).follow
 
 
+@pytest.mark.proves("BatchProcess", "stop and restore")
 @pytest.mark.parametrize(
     ("suspend", "active", "was_suspended", "wanted"),
     [(True, True, False, False), (True, False, False, None), (False, False, True, True),
@@ -73,6 +74,7 @@ def test_suspend_makes_the_workload_inactive(
     assert steps(obj, workload(obj, active=active), []).active is wanted
 
 
+@pytest.mark.proves("BatchProcess", "maximum execution time")
 def test_the_longest_execution_time_follows_the_object() -> None:
     """G3.B17."""
     limited = batch(activeDeadlineSeconds=60)

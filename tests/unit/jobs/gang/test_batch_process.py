@@ -74,6 +74,7 @@ def test_the_base_sums_to_the_quorum(sizes: list[tuple[int, int]], data: st.Data
     assert [role.base for role in plan.roles] == slow
 
 
+@pytest.mark.proves("BatchProcess", "ranks")
 def test_ranks_follow_the_list() -> None:
     """G3.B24; a type without a name is called by its place."""
     plan = plan_of(make(process("teacher", 2), {"replicas": 3}, process("student", 1)))

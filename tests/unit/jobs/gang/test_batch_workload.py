@@ -49,6 +49,7 @@ def test_the_annotation_of_elastic_jobs_has_no_effect() -> None:
     assert workload(obj) == workload(batch())
 
 
+@pytest.mark.proves("BatchProcess", "start with topology")
 def test_the_topology_of_the_object_holds_for_processes_without_their_own() -> None:
     """G3.59."""
     own = {"metadata": {"annotations": {RACK: "zone"}}}

@@ -156,6 +156,7 @@ def test_minima_of_tasks_are_roles() -> None:
     )
 
 
+@pytest.mark.proves("Volcano PodGroup", "start with topology")
 @pytest.mark.parametrize(
     ("wish", "topology"),
     [
@@ -176,6 +177,7 @@ def test_the_queue_of_volcano_is_the_label_or_the_field() -> None:
     assert spec(VOLCANO, make({"queue": "field"}, labels={"kueue.x-k8s.io/queue-name": "label"})).queue == "label"
 
 
+@pytest.mark.proves("Kubernetes PodGroup", "start with topology")
 def test_the_constraint_of_kubernetes_is_a_required_level() -> None:
     """G3.K3."""
     found = spec(K8S, make({"schedulingConstraints": {"topology": [{"key": "rack"}]}}))

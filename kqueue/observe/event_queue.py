@@ -59,6 +59,7 @@ _REASONS_FOR_WAITING = frozenset(
         names.REASON_SUSPENDED,
         names.REASON_PENDING_EVALUATION,
         names.REASON_WAITING_FOR_PODS_READY,
+        names.REASON_WAITING_FOR_LOCALITY,
         names.REASON_ADMISSION_GATED,
         names.REASON_ON_HOLD,
         names.REASON_PENDING,

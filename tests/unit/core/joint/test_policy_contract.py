@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,22 @@ def test_a_policy_keeps_the_contract(name: str) -> None:
 
 def test_the_toy_keeps_the_contract() -> None:
     check_policy(ToyPolicy(host="b0-r0-h0"))
+
+
+def page() -> str:
+    return (Path(__file__).parents[4] / "docs/how-to/placement-policies.md").read_text(encoding="utf-8")
+
+
+def test_the_policy_of_the_page_keeps_the_contract() -> None:
+    found = re.search(r"<!-- policy: run by a test -->\n```python\n(.*?)```", page(), re.DOTALL)
+    assert found is not None
+    names: dict[str, Any] = {}
+    exec(found[1], names)
+    check_policy(names["LastHosts"]())
+
+
+def test_the_page_has_all_policies() -> None:
+    assert sorted(re.findall(r"^\| `([a-z]+)` \|", page(), re.MULTILINE)) == sorted(POLICIES)
 
 
 def bad(**methods: Callable[..., Any]) -> PlacePolicy:

@@ -41,7 +41,10 @@ class Load:
 
     Args:
         demand: requested hosts by free ones.
-        whole: each pod takes a whole host; otherwise 1, 2, 4 or 8 GPUs.
+        whole: each pod takes a whole host; otherwise `gpus`.
+        leave: the part of the gangs on the cluster that has left.
+        shapes: the number of different gangs; 0: without limit.
+        requests: topology requests, which gangs have in turn.
     """
 
     racks: int
@@ -51,6 +54,10 @@ class Load:
     smallest: int = 2
     largest: int = 12
     whole: bool = True
+    gpus: tuple[int, ...] = (1, 2, 4, 8)
+    leave: float = 0.5
+    shapes: int = 0
+    requests: tuple[TopologyRequest, ...] = (REQUIRED,)
 
 
 def gang(name: str, pods: int, gpus: int, number: int, request: TopologyRequest = REQUIRED) -> Head:
@@ -93,32 +100,41 @@ def fragmented(tree: Tree, chance: random.Random, load: Load) -> Capacity:
         if isinstance(found, Placement):
             there.append(usage_of(found))
             capacity.charge(there[-1])
-    for usage in chance.sample(there, len(there) // 2):
+    for usage in chance.sample(there, int(len(there) * load.leave)):
         capacity.release(usage)
     return capacity
 
 
 def drawn(chance: random.Random, load: Load) -> tuple[int, int]:
     """The pods of a gang, and the GPUs of each."""
-    return chance.randint(load.smallest, load.largest), (GPUS if load.whole else chance.choice([1, 2, 4, 8]))
+    return chance.randint(load.smallest, load.largest), (GPUS if load.whole else chance.choice(load.gpus))
 
 
-def round_input(seed: int, load: Load, solver: FlowSolver | None, *, steps: int = 16_384) -> RoundInput:
+def round_input(
+    seed: int,
+    load: Load,
+    solver: FlowSolver | None,
+    *,
+    steps: int = 16_384,
+    order: JointOrder = JointOrder.STRICT,
+) -> RoundInput:
     """The input of a round: the gangs of a load on a fragmented cluster."""
     chance, tree = random.Random(seed), tree_of(load.racks, load.hosts)
     capacity = fragmented(tree, chance, load)
     row = capacity.row(GPU)
     assert row is not None
     left, heads = int(load.demand * int(row.sum())), list[Head]()
+    shapes = [drawn(chance, load) for _ in range(load.shapes)]
     while left > 0 and len(heads) < load.gangs:
-        pods, gpus = drawn(chance, load)
+        pods, gpus = chance.choice(shapes) if shapes else drawn(chance, load)
         left -= pods * gpus
-        heads.append(gang(f"g{len(heads)}", pods, gpus, len(heads)))
+        request = load.requests[len(heads) % len(load.requests)]
+        heads.append(gang(f"g{len(heads)}", pods, gpus, len(heads), request))
     return RoundInput(
         state=PlannedState(snapshot=snapshot_of(tree, capacity), rules=Rules(now=NOW)),
         batch=Batch(queues={"team": tuple(heads)}),
         waited={head.uid: len(heads) - i for i, head in enumerate(heads)},
-        settings=JointSettings(order=JointOrder.STRICT, steps=steps),
+        settings=JointSettings(order=order, steps=steps),
         solver=solver,
     )
 

@@ -13,7 +13,7 @@ from itertools import count
 from math import gcd
 from typing import Any
 
-from kqueue.core.joint.quota_arcs import quota_arcs
+from kqueue.core.joint.quota_arcs import own_amounts, quota_arcs
 from kqueue.core.quota import FlavorResource, QuotaNode, Usage
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.counting import pods_per_domain
@@ -208,11 +208,11 @@ class _Model:
     def _share_quota(self, column: FlavorResource) -> None:
         """Let the tree of queues give no more than it has."""
         asked = [one.usage.get(column, 0) for one in self._given.workloads]
-        unit = gcd(*asked)
-        if not unit:
+        if not any(asked):
             return
-        asked = [amount // unit for amount in asked]
         nodes = {one.queue: self._given.nodes[one.queue] for one in self._given.workloads}
+        unit = gcd(*asked, *own_amounts(nodes, nodes, column))
+        asked = [amount // unit for amount in asked]
         numbers = count(1)
         arcs, place_of = quota_arcs(
             sorted(nodes), nodes, column, Fraction(unit), source=0, new_node=lambda: next(numbers), most=sum(asked)

@@ -5,13 +5,20 @@ Quota is upstream of the classes: a tree is laminar, so the flow of each Cluster
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import ceil, floor
 
 from kqueue.core import quota
 from kqueue.core.joint.graph import Arc
 from kqueue.core.quota import UNLIMITED, FlavorResource, QuotaNode
+
+
+def own_amounts(queues: Iterable[str], nodes: Mapping[str, QuotaNode], column: FlavorResource) -> set[int]:
+    """Return the amounts of quota that nodes on the way to the roots have for themselves alone."""
+    below_roots = [node for name in queues for node in nodes[name].path_to_root() if node.parent is not None]
+    own = {quota.local_available(node, column) for node in below_roots}
+    return {max(0, amount) for amount in own if amount != UNLIMITED}
 
 
 def quota_arcs(
@@ -35,9 +42,8 @@ def quota_arcs(
     """
     numbers: dict[int, int] = {}
     arcs: list[Arc] = []
-    below_roots = [node for name in queues for node in nodes[name].path_to_root() if node.parent is not None]
-    own = {amount for node in below_roots if (amount := quota.local_available(node, column)) != UNLIMITED}
-    rounded = floor if all((max(0, amount) / per_unit).denominator == 1 for amount in own) else ceil
+    own = own_amounts(queues, nodes, column)
+    rounded = floor if all((amount / per_unit).denominator == 1 for amount in own) else ceil
 
     def units(amount: int) -> int:
         if amount == UNLIMITED:

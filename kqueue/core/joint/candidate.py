@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -28,6 +28,12 @@ class Candidate:
 
     name: CandidateName
     admitted: dict[str, PlannedAdmission] = field(default_factory=dict)
+    hopeless: dict[Hashable, int] = field(default_factory=dict, compare=False, repr=False)
+    """By form: the smallest number of pods for which a repair found no room; since then no workload has moved."""
+    domains: dict[tuple[int, str, int], tuple[PlannedAdmission, int | None]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """By identity of an admission, flavor and level: the one domain that has all its pods; None: several have them."""
 
     def in_flavors(self, flavors: frozenset[str]) -> Iterator[PlannedAdmission]:
         """Yield the admissions with pods on domains of these flavors."""

@@ -6,7 +6,7 @@ Workloads that ran before the round never move.  A repair that fails leaves the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -24,6 +24,8 @@ _DOMAINS = 16
 """Domains that `eject` tries."""
 _SETS = 14
 """Sets of workloads that `eject` takes out of one domain."""
+_FEWEST_STEPS = 2
+"""Steps of the smallest repair."""
 
 
 def repack(world: World, candidate: Candidate, one: RankedWorkload, unit_of: Mapping[str, Unit]) -> bool:
@@ -34,34 +36,78 @@ def repack(world: World, candidate: Candidate, one: RankedWorkload, unit_of: Map
     for choice in world.choices(one.head):
         if not choice.requests:
             continue
+        if world.steps_left < _FEWEST_STEPS or _is_hopeless(world, candidate, choice, repack):
+            continue
         moved = list(candidate.in_flavors(frozenset(choice.requests)))
         if not moved or world.steps_left <= len(moved):
             continue
         world.steps_left -= len(moved) + 1
         ranks = {planned.head.uid: place for place, planned in enumerate(moved)}
-        heads = [planned.head for planned in moved]
         sizes = {planned.head.uid: units(planned.requests, unit_of) for planned in moved}
         sizes[one.head.uid], ranks[one.head.uid] = units(choice.requests, unit_of), len(moved)
         needs = {planned.head.uid: needs_one_domain(planned.requests) for planned in moved}
         needs[one.head.uid] = needs_one_domain(choice.requests)
-        heads = sorted([*heads, one.head], key=lambda h: (not needs[h.uid], -sizes[h.uid], ranks[h.uid]))
+        items: list[PlannedAdmission | Choice] = sorted(
+            [*moved, choice], key=lambda i: (not needs[i.head.uid], -sizes[i.head.uid], ranks[i.head.uid])
+        )
         with world.attempt() as attempt:
             for planned in moved:
                 world.withdraw(planned)
-            placed = place_all(world, heads)
+            placed = place_all(world, items)
             if placed is None:
+                _note_hopeless(candidate, choice, repack)
                 continue
             attempt.keep()
         candidate.admitted.update({planned.head.uid: planned for planned in placed})
+        candidate.hopeless.clear()
         return True
     return False
 
 
-def place_all(world: World, heads: Sequence[Head]) -> list[PlannedAdmission] | None:
-    """Place and charge workloads in this order; None: one of them has no room, and those before it stay charged."""
+def _is_hopeless(world: World, candidate: Candidate, choice: Choice, repair: Hashable) -> bool:
+    """Whether pods cannot fit: less is free than they request, or the same repair has failed for fewer pods of the form."""
+    form, count = _form(choice)
+    if count >= candidate.hopeless.get((repair, form), count + 1):
+        return True
+    for flavor, requests in choice.requests.items():
+        capacity = world.snapshot.topologies[flavor].capacity
+        for resource in {resource for request in requests for resource, amount in request.requests.items() if amount}:
+            row = capacity.row(resource)
+            asked = sum(request.requests.get(resource, 0) * request.count for request in requests)
+            if row is None or asked > int(row.clip(0).sum()):
+                return True
+    return False
+
+
+def _note_hopeless(candidate: Candidate, choice: Choice, repair: Hashable) -> None:
+    form, count = _form(choice)
+    key = repair, form
+    candidate.hopeless[key] = min(count, candidate.hopeless.get(key, count))
+
+
+def _form(choice: Choice) -> tuple[Hashable, int]:
+    """Return the form of a workload's pods, without their number, and the number; several pod sets are one form."""
+    pod_sets = [(flavor, request) for flavor, requests in choice.requests.items() for request in requests]
+    if len(pod_sets) == 1:
+        ((flavor, request),) = pod_sets
+        return (flavor, request.shape, request.topology, request.within), request.count
+    return tuple([(flavor, r.shape, r.topology, r.within, r.group, r.count) for flavor, r in pod_sets]), 1
+
+
+def place_all(world: World, items: Sequence[PlannedAdmission | Choice | Head]) -> list[PlannedAdmission] | None:
+    """Place and charge workloads in this order: withdrawn ones, one with flavors, or any.
+
+    None: one of them has no room, and those before it stay charged.
+    """
     placed: list[PlannedAdmission] = []
-    for head in heads:
-        planned = world.find(head)
+    for item in items:
+        match item:
+            case PlannedAdmission():
+                planned = world.again(item)
+            case Choice():
+                planned = world.by_policy(item) or world.place(item)
+            case _:
+                planned = world.find(item)
         if planned is None:
             return None
         world.admit(planned)
@@ -76,6 +122,8 @@ def eject(world: World, candidate: Candidate, one: RankedWorkload, unit_of: Mapp
     """
     for choice in world.choices(one.head):
         if len(choice.requests) != 1 or not needs_one_domain(choice.requests):
+            continue
+        if world.steps_left < _FEWEST_STEPS or _is_hopeless(world, candidate, choice, eject):
             continue
         ((flavor, requests),) = choice.requests.items()
         view = world.snapshot.topologies[flavor]
@@ -93,6 +141,7 @@ def eject(world: World, candidate: Candidate, one: RankedWorkload, unit_of: Mapp
                 world.steps_left -= 1 + len(leaving)
                 if _exchanged(world, candidate, choice, within, leaving):
                     return True
+        _note_hopeless(candidate, choice, eject)
     return False
 
 
@@ -107,11 +156,12 @@ def _exchanged(
         if mine is None:
             return False
         world.admit(mine)
-        others = place_all(world, [planned.head for planned in leaving])
+        others = place_all(world, leaving)
         if others is None:
             return False
         attempt.keep()
     candidate.admitted.update({planned.head.uid: planned for planned in (mine, *others)})
+    candidate.hopeless.clear()
     return True
 
 
@@ -128,13 +178,17 @@ def _roomiest(
 
 def _by_domain(candidate: Candidate, flavor: str, tree: Tree, level: int) -> dict[int, list[PlannedAdmission]]:
     """Return the workloads of the candidate that are in one domain of the level, by domain."""
-    domain_of = tree.domain_of(level)
+    domain_of, known = tree.domain_of(level), candidate.domains
     found: dict[int, list[PlannedAdmission]] = defaultdict(list)
     for planned in candidate.in_flavors(frozenset((flavor,))):
-        leaves = (tree.leaf_of(usage.values) for usage in planned.domains[flavor])
-        domains = {domain_of.item(leaf) for leaf in leaves if leaf is not None}
-        if len(domains) == 1:
-            found[domains.pop()].append(planned)
+        key = id(planned), flavor, level
+        if key not in known:
+            leaves = (tree.leaf_of(usage.values) for usage in planned.domains[flavor])
+            domains = {domain_of.item(leaf) for leaf in leaves if leaf is not None}
+            known[key] = planned, domains.pop() if len(domains) == 1 else None
+        domain = known[key][1]
+        if domain is not None:
+            found[domain].append(planned)
     return found
 
 

@@ -132,11 +132,34 @@ class World:
         `within`: the only domains for all its pods; None: all of the flavors.  `hint`: the places to use if they have
         room.  This is one step.
         """
+        assignment = choice.assignment
+        return self._placed(choice.head, choice.requests, assignment.usage, assignment.pod_sets, within, hint)
+
+    def again(self, planned: PlannedAdmission) -> PlannedAdmission | None:
+        """Return a withdrawn workload with domains, in the flavors that it had if it has room there; None: it has none.
+
+        Its quota is free, because it was withdrawn.
+        """
+        queue = self.snapshot.queues[planned.head.queue]
+        if self._policies is None:
+            found = self._placed(planned.head, planned.requests, planned.usage, planned.pod_sets)
+            if found is not None or all(len(group.flavors) == 1 for group in queue.groups):
+                return found
+        return self.find(planned.head)
+
+    def _placed(
+        self,
+        head: Head,
+        wanted: Mapping[str, Sequence[PodSetRequest]],
+        usage: Usage,
+        pod_sets: Sequence[PodSetAssignment],
+        within: GangDomains | None = None,
+        hint: Hint | None = None,
+    ) -> PlannedAdmission | None:
         self.steps_made += 1
-        head, assignment = choice.head, choice.assignment
-        requests = assignment.places
+        requests = wanted
         if within is not None:
-            requests = {f: [replace(p, within=within) for p in pod_sets] for f, pod_sets in requests.items()}
+            requests = {f: [replace(p, within=within) for p in some] for f, some in wanted.items()}
         capacities = {flavor: self.snapshot.topologies[flavor].capacity for flavor in requests}
         profile = self.snapshot.queues[head.queue].profile.with_algorithm(head.algorithm)
         found = place_workload(capacities, requests, profile=profile, explain=False, hint=hint)
@@ -146,21 +169,21 @@ class World:
         where = {pod_set.name: pod_set.assignment for p in placed.values() for pod_set in p.pod_sets}
         return PlannedAdmission(
             head=head,
-            usage=assignment.usage,
-            requests=choice.requests,
+            usage=usage,
+            requests=wanted,
             domains={flavor: usage_of(placement) for flavor, placement in placed.items()},
-            pod_sets=tuple([replace(p, topology=where.get(p.name)) for p in assignment.pod_sets]),
+            pod_sets=tuple([replace(p, topology=where.get(p.name)) for p in pod_sets]),
         )
 
     def find(self, head: Head) -> PlannedAdmission | None:
         """Return the workload with the first flavors in which it has domains; None: it has none."""
         for choice in self.choices(head):
-            found = self._by_policy(choice) or self.place(choice)
+            found = self.by_policy(choice) or self.place(choice)
             if found is not None:
                 return found
         return None
 
-    def _by_policy(self, choice: Choice) -> PlannedAdmission | None:
+    def by_policy(self, choice: Choice) -> PlannedAdmission | None:
         """Return the workload with the domains that the policies of its flavor choose; None: its profile chooses."""
         if self._policies is None or len(choice.requests) != 1:
             return None

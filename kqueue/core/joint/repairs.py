@@ -65,7 +65,7 @@ def repack(world: World, candidate: Candidate, one: RankedWorkload, unit_of: Map
 
 
 def _is_hopeless(world: World, candidate: Candidate, choice: Choice, repair: Hashable) -> bool:
-    """Whether pods cannot fit: less is free than they request, or the same repair has failed for fewer pods of the form."""
+    """Whether a repair is in vain: less is free than the pods request, or it has failed for fewer pods of the form."""
     form, count = _form(choice)
     if count >= candidate.hopeless.get((repair, form), count + 1):
         return True

@@ -8,7 +8,7 @@ from typing import Any
 from kqueue.core.joint.traits import Traits
 from kqueue.core.quota import UNLIMITED, Quota
 from kqueue.core.topology import Capacity, DomainUsage, NodeFacts, TopologyAssignment, Tree
-from kqueue.placing.fields import Fields, Problems
+from kqueue.placing.fields import Fields, Problems, similar
 from kqueue.placing.joint_values import BEST_EFFORT, STRICT_FIFO, AskedQueue, RunningPods, RunningWorkload
 from kqueue.placing.parts import assignment, quantity
 from kqueue.placing.requests import pod_sets, written_levels
@@ -53,7 +53,12 @@ def queue_of(problems: Problems, fields: Fields, known: Sequence[AskedQueue]) ->
     names = [queue.name for queue in known]
     queue = fields.text("queue", names[0])
     if queue not in names:
-        problems.add(fields.path("queue"), f"no queue has this name: the queues are {', '.join(names)}")
+        meant = similar(queue, names)
+        problems.add(
+            fields.path("queue"),
+            f"no queue has this name: the queues are {', '.join(names)}"
+            + (f"; perhaps {meant} is meant" if meant else ""),
+        )
     return queue
 
 

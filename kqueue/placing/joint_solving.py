@@ -353,11 +353,15 @@ def _failure(head: Head, snapshot: Snapshot) -> Misfit | NoQuota | None:
                 0, quota.available(snapshot.nodes[head.queue], FlavorResource(short.flavor, short.resource))
             )
             return NoQuota(queue=head.queue, resource=short.resource, asked=short.asked, available=available)
-    if not assignment.places:
+    requests = assignment.places
+    if assignment.mode is not FIT:  # the request itself is the reason
+        (flavor,) = snapshot.topologies
+        requests = {flavor: [pod_set.request for pod_set in head.pod_sets if pod_set.request.count]}
+    if not requests:
         return None
     found = place_workload(
-        {flavor: snapshot.topologies[flavor].capacity for flavor in assignment.places},
-        assignment.places,
+        {flavor: snapshot.topologies[flavor].capacity for flavor in requests},
+        requests,
         profile=snapshot.queues[head.queue].profile.with_algorithm(head.algorithm),
     )
     return next((answer for answer in found.values() if isinstance(answer, Misfit)), None)

@@ -35,7 +35,8 @@ class Unit:
 def unit_of(requests: Sequence[PodSetRequest], capacity: Capacity) -> Unit | None:
     """Return the unit for these pod sets of a batch on a flavor; None: no pod requests any resource.
 
-    Of resources with equal parts the first by name counts.  A resource that is requested and nowhere free comes first.
+    Of resources with equal parts the first by name counts.  A resource that is nowhere free counts only where no other
+    one is free, because one workload that asks for it would leave all others without units.
     """
     asked: dict[str, int] = defaultdict(int)
     size: dict[str, int] = {}
@@ -48,7 +49,7 @@ def unit_of(requests: Sequence[PodSetRequest], capacity: Capacity) -> Unit | Non
     for resource in sorted(asked):
         row = capacity.row(resource)
         free = int(row.clip(0).sum()) if row is not None else 0
-        if best is None or asked[resource] * best[2] > best[1] * free:
+        if best is None or (free and (not best[2] or asked[resource] * best[2] > best[1] * free)):
             best = resource, asked[resource], free
     return Unit(best[0], size[best[0]]) if best is not None else None
 

@@ -57,7 +57,10 @@ GANGS = [
     make_gang("long", 9, queue="strict"),
     make_gang("behind", 1, queue="strict"),
     make_gang("late", 3, queue="free"),
+    make_gang("level", 1, queue="limited"),
+    make_gang("empty", 0, queue="free"),
 ]
+GANGS[-2]["podSets"][0]["topologyRequest"] = {"required": "row"}
 
 
 @pytest.mark.parametrize(
@@ -67,6 +70,8 @@ GANGS = [
         ("third", "(3 units): cannot be placed: needs 24 gpu of queue limited, which has 16"),
         ("long", "(9 units): cannot be placed: 9 pods do not fit in one domain of level rack"),
         ("behind", "(1 unit): left out: a workload before it waits, which no other passes in a strict queue"),
+        ("level", "(1 unit): cannot be placed: flavor default, topology default: the topology has no level 'row'"),
+        ("empty", "(0 units): placed, without pods"),
         ("late", "(3 units): left out: 3 pods do not fit in one domain of level rack"),
     ],
 )

@@ -42,6 +42,7 @@ WORKLOADS = [
     _row("/workloads/3", {"name": "w", "podSets": []}, "at least one pod set", at="/workloads/3/podSets", because="no pods"),
     _row("/workloads/3", {"name": "w"}, "missing: a list of pod sets", at="/workloads/3/podSets", because="no pod sets"),
     _row("/workloads/3/queue", "p", "no queue has this name: the queues are q", because="an unknown queue"),
+    _row("/workloads/3/queue", "Q", "the queues are q; perhaps q is meant", because="a queue in capital letters"),
     _row("/workloads/3/priority", 1.5, "expected a whole number from -2147483647", because="a fraction as priority"),
     _row("/workloads/3/waitSeconds", -1, "expected a whole number from 0", because="waiting since the future"),
     _row("/workloads/3/profile", "bestfit", "expected one of BestFit", because="an unknown profile"),

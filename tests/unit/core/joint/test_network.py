@@ -16,7 +16,7 @@ from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.ports import most_used
 from kqueue.core.joint.quota_arcs import quota_arcs
 from kqueue.core.joint.settings import JointOrder
-from kqueue.core.joint.units import Unit
+from kqueue.core.joint.units import Unit, unit_of
 from kqueue.core.quota import FlavorResource, Quota, QuotaNode
 from kqueue.core.workload import Head, Snapshot
 from tests.builders import GPU, make_head, make_queue, make_snapshot
@@ -182,6 +182,16 @@ def test_other_resources_are_relaxed_between_classes() -> None:
     assert solve is not None
     network = build("gpu", snapshot, classes, unit)
     assert network.scheduled(solve(network.graph)) == [4, 2]
+
+
+def test_a_workload_that_asks_for_what_is_nowhere_free_takes_no_units_from_others() -> None:
+    snapshot, heads = two_resources()
+    absent = anywhere(make_head("z", pods=1, age=10, requests={GPU: 1, "absent": 1}))
+    plan = round_of(snapshot, [absent, *heads])
+    assert admitted(plan) == ["y", "x0"]
+    assert (plan.units, plan.bound) == (1 + 8, 1 + 15)
+    alone = make_head("z", pods=1, requests={"absent": 2, "also": 3})
+    assert unit_of([pod_set.request for pod_set in alone.pod_sets], racks(1).capacity) == Unit("absent", 2)
 
 
 def test_the_unit_is_the_resource_of_which_most_is_requested() -> None:

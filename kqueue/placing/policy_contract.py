@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 
 from kqueue.core.joint.policy import NEVER, JudgedPlace, PlacePolicy
-from kqueue.core.joint.policy_view import JudgedPods, TreeFacts, WorldView
+from kqueue.core.joint.policy_view import JudgedPods, Neighbours, TreeFacts, WorldView
 from kqueue.core.joint.statistics import NodeStatistics
 from kqueue.core.joint.traits import Traits
 from kqueue.core.joint.units import Unit
@@ -148,12 +148,14 @@ def _drawn_view(chance: random.Random) -> tuple[JudgedPods, WorldView]:
             expected_seconds=chance.choice([None, 0, 600]),
         ),
     )
+    neighbours = Neighbours()
+    neighbours.note("x", tree.written(0), 2)
     view = WorldView(
         flavor="contract",
         capacity=now,
         start=start,
         facts=TreeFacts(tree, NodeStatistics(measured)),
         unit=Unit("cpu", 1000),
-        neighbours={"x": {tree.written(0): 2}},
+        neighbours=neighbours,
     )
     return pods, view

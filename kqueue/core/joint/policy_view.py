@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from kqueue.core.topology.request import PodSetRequest
 from kqueue.core.topology.result import Path
 from kqueue.core.topology.tree import Ints, Tree
 from kqueue.core.value import value
+
+T = TypeVar("T")
 
 
 @value(kw_only=True)
@@ -52,6 +55,13 @@ class TreeFacts:
     statistics: NodeStatistics = NO_STATISTICS
     _allocatable: dict[str, Ints] = field(default_factory=dict)
     _measured: dict[tuple[str, int], tuple[Ints, Ints]] = field(default_factory=dict)
+    _remembered: dict[Hashable, Any] = field(default_factory=dict)
+
+    def remembered(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return what was computed for the key; the first time it is computed."""
+        if key not in self._remembered:
+            self._remembered[key] = make()
+        return self._remembered[key]
 
     def allocatable(self, resource: str) -> Ints:
         """Return the allocatable amount of each leaf."""
@@ -74,8 +84,34 @@ class TreeFacts:
         return known
 
 
-Neighbours = Mapping[str, Mapping[Path, int]]
-"""Pods by class of interference and by the written values of their leaf."""
+class Neighbours:
+    """Pods by class of interference and by leaf."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, dict[Path, int]] = {}
+        self._on: dict[tuple[str, int], tuple[Tree, Ints]] = {}
+        """The pods of a class on each leaf of a tree, by the tree's identity; it has the tree, so that it stays one."""
+
+    def note(self, interference: str, leaf: Path, pods: int) -> None:
+        """Add pods of a class to a leaf, named by its written values; a negative number takes them away."""
+        there = self._pods.setdefault(interference, {})
+        there[leaf] = there.get(leaf, 0) + pods
+        for (name, _), (tree, counts) in self._on.items():
+            number = tree.leaf_of(leaf) if name == interference else None
+            if number is not None:
+                counts[number] += pods
+
+    def on(self, interference: str, tree: Tree) -> Ints:
+        """Return the pods of a class on each leaf of a tree.  Callers must not change the array."""
+        known = self._on.get((interference, id(tree)))
+        if known is None:
+            counts = np.zeros(len(tree), dtype=np.int64)
+            for path, pods in self._pods.get(interference, {}).items():
+                leaf = tree.leaf_of(path)
+                if leaf is not None:
+                    counts[leaf] += pods
+            known = self._on[interference, id(tree)] = tree, counts
+        return known[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +129,7 @@ class WorldView:
     start: Capacity
     facts: TreeFacts
     unit: Unit | None = None
-    neighbours: Neighbours = field(default_factory=dict)
+    neighbours: Neighbours = field(default_factory=Neighbours)
 
     @property
     def tree(self) -> Tree:
@@ -133,12 +169,12 @@ class WorldView:
 
     def neighbours_on(self, interference: str) -> Ints:
         """Return the pods of a class of interference on each leaf."""
-        counts = np.zeros(len(self.tree), dtype=np.int64)
-        for path, pods in self.neighbours.get(interference, {}).items():
-            leaf = self.tree.leaf_of(path)
-            if leaf is not None:
-                counts[leaf] += pods
-        return counts
+        return self.neighbours.on(interference, self.tree)
+
+    def remembered(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what a policy has computed of the tree alone, which it computes once a round."""
+        found: T = self.facts.remembered(key, make)
+        return found
 
     def _free(self, capacity: Capacity, resource: str) -> Ints:
         row = capacity.row(resource)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -11,7 +10,7 @@ import numpy as np
 from kqueue.core.joint.fair_shares import FairShares
 from kqueue.core.joint.policy import JudgedPlace
 from kqueue.core.joint.policy_set import PolicySet
-from kqueue.core.joint.policy_view import JudgedPods, TreeFacts, WorldView
+from kqueue.core.joint.policy_view import JudgedPods, Neighbours, TreeFacts, WorldView
 from kqueue.core.joint.registry import DEFAULT_POLICIES, PolicySpec
 from kqueue.core.joint.statistics import NO_STATISTICS, NodeStatistics
 from kqueue.core.joint.traits import NO_TRAITS, TraitsOf
@@ -19,7 +18,7 @@ from kqueue.core.joint.units import Unit
 from kqueue.core.quota import FlavorResource
 from kqueue.core.topology.assignment import TopologyAssignment
 from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, resolve
-from kqueue.core.topology.result import DomainUsage, Misfit, Path
+from kqueue.core.topology.result import DomainUsage, Misfit
 from kqueue.core.topology.tree import Tree
 from kqueue.core.value import value
 from kqueue.core.workload import Head, Snapshot, TopologyView
@@ -62,7 +61,7 @@ class Residents:
     def __init__(self, traits: TraitsOf, snapshot: Snapshot) -> None:
         """Count the pods that run in the snapshot."""
         self._traits = traits
-        self.pods: dict[str, dict[Path, int]] = {}
+        self.pods = Neighbours()
         if any(some.interference for some in traits.values()):
             for workloads in snapshot.admitted.values():
                 for one in workloads.values():
@@ -71,12 +70,9 @@ class Residents:
     def note(self, uid: str, domains: Mapping[str, Iterable[DomainUsage]], sign: int) -> None:
         """Add the pods of a workload, or with the sign -1 take them away."""
         name = self._traits.get(uid, NO_TRAITS).interference
-        if not name:
-            return
-        there = self.pods.setdefault(name, defaultdict(int))
-        for usage in domains.values():
+        for usage in domains.values() if name else ():
             for one in usage:
-                there[tuple(one.values)] += sign * one.count
+                self.pods.note(name, tuple(one.values), sign * one.count)
 
 
 @dataclass(slots=True)

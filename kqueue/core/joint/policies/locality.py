@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from functools import partial
 
 import numpy as np
 
 from kqueue.core.joint.policy import BasePolicy, Depth, widest_difference
 from kqueue.core.joint.policy_view import JudgedPods, WorldView
-from kqueue.core.topology.tree import Ints
+from kqueue.core.topology.tree import Ints, Tree
 
 PER_LEVEL = (300, 60, 1)
 WAIT_FACTOR = 1000
@@ -31,9 +32,12 @@ class LocalityPolicy(BasePolicy):
 
     def hosts(self, pods: JudgedPods, nth: int, view: WorldView) -> Ints | None:
         """Return the cost of each leaf; None: the topology does not have the preferred place."""
-        wishes = dict(pods.traits.prefers)
-        tree = view.tree
-        if not wishes or not wishes.keys() <= set(tree.levels):
+        prefers = pods.traits.prefers
+        return view.remembered((self, prefers), partial(self._costs, prefers, view.tree)) if prefers else None
+
+    def _costs(self, prefers: Iterable[tuple[str, str]], tree: Tree) -> Ints | None:
+        wishes = dict(prefers)
+        if not wishes.keys() <= set(tree.levels):
             return None
         deepest = max(tree.levels.index(level) for level in wishes)
         wanted = [(tree.levels.index(level), value) for level, value in wishes.items()]

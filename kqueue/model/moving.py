@@ -45,8 +45,13 @@ class MoveWishes:
 def move_wishes(meta: ObjectMeta, queue: ObjectMeta | None, now: datetime) -> MoveWishes:
     """Return the wishes of a Workload; without consent of its own, that of its ClusterQueue counts."""
     remarks: list[str] = []
+    of_queue: list[str] = []
+    consent = _consent(meta, remarks)
+    if consent is None and queue is not None:
+        consent = _consent(queue, of_queue)
+        remarks += [f"ClusterQueue {queue.name}: {remark}" for remark in of_queue]
     return MoveWishes(
-        consent=_consent(meta, remarks) or (_consent(queue, remarks) if queue is not None else None) or Consent.NEVER,
+        consent=consent or Consent.NEVER,
         checkpoint_age=_checkpoint_age(meta, now, remarks),
         interval=_interval(meta, remarks),
         restart=_restart(meta, remarks),

@@ -12,15 +12,18 @@ from typing import Any
 
 import pytest
 
+from kqueue.api import names
 from kqueue.api.defragmentation_plan import DefragmentationPlan
 from kqueue.cli.app import run
 from kqueue.clock import utc_text
 from kqueue.controllers import resources
+from kqueue.core.joint.movable import MoveHistory, MoveLimits
 from kqueue.errors import ConfigError, InvalidObjectError, KqueueError, NotFoundError
 from kqueue.operations.defrag import storing
 from kqueue.operations.defrag.document import VALID_FOR, plan_hash, plan_object, why_none
 from kqueue.operations.defrag.planning import AskedGoal
 from kqueue.operations.defrag.reading import READ, ClusterObjects, state_of
+from kqueue.operations.defrag.running import running_gangs
 from kqueue.runtime.client import Client
 from kqueue.sandbox import Sandbox
 from tests.unit.cli.defrag_cluster import GPU, JSON, NOW, ago, answered, cluster
@@ -83,6 +86,46 @@ def test_budgets_of_disruption_are_kept() -> None:
     budget["status"] = {"disruptionsAllowed": 10}
     made = plan_object(answered(replace(cluster(), budgets=[budget])))
     assert [move["workload"] for move in made["status"]["moves"]] == ["team-b/u"]
+
+
+BROKEN = [
+    {
+        "name": "main",
+        "count": 10,
+        "template": {"spec": {"containers": [{"name": "c", "resources": {"requests": {GPU: "eight"}}}]}},
+    }
+]
+LEAVING = [
+    {"type": kind, "status": "True", "reason": "r", "message": "", "lastTransitionTime": ago(3600)}
+    for kind in ("QuotaReserved", "Admitted", "Evicted")
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"status": {"unhealthyNodes": [{"name": "b03"}]}}, "some of its nodes have failed"),
+        (
+            {"metadata": {"annotations": {names.WORKLOAD_SLICE_REPLACEMENT_FOR_ANNOTATION: "team-b/older"}}},
+            "it is a part of an elastic job",
+        ),
+        ({"spec": {"podSets": BROKEN}}, "its requests cannot be read"),
+        ({"status": {"conditions": LEAVING}}, "it does not run"),
+    ],
+)
+def test_odd_workloads_stay(change: JSON, reason: str) -> None:
+    """Even with the consent of their users."""
+    objects = cluster()
+    odd = [
+        {**obj, **{part: {**obj[part], **fields} for part, fields in change.items()}}
+        for obj in objects.workloads
+        if obj["metadata"]["name"] == "u"
+    ]
+    state = state_of(replace(objects, workloads=odd), NOW)
+    topologies = state.cache.snapshot([]).topologies
+    running = running_gangs(state, topologies, limits=MoveLimits(), history=MoveHistory())
+    (found,) = running
+    assert reason in found.immovable
 
 
 def test_pods_that_kqueue_does_not_place_have_their_room() -> None:

@@ -36,6 +36,13 @@ def test_nobody_is_moved_without_consent(own: dict[str, str], of_queue: dict[str
     assert move_wishes(meta(**own), meta(**of_queue), NOW).consent is consent
 
 
+def test_the_queue_with_the_misspelt_word_is_named() -> None:
+    queue = ObjectMeta(name="q", annotations={RESCHEDULE: "sometimes"})
+    found = move_wishes(meta(), queue, NOW)
+    assert found.consent is Consent.NEVER
+    assert found.remarks[0].startswith("ClusterQueue q: metadata.annotations")
+
+
 def test_times_of_checkpoints() -> None:
     wishes = move_wishes(meta(last_checkpoint="2026-01-01T11:50:00Z", restart_seconds="5"), None, NOW)
     assert (wishes.checkpoint_age, wishes.lost(3600), wishes.remarks) == (600, 605, ())

@@ -135,10 +135,14 @@ class _Builder:
 
     def add(self, tails: Ints | int, heads: Ints | int, capacities: Ints | int, costs: Ints | int = 0) -> int:
         """Add arcs; return the number of the first one."""
-        columns = np.broadcast_arrays(*map(np.atleast_1d, (tails, heads, capacities, costs)))
-        self.tables.append(np.stack(columns, axis=1).astype(np.int64))
-        self.arcs += len(columns[0])
-        return self.arcs - len(columns[0])
+        columns = (tails, heads, capacities, costs)
+        number = next((len(column) for column in columns if isinstance(column, np.ndarray)), 1)
+        table = np.empty((number, len(columns)), dtype=np.int64)
+        for place, column in enumerate(columns):
+            table[:, place] = column
+        self.tables.append(table)
+        self.arcs += number
+        return self.arcs - number
 
     def graph(self, demand: int) -> Graph:
         supplies = [0] * self.nodes
@@ -267,7 +271,8 @@ def _add_class(builder: _Builder, one: PodClass, node: int) -> tuple[int, Ints]:
     heads = (level.ports if form.required and level.ports is not None else level.first) + domains
     builder.add(node, heads[kept], capacities[kept], costs[kept])
     if len(kept) < len(domains):
-        others = np.setdiff1d(np.arange(len(domains)), kept)
+        others = np.ones(len(domains), dtype=np.bool_)
+        others[kept] = False
         rest = _rest(builder, level, required=form.required)
         builder.add(node, rest, min(one.demand, int(capacities[others].sum())), int(costs[others].max()))
     if not form.required:

@@ -202,7 +202,8 @@ def domains() -> Iterator[Figure]:
 
 
 def _racks(planned: PlannedAdmission) -> int:
-    return len({d.values[0] for one in planned.pod_sets if one.topology is not None for d in one.topology.domains})
+    hosts = [d.values[-1] for one in planned.pod_sets if one.topology is not None for d in one.topology.domains]
+    return len({host.partition("-")[0] for host in hosts})
 
 
 def slots(demand: float) -> Iterator[Figure]:

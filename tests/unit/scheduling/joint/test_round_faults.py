@@ -210,3 +210,21 @@ async def test_a_planner_that_cannot_be_started_pauses_rounds(make: Callable[...
     assert world.observed.reservations == ["a", "b"]
     (record, *_) = rounds.history.rounds()
     assert record.problem == "the planning process does not start: out of memory"
+
+
+@pytest.mark.parametrize("strategy", ["StrictFIFO", "BestEffortFIFO"])
+async def test_a_settled_world_has_no_rounds(make: Callable[..., Scheduled], strategy: str) -> None:
+    """Gangs that do not fit are planned again only after an event."""
+    world, planner = racks(make, *(gang(f"g{n}", 11, minute=n) for n in range(4)), queueingStrategy=strategy), Here()
+    join(world, planner)
+    world.start()
+    await world.until_quiet()
+    settled = len(planner.rounds)
+    assert settled <= 2
+    for _ in range(20):
+        await world.clock.advance(60)
+    assert len(planner.rounds) == settled
+    world.intake.on_node(None, model.node_facts(read(wire_core.Node, node("h3", 5))))
+    await world.until_quiet()
+    assert settled < len(planner.rounds) <= settled + 2
+    assert world.observed.reservations == ["g0"]

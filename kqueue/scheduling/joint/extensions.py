@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 
-from kqueue.core.joint import registry
 from kqueue.errors import ConfigError
 from kqueue.isolation import isolated
 
@@ -20,6 +19,8 @@ def load_policies(found: Iterable[EntryPoint] | None = None) -> list[str]:
     """
     entries = sorted(entry_points(group=GROUP) if found is None else found, key=lambda entry: entry.name)
     for entry in entries:
+        from kqueue.core.joint import registry  # with numpy, which a process that only reviews objects does not need
+
         with isolated() as loading:
             registry.register_foreign(entry.name, entry.load())
         if loading.error is not None:

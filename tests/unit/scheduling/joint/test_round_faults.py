@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,10 +14,11 @@ from kqueue import model
 from kqueue.api.wire import core as wire_core
 from kqueue.controllers.resources import CLUSTER_QUEUES
 from kqueue.core.joint.answer import PlanAnswer
+from kqueue.errors import ServerError
 from kqueue.scheduling.joint import process
 from kqueue.scheduling.joint.process import PlanningProcess, RoundFailedError
 from kqueue.scheduling.joint.rounds import JointRounds, RoundResult
-from tests.unit.controllers.builders import make_cluster_queue, message_of, read
+from tests.unit.controllers.builders import make_cluster_queue, message_of, read, status_of
 from tests.unit.scheduling.joint.planners import Here
 from tests.unit.scheduling.joint.test_rounds import FIVE_FIVE_NINE, gang, join, node, racks
 from tests.unit.scheduling.scheduled import Scheduled
@@ -212,6 +214,58 @@ async def test_a_planner_that_cannot_be_started_pauses_rounds(make: Callable[...
     assert record.problem == "the planning process does not start: out of memory"
 
 
+@pytest.mark.mechanism("2.19")
+async def test_each_admission_of_a_plan_is_one_write(make: Callable[..., Scheduled]) -> None:
+    """The first answer is lost, and the plan's admission is there all the same."""
+    world = racks(make, *FIVE_FIVE_NINE)
+    join(world, Here())
+    world.client.fail(ServerError("the answer is lost", status=500), key="ns/b", done=True)
+    world.start()
+    await world.until_quiet()
+    written = Counter(call.key for call in world.client.writes(subresource="status"))
+    assert (written["ns/a"], written["ns/c"]) == (1, 1)
+    assert [status_of(world.workload(name), "QuotaReserved")[0] for name in "abc"] == ["True"] * 3
+    assert hosts_of(world, "c") == {"h7", "h8", "h9"}
+
+
+def hosts_of(world: Scheduled, name: str) -> set[str]:
+    """The hosts on which a workload holds capacity."""
+    holding = world.cache.held.holding(f"ns/{name}")
+    assert holding is not None
+    return {d.values[-1] for p in holding.admission.pod_sets if p.topology is not None for d in p.topology.domains}
+
+
+@pytest.mark.mechanism("2.20")
+async def test_a_round_sees_the_last_state_of_a_workload(make: Callable[..., Scheduled]) -> None:
+    """It is changed three times before its round."""
+    world, planner = racks(make, *FIVE_FIVE_NINE), Here()
+    join(world, planner)
+    for pods in (7, 6, 8):
+        world.add(gang("c", pods, minute=3))
+    world.start()
+    await world.until_quiet()
+    (given,) = planner.rounds
+    sizes = {head.key: head.pod_sets[0].request.count for heads in given.batch.queues.values() for head in heads}
+    assert sizes == {"ns/a": 5, "ns/b": 5, "ns/c": 8}
+
+
+@pytest.mark.mechanism("2.23")
+async def test_an_arrival_in_a_round_is_in_the_next_one(make: Callable[..., Scheduled]) -> None:
+    """The next round begins when the plan is carried out, and has the two that came meanwhile."""
+    world, planner = racks(make, gang("a", 3, minute=0), gang("b", 3, minute=1)), Here()
+    join(world, planner, time_limit=60.0)
+    await planning(world, planner)
+    world.add(gang("c", 3, minute=2), gang("d", 3, minute=3))
+    await world.clock.advance(1)
+    assert (planner.rounds, world.observed.reservations) == ([], [])
+    planner.open.set()
+    await world.until_quiet()
+    batches = [[head.key for heads in each.batch.queues.values() for head in heads] for each in planner.rounds]
+    assert batches == [["ns/a", "ns/b"], ["ns/c", "ns/d"]]
+    assert sorted(world.observed.reservations) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.mechanism("2.23")
 @pytest.mark.parametrize("strategy", ["StrictFIFO", "BestEffortFIFO"])
 async def test_a_settled_world_has_no_rounds(make: Callable[..., Scheduled], strategy: str) -> None:
     """Gangs that do not fit are planned again only after an event."""

@@ -184,6 +184,7 @@ async def test_a_hint_that_does_not_hold_any_more_has_no_effect(make: Callable[.
     assert world.observed.reservations == ["a", "b"]
 
 
+@pytest.mark.mechanism("2.27")
 async def test_the_end_of_the_lead_ends_the_planner(make: Callable[..., Scheduled]) -> None:
     world, planner = racks(make, *FIVE_FIVE_NINE), Here()
     join(world, planner, time_limit=60.0)

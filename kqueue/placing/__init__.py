@@ -12,5 +12,7 @@ solving.py     runs the placement of a case
 answer.py      the result as JSON
 explaining.py  the result for people
 picture.py     the topology as a tree with the pods that fit in each domain
+drawing.py     trees of domains in a bounded number of lines
+joint_*.py     documents with several workloads: case, queues, policies, values, solving, answer, explaining
 run.py         from the bytes of an input to answer and exit code
 """

@@ -36,6 +36,7 @@ def fair(
     return plan, Counter(one.head.queue for one in plan.workloads if one.admitted is not None)
 
 
+@pytest.mark.mechanism("2.17")
 def test_saturated_shares_follow_the_weights() -> None:
     """E14: every ClusterQueue asks for all."""
     plan, shares = fair({"a": 3, "b": 2, "c": 1}, {"a": 60, "b": 60, "c": 60}, 60)
@@ -60,6 +61,7 @@ def test_shares_are_within_one_step_for_random_weights(seed: int) -> None:
     assert max(steps.values()) - min(steps.values()) <= 1
 
 
+@pytest.mark.mechanism("2.17")
 def test_priority_comes_before_shares() -> None:
     _, shares = fair({"a": 5, "b": 1}, {"a": 8, "b": 8}, 8, b=1)
     assert shares == {"b": 8}

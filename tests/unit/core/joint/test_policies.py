@@ -53,6 +53,7 @@ def plan_of(view: TopologyView, heads: list[Head], *specs: PolicySpec, quota: in
 # --- hosts
 
 
+@pytest.mark.mechanism("2.12")
 def test_spreading_fills_hosts_evenly() -> None:
     """E10."""
     view = filled(racks(3), {HOSTS[0]: 1}, {GPU: 1})
@@ -61,6 +62,7 @@ def test_spreading_fills_hosts_evenly() -> None:
     assert plan.cost == 60
 
 
+@pytest.mark.mechanism("2.12")
 @pytest.mark.parametrize("seed", range(20))
 def test_spreading_differs_by_at_most_one_pod_on_equal_hosts(seed: int) -> None:
     pods = np.random.default_rng(seed).integers(1, 9, size=4).tolist()
@@ -73,6 +75,7 @@ def test_spreading_differs_by_at_most_one_pod_on_equal_hosts(seed: int) -> None:
     assert max(on_hosts.values()) - min(on_hosts.values()) <= 1
 
 
+@pytest.mark.mechanism("2.12")
 def test_packing_takes_the_fuller_host() -> None:
     view = filled(racks(3), {HOSTS[1]: 3}, {GPU: 1})
     plan = plan_of(view, [small("a", 4)], by("packing"))
@@ -98,6 +101,7 @@ def with_network(hosts: int) -> TopologyView:
     return view
 
 
+@pytest.mark.mechanism("2.13")
 @pytest.mark.parametrize(("pods", "counts", "cost"), [(3, [0, 1, 2], 1400), (4, [0, 2, 2], 2200), (5, [1, 2, 2], 3100)])
 def test_network_takes_the_least_loaded_hosts(pods: int, counts: list[int], cost: int) -> None:
     """E11: the fifth pod costs as much on the first host as on the third."""
@@ -115,6 +119,7 @@ def _two(view: TopologyView) -> Any:
     return make_snapshot({"team": {"gpu": 100_000}}, specs=[queue], topologies={"gpu": view})
 
 
+@pytest.mark.mechanism("2.13")
 def test_no_host_gets_more_than_its_bandwidth() -> None:
     view = with_network(2)
     plan = plan_of(view, [small("a", 7, **{NET: 3, GPU: 1})], by("network"), snapshot=_two(view))
@@ -169,6 +174,7 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 MATRICES = [{"x": {"y": 100}}, {"y": {"x": 100}}]
 
 
+@pytest.mark.mechanism("2.15")
 @pytest.mark.parametrize("matrix", MATRICES)
 @pytest.mark.parametrize(("points", "host"), [(99, "r0-h001"), (150, "r0-h000")])
 def test_a_pod_keeps_away_from_one_that_disturbs_it(matrix: dict[str, Any], points: int, host: str) -> None:
@@ -194,6 +200,7 @@ def test_a_pod_keeps_away_from_one_that_disturbs_it(matrix: dict[str, Any], poin
     assert places(plan) == {"y": {host: 1}}
 
 
+@pytest.mark.mechanism("2.15")
 @pytest.mark.parametrize("matrix", MATRICES)
 @pytest.mark.parametrize("first", ["x", "y"])
 def test_two_waiting_pods_that_disturb_each_other_get_two_hosts(matrix: dict[str, Any], first: str) -> None:
@@ -225,6 +232,7 @@ def preferring(
     )
 
 
+@pytest.mark.mechanism("2.14")
 @pytest.mark.parametrize("required", [None, "rack"])
 @pytest.mark.parametrize(("factor", "opens"), [(1000, 300), (500, 600)])
 def test_a_gang_waits_for_its_data_as_long_as_that_is_worth(required: str | None, factor: int, opens: int) -> None:
@@ -299,6 +307,7 @@ def test_the_cheaper_one_waits(waiting: int, cost: int) -> None:
 # --- a stranger's policy, and one that fails
 
 
+@pytest.mark.mechanism("2.11")
 def test_a_new_policy_is_one_class_and_one_line() -> None:
     """Row 2.11: the toy."""
     specs = [by("dear", host=HOSTS[0], points=5)]

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+import pytest
+
 from kqueue.core.joint.registry import PolicySpec
 from kqueue.scheduling.joint.rounds import RoundResult
 from tests.unit.controllers.builders import make_cluster_queue
@@ -26,6 +28,7 @@ def at_data(name: str, pods: int, *, minute: int) -> Any:
     return made
 
 
+@pytest.mark.mechanism("2.14")
 async def test_a_gang_waits_for_its_data_to_the_second(make: Callable[..., Scheduled]) -> None:
     """E12: the alarm wakes the loop when the other rack is worth it, and no cycle places the gang there before."""
     first, second = at_data("a", 9, minute=1), at_data("b", 9, minute=2)

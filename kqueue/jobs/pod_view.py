@@ -180,15 +180,16 @@ class ManagedPod:
         return not self.gated and not self.terminated and not self.deleting
 
     def active(self, now: datetime, *, fast: bool) -> bool:
-        """Whether the pod may still use resources: it is bound or running, and its deletion's grace period is not over.
+        """Whether the pod may still use resources: it is bound or running, or may have been bound meanwhile, and its
+        deletion's grace period is not over.
 
         `fast`: a pod that is being deleted does not count.
         """
         if self.terminated or (fast and self.deleting):
             return False
-        if self.phase != "Running" and not text(self.spec, "nodeName"):
-            return False
         due = _time(text(self.obj, "metadata", "deletionTimestamp"))
+        if self.phase != "Running" and not text(self.spec, "nodeName"):
+            return due is None and not self.gated  # no pod is bound after its deletion
         if due is None:
             return True
         return now <= due + timedelta(seconds=whole(self.obj, "metadata", "deletionGracePeriodSeconds") or 0)

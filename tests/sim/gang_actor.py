@@ -23,6 +23,10 @@ SILENT_SECONDS = 700
 """Seconds after which kqueue writes a status again that others had gone on writing."""
 
 
+_MOST = 6
+"""Members that start together for which every queue has room once everything is repaired."""
+
+
 class GangActor(KindsActor):
     """One plan of gangs on one world."""
 
@@ -187,7 +191,7 @@ class GangActor(KindsActor):
         gang = self.means.groups.get(name)
         if not isinstance(gang, ObjectGroup) or self._has_ended(name):
             return
-        before, gang.quorum = gang.quorum, max(1, round(share * len(gang.roles)))
+        before, gang.quorum = gang.quorum, max(1, round(share * min(len(gang.roles), _MOST)))
         try:
             found = group_object_of(self.world, name)
             if found is not None:

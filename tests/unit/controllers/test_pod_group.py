@@ -504,3 +504,20 @@ async def test_a_deleted_namespace_waits_for_no_replacements(
     world.ending.add("team")
     await world.rest(GROUP)
     assert [name for name in world.names() if world.pod(name)["metadata"]["finalizers"]] == []
+
+
+async def test_quota_is_kept_for_a_pod_that_is_bound_while_it_is_stopped(make: Callable[..., Pods]) -> None:
+    """The watch has not brought the binding when the eviction is carried out, and the pod runs for its grace period."""
+    world = await queued(make(*PAIR))
+    world.admit("g")
+    await world.rest(GROUP)
+    world.evict("g")
+    world.sync()
+    world.client.change(PODS, "team/a", {"spec": {"nodeName": "n"}, "status": {"phase": "Running"}})
+    for late in (True, True, False, False):
+        await world.look(GROUP, late=late)
+        assert status_of(world.workload_named("g"), "QuotaReserved")[0] == "True"
+
+    world.runs("a", phase="Failed")
+    await world.rest(GROUP)
+    assert status_of(world.workload_named("g"), "QuotaReserved")[0] == "False"

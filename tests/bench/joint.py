@@ -20,6 +20,7 @@ from kqueue.core.demand import Demands
 from kqueue.core.joint.baseline import one_by_one
 from kqueue.core.joint.batch import ranked
 from kqueue.core.joint.classes import ClassInput, classes_of
+from kqueue.core.joint.exact import ExactInput, ExactWorkload, exact_solver
 from kqueue.core.joint.graph import FlowSolver
 from kqueue.core.joint.network import build
 from kqueue.core.joint.ortools_flow import solver
@@ -222,6 +223,37 @@ def slots(demand: float) -> Iterator[Figure]:
     yield Figure("gain", [left / max(1, alone)], at_least(1.15) if demand == 0.7 else None)
 
 
+def exact(cases: int = 60) -> Iterator[Figure]:
+    """The part of small loads in which the plan has as many units as the optimum by CP-SAT."""
+    solve = exact_solver()
+    assert solve is not None
+    best, alone, known = 0, 0, 0
+    for seed in range(cases):
+        given = round_input(seed, Load(racks=6, gangs=12, demand=1.0), found_solver())
+        plan = plan_round(given)
+        snapshot = given.state.snapshot
+        workloads = [
+            ExactWorkload(
+                queue=one.head.queue,
+                rank=one.rank,
+                units=one.units,
+                worth=max(1, one.units),
+                request=one.head.pod_sets[0].request,
+                usage={},
+                planned={},
+            )
+            for one in plan.workloads
+        ]
+        capacity = snapshot.topologies["gpu"].capacity
+        units = solve(ExactInput(workloads=workloads, capacity=capacity, nodes=snapshot.nodes))
+        if units is not None:
+            known, best, alone = known + 1, best + (plan.units == units), alone + (plan.greedy_units == units)
+    check(known > cases // 2, f"the optimum of {known} of {cases} loads was found")
+    yield Figure("best", [best / known], at_least(0.9))
+    yield Figure("alone_best", [alone / known])
+    yield Figure("loads", [known])
+
+
 ROWS = (
     *(Row(f"joint/quality_{name}", partial(quality, load)) for name, load in LOADS.items()),
     Row("joint/quality_1.2_priority", partial(quality, LOADS["1.2"], order=JointOrder.PRIORITY)),
@@ -233,6 +265,7 @@ ROWS = (
     ),
     *(Row(f"joint/many_pods_{n}", partial(classes, n, 150_000)) for n in (50, 500, 2_000)),
     Row("joint/first_12500", first, alone=True),
+    Row("joint/exact", exact),
     Row("joint/domains", domains),
     *(Row(f"joint/slots_{demand}", partial(slots, demand)) for demand in (0.3, 0.5, 0.7)),
     Row("joint/stall", stall, alone=True),

@@ -48,6 +48,7 @@ async def take_all(queue: WorkQueue) -> list[str]:
         pytest.param([("after", "a", 1), ("close",), ("to", 9)], [], id="closing-drops-what-waits"),
     ],
 )
+@pytest.mark.mechanism("2.20")
 async def test_keys_come_out(script: list[tuple[Any, ...]], want: list[str]) -> None:
     """What is ready after a series of calls and of time passing."""
     clock = FakeClock()

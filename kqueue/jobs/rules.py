@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 from kqueue.api import move_names, names
+from kqueue.config.duration import parse_duration
+from kqueue.core.joint.traits import pairs_of
 from kqueue.errors import FieldError
 from kqueue.jobs import profiles, syntax
 from kqueue.jobs.fields import JSON, annotation_of, annotations_of, int_of, label_of, labels_of
@@ -20,6 +23,8 @@ _PREBUILT = f"metadata.annotations[{names.PREBUILT_WORKLOAD_NAME_ANNOTATION}]"
 _ELASTIC = f"metadata.annotations[{names.ELASTIC_JOB_ANNOTATION}]"
 _GATED_BY = f"metadata.annotations[{names.ADMISSION_GATED_BY_ANNOTATION}]"
 _PROFILE = f"metadata.annotations[{names.PLACEMENT_PROFILE_ANNOTATION}]"
+_PREFERS = f"metadata.annotations[{names.PREFERS_ANNOTATION}]"
+_RUNTIME = f"metadata.annotations[{names.EXPECTED_RUNTIME_ANNOTATION}]"
 GATE_MAX = 63
 """The largest length of an admission gate."""
 
@@ -127,6 +132,7 @@ def create_problems(
     if is_elastic(job, switches) and not elastic:
         yield FieldError(_ELASTIC, "this kind cannot be elastic; remove the annotation", "true")
     yield from _profile_problems(job)
+    yield from _trait_problems(job)
     if switches.admission_gated_by:
         yield from gate_problems(job)
 
@@ -188,6 +194,23 @@ def _profile_problems(job: Mapping[str, Any]) -> Iterator[FieldError]:
     name = placement_profile(job)
     if name and name not in profiles.known():
         yield FieldError(_PROFILE, f"there is no such profile; use one of {', '.join(profiles.known())}", name)
+
+
+def _trait_problems(job: Mapping[str, Any]) -> Iterator[FieldError]:
+    traits = joint_traits(job)
+    prefers, runtime = traits.get(names.PREFERS_ANNOTATION), traits.get(names.EXPECTED_RUNTIME_ANNOTATION)
+    if prefers is not None and not pairs_of(prefers):
+        said = "must be a topology level and its value, as example.com/rack=r1; further pairs follow a comma"
+        yield FieldError(_PREFERS, said, prefers)
+    if runtime is not None and not _is_duration(runtime):
+        yield FieldError(_RUNTIME, "must be a duration such as 90m or 2h, and not negative", runtime)
+
+
+def _is_duration(text: str) -> bool:
+    try:
+        return parse_duration(text) >= timedelta(0)
+    except ValueError:
+        return False
 
 
 def _queue_change(

@@ -33,7 +33,16 @@ def queued(annotations: dict[str, str] | None = None, labels: dict[str, str] | N
     )
 
 
+PREFERS, RUNTIME = "metadata.annotations[kqueue.dev/prefers]", "metadata.annotations[kqueue.dev/expected-runtime]"
 PROFILE = "metadata.annotations[kqueue.dev/placement-profile]"
+
+
+def wishing(**wishes: str) -> Any:
+    """A job with annotations for policies of joint placement."""
+    return make_job(
+        labels=prefixed(queue_name="main"),
+        annotations={f"kqueue.dev/{key.replace('_', '-')}": value for key, value in wishes.items()},
+    )
 
 
 def placed_by(profile: str) -> Any:
@@ -87,6 +96,11 @@ def placed_by(profile: str) -> Any:
         ),
         pytest.param(placed_by("balanced"), HERE, [], id="a-profile"),
         pytest.param(placed_by("tight"), HERE, [PROFILE], id="a-profile-that-does-not-exist"),
+        pytest.param(wishing(prefers="rack=r1,host=h1"), HERE, [], id="a-preferred-place"),
+        pytest.param(wishing(prefers="r1"), HERE, [PREFERS], id="a-preferred-place-without-a-level"),
+        pytest.param(wishing(expected_runtime="90m"), HERE, [], id="an-expected-runtime"),
+        pytest.param(wishing(expected_runtime="-90m"), HERE, [RUNTIME], id="a-runtime-below-0"),
+        pytest.param(wishing(expected_runtime="long"), HERE, [RUNTIME], id="a-runtime-that-is-no-duration"),
         pytest.param(queued({"admission_gated_by": "example.com/a, example.com/b"}), HERE, [], id="gates"),
         *(
             pytest.param(

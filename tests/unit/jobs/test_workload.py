@@ -92,6 +92,7 @@ def test_a_workload_is_complete() -> None:
             "provreq.kueue.x-k8s.io/p": "1",
             "other": "2",
             "kqueue.dev/placement-profile": "optimal",
+            "kqueue.dev/prefers": "rack=r1",
             **prefixed(admission_gated_by="example.com/a"),
         },
     )
@@ -116,6 +117,7 @@ def test_a_workload_is_complete() -> None:
             "annotations": {
                 "provreq.kueue.x-k8s.io/p": "1",
                 "kqueue.dev/placement-profile": "optimal",
+                "kqueue.dev/prefers": "rack=r1",
                 "kueue.x-k8s.io/admission-gated-by": "example.com/a",
             },
             "ownerReferences": [

@@ -24,7 +24,7 @@ from kqueue.core.joint.exact import ExactInput, ExactWorkload, exact_solver
 from kqueue.core.joint.graph import FlowSolver
 from kqueue.core.joint.network import build
 from kqueue.core.joint.ortools_flow import solver
-from kqueue.core.joint.plan import JointPlan
+from kqueue.core.joint.plan import JointPlan, PlanStatus
 from kqueue.core.joint.round import plan_round
 from kqueue.core.joint.settings import JointOrder
 from kqueue.core.joint.units import Unit
@@ -247,6 +247,8 @@ def exact(cases: int = 60) -> Iterator[Figure]:
         capacity = snapshot.topologies["gpu"].capacity
         units = solve(ExactInput(workloads=workloads, capacity=capacity, nodes=snapshot.nodes))
         if units is not None:
+            check(plan.status is not PlanStatus.OPTIMAL or plan.units == units, f"seed {seed}: {plan.units} of {units}")
+            check(plan.bound is not None and units <= plan.bound, f"seed {seed}: {units} of {plan.bound}")
             known, best, alone = known + 1, best + (plan.units == units), alone + (plan.greedy_units == units)
     check(known > cases // 2, f"the optimum of {known} of {cases} loads was found")
     yield Figure("best", [best / known], at_least(0.9))

@@ -11,7 +11,7 @@ from kqueue import model
 from kqueue.api.wire.meta import ObjectMeta
 from kqueue.controllers.watches import Watches
 from kqueue.core.joint.ortools_flow import ortools_version
-from kqueue.core.topology.placers import JOINT
+from kqueue.core.topology.placers import JOINT, place_joint_by
 from kqueue.manager import rules
 from kqueue.manager.controller_manager import ControllerManager
 from kqueue.observe import Metrics
@@ -31,6 +31,7 @@ _GATE = "JointPlacement"
 def make_rounds(manager: ControllerManager, loop: SchedulingLoop) -> JointRounds | None:
     """Let the loop plan workloads jointly; None: the feature gate is off."""
     joint, watches = manager.config.joint, manager.watches
+    place_joint_by(joint.within)
     if not manager.config.enabled(_GATE):
         _GateRemark(default=joint.default).watch(watches)
         return None

@@ -79,7 +79,7 @@ def round_settings(joint: JointPlacementSettings) -> RoundSettings:
     if problem:
         raise ConfigError(f"joint.policies: {problem}")
     return RoundSettings(
-        joint=JointSettings(order=JointOrder(joint.order), steps=joint.steps),
+        joint=JointSettings(order=JointOrder(joint.order), within=joint.within, steps=joint.steps),
         limits=BatchLimits(workloads=joint.max_workloads, per_queue=joint.max_per_queue),
         time_limit=joint.time_limit.total_seconds(),
         policies=specs,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from kqueue.core.topology.request import Algorithm
 from kqueue.core.value import value
 
 
@@ -21,8 +22,10 @@ class JointSettings:
     """Settings of a round.
 
     Args:
+        within: the placer that chooses the domains inside one workload.
         steps: the largest number of steps of one candidate's repairs; a step is one search for domains.
     """
 
     order: JointOrder = JointOrder.STRICT
+    within: str = Algorithm.BEST_FIT
     steps: int = 16_384

@@ -99,6 +99,20 @@ PLACERS: dict[str, Placer] = {
 """Placers by the name of their profile."""
 
 
+def place_joint_by(name: str) -> None:
+    """Let another placer choose the domains inside each workload of the profile `joint`, from the start of a process.
+
+    Raises KeyError when there is no such placer.
+    """
+    inner = PLACERS[name]
+
+    def place(question: Question) -> FoundPlacement | Misfit:
+        """Place by best fit where the pods need one domain of a wider level, which others do not support."""
+        return greedy(question) if question.request.widest is not None else inner(question)
+
+    PLACERS[JOINT] = place
+
+
 def register(name: str, placer: Placer) -> None:
     """Add a placer at the start of a process.  Raises ValueError when the name is taken or empty."""
     if not name or name in PLACERS:

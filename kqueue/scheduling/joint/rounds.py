@@ -171,7 +171,9 @@ class JointRounds:
     # --- a round
 
     def _begin(self, may_admit: Callable[[str], bool]) -> None:
-        """Begin a round if there is something to plan together."""
+        """Begin a round if there is something to plan together, and a cycle may admit workloads."""
+        if self._planning.held_by():
+            return
         firsts = {queue: key for queue in self._queues.names() if may_admit(queue) and (key := self._first(queue))}
         waiting = sum(len(self._queues.front(queue, 2)[0]) for queue in firsts)
         if waiting < (1 if self._reader.policies.have_say(firsts) else 2):

@@ -17,6 +17,7 @@ from kqueue.core.joint.answer import answer_of
 from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.plan import RoundPhase
 from kqueue.core.joint.round import RoundInput, plan_round
+from kqueue.core.topology.placers import place_joint_by
 from kqueue.isolation import isolated
 from kqueue.scheduling.joint.extensions import load_policies
 from kqueue.scheduling.joint.frames import Assembly, RoundFailed
@@ -40,6 +41,7 @@ def serve(source: BinaryIO, target: BinaryIO) -> None:
 
 
 def _planned(number: int, given: RoundInput) -> object:
+    place_joint_by(given.settings.within)
     watch = Stopwatch(time.monotonic, RoundPhase.BASELINE)
     plan = plan_round(given, watch.enter)
     watch.stop()

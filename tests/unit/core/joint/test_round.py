@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
 import pytest
 
 from kqueue.core.joint.candidate import CandidateName
 from kqueue.core.joint.plan import PlanStatus
 from kqueue.core.joint.settings import JointOrder
 from kqueue.core.topology import HOSTNAME
+from kqueue.core.topology.placers import JOINT, PLACERS, place_joint_by
 from tests.builders import make_head
 from tests.unit.core.joint.worlds import admitted, racks, round_of, world_of
 
@@ -61,3 +66,26 @@ def test_preferred_racks_are_not_split_where_all_fit_whole() -> None:
     plan = round_of(world_of(racks(6, 5, 5, levels=("block", "rack", HOSTNAME))), heads)
     assert admitted(plan) == ["g0", "g1", "g2", "g3"]
     assert (plan.greedy_cost, plan.cost) == (180, 0)
+
+
+@pytest.fixture
+def _placers() -> Iterator[None]:
+    """The placer of the profile is the usual one again."""
+    before = PLACERS[JOINT]
+    yield
+    PLACERS[JOINT] = before
+
+
+@pytest.mark.usefixtures("_placers")
+def test_the_configured_profile_chooses_domains_inside_a_workload() -> None:
+    """Best fit fills one rack and spills two pods; `balanced` spreads evenly over two racks."""
+    head = replace(make_head("a", pods=8, required=None, preferred="block"), algorithm=JOINT)
+    found = {}
+    for name in ("BestFit", "balanced"):
+        place_joint_by(name)
+        plan = round_of(world_of(racks(6, 6, levels=("block", "rack", HOSTNAME))), [head])
+        planned = plan.workloads[0].admitted
+        assert planned is not None
+        hosts = [usage.values[-1] for usage in planned.domains["gpu"]]
+        found[name] = sorted(Counter(host.split("-")[0] for host in hosts).values())
+    assert found == {"BestFit": [2, 6], "balanced": [4, 4]}

@@ -14,6 +14,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS, TOPOLOGIES
 from kqueue.scheduling.joint.process import PlanningProcess, RoundPlanner
 from kqueue.scheduling.joint.rounds import JointRounds, RoundResult, RoundSettings
+from kqueue.scheduling.settings import LoopSettings
 from tests.unit.controllers.builders import (
     condition,
     make_cluster_queue,
@@ -43,7 +44,13 @@ def is_joint(obj: wire.Workload, _queue: str) -> bool:
     return obj.metadata.annotations.get("kqueue.dev/placement-profile") == "joint"
 
 
-def racks(make: Callable[..., Scheduled], *workloads: Any, queues: Sequence[Any] = (), **queue: Any) -> Scheduled:
+def racks(
+    make: Callable[..., Scheduled],
+    *workloads: Any,
+    queues: Sequence[Any] = (),
+    settings: LoopSettings | None = None,
+    **queue: Any,
+) -> Scheduled:
     """A world of two racks, of 10 and 9 cpus, and one ClusterQueue with quota for all, or these."""
     world = make(
         (TOPOLOGIES, {"metadata": {"name": "dc"}, "spec": {"levels": [{"nodeLabel": "rack"}, {"nodeLabel": HOST}]}}),
@@ -53,6 +60,7 @@ def racks(make: Callable[..., Scheduled], *workloads: Any, queues: Sequence[Any]
             (LOCAL_QUEUES, make_local_queue(made["metadata"]["name"], cluster_queue=made["metadata"]["name"]))
             for made in queues
         ),
+        settings=settings,
     )
     world.sync()
     for host, cpus in RACKS.items():
@@ -207,3 +215,15 @@ async def test_a_strict_queue_offers_nothing_behind_a_workload_that_takes_no_par
     world.start()
     await world.until_quiet()
     assert (world.observed.reservations, results) == ([], [])
+
+
+async def test_no_round_is_planned_while_no_workload_may_be_admitted(make: Callable[..., Scheduled]) -> None:
+    """`waitForPodsReady` with `blockAdmission`: all wait for the pods of the workload that was admitted."""
+    first = gang("first", 1, minute=0, joint=False)
+    world, planner = racks(make, first, settings=LoopSettings(block_admission=True)), Here()
+    join(world, planner)
+    world.start()
+    await world.until_quiet()
+    world.add(*FIVE_FIVE_NINE)
+    await world.until_quiet()
+    assert (world.observed.reservations, planner.rounds) == (["first"], [])

@@ -179,8 +179,10 @@ class GangReconciler:
         key, obj, members, prebuilt = gang.key, gang.obj, gang.members, gang.prebuilt
         has_maker = self._gangs.has_maker(key)
         if obj is not None or self._is_given_up(key, members, workload):
-            # the object keeps the Workload, or nothing does: ended pods need not stay until they are replaced
-            await self._writes.let_go_all(pod for pod in members if pod.deleting and pod.terminated)
+            # the object keeps the Workload, or nothing does: ended pods, and pods that never had a node, need not stay
+            # until they are replaced
+            ended = (pod for pod in members if pod.deleting and (pod.terminated or not pod.runnable))
+            await self._writes.let_go_all(ended)
         owner = GangOwner(self._tools, members, workload, prebuilt=prebuilt, group_object=obj)
         closed = await self._lifecycle.close(owner)
         if closed is not None:

@@ -18,7 +18,7 @@ from kqueue.jobs.gang.group_object import speaker_of
 from kqueue.jobs.gang.match import Match, strays
 from kqueue.jobs.gang.members import gang_queue, is_serving
 from kqueue.jobs.gang.registry import dialect_of
-from kqueue.jobs.gang.value import GangRef
+from kqueue.jobs.gang.value import GangPhase, GangRef
 from kqueue.jobs.kind import Finished, Refused
 from kqueue.jobs.pod_view import ManagedPod
 
@@ -48,7 +48,10 @@ class GangOwner:
         """Take the members in order, at least one; `prebuilt`: a user created the Workload."""
         self.workload, self._tools, self._prebuilt = workload, tools, prebuilt
         self._group_object = group_object
-        self._has_maker = dialect_of(GangRef.of_key(members[0].group).framework).makes_workloads
+        dialect = dialect_of(GangRef.of_key(members[0].group).framework)
+        self._object_ended = group_object is not None and dialect.phase(group_object) is GangPhase.FINISHED
+        """Whether the group object has finished, so that it takes no more members."""
+        self._has_maker = dialect.makes_workloads
         """Whether the reconciler of the group object makes the Workload, keeps it like the object, and finishes it."""
         self._members = list(members)
         self._found = Match(kept=tuple(members))
@@ -92,7 +95,8 @@ class GangOwner:
 
     def finished(self) -> Finished | None:
         """Return the result by the ends of the members; None: the group has not finished."""
-        return None if self._has_maker else counts.finished(self._kept, as_json(self.workload))
+        told = as_json(self.workload)
+        return None if self._has_maker else counts.finished(self._kept, told, takes_more=not self._object_ended)
 
     def busy(self) -> bool:
         """Whether any member may still use quota."""

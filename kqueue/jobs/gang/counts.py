@@ -52,11 +52,12 @@ def is_active(members: Sequence[ManagedPod], now: datetime, *, fast: bool) -> bo
     return any(member.active(now, fast=fast) for member in members)
 
 
-def finished(kept: Sequence[ManagedPod], workload: Mapping[str, object]) -> Finished | None:
+def finished(kept: Sequence[ManagedPod], workload: Mapping[str, object], *, takes_more: bool = True) -> Finished | None:
     """Return the result if all members have succeeded, or if no member runs and one is marked as not retriable; else
     None.
 
-    The Workload determines the number of members: a later member cannot change it.
+    The Workload determines the number of members: a later member cannot change it.  A group that takes no more members
+    (`takes_more`), because others have succeeded in their place, is finished once no member runs or waits.
     """
     if not kept or is_serving(kept[0]):
         return None
@@ -65,7 +66,8 @@ def finished(kept: Sequence[ManagedPod], workload: Mapping[str, object]) -> Fini
     over = all(member.terminated for member in kept) and any(
         annotations_of(member.obj).get(names.RETRIABLE_IN_GROUP_ANNOTATION) == "false" for member in kept
     )
-    if not over and done < total:
+    ended = not takes_more and not any(member.runnable and not member.succeeded for member in kept)
+    if not over and not ended and done < total:
         return None
     return Finished(f"{done} of {total} pods of the group succeeded", success=True)
 

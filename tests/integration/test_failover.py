@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -159,7 +160,10 @@ async def test_a_leader_that_was_frozen_does_not_write_when_it_goes_on(plane: Co
         await leader.until_ready()
         await gangs.until_complete(len(gangs.names))
 
-        assert [w for w in gateway.writes[before:] if w.is_decision] == []
+        # a request that it was sending when it was frozen may still arrive; the API server refuses it
+        written = [w for w in gateway.writes[before:] if w.is_decision]
+        assert [w for w in written if w.status != HTTPStatus.CONFLICT] == []
+        assert len(written) <= 1
         assert (leader.leads, follower.leads) == (False, True)
         assert leader.process.returncode is None, "it follows, it need not be started again"
 

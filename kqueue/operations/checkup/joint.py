@@ -19,7 +19,7 @@ class JointPlacementCheck:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def check(self) -> CheckVerdict:
+    async def joint(self) -> CheckVerdict:
         """Whether joint placement works where it is on."""
         try:
             return verdict_of(await ask(self._client, _ROUNDS))

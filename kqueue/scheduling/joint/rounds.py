@@ -41,6 +41,8 @@ _log = structlog.get_logger(__name__)
 
 _FAILURES, _WITHIN, _PAUSE = 3, 600.0, 600.0
 """So many failures within so many seconds pause joint placement for so many seconds."""
+_START_LIMIT = 60.0
+"""A planner that is not ready after so many seconds has no plan."""
 
 
 class RoundResult(StrEnum):
@@ -190,7 +192,7 @@ class JointRounds:
         began, since = clock.now(), clock.monotonic()
         try:
             with isolated() as planning:
-                await self._planner.get_ready()
+                await within(clock, _START_LIMIT, self._planner.get_ready())
                 batch = await self._reader.read(queues, self._settings.limits)
                 if sum(map(len, batch.values())) > 1 or self._reader.policies.have_say(batch):
                     self.history.begin(number, began, [head.uid for heads in batch.values() for head in heads])

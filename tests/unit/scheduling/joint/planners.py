@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.round import RoundInput, plan_round
 from kqueue.scheduling.joint.frames import Assembly, TreeNumbers, pieces
 from kqueue.scheduling.joint.process import RoundFailedError
+from tests.unit.scheduling.scheduled import Scheduled
 
 
 class Here:
@@ -50,3 +51,11 @@ class Broken(Here):
 
     async def _exchange(self, number: int, messages: list[bytes], others: Iterator[bytes]) -> PlanAnswer:
         raise RoundFailedError("it is broken")
+
+
+async def until(world: Scheduled, reached: Callable[[], bool]) -> None:
+    """Let the clock run until `reached` holds; processes and threads get real time, which no fake clock gives them."""
+    async with asyncio.timeout(60):
+        while not reached():
+            await world.clock.advance(0.05)
+            await asyncio.sleep(0.01)

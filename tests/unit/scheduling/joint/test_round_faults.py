@@ -19,7 +19,7 @@ from kqueue.scheduling.joint import process
 from kqueue.scheduling.joint.process import PlanningProcess, RoundFailedError
 from kqueue.scheduling.joint.rounds import JointRounds, RoundResult
 from tests.unit.controllers.builders import make_cluster_queue, message_of, read, status_of
-from tests.unit.scheduling.joint.planners import Here
+from tests.unit.scheduling.joint.planners import Here, until
 from tests.unit.scheduling.joint.test_rounds import FIVE_FIVE_NINE, gang, join, node, racks
 from tests.unit.scheduling.scheduled import Scheduled
 
@@ -184,19 +184,33 @@ async def test_a_process_that_dies_while_it_starts_has_no_plan(
     assert world.observed.reservations == ["a", "b"]
 
 
-async def until(world: Scheduled, reached: Callable[[], bool]) -> None:
-    """Give processes and the loop time until it is so."""
-    async with asyncio.timeout(60):
-        while not reached():
-            await world.clock.advance(0.05)
-            await asyncio.sleep(0.01)
-
-
 class NotStarting(Here):
     """Cannot be started."""
 
     async def get_ready(self) -> None:
         raise RoundFailedError("the planning process does not start: out of memory")
+
+
+class NeverReady(Here):
+    """Is started, and does not get ready."""
+
+    async def get_ready(self) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_a_planner_that_does_not_get_ready_gives_the_round_up(make: Callable[..., Scheduled]) -> None:
+    """A round waits a minute, and ordinary cycles admit what fits."""
+    world = racks(make, *FIVE_FIVE_NINE)
+    rounds, results = join(world, NeverReady())
+    world.start()
+    await world.clock.advance(59)
+    assert results == []
+    for _ in range(2):
+        await world.clock.advance(61)
+    await world.until_quiet()
+    assert results == [RoundResult.ABANDONED] * 2
+    assert world.observed.reservations == ["a", "b"]
+    assert {r.problem for r in rounds.history.rounds()} == {"no plan within the time limit: took longer than 60 s"}
 
 
 async def test_a_planner_that_cannot_be_started_pauses_rounds(make: Callable[..., Scheduled]) -> None:

@@ -23,7 +23,7 @@ from tests.unit.controllers.builders import (
     make_workload,
     read,
 )
-from tests.unit.scheduling.joint.planners import Broken, Here
+from tests.unit.scheduling.joint.planners import Broken, Here, until
 from tests.unit.scheduling.scheduled import Scheduled
 from tests.unit.scheduling.worlds import HOST, IN_R2
 
@@ -103,10 +103,7 @@ async def test_the_process_plans_as_this_one_does(make: Callable[..., Scheduled]
     world, planner = racks(make, *FIVE_FIVE_NINE), PlanningProcess()
     rounds, results = join(world, planner, time_limit=60.0)
     world.start()
-    async with asyncio.timeout(60):
-        while len(world.observed.reservations) < 3:
-            await world.clock.advance(0.05)
-            await asyncio.sleep(0.01)
+    await until(world, lambda: len(world.observed.reservations) == 3)
     assert world.observed.reservations == ["a", "b", "c"]
     assert planner.starts == 1
     assert rounds.last is not None
@@ -170,10 +167,7 @@ async def test_a_round_without_an_answer_is_given_up(make: Callable[..., Schedul
     _, results = join(world, planner, time_limit=0.05)
     planner.open.clear()
     world.start()
-    async with asyncio.timeout(30):
-        while not results:
-            await world.clock.advance(0.05)
-            await asyncio.sleep(0.01)
+    await until(world, lambda: bool(results))
     await world.until_quiet()
     assert results == [RoundResult.ABANDONED]
     assert world.observed.reservations == ["a", "b"]

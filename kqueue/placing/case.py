@@ -9,7 +9,7 @@ from kqueue.placing.cluster import cluster
 from kqueue.placing.document import pointer
 from kqueue.placing.fields import FieldProblem, Problems
 from kqueue.placing.requests import output_options, pod_sets, switches, workload
-from kqueue.placing.values import Case, FlavorNodes
+from kqueue.placing.values import Case, FlavorNodes, Switches
 
 _KEYS = ("name", "topology", "flavor", "nodes", "usage", "algorithm", "workload", "podSets", "output")
 
@@ -27,14 +27,7 @@ def read(document: Any) -> Case | list[FieldProblem]:
     output = output_options(problems, fields)
     if problems:
         return problems.found
-    members = membership(
-        found_cluster.nodes,
-        levels=levels,
-        node_labels=found_cluster.node_labels,
-        merge_duplicate_hostnames=chosen.duplicate_hostnames == "merge",
-    )
-    if chosen.duplicate_hostnames == "error" and found_cluster.is_hostname:
-        check_hostnames(problems, found_cluster, members)
+    members = members_of(problems, found_cluster, chosen)
     return problems.found or Case(
         name=name,
         cluster=found_cluster,
@@ -48,7 +41,20 @@ def read(document: Any) -> Case | list[FieldProblem]:
     )
 
 
-def check_hostnames(problems: Problems, found: FlavorNodes, members: Membership) -> None:
+def members_of(problems: Problems, found: FlavorNodes, chosen: Switches) -> Membership:
+    """Return the nodes of the topology, by leaf; note nodes that share a host name where that is an error."""
+    members = membership(
+        found.nodes,
+        levels=found.levels,
+        node_labels=found.node_labels,
+        merge_duplicate_hostnames=chosen.duplicate_hostnames == "merge",
+    )
+    if chosen.duplicate_hostnames == "error" and found.is_hostname:
+        _check_hostnames(problems, found, members)
+    return members
+
+
+def _check_hostnames(problems: Problems, found: FlavorNodes, members: Membership) -> None:
     """Note nodes of the flavor that share a host name."""
     for i, node in enumerate(found.nodes):
         if node.name in members.duplicates:

@@ -9,8 +9,8 @@ from typing import Any
 from kqueue.core.joint.exact import MOST_DOMAINS, MOST_WORKLOADS, domains_of, exact_solver
 from kqueue.core.joint.registry import DEFAULT_POLICIES, PolicySpec
 from kqueue.core.joint.settings import JointOrder, JointSettings
-from kqueue.core.topology import Capacity, Membership, Tree, membership
-from kqueue.placing.case import check_hostnames
+from kqueue.core.topology import Capacity, Membership, Tree
+from kqueue.placing.case import members_of
 from kqueue.placing.cluster import cluster
 from kqueue.placing.fields import FieldProblem, Fields, Problems
 from kqueue.placing.joint_policies import TRAITS, policies, statistics, traits
@@ -18,7 +18,7 @@ from kqueue.placing.joint_queues import check_room, new_name, queue_of, queues, 
 from kqueue.placing.joint_values import AskedQueue, AskedWorkload, JointCase
 from kqueue.placing.requests import output_options, pod_sets, profiles, switches
 from kqueue.placing.solving import counted_usage
-from kqueue.placing.values import AskedPodSet, FlavorNodes, Switches
+from kqueue.placing.values import AskedPodSet, FlavorNodes
 
 _KEYS = (
     "name", "topology", "flavor", "nodes", "usage", "algorithm", "queues", "running", "workloads", "statistics",
@@ -43,7 +43,7 @@ def read(document: dict[str, Any]) -> JointCase | list[FieldProblem]:
     name, before = fields.text("name"), len(problems.found)
     found_cluster = cluster(problems, fields)
     chosen = switches(problems, fields)
-    members = _members(problems, found_cluster, chosen) if len(problems.found) == before else None
+    members = members_of(problems, found_cluster, chosen) if len(problems.found) == before else None
     asked_queues = queues(problems, fields)
     runs = running(problems, fields, asked_queues, found_cluster.levels)
     tree = _tree(found_cluster, members) if members is not None else None
@@ -73,19 +73,6 @@ def read(document: dict[str, Any]) -> JointCase | list[FieldProblem]:
         output=output,
         noted=tuple(problems.remarks),
     )
-
-
-def _members(problems: Problems, found: FlavorNodes, chosen: Switches) -> Membership:
-    """Return the nodes of the topology."""
-    members = membership(
-        found.nodes,
-        levels=found.levels,
-        node_labels=found.node_labels,
-        merge_duplicate_hostnames=chosen.duplicate_hostnames == "merge",
-    )
-    if chosen.duplicate_hostnames == "error" and found.is_hostname:
-        check_hostnames(problems, found, members)
-    return members
 
 
 def _tree(found: FlavorNodes, members: Membership) -> Tree:

@@ -224,12 +224,12 @@ class World:
 
     def admit(self, planned: PlannedAdmission) -> None:
         """Charge a workload."""
-        self._charge(planned)
+        self._change(planned, admitted=True)
         self._log.append((planned, True))
 
     def withdraw(self, planned: PlannedAdmission) -> None:
         """Release what `admit` charged."""
-        self._release(planned)
+        self._change(planned, admitted=False)
         self._log.append((planned, False))
 
     def keep(self, claim: Claim) -> None:
@@ -248,7 +248,7 @@ class World:
         finally:
             while not attempt.kept and len(self._log) > mark:
                 planned, admitted = self._log.pop()
-                (self._release if admitted else self._charge)(planned)
+                self._change(planned, admitted=not admitted)
 
     @contextmanager
     def unchanged(self) -> Iterator[Snapshot]:
@@ -263,23 +263,17 @@ class World:
             if node.usage != usage:
                 quota.set_usage(node, usage)
 
-    def _charge(self, planned: PlannedAdmission) -> None:
+    def _change(self, planned: PlannedAdmission, *, admitted: bool) -> None:
+        """Charge a workload, or release what it was charged with."""
         node = self.snapshot.nodes[planned.head.queue]
+        change_usage = quota.add_usage if admitted else quota.remove_usage
+        change_domains = charge_domains if admitted else release_domains
         for column, amount in planned.usage.items():
-            quota.add_usage(node, column, amount)
+            change_usage(node, column, amount)
         for flavor, taken in planned.domains.items():
-            charge_domains(flavor, taken, self.snapshot.topologies)
+            change_domains(flavor, taken, self.snapshot.topologies)
         if self._residents is not None:
-            self._residents.note(planned.head.uid, planned.domains, 1)
-
-    def _release(self, planned: PlannedAdmission) -> None:
-        node = self.snapshot.nodes[planned.head.queue]
-        for column, amount in planned.usage.items():
-            quota.remove_usage(node, column, amount)
-        for flavor, taken in planned.domains.items():
-            release_domains(flavor, taken, self.snapshot.topologies)
-        if self._residents is not None:
-            self._residents.note(planned.head.uid, planned.domains, -1)
+            self._residents.note(planned.head.uid, planned.domains, 1 if admitted else -1)
 
 
 class Undoable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def real_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """etcd, kube-apiserver, controller manager, scheduler and kwok, with our CRDs and JobSet's; one per worker."""
     folder = tmp_path_factory.mktemp("controlplane")
-    started = ControlPlane.start(folder, parts=ALL_PARTS, crds=(CRDS, SIMULATED))
+    with running(folder, crds=(CRDS, SIMULATED)) as plane:
+        yield plane
+
+
+@contextmanager
+def running(folder: Path, **settings: Any) -> Iterator[ControlPlane]:
+    """Run all parts of a control plane while the block runs; the settings are those of `ControlPlane.start`."""
+    started = ControlPlane.start(folder, parts=ALL_PARTS, **settings)
     with asyncio.Runner() as runner:
         plane = runner.run(started.__aenter__())
         try:

@@ -4,7 +4,6 @@ killed at its writes.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import random
@@ -17,8 +16,7 @@ import pytest
 
 from tests.chaos.audit import auditing
 from tests.chaos.world import Change
-from tests.integration.conftest import CRDS
-from tests.integration.controlplane.command_lines import ALL_PARTS
+from tests.integration.conftest import CRDS, running
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.gang_dialects import DIALECTS, QUORUM, Dialect, Home, Life, Plane, home, live
 from tests.integration.mortal import Fate, mortal
@@ -45,13 +43,8 @@ FLAGS = {
 def gated_plane(tmp_path: Path) -> Iterator[ControlPlane]:
     """A control plane that serves Kubernetes' own PodGroups."""
     (tmp_path / "gated").mkdir()
-    started = ControlPlane.start(tmp_path / "gated", parts=ALL_PARTS, crds=(CRDS,), flags=FLAGS)
-    with asyncio.Runner() as runner:
-        plane = runner.run(started.__aenter__())
-        try:
-            yield plane
-        finally:
-            runner.run(started.__aexit__(None, None, None))
+    with running(tmp_path / "gated", crds=(CRDS,), flags=FLAGS) as plane:
+        yield plane
 
 
 @pytest.fixture(params=["sandbox", pytest.param("real", marks=pytest.mark.controlplane)])

@@ -26,6 +26,7 @@ kind: Configuration
 leaderElection: {leaderElect: false}
 integrations: {frameworks: [kqueue.dev/coscheduling-labels, scheduling.x-k8s.io/podgroup]}
 """
+QUEUE = "kueue.x-k8s.io/queue-name"
 
 
 class LabelledGangs(Pods):
@@ -359,20 +360,25 @@ async def test_all_roles_of_a_group_object_run_in_one_rack(either_plane: Plane) 
     assert set(racks) == {"rack-0-1"}
 
 
+async def group_of_two(pods: Pods, *, queue: str) -> str:
+    """Make PodGroup g of two members in a queue, and return its path."""
+    groups = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{pods.namespace}/podgroups"
+    metadata = {"name": "g", "namespace": pods.namespace, "labels": {QUEUE: queue}}
+    group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": metadata}
+    await pods.cluster.request("POST", groups, group | {"spec": {"minMember": 2}})
+    return f"{groups}/g"
+
+
 async def test_a_waiting_gang_moves_with_the_queue_of_its_group_object(either_plane: Plane) -> None:
     """G2.6: the webhook of pods took the first queue over, and lets kqueue write the second one."""
-    queue = "kueue.x-k8s.io/queue-name"
     async with world(either_plane, gpus=512) as pods:
-        groups = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{pods.namespace}/podgroups"
-        metadata = {"name": "g", "namespace": pods.namespace, "labels": {queue: "missing"}}
-        group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": metadata}
-        await pods.cluster.request("POST", groups, group | {"spec": {"minMember": 2}})
+        group = await group_of_two(pods, queue="missing")
         for name in ("g-0", "g-1"):
             made = pods.made(name, queue=None, labels={"scheduling.x-k8s.io/pod-group": "g"})
             await pods.cluster.request("POST", pods.pods, made)
         before = await pods.workload_named(extra=False)
-        change = {"metadata": {"labels": {queue: "main"}}}
-        await pods.cluster.request("PATCH", f"{groups}/g", change, content_type=MERGE_PATCH)
+        change = {"metadata": {"labels": {QUEUE: "main"}}}
+        await pods.cluster.request("PATCH", group, change, content_type=MERGE_PATCH)
         await pods.until_running("g-0", "g-1")
         after = await pods.workload_named(extra=False)
 
@@ -382,21 +388,17 @@ async def test_a_waiting_gang_moves_with_the_queue_of_its_group_object(either_pl
 
 async def test_a_gathering_gang_moves_with_the_queue_of_its_group_object(either_plane: Plane) -> None:
     """G2.6: the webhook gave the first queue to the pod, the object gets the second one before the other pod comes."""
-    queue = "kueue.x-k8s.io/queue-name"
     async with world(either_plane, gpus=512) as pods:
-        groups = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{pods.namespace}/podgroups"
-        metadata = {"name": "g", "namespace": pods.namespace, "labels": {queue: "missing"}}
-        group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": metadata}
-        await pods.cluster.request("POST", groups, group | {"spec": {"minMember": 2}})
+        group = await group_of_two(pods, queue="missing")
         member = {"scheduling.x-k8s.io/pod-group": "g"}
         first = await pods.cluster.request("POST", pods.pods, pods.made("g-0", queue=None, labels=member))
-        change = {"metadata": {"labels": {queue: "main"}}}
-        await pods.cluster.request("PATCH", f"{groups}/g", change, content_type=MERGE_PATCH)
-        await pods.until_pod("g-0", lambda p: p["metadata"]["labels"][queue] == "main", what="moves")
+        change = {"metadata": {"labels": {QUEUE: "main"}}}
+        await pods.cluster.request("PATCH", group, change, content_type=MERGE_PATCH)
+        await pods.until_pod("g-0", lambda p: p["metadata"]["labels"][QUEUE] == "main", what="moves")
         await pods.cluster.request("POST", pods.pods, pods.made("g-1", queue="main", labels=member))
         await pods.until_running("g-0", "g-1")
 
-    assert first["metadata"]["labels"][queue] == "missing"
+    assert first["metadata"]["labels"][QUEUE] == "missing"
     assert first["metadata"]["annotations"]["kqueue.dev/given-queue"] == "missing"
 
 

@@ -15,6 +15,7 @@ from kqueue.controllers.gang import GangReconciler
 from kqueue.controllers.gang_clock import GangClock, GangClockRules
 from kqueue.controllers.gang_occupants import Occupants
 from kqueue.controllers.gang_records import GangRecords
+from kqueue.controllers.gang_room import GangRoom
 from kqueue.controllers.gang_status import GangStatusReconciler
 from kqueue.controllers.gang_workloads import GangWorkloads
 from kqueue.controllers.group_events import GroupEvents
@@ -142,14 +143,7 @@ class Pods(World):
             gang_clock=GangClock(context, gangs=self.starting, rules=times),
             keeps_runs=lambda queue: queue in self.back_to_back,
         )
-        self.status = GangStatusReconciler(
-            self.records,
-            client=self.client,
-            events=self.events,
-            clock=self.clock,
-            window=lambda: 1.0,
-            is_ours=lambda _framework, _obj: True,
-        )
+        self.status = self.status_writer()
         self.pods.subscribe(self.status.observe)
         self.gates = AdmissionGates(
             pods=self.pods,
@@ -162,6 +156,18 @@ class Pods(World):
         for pod in pods:
             self.client.put(PODS, pod)
         self.sync()
+
+    def status_writer(self, room: GangRoom | None = None) -> GangStatusReconciler:
+        """A new writer of the status of group objects, which remembers no write of an earlier one."""
+        return GangStatusReconciler(
+            self.records,
+            client=self.client,
+            events=self.events,
+            clock=self.clock,
+            window=lambda: 1.0,
+            is_ours=lambda _framework, _obj: True,
+            room=room,
+        )
 
     def _watch_objects(self, switches: JobFeatures) -> GroupObjects:
         """The watches of group objects of all dialects that are on."""

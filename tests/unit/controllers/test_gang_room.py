@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from kqueue.controllers.gang_room import GangRoom
-from kqueue.controllers.gang_status import GangStatusReconciler
 from kqueue.controllers.resources import group_object_resources
 from kqueue.jobs.gang.key import KUEUE_GROUPS, gang_key
 from kqueue.jobs.gang.podgroup_volcano import FRAMEWORK, KIND
@@ -37,15 +36,8 @@ class Volcano(Pods):
 
     def restart(self) -> None:
         """Another process writes the status from now on."""
-        self.status = GangStatusReconciler(
-            self.records,
-            client=self.client,
-            events=self.events,
-            clock=self.clock,
-            window=lambda: 1.0,
-            is_ours=lambda _framework, _obj: True,
-            room=GangRoom(self.clock, queue_of=lambda _framework, _obj: "team", has_room=self._has_room),
-        )
+        room = GangRoom(self.clock, queue_of=lambda _framework, _obj: "team", has_room=self._has_room)
+        self.status = self.status_writer(room)
 
     def _has_room(self, queue: str, wanted: Mapping[str, int]) -> bool:
         self.asked += 1

@@ -19,13 +19,11 @@ from kqueue.controllers.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_
 from kqueue.core.workload import Claim
 from kqueue.errors import ConfigError, NotFoundError
 from kqueue.scheduling.settings import LoopSettings
-from kqueue.state.heads import Heads
 from kqueue.state.not_running import NotRunning
-from kqueue.visibility.explanation import WorkloadExplainer
 from kqueue.visibility.pending import PendingWorkloads
 from kqueue.visibility.question import JSON, AuthorizedQuestion
 from kqueue.visibility.queue_quotas import QueueQuotas
-from kqueue.visibility.sources import Freshness, Known, PlanningSource
+from kqueue.visibility.sources import Freshness
 from kqueue.visibility.workload_state import Hindrance
 from tests.unit.controllers.builders import (
     condition,
@@ -36,6 +34,7 @@ from tests.unit.controllers.builders import (
     reserved,
 )
 from tests.unit.scheduling.scheduled import Scheduled
+from tests.unit.visibility.worlds import explainer_of
 
 HOST = "kubernetes.io/hostname"
 
@@ -51,23 +50,9 @@ class Desk:
         def held_back(obj: wire.Workload) -> Iterator[Hindrance]:
             return (Hindrance(blocked.reason, blocked.message, blocked.command) for blocked in blockers.all(obj))
 
-        self.explainer = WorkloadExplainer(
-            known=Known(
-                workloads=world.workloads,
-                local_queues=world.local_queues,
-                cache=world.cache,
-                queues=world.queues,
-                namespace_labels=world.namespaces.get,
-            ),
-            planning=PlanningSource(
-                heads=Heads(world.cache, world.writer.newest),
-                tries=world.tries,
-                rules=world.loop.planning.rules,
-                claims=world.loop.planning.claims,
-                held_by=world.loop.planning.held_by,
-            ),
+        self.explainer = explainer_of(
+            world,
             held_back=held_back,
-            clock=world.clock,
             freshness=Freshness(leads=lambda: self.leads, silence=lambda: self.silent),
             **more,
         )

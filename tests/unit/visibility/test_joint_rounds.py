@@ -12,16 +12,13 @@ from kqueue.cli.explain_page import page
 from kqueue.core.explain import Blocker, BlockerKind
 from kqueue.errors import NotFoundError
 from kqueue.scheduling.joint.rounds import JointRounds
-from kqueue.state.heads import Heads
 from kqueue.state.joint_history import JointHistory, RoundOfWorkload, RoundRecord
-from kqueue.visibility.explanation import WorkloadExplainer
 from kqueue.visibility.joint_rounds import JointRoundViews, JointSource
 from kqueue.visibility.question import JSON
-from kqueue.visibility.sources import Freshness, Known, PlanningSource
 from tests.unit.scheduling.joint.planners import Broken, Here
 from tests.unit.scheduling.joint.test_rounds import FIVE_FIVE_NINE, gang, join, racks
 from tests.unit.scheduling.scheduled import Scheduled
-from tests.unit.visibility.worlds import asked
+from tests.unit.visibility.worlds import asked, explainer_of
 
 
 @dataclass
@@ -48,27 +45,7 @@ class Desk:
         return await self.views(self.rounds.history).workload(replace(asked(name), namespace="ns"))
 
     async def explained(self, name: str) -> JSON:
-        world = self.world
-        explainer = WorkloadExplainer(
-            known=Known(
-                workloads=world.workloads,
-                local_queues=world.local_queues,
-                cache=world.cache,
-                queues=world.queues,
-                namespace_labels=world.namespaces.get,
-            ),
-            planning=PlanningSource(
-                heads=Heads(world.cache, world.writer.newest),
-                tries=world.tries,
-                rules=world.loop.planning.rules,
-                claims=world.loop.planning.claims,
-                held_by=world.loop.planning.held_by,
-                joint=self.rounds.history,
-            ),
-            held_back=lambda _workload: (),
-            clock=world.clock,
-            freshness=Freshness(leads=lambda: True),
-        )
+        explainer = explainer_of(self.world, joint=self.rounds.history)
         return await explainer.view(replace(asked(name, whatIf="false"), namespace="ns"))
 
 

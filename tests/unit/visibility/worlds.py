@@ -13,9 +13,14 @@ from kqueue.clock import FakeClock
 from kqueue.core.topology import HOSTNAME, NodeFacts, PodFacts
 from kqueue.model.pending import Pending
 from kqueue.state.cache import Cache
+from kqueue.state.heads import Heads
+from kqueue.state.joint_history import JointHistory
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO
 from kqueue.state.queues import Queues
+from kqueue.visibility.explanation import WorkloadExplainer
 from kqueue.visibility.question import AuthorizedQuestion
+from kqueue.visibility.sources import Freshness, Known, PlanningSource
+from tests.unit.scheduling.scheduled import Scheduled
 
 JSON = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -137,6 +142,29 @@ def asked(name: str = "", *, reads: Callable[[str], bool] = lambda _: True, **pa
         return reads(namespace)
 
     return AuthorizedQuestion(namespace="", name=name, params=params, reads=may)
+
+
+def explainer_of(world: Scheduled, *, joint: JointHistory | None = None, **more: Any) -> WorkloadExplainer:
+    """An explainer of the Workloads of a world; nothing holds them back, and this replica leads, unless `more` says so."""
+    return WorkloadExplainer(
+        known=Known(
+            workloads=world.workloads,
+            local_queues=world.local_queues,
+            cache=world.cache,
+            queues=world.queues,
+            namespace_labels=world.namespaces.get,
+        ),
+        planning=PlanningSource(
+            heads=Heads(world.cache, world.writer.newest),
+            tries=world.tries,
+            rules=world.loop.planning.rules,
+            claims=world.loop.planning.claims,
+            held_by=world.loop.planning.held_by,
+            joint=joint,
+        ),
+        clock=world.clock,
+        **{"held_back": lambda _workload: (), "freshness": Freshness(leads=lambda: True), **more},
+    )
 
 
 def by_path(flavor: Mapping[str, Any]) -> dict[str, JSON]:

@@ -184,7 +184,7 @@ def _state(plugin: Any) -> dict[str, Any]:
 def _copied(value: Any) -> Any:
     """Return an equal value; the value itself where pickle cannot copy it, as results of `prepare`."""
     try:
-        return pickle.loads(pickle.dumps(value))  # noqa: S301 - this expression pickled the value itself
+        return pickle.loads(pickle.dumps(value))
     except (TypeError, AttributeError, pickle.PicklingError):
         return value
 

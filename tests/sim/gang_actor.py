@@ -208,11 +208,13 @@ class GangActor(KindsActor):
     async def write_status(self, name: str, phase: str, times: int) -> None:
         """Another controller writes the status of a group object, some `times` in turn with kqueue."""
         gang = self.means.groups.get(name)
-        for _ in range(times if isinstance(gang, ObjectGroup) else 0):
+        if not isinstance(gang, ObjectGroup):
+            return
+        for _ in range(times):
             status: Object = {"phase": phase, "running": 99}
             if not isinstance(gang, BatchGroup):
                 status["conditions"] = []
-            await self._patch(gang.resource, name, {"status": status}, subresource="status")  # type: ignore[union-attr]
+            await self._patch(gang.resource, name, {"status": status}, subresource="status")
             if times > 1:
                 await self.world.pass_time(3)
 

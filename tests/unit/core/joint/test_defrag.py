@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,7 +65,7 @@ def test_no_arrangement_has_more_slots(
 
 
 def gang(
-    name: str, view: TopologyView, places: dict[str, int], *, level: str | None = "rack", **more: object
+    name: str, view: TopologyView, places: dict[str, int], *, level: str | None = "rack", **more: Any
 ) -> RunningGang:
     """A running gang of whole hosts, charged to the racks; `places` has hosts by rack: the first free ones."""
     leaves: list[int] = []
@@ -83,7 +84,7 @@ def gang(
         requests={"gpu": (request,)},
         places={"main": [(view.tree.paths[leaf], 1) for leaf in leaves]},
         usage=usage,
-        **more,  # type: ignore[arg-type]
+        **more,
     )
     charge(usage, {"gpu": view})
     return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -50,10 +50,9 @@ def request_of(chance: random.Random) -> tuple[PodSetRequest, ...]:
     workers = PodSetRequest(name="workers", count=pods, requests={GPU: gpus}, topology=topology)
     if chance.random() < 0.8 or topology.slices:
         return (workers,)
-    group = {"topology": topology, "group": "g"}
     return (
-        PodSetRequest(name="leader", count=1, requests={GPU: 2}, **group),  # type: ignore[arg-type]
-        PodSetRequest(name="workers", count=pods, requests={GPU: gpus}, **group),  # type: ignore[arg-type]
+        PodSetRequest(name="leader", count=1, requests={GPU: 2}, topology=topology, group="g"),
+        PodSetRequest(name="workers", count=pods, requests={GPU: gpus}, topology=topology, group="g"),
     )
 
 
@@ -93,17 +92,17 @@ def drawn(seed: int) -> tuple[Mapping[str, TopologyView], Goal, list[RunningGang
     return {"gpu": TopologyView("dc", tree, fresh)}, Goal(flavor="gpu", level=1, requests=(wanted,)), running
 
 
-def held(places: Mapping[str, object], gang: RunningGang) -> Counter[Path]:
+def held(places: Mapping[str, Sequence[tuple[Path, int]]], gang: RunningGang) -> Counter[Path]:
     """GPUs by host."""
     gpus = {request.name: request.requests[GPU] for request in gang.requests["gpu"]}
     found: Counter[Path] = Counter()
     for name, domains in places.items():
-        for path, count in domains:  # type: ignore[attr-defined]
+        for path, count in domains:
             found[path] += gpus[name] * count
     return found
 
 
-def used(move: Move, places: Mapping[str, object]) -> list[int]:
+def used(move: Move, places: Mapping[str, Sequence[tuple[Path, int]]]) -> list[int]:
     """The domains with pods of a workload, by level."""
     return [len({path[: level + 1] for path in held(places, move.gang)}) for level in range(3)]
 

@@ -1,8 +1,9 @@
-"""Who may be moved, and what a move costs."""
+"""Workloads that may be moved, and what a move costs."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -38,8 +39,8 @@ def test_a_willing_workload_may_be_moved() -> None:
         ({"pods": 65}, "65 more are too many"),
     ],
 )
-def test_one_reason_is_enough(change: dict[str, object], text: str) -> None:
-    reasons = why_immovable(replace(WILLING, **change), LIMITS, NONE)  # type: ignore[arg-type]
+def test_one_reason_is_enough(change: dict[str, Any], text: str) -> None:
+    reasons = why_immovable(replace(WILLING, **change), LIMITS, NONE)
     assert len(reasons) == 1
     assert text in reasons[0]
 
@@ -54,8 +55,8 @@ def test_one_reason_is_enough(change: dict[str, object], text: str) -> None:
         {"pods": 64},
     ],
 )
-def test_the_edges_are_allowed(change: dict[str, object]) -> None:
-    assert why_immovable(replace(WILLING, **change), LIMITS, NONE) == ()  # type: ignore[arg-type]
+def test_the_edges_are_allowed(change: dict[str, Any]) -> None:
+    assert why_immovable(replace(WILLING, **change), LIMITS, NONE) == ()
 
 
 @pytest.mark.parametrize(

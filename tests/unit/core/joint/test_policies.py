@@ -93,12 +93,9 @@ NET = "kqueue.dev/bandwidth"
 
 
 def with_network(hosts: int) -> TopologyView:
-    view = racks(hosts)
-    for leaf in range(hosts):
-        node = view.tree.leaves[leaf].nodes[0]
-        node.allocatable[NET] = 10  # type: ignore[index]
-        view.capacity.put(leaf, {NET: 10})
-    return view
+    """One rack of hosts with network bandwidth."""
+    network: dict[str, Any] = {NET: 10}
+    return racks(hosts, **network)
 
 
 @pytest.mark.mechanism("2.13")

@@ -210,7 +210,7 @@ def controller_of(workload: Object) -> str:
 def workload_of_group(world: World, group: str) -> Object | None:
     """Return the Workload of a group in any dialect; None: it does not exist.
 
-    Of a gang whose group object was created again it is the Workload of the present object, not that of an earlier one.
+    A group object that was created again has its own Workload: the Workload of the earlier object is not returned.
     """
     found = [w for w in world.objects(WORKLOADS) if gang_of_workload(w) == group]
     obj = group_object_of(world, group)

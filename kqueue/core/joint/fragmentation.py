@@ -1,6 +1,6 @@
 """How much of the free room of a level whole gangs can use.
 
-Of a gang of n pods, each domain holds a whole number.  The rest of its free room is lost to such gangs.
+A domain has room for a whole number of gangs of n pods.  Such gangs cannot use the rest of its free room.
 """
 
 from __future__ import annotations

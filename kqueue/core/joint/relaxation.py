@@ -51,7 +51,7 @@ class _Shared:
 
     level: int
     units: int
-    """Of one member."""
+    """The pods of one member."""
     domains: dict[int, int]
 
 

@@ -24,7 +24,7 @@ Plane = ControlPlane | SandboxPlane
 LONG = 600
 """Seconds for which pods run that must not end."""
 GPUS = 8
-"""Of a host, and of each pod."""
+"""A host has so many GPUs, and each pod asks for so many."""
 WORKER = "kqueue.scheduling.joint.worker"
 CONFIGURATION = """
 apiVersion: config.kueue.x-k8s.io/v1beta2

@@ -104,7 +104,7 @@ async def topology_answer(*, broken: str = "b1-r1-h1", **params: Any) -> JSON:
 
 
 async def test_queues_as_rows() -> None:
-    """Those with most who wait come first; gangs that do not run yet count as waiting."""
+    """Queues with most waiting workloads come first; gangs that do not run yet count as waiting."""
     answer = await queue_answer()
     team = next(item for item in answer["items"] if item["metadata"]["name"] == "team")
     team["gangs"] |= {"gathering": 1, "waiting": 1, "starting": 1, "running": 2}

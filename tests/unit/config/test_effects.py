@@ -64,7 +64,7 @@ def test_every_field_is_read_or_warned_of() -> None:
 
 
 def test_no_field_that_is_read_is_warned_of() -> None:
-    """Of a section that has no effect no field is read; names that other sections have, too, prove nothing."""
+    """The code reads no field of a section without effect; a name that stands in other sections, too, proves nothing."""
     code = sources("kqueue/config/")
     names = Counter(name for _, name in leaves(Configuration))
     read = [

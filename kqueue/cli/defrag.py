@@ -10,7 +10,7 @@ from kqueue.cli.output import Output, OutputOption
 from kqueue.cli.reaching import ReachFlags, reaches_cluster
 
 if TYPE_CHECKING:
-    from kqueue.operations.defrag.planning import AskedGoal
+    from kqueue.state.defrag.planning import AskedGoal
 
 JSON = dict[str, Any]
 _NONE_FOUND = 1
@@ -59,9 +59,9 @@ def make_plan(
     from kqueue.cli.defrag_page import print_none, print_plan
     from kqueue.cli.output import show
     from kqueue.core.joint.defrag import DefragPlan, DefragSettings
-    from kqueue.operations.defrag.document import plan_object, why_none
     from kqueue.operations.defrag.storing import save as store
     from kqueue.runtime.loop import run
+    from kqueue.state.defrag.document import plan_object, why_none
 
     asked = _asked(workload, flavor, level, nodes)
     settings = DefragSettings(moves=moves, pod_seconds=60 * minutes, least_gain=round(gain * 1000))
@@ -89,8 +89,8 @@ def make_plan(
 async def _answer(client: Any, asked: AskedGoal, settings: Any) -> tuple[Any, list[str]]:
     from kqueue.clock import SystemClock
     from kqueue.core.joint.movable import MoveLimits
-    from kqueue.operations.defrag.planning import plan
     from kqueue.operations.defrag.reading import read_objects, state_of
+    from kqueue.state.defrag.planning import plan
 
     state = state_of(await read_objects(client), SystemClock().now())
     answer = plan(state, asked, settings, limits=MoveLimits())
@@ -100,7 +100,7 @@ async def _answer(client: Any, asked: AskedGoal, settings: Any) -> tuple[Any, li
 def _asked(workload: str, flavor: str, level: str, nodes: int) -> AskedGoal:
     """Return the goal of the flags.  Raises ConfigError: they name none, or two."""
     from kqueue.errors import ConfigError
-    from kqueue.operations.defrag.planning import AskedGoal
+    from kqueue.state.defrag.planning import AskedGoal
 
     if workload:
         if flavor or level or nodes:

@@ -8,8 +8,8 @@ from typing import Any
 
 from kqueue.cli.output import printable
 from kqueue.cli.tables import print_table
-from kqueue.operations.defrag.document import pod_minutes
 from kqueue.operations.defrag.storing import phase_of
+from kqueue.state.defrag.document import pod_minutes
 
 _NOTHING_MOVES = "kqueue moves nothing by itself: the plan is a proposal."
 

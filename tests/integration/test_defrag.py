@@ -10,8 +10,8 @@ from kqueue.api.defragmentation_plan import DefragmentationPlan
 from kqueue.controllers.resources import DEFRAGMENTATION_PLANS
 from kqueue.errors import ApiError
 from kqueue.operations.defrag import storing
-from kqueue.operations.defrag.document import plan_hash, plan_object
 from kqueue.runtime.client import connect
+from kqueue.state.defrag.document import plan_hash, plan_object
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.plane import ControlPlane
 from tests.unit.cli.defrag_cluster import NOW, answered, cluster

@@ -1,1 +1,1 @@
-"""Defragmentation plans for administrators: computed from the objects of the cluster, stored, approved, ended."""
+"""Defragmentation plans for administrators: read from the objects of the cluster, stored, approved, ended."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from kqueue.operations.grants import DEFRAG, needs
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
 from kqueue.state.cache import Cache
+from kqueue.state.defrag.view import DefragState
 
 JSON = Mapping[str, Any]
 T = TypeVar("T")
@@ -39,20 +40,6 @@ class ClusterObjects:
     workloads: Sequence[JSON] = ()
     pods: Sequence[JSON] = ()
     budgets: Sequence[JSON] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DefragState:
-    """The state of the cluster, with the Workloads by namespace/name."""
-
-    cache: Cache
-    workloads: Mapping[str, wire.Workload]
-    queue_of: Mapping[str, str]
-    """ClusterQueue by LocalQueue (namespace/name)."""
-    budgets: Sequence[wire_core.PodDisruptionBudget] = ()
-    now: datetime
-    remarks: list[str] = field(default_factory=list)
-    """Parts of objects that do not count, and why."""
 
 
 READ: tuple[tuple[str, ResourceType], ...] = (

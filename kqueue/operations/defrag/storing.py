@@ -9,9 +9,9 @@ from typing import Any
 from kqueue.clock import api_time, utc_text
 from kqueue.controllers.resources import DEFRAGMENTATION_PLANS
 from kqueue.errors import ConfigError, NotFoundError
-from kqueue.operations.defrag.document import change, plan_hash
 from kqueue.operations.grants import DEFRAG_PLANS, needs
 from kqueue.runtime.client import Client
+from kqueue.state.defrag.document import change, plan_hash
 
 JSON = dict[str, Any]
 MOST_PLANS = 16

@@ -8,8 +8,8 @@ from typing import Any
 from kqueue.clock import utc_text
 from kqueue.core.joint.defrag import DefragSettings
 from kqueue.core.joint.movable import MoveLimits
-from kqueue.operations.defrag.planning import AskedGoal, DefragAnswer, plan
 from kqueue.operations.defrag.reading import ClusterObjects, state_of
+from kqueue.state.defrag.planning import AskedGoal, DefragAnswer, plan
 
 JSON = dict[str, Any]
 GPU, HOST = "nvidia.com/gpu", "kubernetes.io/hostname"

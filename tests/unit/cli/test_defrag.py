@@ -20,12 +20,12 @@ from kqueue.controllers import resources
 from kqueue.core.joint.movable import MoveHistory, MoveLimits
 from kqueue.errors import ConfigError, InvalidObjectError, KqueueError, NotFoundError
 from kqueue.operations.defrag import storing
-from kqueue.operations.defrag.document import VALID_FOR, plan_hash, plan_object, why_none
-from kqueue.operations.defrag.planning import AskedGoal
 from kqueue.operations.defrag.reading import READ, ClusterObjects, state_of
-from kqueue.operations.defrag.running import running_gangs
 from kqueue.runtime.client import Client
 from kqueue.sandbox import Sandbox
+from kqueue.state.defrag.document import VALID_FOR, plan_hash, plan_object, why_none
+from kqueue.state.defrag.planning import AskedGoal
+from kqueue.state.defrag.running import running_gangs
 from tests.unit.cli.defrag_cluster import GPU, JSON, NOW, ago, answered, cluster
 
 

@@ -14,8 +14,8 @@ from kqueue.core.joint.world import World
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.preemption import Rules
 from kqueue.errors import ConfigError, NotFoundError
-from kqueue.operations.defrag.reading import DefragState
-from kqueue.operations.defrag.running import running_gangs
+from kqueue.state.defrag.running import running_gangs
+from kqueue.state.defrag.view import DefragState
 from kqueue.state.heads import Heads
 
 

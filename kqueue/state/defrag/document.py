@@ -13,7 +13,7 @@ from kqueue.clock import utc_text
 from kqueue.core.joint.defrag import DefragPlan, Move, NoPlan, NoPlanReason
 from kqueue.core.joint.moving import common_path
 from kqueue.core.topology.result import Path
-from kqueue.operations.defrag.planning import AskedGoal, DefragAnswer
+from kqueue.state.defrag.planning import AskedGoal, DefragAnswer
 
 JSON = dict[str, Any]
 VALID_FOR = timedelta(minutes=10)

@@ -16,7 +16,7 @@ from kqueue.core.topology.result import Path
 from kqueue.core.workload import Head
 from kqueue.errors import InvalidObjectError
 from kqueue.model.moving import MoveWishes, move_wishes, running_seconds
-from kqueue.operations.defrag.reading import DefragState
+from kqueue.state.defrag.view import DefragState
 from kqueue.state.disruption_budgets import covers
 from kqueue.state.heads import Heads
 from kqueue.state.holding import Holding, counted_in

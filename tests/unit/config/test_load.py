@@ -92,6 +92,39 @@ def test_values_are_read() -> None:
         pytest.param(
             {"health": {"readinessEndpointName": "/healthz"}}, "health.livenessEndpointName", "differ", id="same-path"
         ),
+        pytest.param({"joint": {"timeLimit": "99ms"}}, "joint.timeLimit", "from 0.1s to 1m", id="short-round"),
+        pytest.param({"joint": {"steps": 0}}, "joint.steps", "at least 1", id="no-steps"),
+        pytest.param({"joint": {"maxWorkloads": 0}}, "joint.maxWorkloads", "at least 1", id="no-workloads"),
+        pytest.param(
+            {"joint": {"statistics": {"samples": 101}}}, "joint.statistics.samples", "at most 100", id="samples"
+        ),
+        pytest.param(
+            {"joint": {"statistics": {"interval": "4s"}}}, "joint.statistics.interval", "from 5s to 10m", id="interval"
+        ),
+        pytest.param(
+            {"joint": {"rescheduling": {"maxMovesPerHour": -1}}},
+            "joint.rescheduling.maxMovesPerHour",
+            "at least 0",
+            id="negative-moves",
+        ),
+        pytest.param(
+            {"joint": {"rescheduling": {"parallelMoves": 5}}},
+            "joint.rescheduling.parallelMoves",
+            "at most 4",
+            id="parallel-moves",
+        ),
+        pytest.param(
+            {"joint": {"rescheduling": {"moveTimeout": "25h"}}},
+            "joint.rescheduling.moveTimeout",
+            "from 10s to 24h",
+            id="move-timeout",
+        ),
+        pytest.param(
+            {"joint": {"defrag": {"budget": {"maxPodMinutes": -5}}}},
+            "joint.defrag.budget.maxPodMinutes",
+            "at least 0",
+            id="negative-budget",
+        ),
         pytest.param({"webhook": {"port": 0}}, "webhook.port", "at least 1", id="port-zero"),
         pytest.param({"webhook": {"port": "9443"}}, "webhook.port", "without quotes", id="quoted-number"),
         pytest.param(

@@ -35,7 +35,8 @@ from kqueue.core.preemption import Rules
 from kqueue.core.topology import TopologyRequest
 from kqueue.core.workload import Head
 from kqueue.runtime.loop import run
-from kqueue.scheduling.joint.frames import Assembly, TreeNumbers, pieces
+from kqueue.scheduling.joint.assembly import Assembly
+from kqueue.scheduling.joint.frames import Sent, pieces
 from kqueue.scheduling.joint.process import PlanningProcess
 from tests.bench._joint_worlds import GPU, GPUS, NOW, Load, gang, round_input, snapshot_of
 from tests.bench._loop import LoopLag
@@ -144,7 +145,7 @@ def classes(number: int, pods: int, *, limit: float | None = None) -> Iterator[F
         return ranked(waiting, JointOrder.STRICT, {})
 
     def relaxed(order: tuple[RankedWorkload, ...]) -> None:
-        found = kept.book("gpu", view.tree.levels, unit).classes(order, choices, JointOrder.STRICT)
+        found = kept.book("gpu", view.tree.levels, unit).classes(order, choices, snapshot.queues, JointOrder.STRICT)
         network = build("gpu", snapshot, found, unit, kept=kept.rows_of("gpu"))
         network.scheduled(solve(network.graph))
         sizes[:] = len(found), len(network.graph.tails)
@@ -174,11 +175,11 @@ def first() -> Iterator[Figure]:
 
     def exchanged() -> None:
         assembly = Assembly()
-        found = [asked for data in pieces(1, given, TreeNumbers()) if (asked := assembly.take(data)) is not None]
+        found = [asked for data in pieces(1, given, Sent()) if (asked := assembly.take(data)) is not None]
         check(len(found) == 1, "no round was asked for")
 
     yield Figure("messages_ms", processor_ms(lambda _: exchanged(), lambda: None), at_most(1_000))
-    known, assembly = TreeNumbers(), Assembly()
+    known, assembly = Sent(), Assembly()
     for data in pieces(1, given, known):
         assembly.take(data)
     yield Figure(

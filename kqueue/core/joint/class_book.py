@@ -16,14 +16,14 @@ from kqueue.core.joint.units import Unit
 from kqueue.core.joint.world import Choice
 from kqueue.core.topology.request import PodSetRequest
 from kqueue.core.value import value
-from kqueue.core.workload import Head, PodSetAssignment
+from kqueue.core.workload import Head, PodSetAssignment, QueueSpec
 
 Sees = Callable[[Head, Sequence[PodSetRequest]], Hashable]
 """Returns what policies see of a workload beyond its requests."""
 
 _MOST_KINDS = 65_536
-_NO_FORMS = -1
-"""The kind of a workload without units, or that this topology cannot place."""
+_NO_FORMS, _UNKNOWN = -1, -2
+"""The kind of a workload without units, or that this topology cannot place; and that of a new workload."""
 
 _Grant = tuple[Mapping[str, Sequence[PodSetRequest]], Sequence[PodSetAssignment]]
 
@@ -47,6 +47,11 @@ class ClassBook:
         """Begin with no workload."""
         self._flavor, self._levels, self._unit = flavor, levels, unit
         self._known: dict[str, tuple[Head, _Grant, Hashable, int]] = {}
+        self._of_head: dict[int, int] = {}
+        """The kinds of workloads with one pod set, by the identity of a head in `_known`: whatever flavors they have,
+        their pods are in this one.
+        """
+        self._specs: dict[str, QueueSpec] = {}
         self._numbers: dict[Hashable, int] = {}
         self._kinds: list[_Kind] = []
         self.sorted = 0
@@ -60,6 +65,7 @@ class ClassBook:
         self,
         some: Sequence[RankedWorkload],
         choices: Mapping[str, Sequence[Choice]],
+        specs: Mapping[str, QueueSpec],
         how: JointOrder,
         sees: Sees | None = None,
     ) -> list[PodClass]:
@@ -67,9 +73,10 @@ class ClassBook:
 
         Args:
             choices: by UID, the flavors that a workload may have; one of them has the flavor of this book.
+            specs: of the ClusterQueues.
             sees: None: no policy sees anything.
         """
-        self._forget(some)
+        self._forget(some, specs)
         kinds = np.array(self._kinds_of(some, choices, sees), dtype=np.int64)
         placed = np.flatnonzero(kinds != _NO_FORMS)
         if len(placed) < len(some):
@@ -79,16 +86,15 @@ class ClassBook:
     def _kinds_of(
         self, some: Sequence[RankedWorkload], choices: Mapping[str, Sequence[Choice]], sees: Sees | None
     ) -> list[int]:
-        known, found = self._known, list[int]()
-        for one in some:
-            head = one.head
-            entry = known.get(head.uid)
-            if entry is not None and entry[0] is head and sees is None:
-                assignment = choices[head.uid][0].assignment
-                if assignment.places is entry[1][0] and assignment.pod_sets is entry[1][1]:
-                    found.append(entry[3])
-                    continue
-            found.append(self._kind(head, choices[head.uid], sees))
+        if sees is not None:
+            return [self._kind(one.head, choices[one.head.uid], sees) for one in some]
+        known = self._of_head
+        found = [known.get(id(one.head), _UNKNOWN) for one in some]
+        if _UNKNOWN in found:
+            found = [
+                self._kind(one.head, choices[one.head.uid], None) if kind == _UNKNOWN else kind
+                for one, kind in zip(some, found, strict=True)
+            ]
         return found
 
     def _kind(self, head: Head, choices: Sequence[Choice], sees: Sees | None) -> int:
@@ -109,7 +115,11 @@ class ClassBook:
                 if pod_set.name in counted
             }
             number = self._number(head.queue, sight, forms_of(requests, quota, self._levels, self._unit))
+        if entry is not None:
+            self._of_head.pop(id(entry[0]), None)
         self._known[head.uid] = head, grant, sight, number
+        if sees is None and len(head.pod_sets) == 1:
+            self._of_head[id(head)] = number
         return number
 
     def _number(self, queue: str, sight: Hashable, forms: tuple[GangShape, ...]) -> int:
@@ -146,10 +156,16 @@ class ClassBook:
             for form in kind.forms
         ]
 
-    def _forget(self, some: Sequence[RankedWorkload]) -> None:
-        """Forget workloads that are in no batch any more, once they are many."""
-        if len(self._kinds) > _MOST_KINDS:
-            self._known, self._numbers, self._kinds = {}, {}, []
+    def _forget(self, some: Sequence[RankedWorkload], specs: Mapping[str, QueueSpec]) -> None:
+        """Forget all kinds when a ClusterQueue counts other resources now, and workloads that are in no batch any more
+        when they are many.
+        """
+        changed = any(specs.get(queue, spec) != spec for queue, spec in self._specs.items())
+        if changed or len(self._kinds) > _MOST_KINDS:
+            self._known, self._of_head, self._numbers, self._kinds = {}, {}, {}, []
         elif len(self._known) > 2 * len(some) + 4096:
             uids = {one.head.uid for one in some}
             self._known = {uid: entry for uid, entry in self._known.items() if uid in uids}
+            heads = {id(entry[0]) for entry in self._known.values()}
+            self._of_head = {head: kind for head, kind in self._of_head.items() if head in heads}
+        self._specs = dict(specs)

@@ -5,7 +5,7 @@ They save work, and never change a plan: whatever is kept is what would be compu
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kqueue.core.demand import Demands
@@ -14,6 +14,8 @@ from kqueue.core.joint.classes import GangShape
 from kqueue.core.joint.ports import most_used
 from kqueue.core.joint.reach import Reach, Row
 from kqueue.core.joint.units import Unit
+from kqueue.core.topology.capacity import Capacity
+from kqueue.core.topology.counting import audit_counts
 from kqueue.core.topology.tree import Ints
 
 _MOST_ROWS, _MOST_SUMS = 4096, 65_536
@@ -26,14 +28,14 @@ class KeptRows:
     rows: dict[Hashable, Row] = field(default_factory=dict)
     sums: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
 
-    def reach(self, form: GangShape, gangs: Ints, free: Ints, costs: Ints, most: int) -> Reach:
-        """Return the arcs of gangs to domains of their level, whose costs follow from their size and the free units."""
+    def reach(self, form: GangShape, gangs: Ints, free: Ints, most: int) -> Reach:
+        """Return the arcs of gangs to domains of their level, where the tightest domains are the cheapest."""
         key = form.key()
         row = self.rows.get(key)
-        if row is None or not row.counts_for(gangs, free, most):
+        if row is None or not row.counts_for(gangs, free, form.units, most):
             if len(self.rows) >= _MOST_ROWS:
                 self.rows.clear()
-            row = self.rows[key] = Row(gangs, free, most, Reach.of(gangs, costs, form.units, most))
+            row = self.rows[key] = Row.of(gangs, free, form.units, most)
         return row.reach
 
     def most_used(self, free: int, sizes: tuple[int, ...]) -> int:
@@ -65,6 +67,19 @@ class Kept:
     def rows_of(self, flavor: str) -> KeptRows:
         """Return the rows of a flavor."""
         return self.rows.setdefault(flavor, KeptRows())
+
+    def audit(self, capacities: Mapping[str, Capacity], turn: int) -> list[str]:
+        """Compute one shape and one row of each flavor anew, by turns; return what differs, which is forgotten."""
+        found: list[str] = []
+        for flavor, capacity in sorted(capacities.items()):
+            shape = audit_counts(capacity, turn)
+            if shape is not None:
+                found.append(f"flavor {flavor}: pods per domain that request {dict(shape.requests)}")
+            rows = self.rows_of(flavor).rows
+            if rows and not list(rows.values())[turn % len(rows)].is_sound():
+                found.append(f"flavor {flavor}: domains with arcs")
+                rows.clear()
+        return found
 
     def forget_others(self, flavors: Sequence[str]) -> None:
         """Forget all flavors but these."""

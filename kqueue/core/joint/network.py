@@ -156,12 +156,11 @@ class _Builder:
     def graph(self, demand: int) -> Graph:
         supplies = [0] * self.nodes
         supplies[SOURCE], supplies[SINK] = demand, -demand
-        table, at = np.empty((4, self.arcs), dtype=np.int64), 0
-        for number, *columns in self.columns:
-            for row, column in zip(table, columns, strict=True):
-                row[at : at + number] = column
-            at += number
-        return Graph.of(supplies, table.T)
+        numbers = np.array([number for number, *_ in self.columns], dtype=np.int64)
+        table = np.empty((self.arcs, 4), dtype=np.int64)
+        for place in range(4):
+            table[:, place] = _one_column([item[place + 1] for item in self.columns], numbers)
+        return Graph.of(supplies, table)
 
     def room_of(self, form: GangShape) -> Room:
         """Return the room for gangs of a form."""
@@ -177,12 +176,21 @@ class _Builder:
         reach = self.reaches.get(key)
         if reach is None:
             if judge is None:
-                costs = np.clip(level.free - form.units, 0, TIGHTEST)
-                reach = self.kept.reach(form, room.gangs, level.free, costs, self.room)
+                reach = self.kept.reach(form, room.gangs, level.free, self.room)
             else:
                 reach = Reach.of(room.gangs, judge.domains(one, form.level), form.units, self.room)
             self.reaches[key] = reach
         return reach
+
+
+def _one_column(parts: Sequence[_Column], numbers: Ints) -> Ints:
+    """Return the parts as one array; a part that is a number stands for so many equal entries."""
+    are_arrays = np.array([isinstance(part, np.ndarray) for part in parts], dtype=np.bool_)
+    found = np.repeat(np.array([0 if isinstance(part, np.ndarray) else part for part in parts]), numbers)
+    arrays = [part for part in parts if isinstance(part, np.ndarray)]
+    if arrays:
+        found[np.repeat(are_arrays, numbers)] = np.concatenate(arrays)
+    return found
 
 
 def build(
@@ -258,7 +266,7 @@ def _add_quota(builder: _Builder, snapshot: Snapshot, column: FlavorResource, de
     counted = [one for one in builder.classes if one.form.quota]
     if not counted:
         return [SOURCE] * len(builder.classes)
-    per_unit = min(Fraction(one.form.quota, one.form.units) for one in counted)
+    per_unit = min(Fraction(*one) for one in {(one.form.quota, one.form.units) for one in counted})
     arcs, nodes = quota_arcs(
         list(dict.fromkeys(one.queue for one in counted)),
         snapshot.nodes,
@@ -356,7 +364,7 @@ def _note_gangs(builder: _Builder, level: _Level, size: int, room: Room) -> None
     if level.ports is None:
         level.ports = builder.new_nodes(len(level.free))
     noted = level.gangs.setdefault(size, [])
-    if all(one is not room for one in noted):
+    if room not in noted:
         noted.append(room)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kqueue.core.joint.classes import GangShape
+from kqueue.core.joint.policies.topology import TIGHTEST
 from kqueue.core.joint.units import Unit
 from kqueue.core.topology.capacity import Capacity
 from kqueue.core.topology.counting import tally
@@ -99,18 +100,39 @@ def cheapest(costs: Ints, most: int) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Row:
-    """A reach, and what it was made of.
+    """A reach where the tightest domains are the cheapest, and what it was made of.
 
     Args:
-        gangs, free: of each domain of the level.
+        gangs, free: of each domain of the level, whole gangs that fit and free units.
+        size: units of a gang.
         most: the number of arcs that it may have.
     """
 
     gangs: Ints
     free: Ints
+    size: int
     most: int
     reach: Reach
 
-    def counts_for(self, gangs: Ints, free: Ints, most: int) -> bool:
+    @classmethod
+    def of(cls, gangs: Ints, free: Ints, size: int, most: int) -> Row:
+        """Return the row that follows from these values."""
+        costs = np.clip(free - size, 0, TIGHTEST)
+        return cls(gangs, free, size, most, Reach.of(gangs, costs, size, most))
+
+    def counts_for(self, gangs: Ints, free: Ints, size: int, most: int) -> bool:
         """Whether the reach follows from these values."""
-        return self.most == most and np.array_equal(self.gangs, gangs) and np.array_equal(self.free, free)
+        same = (self.size, self.most) == (size, most)
+        return same and np.array_equal(self.gangs, gangs) and np.array_equal(self.free, free)
+
+    def is_sound(self) -> bool:
+        """Whether the reach is the one that would be made anew."""
+        mine, anew = self.reach, Row.of(self.gangs, self.free, self.size, self.most).reach
+        return (mine.rest, mine.dearest, mine.most) == (anew.rest, anew.dearest, anew.most) and all(
+            np.array_equal(*pair)
+            for pair in (
+                (mine.domains, anew.domains),
+                (mine.capacities, anew.capacities),
+                (mine.costs, anew.costs),
+            )
+        )

@@ -80,7 +80,7 @@ class _Solving:
             return None
         unit = self.unit_of[flavor]
         book = self.kept.book(flavor, self.snapshot.topologies[flavor].tree.levels, unit)
-        classes = book.classes(some, self.choices, self.how, self._sees(flavor))
+        classes = book.classes(some, self.choices, self.snapshot.queues, self.how, self._sees(flavor))
         rows = self.kept.rows_of(flavor)
         return build(flavor, self.snapshot, classes, unit, self.policies, rows) if classes else None
 

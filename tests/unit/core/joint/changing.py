@@ -96,7 +96,7 @@ class Cluster:
         self.running: dict[str, tuple[Head, Admitted]] = {}
         self.limits = {queue: Quota(self.chance.randint(8, 80)) for queue in QUEUES}
         self.samples: dict[str, list[dict[str, int]]] = {}
-        self.policies = POLICIES if seed % 2 else DEFAULT_POLICIES
+        self.policies = DEFAULT_POLICIES if seed % 5 else POLICIES
         self.order = self.chance.choice(list(JointOrder))
         for _ in range(8):
             self.node_added()

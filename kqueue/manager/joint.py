@@ -60,6 +60,7 @@ class _RoundReport:
 
     def __init__(self, metrics: Metrics, planner: PlanningProcess) -> None:
         self._metrics, self._planner, self._starts = metrics.joint, planner, 1
+        self._drift, self._resyncs = metrics.drift, 0
 
     def ended(self, record: RoundRecord) -> None:
         """Report a round."""
@@ -67,6 +68,9 @@ class _RoundReport:
         for _ in range(self._starts, self._planner.starts):
             self._metrics.worker_restarted()
         self._starts = max(self._starts, self._planner.starts)
+        if self._planner.resyncs > self._resyncs:
+            self._drift("joint-state", self._planner.resyncs - self._resyncs)
+            self._resyncs = self._planner.resyncs
         plan = record.plan
         if plan is None:
             return
@@ -76,6 +80,8 @@ class _RoundReport:
             )
             for one in plan.flavors
         )
+        if plan.drifts:
+            self._drift("joint-tables", len(plan.drifts))
         for policy in plan.failed_policies:
             self._metrics.policy_failed(policy)
 

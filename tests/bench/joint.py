@@ -14,14 +14,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from kqueue.clock import SystemClock
 from kqueue.core.demand import Demands
 from kqueue.core.joint.baseline import one_by_one
-from kqueue.core.joint.batch import ranked
-from kqueue.core.joint.classes import ClassInput, classes_of
+from kqueue.core.joint.batch import RankedWorkload, ranked
 from kqueue.core.joint.exact import ExactInput, ExactWorkload, exact_solver
 from kqueue.core.joint.graph import FlowSolver
+from kqueue.core.joint.kept import Kept
 from kqueue.core.joint.network import build
 from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.plan import JointPlan, PlanStatus
@@ -29,13 +30,19 @@ from kqueue.core.joint.round import plan_round
 from kqueue.core.joint.settings import JointOrder
 from kqueue.core.joint.units import Unit
 from kqueue.core.joint.world import PlannedAdmission, World
+from kqueue.core.planned_state import PlannedState
+from kqueue.core.preemption import Rules
 from kqueue.core.topology import TopologyRequest
+from kqueue.core.workload import Head
 from kqueue.runtime.loop import run
-from kqueue.scheduling.joint.frames import Assembly, TreeNumbers, pieces
+from kqueue.scheduling.joint.assembly import Assembly
+from kqueue.scheduling.joint.frames import Sent, pieces
 from kqueue.scheduling.joint.process import PlanningProcess
-from tests.bench._joint_worlds import GPU, Load, gang, round_input
+from tests.bench._joint_worlds import GPU, GPUS, NOW, Load, gang, round_input, snapshot_of
 from tests.bench._loop import LoopLag
 from tests.bench.table import Figure, Row, at_least, at_most, check
+
+T = TypeVar("T")
 
 PREFERRED, ANYWHERE = TopologyRequest(preferred="rack"), TopologyRequest(unconstrained=True)
 LARGE = 782
@@ -69,13 +76,14 @@ def found_solver() -> FlowSolver:
     return found
 
 
-def processor_ms(act: Callable[[], object]) -> list[float]:
-    """Milliseconds of processor time of five calls, after one that fills tables."""
-    act()
+def processor_ms(act: Callable[[T], object], prepare: Callable[[], T]) -> list[float]:
+    """Milliseconds of processor time of five calls, after one that fills tables; preparing them is not counted."""
+    act(prepare())
     times = []
     for _ in range(5):
+        prepared = prepare()
         began = time.process_time()
-        act()
+        act(prepared)
         times.append((time.process_time() - began) * 1e3)
     return times
 
@@ -116,39 +124,49 @@ def gangs(load: Load, seeds: int, *, limit: float, gain: float, gap: float) -> I
 
 
 def classes(number: int, pods: int, *, limit: float | None = None) -> Iterator[Figure]:
-    """A network of classes on 12,512 hosts: built, solved and read, with tables of hosts that are known."""
-    solve, chance = found_solver(), random.Random(3)
-    load = replace(GANGS_12500, gangs=0)
-    snapshot = round_input(1, load, solve).state.snapshot
+    """A network of classes on 12,512 hosts: classes made, network built, solved and read.
+
+    Before each of the six times, gangs have left 100 hosts and 50 workloads have been replaced; all else is known.
+    """
+    load, kept, solve = replace(GANGS_12500, gangs=0), Kept(), found_solver()
+    view = round_input(1, load, None).state.snapshot.topologies["gpu"]
+    snapshot, unit = snapshot_of(view.tree, view.capacity), Unit(GPU, 1)
+    waiting, chance = equal_gangs(number, pods), random.Random(3)
+    start = World(PlannedState(snapshot=snapshot, rules=Rules(now=NOW)), ["team"], demands=kept.demands)
+    choices = {head.uid: list(start.choices(head)) for head in waiting}
+    sizes = list[int]()
+
+    def changed() -> tuple[RankedWorkload, ...]:
+        for leaf in chance.sample(range(len(view.tree)), 100):
+            view.capacity.put(leaf, {GPU: chance.randint(0, GPUS)})
+        for place in chance.sample(range(len(waiting)), min(50, len(waiting))):
+            head = waiting[place] = replace(waiting[place], last_tried={})
+            choices[head.uid] = list(start.choices(head))
+        return ranked(waiting, JointOrder.STRICT, {})
+
+    def relaxed(order: tuple[RankedWorkload, ...]) -> None:
+        found = kept.book("gpu", view.tree.levels, unit).classes(order, choices, snapshot.queues, JointOrder.STRICT)
+        network = build("gpu", snapshot, found, unit, kept=kept.rows_of("gpu"))
+        network.scheduled(solve(network.graph))
+        sizes[:] = len(found), len(network.graph.tails)
+
+    times = processor_ms(relaxed, changed)
+    yield Figure("relaxed_ms", times, at_most(limit) if limit else None)
+    yield Figure("classes", [sizes[0]])
+    yield Figure("arcs", [sizes[1]])
+    yield Figure("pods", [sum(head.pod_sets[0].request.count for head in waiting)])
+
+
+def equal_gangs(number: int, pods: int) -> list[Head]:
+    """So many classes of gangs in the order of their age, with so many pods in all, or a little less."""
+    chance = random.Random(3)
     shapes = [(1 + n % 10, chance.choice([1, 2, 4, 8])) for n in range(number)]
-    each = sum(count for count, _ in shapes)
-    copies = max(1, pods // each)
-    heads = [
+    copies = max(1, pods // sum(count for count, _ in shapes))
+    return [
         gang(f"g{n}-{copy}", count, gpus, n * copies + copy)
         for n, (count, gpus) in enumerate(shapes)
         for copy in range(copies)
     ]
-    inputs = [
-        ClassInput(
-            ranked=one,
-            requests=[p.request for p in one.head.pod_sets],
-            quota={"main": one.head.pod_sets[0].quota_requests[GPU]},
-        )
-        for one in ranked(heads, JointOrder.STRICT, {})
-    ]
-    sizes = list[int]()
-
-    def relaxed() -> None:
-        found = classes_of(inputs, snapshot.topologies["gpu"].tree.levels, Unit(GPU, 1), JointOrder.STRICT)
-        network = build("gpu", snapshot, found, Unit(GPU, 1))
-        network.scheduled(solve(network.graph))
-        sizes[:] = len(found), len(network.graph.tails)
-
-    times = processor_ms(relaxed)
-    yield Figure("relaxed_ms", times, at_most(limit) if limit else None)
-    yield Figure("classes", [sizes[0]])
-    yield Figure("arcs", [sizes[1]])
-    yield Figure("pods", [sum(head.pod_sets[0].request.count for head in heads)])
 
 
 def first() -> Iterator[Figure]:
@@ -157,14 +175,16 @@ def first() -> Iterator[Figure]:
 
     def exchanged() -> None:
         assembly = Assembly()
-        found = [asked for data in pieces(1, given, TreeNumbers()) if (asked := assembly.take(data)) is not None]
+        found = [asked for data in pieces(1, given, Sent()) if (asked := assembly.take(data)) is not None]
         check(len(found) == 1, "no round was asked for")
 
-    yield Figure("messages_ms", processor_ms(exchanged), at_most(1_000))
-    known, assembly = TreeNumbers(), Assembly()
+    yield Figure("messages_ms", processor_ms(lambda _: exchanged(), lambda: None), at_most(1_000))
+    known, assembly = Sent(), Assembly()
     for data in pieces(1, given, known):
         assembly.take(data)
-    yield Figure("again_ms", processor_ms(lambda: [assembly.take(data) for data in pieces(2, given, known)]))
+    yield Figure(
+        "again_ms", processor_ms(lambda _: [assembly.take(data) for data in pieces(2, given, known)], lambda: None)
+    )
 
 
 def stall() -> Iterator[Figure]:

@@ -42,6 +42,7 @@ class PlanAnswer:
     Args:
         seconds: of planning, by phase.
         failed_policies: the problems of policies that were switched off for the round, by name.
+        drifts: kept tables that differed from the state when they were checked, and were made anew.
     """
 
     round: int
@@ -58,6 +59,7 @@ class PlanAnswer:
     entries: tuple[PlannedEntry, ...]
     faults: tuple[str, ...] = ()
     failed_policies: Mapping[str, str] = field(default_factory=dict)
+    drifts: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

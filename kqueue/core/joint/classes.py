@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kqueue.core.joint.batch import RankedWorkload
@@ -53,12 +53,14 @@ class PodClass:
     Args:
         rank: the place of the class in the order; classes of one workload share it.
         members: the workloads, in their order.
+        sight: what policies see of them beyond their requests.
     """
 
     queue: str
     rank: int
     form: GangShape
     members: list[RankedWorkload]
+    sight: Hashable = ()
 
     @property
     def demand(self) -> int:
@@ -93,7 +95,7 @@ def classes_of(inputs: Sequence[ClassInput], levels: tuple[str, ...], unit: Unit
     known: dict[Hashable, list[PodClass]] = {}
     rank, before = 0, None
     for one in inputs:
-        forms = list(_forms(one, levels, unit))
+        forms = forms_of(one.requests, one.quota, levels, unit)
         if not forms:
             continue
         key: Hashable = (one.ranked.head.queue, one.key, *(form.key() for form in forms))
@@ -108,26 +110,38 @@ def classes_of(inputs: Sequence[ClassInput], levels: tuple[str, ...], unit: Unit
         else:
             rank = one.ranked.rank if how is JointOrder.PRIORITY else rank + 1
             queue = one.ranked.head.queue
-            known[key] = [PodClass(queue=queue, rank=rank, form=form, members=[one.ranked]) for form in forms]
+            known[key] = [
+                PodClass(queue=queue, rank=rank, form=form, members=[one.ranked], sight=one.key) for form in forms
+            ]
             found += known[key]
         before = key
     return found
 
 
-def _forms(one: ClassInput, levels: tuple[str, ...], unit: Unit) -> Iterator[GangShape]:
-    for group in groups_of(one.requests):
+def forms_of(
+    requests: Sequence[PodSetRequest], quota: Mapping[str, int], levels: tuple[str, ...], unit: Unit
+) -> tuple[GangShape, ...]:
+    """Return the gangs of a workload that have units and that this topology can place.
+
+    `quota`: of one pod of each pod set in the unit resource, by name.
+    """
+    found: list[GangShape] = []
+    for group in groups_of(requests):
         resolved = resolve(group.workers, levels, DEFAULT_PROFILE)
         pods = (group.workers, *([group.leader] if group.leader is not None else []))
         units = unit.of(pods)
         if isinstance(resolved, Misfit) or not units:
             continue
         free = resolved.unconstrained and resolved.binding is None
-        yield GangShape(
-            workers=group.workers,
-            leader=group.leader,
-            resolved=resolved,
-            units=units,
-            quota=sum(one.quota.get(pod_set.name, 0) * pod_set.count for pod_set in pods),
-            level=NO_LEVEL if free else resolved.level,
-            required=resolved.binding is not None,
+        found.append(
+            GangShape(
+                workers=group.workers,
+                leader=group.leader,
+                resolved=resolved,
+                units=units,
+                quota=sum(quota.get(pod_set.name, 0) * pod_set.count for pod_set in pods),
+                level=NO_LEVEL if free else resolved.level,
+                required=resolved.binding is not None,
+            )
         )
+    return tuple(found)

@@ -56,7 +56,7 @@ class Graph:
         """
         table = np.array(arcs, dtype=np.int64).reshape(len(arcs), 4)
         tails, heads, capacities, costs = table.T
-        order = np.lexsort((costs, heads, tails))
+        order = _canonical(tails, heads, costs, len(supplies))
         return cls(
             np.array(supplies, dtype=np.int64), tails[order], heads[order], capacities[order], costs[order], order
         )
@@ -87,6 +87,15 @@ class Flow:
         used = np.flatnonzero(on_arcs)
         pairs = zip(on_arcs[used].tolist(), graph.costs[used].tolist(), strict=True)
         return cls(sum(carried * cost for carried, cost in pairs), units)  # the sum may need more than 64 bits
+
+
+def _canonical(tails: Ints, heads: Ints, costs: Ints, nodes: int) -> Ints:
+    """Return the order by tail, head and cost."""
+    pairs = tails * nodes + heads
+    order = np.argsort(pairs, kind="stable")  # arcs come tail by tail, so this is nearly a copy
+    if (np.diff(pairs[order]) == 0).any():
+        order = np.lexsort((costs, pairs))
+    return order
 
 
 class FlowSolver(Protocol):

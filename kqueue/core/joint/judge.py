@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,10 @@ class Judge:
     flavor: str
     policies: RoundPolicies
     view: WorldView
+
+    def key(self, one: PodClass) -> Hashable:
+        """Return what the costs of a class follow from, beside the form of its gangs."""
+        return one.queue, one.sight, one.waited
 
     def domains(self, one: PodClass, level: int) -> Ints:
         """Return the points per unit of each domain of a level for a class."""

@@ -11,25 +11,26 @@ leads to all of them, so that the bound stays one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
 
-from kqueue.core.joint.classes import NO_LEVEL, PodClass
+from kqueue.core.joint.classes import NO_LEVEL, GangShape, PodClass
 from kqueue.core.joint.costs import PLACE_MAX, RankCosts
 from kqueue.core.joint.fair_shares import FairShares
 from kqueue.core.joint.graph import Flow, Graph
 from kqueue.core.joint.judge import Judge
+from kqueue.core.joint.kept import KeptRows
 from kqueue.core.joint.policies.topology import TIGHTEST
-from kqueue.core.joint.ports import most_used
 from kqueue.core.joint.quota_arcs import quota_arcs
+from kqueue.core.joint.reach import Reach, Room, cheapest
 from kqueue.core.joint.round_policies import RoundPolicies
 from kqueue.core.joint.score import spread as usual_spread
 from kqueue.core.joint.units import Unit
 from kqueue.core.quota import FlavorResource
-from kqueue.core.topology.counting import pods_per_domain, tally
+from kqueue.core.topology.counting import pods_per_domain
 from kqueue.core.topology.tree import Ints
 from kqueue.core.workload import Snapshot, TopologyView
 
@@ -97,14 +98,17 @@ class _Level:
         free: the free units of each domain, on hosts that hold at least one pod of a class.
         ports: the node of the port of domain 0; None: no gang needs one domain of the level.
         rest: the nodes of the rest of the level: for gangs that need one domain, and for those that prefer it.
-        gangs: for each size of gangs that need one domain, the domains that they may reach.
+        gangs: for each size of gangs that need one domain, their room by form.
     """
 
     first: int
     free: Ints
     ports: int | None = None
     rest: dict[bool, int] = field(default_factory=dict)
-    gangs: dict[int, np.ndarray] = field(default_factory=dict)
+    gangs: dict[int, list[Room]] = field(default_factory=dict)
+
+
+_Column = Ints | int
 
 
 @dataclass(slots=True)
@@ -113,6 +117,7 @@ class _Builder:
 
     Args:
         room: the number of arcs that a class may have.
+        kept: rows of earlier networks.
         judge: None: the tightest domains are the cheapest.
     """
 
@@ -120,44 +125,87 @@ class _Builder:
     unit: Unit
     classes: Sequence[PodClass]
     room: int
+    kept: KeptRows
     judge: Judge | None = None
     nodes: int = 3
     arcs: int = 0
-    tables: list[Ints] = field(default_factory=list)
+    columns: list[tuple[int, _Column, _Column, _Column, _Column]] = field(default_factory=list)
     levels: list[_Level] = field(default_factory=list)
     whole: int = 0
     """The node of the whole flavor."""
+    rooms: dict[int, Room] = field(default_factory=dict)
+    """By the identity of a form, which the classes keep."""
+    reaches: dict[Hashable, Reach] = field(default_factory=dict)
 
     def new_nodes(self, number: int = 1) -> int:
         """Return the first of so many new nodes."""
         self.nodes += number
         return self.nodes - number
 
-    def add(self, tails: Ints | int, heads: Ints | int, capacities: Ints | int, costs: Ints | int = 0) -> int:
+    def add(self, tails: _Column, heads: _Column, capacities: _Column, costs: _Column = 0) -> int:
         """Add arcs; return the number of the first one."""
-        columns = (tails, heads, capacities, costs)
-        number = next((len(column) for column in columns if isinstance(column, np.ndarray)), 1)
-        table = np.empty((number, len(columns)), dtype=np.int64)
-        for place, column in enumerate(columns):
-            table[:, place] = column
-        self.tables.append(table)
+        number = 1
+        for column in (heads, tails, capacities, costs):
+            if isinstance(column, np.ndarray):
+                number = len(column)
+                break
+        self.columns.append((number, tails, heads, capacities, costs))
         self.arcs += number
         return self.arcs - number
 
     def graph(self, demand: int) -> Graph:
         supplies = [0] * self.nodes
         supplies[SOURCE], supplies[SINK] = demand, -demand
-        return Graph.of(supplies, np.concatenate(self.tables))
+        numbers = np.array([number for number, *_ in self.columns], dtype=np.int64)
+        table = np.empty((self.arcs, 4), dtype=np.int64)
+        for place in range(4):
+            table[:, place] = _one_column([item[place + 1] for item in self.columns], numbers)
+        return Graph.of(supplies, table)
+
+    def room_of(self, form: GangShape) -> Room:
+        """Return the room for gangs of a form."""
+        room = self.rooms.get(id(form))
+        if room is None:
+            room = self.rooms[id(form)] = Room.of(form, self.view.capacity, self.unit)
+        return room
+
+    def reach_of(self, one: PodClass, room: Room, level: _Level) -> Reach:
+        """Return the arcs of a class to the domains of its level."""
+        form, judge = one.form, self.judge
+        key = id(form) if judge is None else (id(form), judge.key(one))
+        reach = self.reaches.get(key)
+        if reach is None:
+            if judge is None:
+                reach = self.kept.reach(form, room.gangs, level.free, self.room)
+            else:
+                reach = Reach.of(room.gangs, judge.domains(one, form.level), form.units, self.room)
+            self.reaches[key] = reach
+        return reach
+
+
+def _one_column(parts: Sequence[_Column], numbers: Ints) -> Ints:
+    """Return the parts as one array; a part that is a number stands for so many equal entries."""
+    are_arrays = np.array([isinstance(part, np.ndarray) for part in parts], dtype=np.bool_)
+    found = np.repeat(np.array([0 if isinstance(part, np.ndarray) else part for part in parts]), numbers)
+    arrays = [part for part in parts if isinstance(part, np.ndarray)]
+    if arrays:
+        found[np.repeat(are_arrays, numbers)] = np.concatenate(arrays)
+    return found
 
 
 def build(
-    flavor: str, snapshot: Snapshot, classes: Sequence[PodClass], unit: Unit, policies: RoundPolicies | None = None
+    flavor: str,
+    snapshot: Snapshot,
+    classes: Sequence[PodClass],
+    unit: Unit,
+    policies: RoundPolicies | None = None,
+    kept: KeptRows | None = None,
 ) -> Network:
-    """Return the network of a flavor's classes on the state before the round."""
+    """Return the network of a flavor's classes on the state before the round; `kept`: rows of earlier networks."""
     view, demand = snapshot.topologies[flavor], sum(one.demand for one in classes)
     room = max(_FEWEST_ARCS, min(_MOST_ARCS, _ALL_ARCS // max(1, len(classes))))
     judge = Judge(flavor, policies, policies.view(flavor, view)) if policies is not None else None
-    builder = _Builder(view, unit, classes, room, judge)
+    builder = _Builder(view, unit, classes, room, kept or KeptRows(), judge)
     _add_domains(builder)
     before = builder.arcs
     sources = _add_quota(builder, snapshot, FlavorResource(flavor, unit.resource), demand)
@@ -177,10 +225,13 @@ def build(
     )
     builder.add(SOURCE, UNSCHEDULED, demand, costs.unscheduled)
     builder.add(UNSCHEDULED, SINK, demand)
-    into = [
-        builder.add(sources[number], first + number, one.demand, costs.unscheduled - costs.reward(one.rank, one.waited))
-        for number, one in enumerate(classes)
-    ]
+    begins = builder.add(
+        np.array(sources, dtype=np.int64),
+        first + np.arange(len(classes)),
+        np.array([one.demand for one in classes], dtype=np.int64),
+        np.array([costs.unscheduled - costs.reward(one.rank, one.waited) for one in classes], dtype=np.int64),
+    )
+    into = range(begins, begins + len(classes))
     return Network(builder.graph(demand), classes, into, to_domains, of_quota, costs)
 
 
@@ -215,7 +266,7 @@ def _add_quota(builder: _Builder, snapshot: Snapshot, column: FlavorResource, de
     counted = [one for one in builder.classes if one.form.quota]
     if not counted:
         return [SOURCE] * len(builder.classes)
-    per_unit = min(Fraction(one.form.quota, one.form.units) for one in counted)
+    per_unit = min(Fraction(*one) for one in {(one.form.quota, one.form.units) for one in counted})
     arcs, nodes = quota_arcs(
         list(dict.fromkeys(one.queue for one in counted)),
         snapshot.nodes,
@@ -250,37 +301,34 @@ def _trees(snapshot: Snapshot, classes: Sequence[PodClass]) -> int:
 
 def _add_class(builder: _Builder, one: PodClass, node: int) -> tuple[int, Ints]:
     """Add the arcs of a class to the domains that may hold its gangs or pods; return those to domains of its level."""
-    pods, gangs = _room(builder, one)
-    form = one.form
-    everywhere = min(one.demand, int(pods[0].sum()) if len(pods) else 0)
+    form, demand, gangs = one.form, one.demand, len(one.members)
+    room = builder.room_of(form)
     if form.level == NO_LEVEL:
+        everywhere = _everywhere(room, gangs, demand)
         if everywhere:
-            _add_anywhere(builder, one, node, pods, everywhere)
+            _add_anywhere(builder, one, node, room, everywhere)
         return builder.arcs, np.zeros(0, dtype=np.int64)
     level = builder.levels[form.level]
-    domains = np.flatnonzero(gangs)
-    if form.required and len(domains):
-        _note_gangs(builder, level, form.units, gangs > 0)
-    capacities = np.minimum(one.demand, gangs[domains] * form.units)
-    if builder.judge is not None:
-        costs = builder.judge.domains(one, form.level)[domains]
-    else:
-        costs = np.clip(level.free[domains] - form.units, 0, TIGHTEST)
-    kept = np.sort(np.argsort(costs, kind="stable")[: builder.room])
-    found = builder.arcs, domains[kept]
-    heads = (level.ports if form.required and level.ports is not None else level.first) + domains
-    builder.add(node, heads[kept], capacities[kept], costs[kept])
-    if len(kept) < len(domains):
-        others = np.ones(len(domains), dtype=np.bool_)
-        others[kept] = False
+    reach = builder.reach_of(one, room, level)
+    if form.required and len(reach.domains):
+        _note_gangs(builder, level, form.units, room)
+    found = builder.arcs, reach.domains
+    first = level.ports if form.required and level.ports is not None else level.first
+    builder.add(node, first + reach.domains, np.minimum(demand, reach.capacities), reach.costs)
+    if reach.rest is not None:
         rest = _rest(builder, level, required=form.required)
-        builder.add(node, rest, min(one.demand, int(capacities[others].sum())), int(costs[others].max()))
+        builder.add(node, rest, min(demand, reach.rest), reach.dearest)
     if not form.required:
-        _add_wider(builder, one, node, pods, everywhere, max(TIGHTEST, int(costs.max(initial=0))))
+        _add_wider(builder, one, node, room, max(TIGHTEST, reach.most))
     return found
 
 
-def _add_anywhere(builder: _Builder, one: PodClass, node: int, pods: list[Ints], everywhere: int) -> None:
+def _everywhere(room: Room, gangs: int, demand: int) -> int:
+    """Return the units of a class that the whole flavor has room for."""
+    return min(demand, int(room.units(0, gangs).sum())) if len(room.pods) else 0
+
+
+def _add_anywhere(builder: _Builder, one: PodClass, node: int, room: Room, everywhere: int) -> None:
     """Add the arcs of a class that may use all domains: to the cheapest of the lowest level, and to the whole flavor.
 
     Where policies find no difference, the arc to the whole flavor is enough.
@@ -289,31 +337,35 @@ def _add_anywhere(builder: _Builder, one: PodClass, node: int, pods: list[Ints],
     costs = builder.judge.domains(one, depth) if builder.judge is not None else None
     dearest = 0
     if costs is not None and costs.any():
-        domains = np.flatnonzero(pods[depth])
-        cheapest = domains[np.sort(np.argsort(costs[domains], kind="stable")[: builder.room])]
-        capacities = np.minimum(one.demand, pods[depth][cheapest])
-        builder.add(node, builder.levels[depth].first + cheapest, capacities, costs[cheapest])
+        units = room.units(depth, len(one.members))
+        domains = np.flatnonzero(units)
+        nearest = domains[cheapest(costs[domains], builder.room)]
+        builder.add(node, builder.levels[depth].first + nearest, np.minimum(one.demand, units[nearest]), costs[nearest])
         dearest = int(costs[domains].max(initial=0))
     builder.add(node, builder.whole, everywhere, dearest)
 
 
-def _add_wider(builder: _Builder, one: PodClass, node: int, pods: list[Ints], everywhere: int, dearest: int) -> None:
+def _add_wider(builder: _Builder, one: PodClass, node: int, room: Room, dearest: int) -> None:
     """Add the arcs of a class that prefers its level to wider domains, each dearer than all domains of its level."""
     spread = builder.judge.spread if builder.judge is not None else usual_spread
+    demand, gangs = one.demand, len(one.members)
     for wider in range(one.form.level - 1, -1, -1):
-        domains = np.flatnonzero(pods[wider])[: builder.room]
+        units = room.units(wider, gangs)
+        domains = np.flatnonzero(units)[: builder.room]
         cost = min(PLACE_MAX, spread(wider + 1) + dearest)
-        builder.add(node, builder.levels[wider].first + domains, np.minimum(one.demand, pods[wider][domains]), cost)
+        builder.add(node, builder.levels[wider].first + domains, np.minimum(demand, units[domains]), cost)
+    everywhere = _everywhere(room, gangs, demand)
     if everywhere:
         builder.add(node, builder.whole, everywhere, min(PLACE_MAX, spread(0) + dearest))
 
 
-def _note_gangs(builder: _Builder, level: _Level, size: int, reaches: np.ndarray) -> None:
+def _note_gangs(builder: _Builder, level: _Level, size: int, room: Room) -> None:
     """Note the domains that gangs of a size reach through the ports of a level."""
     if level.ports is None:
         level.ports = builder.new_nodes(len(level.free))
-    known = level.gangs.get(size)
-    level.gangs[size] = reaches if known is None else known | reaches
+    noted = level.gangs.setdefault(size, [])
+    if room not in noted:
+        noted.append(room)
 
 
 def _rest(builder: _Builder, level: _Level, *, required: bool) -> int:
@@ -326,43 +378,22 @@ def _rest(builder: _Builder, level: _Level, *, required: bool) -> int:
     return known
 
 
-def _room(builder: _Builder, one: PodClass) -> tuple[list[Ints], Ints]:
-    """Return the units of pods that fit, by level and domain, and the whole gangs that fit at the level of the class.
-
-    Both are true for the class alone.
-    """
-    form, capacity = one.form, builder.view.capacity
-    counts = tally(capacity, form.workers, form.leader, form.resolved, affinity=False)
-    per_pod = builder.unit.of_pod(form.workers)
-    extra = builder.unit.of_pod(form.leader) if form.leader is not None else 0
-    units = [pods * per_pod + (len(one.members) * extra) * (pods > 0) for pods in counts.pods]
-    level = max(0, form.level)
-    in_slices = level <= form.resolved.slice_level
-    room = (counts.slices if in_slices else counts.pods)[level]
-    need = form.resolved.need if in_slices else form.resolved.need * form.resolved.slice_size
-    gangs = room // need
-    if form.leader is not None and counts.leaders is not None:
-        led = (counts.slices_led if in_slices else counts.pods_led)[level]
-        gangs = np.where((led >= need) & (counts.leaders[level] > 0), np.maximum(gangs, 1), 0)
-    return units, gangs
-
-
 def _add_ports(builder: _Builder) -> None:
     """Connect each port with its domain, for as many units as whole gangs use."""
-    known: dict[tuple[int, int], int] = {}
     for level in builder.levels:
         if level.ports is None:
             continue
-        sizes = sorted(level.gangs)
-        reached: dict[int, int] = defaultdict(int)
-        for bit, size in enumerate(sizes):
-            for domain in np.flatnonzero(level.gangs[size]).tolist():
-                reached[domain] |= 1 << bit
-        used = np.zeros(len(level.free), dtype=np.int64)
-        for domain, bits in reached.items():
-            key = int(level.free[domain]), bits
+        sizes, domains = sorted(level.gangs), np.arange(len(level.free))
+        reached = np.array([np.any([room.gangs > 0 for room in level.gangs[size]], axis=0) for size in sizes])
+        known: dict[tuple[int, bytes], int] = {}
+        used = np.empty(len(domains), dtype=np.int64)
+        patterns = np.ascontiguousarray(np.packbits(reached, axis=0).T)
+        for domain, (free, pattern) in enumerate(zip(level.free.tolist(), patterns, strict=True)):
+            key = free, pattern.tobytes()
             if key not in known:
-                known[key] = most_used(key[0], [size for bit, size in enumerate(sizes) if bits >> bit & 1])
+                some = tuple(
+                    [size for size, reaches in zip(sizes, reached[:, domain].tolist(), strict=True) if reaches]
+                )
+                known[key] = builder.kept.most_used(free, some)
             used[domain] = known[key]
-        builder.add(level.ports + np.arange(len(used)), level.first + np.arange(len(used)), used)
-        known.clear()
+        builder.add(level.ports + domains, level.first + domains, used)

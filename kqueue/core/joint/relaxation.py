@@ -10,14 +10,16 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kqueue.core.joint.batch import RankedWorkload
-from kqueue.core.joint.classes import ClassInput, PodClass, classes_of
+from kqueue.core.joint.class_book import Sees
+from kqueue.core.joint.classes import PodClass
 from kqueue.core.joint.graph import FlowSolver
+from kqueue.core.joint.kept import Kept
 from kqueue.core.joint.network import Network, build
 from kqueue.core.joint.round_policies import RoundPolicies
 from kqueue.core.joint.settings import JointOrder
 from kqueue.core.joint.units import Unit
 from kqueue.core.joint.world import Choice, PlannedAdmission, World
-from kqueue.core.topology.request import GangDomains
+from kqueue.core.topology.request import GangDomains, PodSetRequest
 from kqueue.core.workload import Head, Snapshot
 
 
@@ -69,6 +71,7 @@ class _Solving:
     how: JointOrder
     solver: FlowSolver
     policies: RoundPolicies | None
+    kept: Kept
     found: Relaxation = field(default_factory=Relaxation)
 
     def network(self, flavor: str, some: Sequence[RankedWorkload]) -> Network | None:
@@ -76,9 +79,22 @@ class _Solving:
         if flavor not in self.unit_of:
             return None
         unit = self.unit_of[flavor]
-        inputs = [_input(one, flavor, self.choices, unit, self.policies) for one in some]
-        classes = classes_of(inputs, self.snapshot.topologies[flavor].tree.levels, unit, self.how)
-        return build(flavor, self.snapshot, classes, unit, self.policies) if classes else None
+        book = self.kept.book(flavor, self.snapshot.topologies[flavor].tree.levels, unit)
+        classes = book.classes(some, self.choices, self.snapshot.queues, self.how, self._sees(flavor))
+        rows = self.kept.rows_of(flavor)
+        return build(flavor, self.snapshot, classes, unit, self.policies, rows) if classes else None
+
+    def _sees(self, flavor: str) -> Sees | None:
+        """Return what the policies of a flavor see of workloads; None: there are no policies."""
+        policies = self.policies
+        if policies is None:
+            return None
+        of_flavor = policies.of(flavor)
+
+        def sees(head: Head, requests: Sequence[PodSetRequest]) -> Hashable:
+            return tuple([of_flavor.key(policies.judged(head, request, flavor)) for request in requests])
+
+        return sees
 
     def solve(self, flavor: str, some: Sequence[RankedWorkload]) -> tuple[int, Sequence[PodClass]]:
         """Solve the network of a flavor and add the result; return the most units of any flow, and the classes."""
@@ -120,17 +136,26 @@ def relax(
     solver: FlowSolver,
     reduced: Collection[str] = (),
     policies: RoundPolicies | None = None,
+    kept: Kept | None = None,
 ) -> Relaxation:
     """Return the relaxation of the batch on the state before the round.
 
     Workloads whose flavor leaves them out are offered to their next flavor once.  Workloads with pods in several
     flavors with topologies, and those that may start with fewer pods (`reduced`, by UID), take no part, and count fully
     in the bound.  A flavor that some workloads have as a second choice counts in the bound as if all of them were
-    offered to it.  `policies`: None: the tightest domains are the cheapest.
+    offered to it.  `policies`: None: the tightest domains are the cheapest.  `kept`: tables of earlier rounds.
 
     Raises CostRangeError when the costs are too large for the solver.
     """
-    solving = _Solving(snapshot=snapshot, choices=choices, unit_of=unit_of, how=how, solver=solver, policies=policies)
+    solving = _Solving(
+        snapshot=snapshot,
+        choices=choices,
+        unit_of=unit_of,
+        how=how,
+        solver=solver,
+        policies=policies,
+        kept=kept or Kept(),
+    )
     found = solving.found
     waiting: dict[str, list[RankedWorkload]] = defaultdict(list)
     offered: dict[str, list[RankedWorkload]] = defaultdict(list)
@@ -168,24 +193,6 @@ def relax(
 
 def _left_out(found: Relaxation, classes: Sequence[PodClass]) -> list[RankedWorkload]:
     return [one for c in classes for one in c.members if not found.units[one.head.uid]]
-
-
-def _input(
-    one: RankedWorkload, flavor: str, choices: Choices, unit: Unit, policies: RoundPolicies | None
-) -> ClassInput:
-    choice = next(choice for choice in choices[one.head.uid] if flavor in choice.requests)
-    requests = choice.requests[flavor]
-    quota = {pod_set.name: pod_set.quota_requests.get(unit.resource, 0) for pod_set in one.head.pod_sets}
-    counted = {name for p in choice.assignment.pod_sets for name in [p.name] if unit.resource in p.flavors}
-    key: Hashable = ()
-    if policies is not None:
-        key = tuple([policies.of(flavor).key(policies.judged(one.head, request, flavor)) for request in requests])
-    return ClassInput(
-        ranked=one,
-        requests=requests,
-        quota={name: n if name in counted else 0 for name, n in quota.items()},
-        key=key,
-    )
 
 
 def _flavors(head: Head, choices: Choices) -> list[str]:

@@ -15,6 +15,7 @@ from kqueue.core.joint.candidate import Candidate, CandidateName
 from kqueue.core.joint.classes import PodClass
 from kqueue.core.joint.exchange import exchange
 from kqueue.core.joint.graph import CostRangeError, Flow, FlowSolver, Graph
+from kqueue.core.joint.kept import Kept
 from kqueue.core.joint.plan import FlavorUnits, JointPlan, PlannedWorkload, PlanStatus, RoundPhase
 from kqueue.core.joint.policy import PolicyFailedError
 from kqueue.core.joint.polish import Scored, polish
@@ -43,6 +44,7 @@ class RoundInput:
         state: the state before the round.
         waited: seconds that each workload has waited, by UID.
         solver: None: there is no relaxation, and so no bound.
+        kept: tables of earlier rounds, which save work and never change the plan; None: there are none.
     """
 
     state: PlannedState
@@ -52,6 +54,7 @@ class RoundInput:
     solver: FlowSolver | None = None
     order: OrderRules = DEFAULT_RULES
     policies: PolicyInput = NO_POLICIES
+    kept: Kept | None = None
 
 
 def plan_round(given: RoundInput, enter: Callable[[RoundPhase], None] = lambda _phase: None) -> JointPlan:
@@ -75,11 +78,16 @@ class _Round:
 
     given: RoundInput
     enter: Callable[[RoundPhase], None]
-    demands: Demands = field(default_factory=Demands)
+    demands: Demands = field(init=False)
     steps: int = 0
     order: tuple[RankedWorkload, ...] = ()
     faults: list[str] = field(default_factory=list)
     prepared: Preparation = field(init=False)
+    kept: Kept = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kept = self.given.kept or Kept()
+        self.demands = self.kept.demands
 
     def world(self, *, steps: int = 0, charged: bool = True) -> World:
         """Return a new copy of the world before the round."""
@@ -158,6 +166,7 @@ class _Round:
                 solver=self._solve,
                 reduced=reduced,
                 policies=self.prepared.policies,
+                kept=self.kept,
             )
         except CostRangeError:
             return None

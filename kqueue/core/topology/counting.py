@@ -47,6 +47,23 @@ def pods_per_domain(capacity: Capacity, shape: Shape) -> list[Ints]:
     return _counted(capacity, shape).levels
 
 
+def audit_counts(capacity: Capacity, turn: int) -> Shape | None:
+    """Count one of the shapes with cached counts anew, by turns; None: nothing differs.
+
+    If its counts differ, all cached counts are dropped.
+    """
+    shapes = sorted([shape for shape in capacity.counted if isinstance(shape, Shape)], key=lambda one: one.requests)
+    if not shapes:
+        return None
+    shape = shapes[turn % len(shapes)]
+    levels = pods_per_domain(capacity, shape)
+    anew = _roll_up(capacity.tree, _fit(capacity, shape, capacity.tree.eligible(shape.rules).mask))
+    if all(map(np.array_equal, levels, anew)):
+        return None
+    capacity.counted.clear()
+    return shape
+
+
 def _counted(capacity: Capacity, shape: Shape) -> _Counted:
     kept: dict[object, object] = capacity.counted
     known = kept.pop(shape, None)

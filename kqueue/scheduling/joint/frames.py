@@ -1,19 +1,23 @@
 """The messages between the manager and the process that plans rounds.
 
-A world of 12,500 hosts is sent in many small pieces, so that the event loop is never held for long; a topology is sent
-once, and again only when it has changed.  Both ends are the same version of kqueue, and the process is a child of the
-manager, so that pickled values are safe here.
+A world of 12,500 hosts is sent in many small pieces, so that the event loop is never held for long.  A topology is sent
+once, and again only when it has changed; of free amounts and workloads only what has changed since the last round.  The
+last message of a round has a fingerprint of all that the process should have; a process that has something else asks
+for everything anew.  Both ends are the same version of kqueue, and the process is a child of the manager, so that
+pickled values are safe here.
 """
 
 from __future__ import annotations
 
+import hashlib
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, TypeVar
 
-from kqueue.core.joint.batch import Batch
+import numpy as np
+
 from kqueue.core.joint.round import RoundInput
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.topology import Capacity, Leaf, Tree
@@ -23,6 +27,9 @@ from kqueue.core.workload import Admitted, Head, Snapshot, TopologyView
 
 _LEAVES, _WORKLOADS, _HEADS = 400, 200, 20
 """Values of one piece: each takes a few milliseconds."""
+
+_WHOLE = 4
+"""Free amounts are sent whole when a fourth of the leaves has changed."""
 
 T = TypeVar("T")
 Tables = tuple[Sequence[str], Ints]
@@ -66,28 +73,72 @@ class FlavorCapacity:
 
 
 @value(kw_only=True)
+class FreeLeaves:
+    """Free amounts of some leaves of a flavor, of all its resources in their order; `idle` None: it has none."""
+
+    flavor: str
+    name: str
+    unusable: tuple[str, ...]
+    leaves: Ints
+    free: Ints
+    idle: Ints | None
+
+
+@value(kw_only=True)
+class ForgetFlavor:
+    """The flavor has no domains any more."""
+
+    flavor: str
+
+
+@value(kw_only=True)
 class AdmittedPart:
-    """Some workloads of a ClusterQueue that hold quota."""
+    """Workloads of a ClusterQueue that hold quota: some that are new or changed, and the keys of some that are gone."""
 
     queue: str
     workloads: Mapping[str, Admitted]
+    gone: tuple[str, ...] = ()
 
 
 @value(kw_only=True)
 class HeadsPart:
-    """Some workloads of the batch, in the order of their ClusterQueue."""
+    """Workloads of the batch: some that are new or changed, and the UIDs of some that are in it no more."""
 
-    queue: str
     heads: tuple[Head, ...]
+    gone: tuple[str, ...] = ()
 
 
 @value(kw_only=True)
 class Ask:
-    """All that is left of a round; the process answers it."""
+    """All that is left of a round; the process answers it.
+
+    Args:
+        rest: the pickled `Rest`.
+        fingerprint: of all that the process has, if it has taken all messages.
+    """
 
     round: int
+    rest: bytes
+    fingerprint: int
+
+
+@value(kw_only=True)
+class Rest:
+    """What is sent whole with each round.
+
+    Args:
+        snapshot: without domains and admitted workloads.
+        given: without the state and the workloads of the batch.
+        flavors: with domains, in their order.
+        admitted: ClusterQueues, in their order.
+        batch: UIDs by ClusterQueue, in their order.
+    """
+
     snapshot: Snapshot
     given: RoundInput
+    flavors: tuple[str, ...]
+    admitted: tuple[str, ...]
+    batch: Mapping[str, tuple[str, ...]]
 
 
 @value(kw_only=True)
@@ -98,82 +149,191 @@ class RoundFailed:
     problem: str
 
 
+@value(kw_only=True)
+class Resync:
+    """The process has something else than it should have; it has forgotten all, and needs everything anew."""
+
+    round: int
+
+
+def fingerprint(
+    messages: int, free: Mapping[str, Tables], admitted: Mapping[str, Sized], heads: Mapping[str, Head]
+) -> int:
+    """Return 64 bits that follow from the number of messages, sums of free amounts, and the number of workloads."""
+    sums = sorted((flavor, *rows, *table.sum(axis=1).tolist()) for flavor, (rows, table) in free.items())
+    sizes = sorted((queue, len(some)) for queue, some in admitted.items() if len(some))
+    text = repr((messages, sums, sizes, len(heads)))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
 @dataclass(slots=True)
-class TreeNumbers:
-    """The topologies that the process has; a tree is kept while it has a number, so that its identity stays unique."""
+class Sent:
+    """What the process has already."""
 
-    known: dict[int, tuple[int, Tree]] = field(default_factory=dict)
-    last: int = 0
+    messages: int = 0
+    """Messages that change what it has."""
+    trees: dict[int, tuple[int, Tree]] = field(default_factory=dict)
+    """By identity, the number of each topology; a tree is kept while it has a number, so that its identity stays
+    unique.
+    """
+    last_tree: int = 0
+    flavors: dict[str, FlavorCapacity] = field(default_factory=dict)
+    admitted: dict[str, dict[str, Admitted]] = field(default_factory=dict)
+    heads: dict[str, Head] = field(default_factory=dict)
 
-    def of(self, tree: Tree) -> tuple[int, bool]:
+    def number_of(self, tree: Tree) -> tuple[int, bool]:
         """Return the number of a topology, and whether it is new."""
-        found = self.known.get(id(tree))
+        found = self.trees.get(id(tree))
         if found is not None:
             return found[0], False
-        self.last += 1
-        self.known[id(tree)] = self.last, tree
-        return self.last, True
+        self.last_tree += 1
+        self.trees[id(tree)] = self.last_tree, tree
+        return self.last_tree, True
 
-    def forget_others(self, trees: Iterable[Tree]) -> list[int]:
+    def forget_trees(self, used: Iterable[Tree]) -> list[int]:
         """Forget all topologies but these; return the numbers of the forgotten ones."""
-        used = {id(tree) for tree in trees}
-        gone = [self.known.pop(known)[0] for known in list(self.known) if known not in used]
-        return sorted(gone)
+        kept = {id(tree) for tree in used}
+        return sorted([self.trees.pop(known)[0] for known in list(self.trees) if known not in kept])
+
+    def fingerprint(self) -> int:
+        """Return the fingerprint of what the process has."""
+        free = {flavor: sent.free for flavor, sent in self.flavors.items()}
+        return fingerprint(self.messages, free, self.admitted, self.heads)
+
+    def changing(self, message: object) -> bytes:
+        """Return a message that changes what the process has."""
+        self.messages += 1
+        return _dumped(message)
 
 
-def pieces(number: int, given: RoundInput, trees: TreeNumbers) -> Iterator[bytes]:
-    """Yield the messages of a round; the state must not change before the first one was yielded.
+@value(kw_only=True)
+class RoundMessages:
+    """The content of the messages of one round, which does not change with the state any more."""
 
-    `trees` are the topologies that the process has already; it is changed.
-    """
-    snapshot = given.state.snapshot
-    views = snapshot.topologies
-    rest = replace(snapshot, topologies={}, admitted={})
-    ask = Ask(
-        round=number,
-        snapshot=rest,
-        given=replace(
-            given,
-            state=PlannedState(snapshot=_NOTHING, rules=given.state.rules),
-            batch=replace(given.batch, queues={}),
-            solver=None,
-        ),
-    )
-    last = _dumped(ask)  # the quota trees belong to the next cycle, so they are written first
-    admitted = {queue: dict(workloads) for queue, workloads in snapshot.admitted.items()}
-    for gone in trees.forget_others(view.tree for view in views.values()):
-        yield _dumped(ForgetTree(number=gone))
-    for flavor, view in views.items():
-        yield from _capacity(flavor, view, trees)
-    for queue, workloads in admitted.items():
-        for some in _parts(workloads.items(), _WORKLOADS):
-            yield _dumped(AdmittedPart(queue=queue, workloads=dict(some)))
-    for queue, heads in given.batch.queues.items():
-        for part in _parts(heads, _HEADS):
-            yield _dumped(HeadsPart(queue=queue, heads=part))
-    yield last
+    round: int
+    rest: bytes
+    views: Mapping[str, tuple[TopologyView, Tables, Tables | None]]
+    admitted: Mapping[str, Mapping[str, Admitted]]
+    heads: Mapping[str, Head]
 
-
-def _capacity(flavor: str, view: TopologyView, trees: TreeNumbers) -> Iterator[bytes]:
-    tree, capacity = view.tree, view.capacity
-    number, is_new = trees.of(tree)
-    if is_new:
-        yield _dumped(
-            TreeBegins(number=number, topology=tree.topology, levels=tree.levels, tolerations=tree.tolerations)
+    @classmethod
+    def of(cls, number: int, given: RoundInput) -> RoundMessages:
+        """Read all of the state that may change after the call."""
+        snapshot = given.state.snapshot
+        queues = given.batch.queues
+        rest = Rest(
+            snapshot=replace(snapshot, topologies={}, admitted={}),
+            given=replace(
+                given,
+                state=PlannedState(snapshot=_NOTHING, rules=given.state.rules),
+                batch=replace(given.batch, queues={}),
+                solver=None,
+                kept=None,
+            ),
+            flavors=tuple(snapshot.topologies),
+            admitted=tuple(snapshot.admitted),
+            batch={queue: tuple([head.uid for head in heads]) for queue, heads in queues.items()},
         )
-        for some in _parts(tree.leaves, _LEAVES):
-            yield _dumped(Leaves(number=number, leaves=some))
+        return cls(
+            round=number,
+            rest=_dumped(rest),
+            views={flavor: (view, *_tables(view.capacity)) for flavor, view in snapshot.topologies.items()},
+            admitted={queue: dict(workloads) for queue, workloads in snapshot.admitted.items()},
+            heads={head.uid: head for heads in queues.values() for head in heads},
+        )
+
+    def pieces(self, sent: Sent) -> Iterator[bytes]:
+        """Yield the messages to a process that has already what was sent, which is changed."""
+        for gone in sent.forget_trees(view.tree for view, _, _ in self.views.values()):
+            yield sent.changing(ForgetTree(number=gone))
+        for flavor in [flavor for flavor in sent.flavors if flavor not in self.views]:
+            del sent.flavors[flavor]
+            yield sent.changing(ForgetFlavor(flavor=flavor))
+        for flavor, (view, free, idle) in self.views.items():
+            yield from flavor_pieces(flavor, view, free, idle, sent)
+        for queue in {**sent.admitted, **self.admitted}:
+            new, left = _changes(sent.admitted.setdefault(queue, {}), self.admitted.get(queue, {}))
+            for some, gone_keys in _in_parts(new, left, _WORKLOADS):
+                yield sent.changing(AdmittedPart(queue=queue, workloads=some, gone=gone_keys))
+        heads, no_more = _changes(sent.heads, self.heads)
+        for some_heads, uids in _in_parts(heads, no_more, _HEADS):
+            yield sent.changing(HeadsPart(heads=tuple(some_heads.values()), gone=uids))
+        yield _dumped(Ask(round=self.round, rest=self.rest, fingerprint=sent.fingerprint()))
+
+
+def pieces(number: int, given: RoundInput, sent: Sent) -> Iterator[bytes]:
+    """Return the messages of a round; the call reads all of the state that may change.  `sent` is changed."""
+    return RoundMessages.of(number, given).pieces(sent)
+
+
+def _tables(capacity: Capacity) -> tuple[Tables, Tables | None]:
     idle = capacity.empty()
-    yield _dumped(
-        FlavorCapacity(
-            flavor=flavor,
-            tree=number,
-            name=view.name,
-            unusable=view.unusable,
-            free=capacity.tables(),
-            idle=idle.tables() if idle is not capacity else None,
-        )
+    return capacity.tables(), idle.tables() if idle is not capacity else None
+
+
+def flavor_pieces(flavor: str, view: TopologyView, free: Tables, idle: Tables | None, sent: Sent) -> Iterator[bytes]:
+    """Yield the messages that give the process the domains of a flavor and their free amounts."""
+    tree = view.tree
+    number, is_new = sent.number_of(tree)
+    if is_new:
+        begins = TreeBegins(number=number, topology=tree.topology, levels=tree.levels, tolerations=tree.tolerations)
+        yield sent.changing(begins)
+        for some in _parts(tree.leaves, _LEAVES):
+            yield sent.changing(Leaves(number=number, leaves=some))
+    whole = FlavorCapacity(flavor=flavor, tree=number, name=view.name, unusable=view.unusable, free=free, idle=idle)
+    before, sent.flavors[flavor] = sent.flavors.get(flavor), whole
+    part = _difference(before, whole) if before is not None else None
+    if part is None:
+        yield sent.changing(whole)
+    elif before is None or len(part.leaves) or (before.name, before.unusable) != (whole.name, whole.unusable):
+        yield sent.changing(part)
+
+
+def _difference(before: FlavorCapacity, now: FlavorCapacity) -> FreeLeaves | None:
+    """Return what has changed; None: it is sent whole, because most has changed."""
+    if before.tree != now.tree or _rows(before) != _rows(now):
+        return None
+    tables = [(before.free[1], now.free[1])]
+    if before.idle is not None and now.idle is not None:
+        tables.append((before.idle[1], now.idle[1]))
+    size = now.free[1].shape[1]
+    changed = np.zeros(size, dtype=np.bool_)
+    for old, new in tables:
+        changed |= (old != new).any(axis=0)
+    leaves = np.flatnonzero(changed)
+    if len(leaves) * _WHOLE > size:
+        return None
+    return FreeLeaves(
+        flavor=now.flavor,
+        name=now.name,
+        unusable=now.unusable,
+        leaves=leaves,
+        free=now.free[1][:, leaves],
+        idle=now.idle[1][:, leaves] if now.idle is not None else None,
     )
+
+
+def _rows(sent: FlavorCapacity) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """Return the resources, in the order of their rows."""
+    return tuple(sent.free[0]), tuple(sent.idle[0]) if sent.idle is not None else None
+
+
+def _changes(known: dict[str, T], now: Mapping[str, T]) -> tuple[dict[str, T], list[str]]:
+    """Bring what was sent up to date; return what is new or has changed, and the keys of what is gone."""
+    new = {key: one for key, one in now.items() if (old := known.get(key)) is not one and old != one}
+    gone = [key for key in known if key not in now]
+    known.update(new)
+    for key in gone:
+        del known[key]
+    return new, gone
+
+
+def _in_parts(new: Mapping[str, T], gone: Sequence[str], size: int) -> Iterator[tuple[dict[str, T], tuple[str, ...]]]:
+    """Yield the changes in parts: first what is new, then what is gone."""
+    for some in _parts(new.items(), size):
+        yield dict(some), ()
+    for keys in _parts(gone, size * 10):
+        yield {}, keys
 
 
 _NOTHING = Snapshot(queues={}, nodes={}, flavors={}, topologies={})
@@ -188,53 +348,3 @@ def _parts(values: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
 
 def _dumped(message: object) -> bytes:
     return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-
-
-@dataclass(slots=True)
-class Assembly:
-    """Puts the messages of rounds together, in the process that plans."""
-
-    _begun: dict[int, tuple[TreeBegins, list[Leaf]]] = field(default_factory=dict)
-    _trees: dict[int, Tree] = field(default_factory=dict)
-    _views: dict[str, TopologyView] = field(default_factory=dict)
-    _admitted: dict[str, dict[str, Admitted]] = field(default_factory=dict)
-    _heads: dict[str, list[Head]] = field(default_factory=dict)
-
-    def take(self, data: bytes) -> tuple[int, RoundInput] | None:
-        """Take a message; return the round that it completes, and its number."""
-        match pickle.loads(data):
-            case TreeBegins() as begins:
-                self._begun[begins.number] = begins, []
-            case Leaves() as some:
-                self._begun[some.number][1].extend(some.leaves)
-            case ForgetTree() as gone:
-                self._trees.pop(gone.number, None)
-            case FlavorCapacity() as capacity:
-                self._views[capacity.flavor] = self._view(capacity)
-            case AdmittedPart() as part:
-                self._admitted.setdefault(part.queue, {}).update(part.workloads)
-            case HeadsPart() as heads:
-                self._heads.setdefault(heads.queue, []).extend(heads.heads)
-            case Ask() as ask:
-                return ask.round, self._whole(ask)
-            case other:
-                raise TypeError(f"a message of the type {type(other).__name__} is unknown")
-        return None
-
-    def _view(self, capacity: FlavorCapacity) -> TopologyView:
-        begun = self._begun.pop(capacity.tree, None)
-        if begun is not None:
-            begins, leaves = begun
-            self._trees[capacity.tree] = Tree(
-                topology=begins.topology, levels=begins.levels, leaves=leaves, tolerations=begins.tolerations
-            )
-        tree = self._trees[capacity.tree]
-        free = Capacity.of_tables(tree, capacity.free, capacity.idle)
-        return TopologyView(capacity.name, tree, free, capacity.unusable)
-
-    def _whole(self, ask: Ask) -> RoundInput:
-        snapshot = replace(ask.snapshot, topologies=self._views, admitted=self._admitted)
-        queues = {queue: tuple(heads) for queue, heads in self._heads.items()}
-        self._views, self._admitted, self._heads = {}, {}, {}
-        state = replace(ask.given.state, snapshot=snapshot)
-        return replace(ask.given, state=state, batch=Batch(queues=queues, strict=ask.given.batch.strict))

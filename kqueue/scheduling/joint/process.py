@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from kqueue.core.joint.answer import PlanAnswer
 from kqueue.core.joint.round import RoundInput
-from kqueue.scheduling.joint.frames import RoundFailed, TreeNumbers, pieces
+from kqueue.scheduling.joint.frames import Resync, RoundFailed, RoundMessages, Sent
 from kqueue.scheduling.joint.worker import LENGTH
 
 _MODULE = "kqueue.scheduling.joint.worker"
@@ -48,15 +48,17 @@ class PlanningProcess:
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
-        self._trees = TreeNumbers()
+        self._sent = Sent()
         self.starts = 0
         """How often a process was started."""
+        self.resyncs = 0
+        """How often a process had something else than it should have, and got everything anew."""
 
     async def get_ready(self) -> None:
         """Start the process unless it runs."""
         if self._process is not None and self._process.returncode is None:
             return
-        self._trees = TreeNumbers()
+        self._sent = Sent()
         try:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", _MODULE, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
@@ -67,19 +69,18 @@ class PlanningProcess:
 
     def plan(self, number: int, given: RoundInput) -> Coroutine[Any, Any, PlanAnswer]:
         """Return the plan of a round; see `RoundPlanner`."""
-        messages = pieces(number, given, self._trees)
-        return self._exchange(number, next(messages), messages)
+        return self._exchange(number, RoundMessages.of(number, given))
 
-    async def _exchange(self, number: int, first: bytes, others: Iterator[bytes]) -> PlanAnswer:
-        """Send the messages of a round, and return the answer."""
+    async def _exchange(self, number: int, messages: RoundMessages) -> PlanAnswer:
+        """Send the messages of a round, and return the answer; a process that has lost messages gets all anew."""
         process = self._process
         if process is None:
             raise RoundFailedError("the planning process does not run")
         try:
-            await self._send(process, first)
-            for message in others:
-                await self._send(process, message)
-            answer = await self._answer(process)
+            answer = await self._asked(process, messages.pieces(self._sent))
+            if isinstance(answer, Resync):
+                self._sent, self.resyncs = Sent(), self.resyncs + 1
+                answer = await self._asked(process, messages.pieces(self._sent))
         except (OSError, asyncio.IncompleteReadError, pickle.UnpicklingError) as e:
             await self.stop()
             raise RoundFailedError(f"the planning process has ended in round {number}") from e
@@ -92,6 +93,11 @@ class PlanningProcess:
             await self.stop()
             raise RoundFailedError(f"the planning process gave another answer than that of round {number}")
         return answer
+
+    async def _asked(self, process: asyncio.subprocess.Process, messages: Iterator[bytes]) -> object:
+        for message in messages:
+            await self._send(process, message)
+        return await self._answer(process)
 
     async def _send(self, process: asyncio.subprocess.Process, data: bytes) -> None:
         assert process.stdin is not None

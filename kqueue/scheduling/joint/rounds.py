@@ -250,6 +250,7 @@ class JointRounds:
             seconds={phase: round(spent, 4) for phase, spent in record.seconds.items()},
             **({"faults": plan.faults} if plan.faults else {}),
             **({"failed_policies": dict(plan.failed_policies)} if plan.failed_policies else {}),
+            **({"drifts": plan.drifts} if plan.drifts else {}),
         )
 
     async def _planned(self, number: int, batch: dict[str, tuple[Head, ...]]) -> PlanAnswer:

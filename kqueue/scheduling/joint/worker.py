@@ -19,10 +19,13 @@ from kqueue.core.joint.plan import RoundPhase
 from kqueue.core.joint.round import RoundInput, plan_round
 from kqueue.core.topology.placers import place_joint_by
 from kqueue.isolation import isolated
+from kqueue.scheduling.joint.assembly import Assembly
 from kqueue.scheduling.joint.extensions import load_policies
-from kqueue.scheduling.joint.frames import Assembly, RoundFailed
+from kqueue.scheduling.joint.frames import Resync, RoundFailed
 from kqueue.scheduling.stopwatch import Stopwatch
 
+_AUDIT_EVERY = 64
+"""Rounds from one check of kept tables to the next."""
 LENGTH = 4
 """Bytes of the length before each message, the first one the most significant."""
 
@@ -32,7 +35,10 @@ def serve(source: BinaryIO, target: BinaryIO) -> None:
     assembly, find = Assembly(), solver()
     while (data := read(source)) is not None:
         asked = assembly.take(data)
-        if asked is not None:
+        if isinstance(asked, Resync):
+            assembly = Assembly()
+            write(target, pickle.dumps(asked, protocol=pickle.HIGHEST_PROTOCOL))
+        elif asked is not None:
             number, given = asked
             answer: list[object] = []
             with isolated(partial(_failed, number, answer)):
@@ -42,10 +48,20 @@ def serve(source: BinaryIO, target: BinaryIO) -> None:
 
 def _planned(number: int, given: RoundInput) -> object:
     place_joint_by(given.settings.within)
+    drifts = audited(number, given)
     watch = Stopwatch(time.monotonic, RoundPhase.BASELINE)
     plan = plan_round(given, watch.enter)
     watch.stop()
-    return answer_of(number, plan, {phase.value: spent for phase, spent in watch.seconds.items()})
+    answer = answer_of(number, plan, {phase.value: spent for phase, spent in watch.seconds.items()})
+    return replace(answer, drifts=drifts)
+
+
+def audited(number: int, given: RoundInput) -> tuple[str, ...]:
+    """Check some of the kept tables before every 64th round; return what differed, which is made anew."""
+    if given.kept is None or number % _AUDIT_EVERY:
+        return ()
+    capacities = {flavor: view.capacity for flavor, view in given.state.snapshot.topologies.items()}
+    return tuple(given.kept.audit(capacities, number // _AUDIT_EVERY))
 
 
 def _failed(number: int, answer: list[object], error: Exception) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 from kqueue.core.joint.answer import PlanAnswer, answer_of
 from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.round import RoundInput, plan_round
-from kqueue.scheduling.joint.frames import Assembly, TreeNumbers, pieces
+from kqueue.scheduling.joint.assembly import Assembly
+from kqueue.scheduling.joint.frames import Resync, Sent, pieces
 from kqueue.scheduling.joint.process import RoundFailedError
 from tests.unit.scheduling.scheduled import Scheduled
 
@@ -24,20 +25,20 @@ class Here:
         self.open = asyncio.Event()
         """Cleared: a round is planned when it is set."""
         self.open.set()
-        self._assembly, self._trees = Assembly(), TreeNumbers()
+        self._assembly, self._sent = Assembly(), Sent()
 
     async def get_ready(self) -> None:
         """It always is."""
 
     def plan(self, number: int, given: RoundInput) -> Coroutine[Any, Any, PlanAnswer]:
         """The plan of a round."""
-        messages = pieces(number, given, self._trees)
-        return self._exchange(number, [next(messages)], messages)
+        return self._exchange(number, [], pieces(number, given, self._sent))
 
     async def _exchange(self, number: int, messages: list[bytes], others: Iterator[bytes]) -> PlanAnswer:
         messages += others
         await self.open.wait()
         (asked,) = [found for data in messages if (found := self._assembly.take(data)) is not None]
+        assert not isinstance(asked, Resync), "no message is lost here"
         self.rounds.append(asked[1])
         return answer_of(number, plan_round(replace(asked[1], solver=solver())), {})
 

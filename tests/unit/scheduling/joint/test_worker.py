@@ -17,7 +17,8 @@ import pytest
 from kqueue.core.joint.answer import PlanAnswer, answer_of
 from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.round import RoundInput, plan_round
-from kqueue.scheduling.joint.frames import Assembly, TreeNumbers, pieces
+from kqueue.scheduling.joint.assembly import Assembly
+from kqueue.scheduling.joint.frames import Sent, pieces
 from kqueue.scheduling.joint.process import PlanningProcess, RoundFailedError
 from kqueue.scheduling.joint.worker import read, write
 from tests.unit.core.joint.test_never_worse import drawn
@@ -34,7 +35,7 @@ print(*sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr
 
 def messages(some: Iterable[RoundInput]) -> bytes:
     """The messages of rounds, one after the other, as the process gets them."""
-    target, trees = io.BytesIO(), TreeNumbers()
+    target, trees = io.BytesIO(), Sent()
     for number, given in enumerate(some):
         for data in pieces(number, replace(given, solver=None), trees):
             write(target, data)
@@ -79,7 +80,7 @@ def test_a_bare_interpreter_answers_a_file_as_any_other(tmp_path: Path) -> None:
 
 def test_messages_change_nothing() -> None:
     """The assembled input plans as the original one, with topologies that are known already."""
-    assembly, trees = Assembly(), TreeNumbers()
+    assembly, trees = Assembly(), Sent()
     given = drawn(6)
     wanted = plan_round(given)
     assert wanted.units
@@ -107,7 +108,7 @@ class Mortal(PlanningProcess):
 
 
 ROUND = drawn(6)
-MESSAGES = len(list(pieces(1, ROUND, TreeNumbers())))
+MESSAGES = len(list(pieces(1, ROUND, Sent())))
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ class RoundOfWorkload:
     def blocker(self) -> Blocker | None:
         """Return the reason that the plan gives a workload to wait; None: it admits the workload, or defers it."""
         entry = self.entry
-        if entry.hint is not None:
+        if entry.is_admitted or entry.is_deferred:
             return None
         out = f"left out by joint round {self.plan.round}"
         if entry.is_proven:

@@ -76,7 +76,7 @@ class _Solving:
         if flavor not in self.unit_of:
             return None
         unit = self.unit_of[flavor]
-        inputs = [_input(one, flavor, self.choices, unit, self.policies) for one in some]
+        inputs = [class_input(one, flavor, self.choices, unit, self.policies) for one in some]
         classes = classes_of(inputs, self.snapshot.topologies[flavor].tree.levels, unit, self.how)
         return build(flavor, self.snapshot, classes, unit, self.policies) if classes else None
 
@@ -170,9 +170,10 @@ def _left_out(found: Relaxation, classes: Sequence[PodClass]) -> list[RankedWork
     return [one for c in classes for one in c.members if not found.units[one.head.uid]]
 
 
-def _input(
+def class_input(
     one: RankedWorkload, flavor: str, choices: Choices, unit: Unit, policies: RoundPolicies | None
 ) -> ClassInput:
+    """Return a workload as an input of classes: its pod sets in the first choice with this flavor."""
     choice = next(choice for choice in choices[one.head.uid] if flavor in choice.requests)
     requests = choice.requests[flavor]
     quota = {pod_set.name: pod_set.quota_requests.get(unit.resource, 0) for pod_set in one.head.pod_sets}

@@ -160,7 +160,7 @@ class JointRounds:
     def decided(self, decision: Decision) -> None:
         """Note the decision of a cycle."""
         hint = self._hints.get(decision.head.uid) if self._hints else None
-        if hint is not None and hint.wait is None and not (isinstance(decision, Admit) and decision.plan):
+        if hint is not None and hint.has_place and not (isinstance(decision, Admit) and decision.plan):
             self.on_stale()
 
     def _end_applying(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import os
+import random
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -31,7 +33,8 @@ from kqueue.core.preemption import Findings, PreemptionReason, Rules, Target
 from kqueue.core.quota import FlavorResource
 from kqueue.core.topology import DomainUsage
 from kqueue.core.workload import Admitted, Head, Preempts, Snapshot, TopologyView
-from tests.builders import GPU, START, make_head, make_queue
+from tests.builders import GPU, START, make_head, make_queue, make_snapshot
+from tests.unit.core.joint.test_never_worse import drawn
 from tests.unit.core.joint.worlds import racks, world_of
 
 SOLVE = solver()
@@ -340,3 +343,157 @@ def test_the_smaller_loss_wins(usual: str, others: str, lost: dict[str, int], ta
     assert "".join(target.admitted.uid for target in found) == taken
     assert is_proposed is (taken == others != usual)
     assert asked in ([None], [None, ("b",)])
+
+
+# --- random worlds --------------------------------------------------------------------------------------------------
+
+WORLDS = int(os.environ.get("KQUEUE_JOINT_WORLDS", "160"))
+PARTS = 4
+
+
+def drawn_with_victims(seed: int) -> RoundInput:
+    """A random world whose workloads have run for random times and have saved at random moments."""
+    given, chance = drawn(seed), random.Random(seed)
+    now, snapshot = given.state.rules.now, given.state.snapshot
+    admitted = {
+        queue: {
+            key: replace(one, admitted_at=now - timedelta(seconds=chance.randint(0, 7200))) for key, one in some.items()
+        }
+        for queue, some in snapshot.admitted.items()
+    }
+    minimum = {queue: timedelta(seconds=1800) for queue in admitted if chance.randrange(4) == 0}
+    return replace(
+        given,
+        state=PlannedState(
+            snapshot=replace(snapshot, admitted=admitted), rules=replace(given.state.rules, minimum_runtime=minimum)
+        ),
+        settings=replace(given.settings, victims=VictimChoice.JOINT),
+        running=RunningInput(
+            checkpoints={
+                one.uid: Checkpoints(age=chance.randint(0, 3600))
+                for some in admitted.values()
+                for one in some.values()
+                if chance.randrange(2)
+            }
+        ),
+    )
+
+
+def full_racks(seed: int) -> RoundInput:
+    """Racks on which many gangs run, of two ClusterQueues of one cohort; a few of higher priority wait."""
+    chance = random.Random(seed)
+    view = racks(*(chance.randint(3, 5) for _ in range(3)))
+    hosts, policies = len(view.tree), [Preempts.LOWER_PRIORITY, Preempts.LOWER_OR_NEWER_EQUAL]
+    specs = [
+        make_queue(
+            name,
+            preempts_own=chance.choice([*policies, Preempts.NEVER]),
+            reclaims=chance.choice([*policies, Preempts.ANY, Preempts.NEVER]),
+        )
+        for name in "ab"
+    ]
+    share = chance.randint(hosts // 3, hosts)
+    snapshot = make_snapshot(
+        {"a": {"gpu": 8 * share}, "b": {"gpu": 8 * (hosts - share)}}, cohort="c", topologies={"gpu": view}, specs=specs
+    )
+    workloads = []
+    for rack, number in [("r0", 3), ("r1", 3), ("r2", 3)]:
+        while number > 0:
+            size = chance.randint(1, min(2, number))
+            number -= size
+            workloads.append(
+                running(
+                    f"v{len(workloads)}",
+                    view,
+                    {rack: size},
+                    queue=chance.choice("ab"),
+                    priority=chance.choice([0, 0, 1]),
+                    seconds=chance.randint(0, 7200),
+                )
+            )
+    heads = [
+        make_head(f"w{n}", queue=chance.choice("ab"), pods=chance.randint(1, 4), priority=chance.randint(1, 2), age=n)
+        for n in range(chance.randint(2, 4))
+    ]
+    queues = {name: tuple(head for head in heads if head.queue == name) for name in "ab"}
+    minimum = {queue: timedelta(seconds=1800) for queue in "ab" if chance.randrange(4) == 0}
+    return RoundInput(
+        state=PlannedState(snapshot=with_running(snapshot, workloads), rules=Rules(now=START, minimum_runtime=minimum)),
+        batch=Batch(queues={name: some for name, some in queues.items() if some}),
+        waited={},
+        settings=JointSettings(victims=VictimChoice.JOINT, order=chance.choice(list(JointOrder))),
+        solver=solver(),
+        running=RunningInput(
+            checkpoints={one.uid: Checkpoints(age=chance.randint(0, 3600)) for one in workloads if chance.randrange(3)}
+        ),
+    )
+
+
+def is_legal(v: Admitted, head: Head, snapshot: Snapshot, rules: Rules) -> bool:
+    """Whether policies let a workload preempt another one; this shares no code with the search."""
+    if v.evicted:
+        return True
+    spec = snapshot.queues[head.queue]
+    policy = spec.preempts_own if v.queue == head.queue else spec.reclaims
+    assert v.admitted_at is not None
+    if v.admitted_at + rules.minimum_runtime.get(v.queue, timedelta(0)) > rules.now:
+        return False
+    if policy is Preempts.LOWER_OR_NEWER_EQUAL and v.priority == head.priority:
+        return v.timestamp > head.timestamp
+    return policy is Preempts.ANY or (policy is not Preempts.NEVER and v.priority < head.priority)
+
+
+def lost_with(decision: Preempt, given: RoundInput) -> int:
+    """The work that is lost with the targets of a decision: seconds of their pods, by what each of these requests."""
+    return sum(
+        lost_by(target.admitted, given.running.checkpoints, given.state.rules.now) * amount * one.count
+        for target in decision.targets
+        if not target.admitted.evicted
+        for some in target.admitted.domains.values()
+        for one in some
+        for amount in one.requests.values()
+    )
+
+
+@pytest.mark.mechanism("2.6")
+@pytest.mark.parametrize(("worlds", "least"), [(drawn_with_victims, 0), (full_racks, 1)])
+@pytest.mark.parametrize("part", range(PARTS))
+def test_proposed_victims_are_legal_and_lose_less_than_those_of_the_cycle(
+    worlds: Callable[[int], RoundInput], least: int, part: int
+) -> None:
+    taken = hinted = 0
+    for seed in range(part, WORLDS, PARTS):
+        given = worlds(seed)
+        state, plan = given.state, plan_round(given)
+        for entry in answer_of(1, plan, {}).entries:
+            if entry.hint is None or entry.hint.victims is None:
+                continue
+            hinted += 1
+            (head,) = [head for head in given.batch.heads() if head.uid == entry.uid]
+            usual, joint = (
+                next(iter(plan_cycle(state.copied(state.snapshot.nodes), [head], rules=state.rules, hints=hints)))
+                for hints in ({}, {entry.uid: entry.hint})
+            )
+            assert type(joint) is type(usual), seed
+            if not isinstance(joint, Preempt) or not isinstance(usual, Preempt):
+                continue
+            for target in joint.targets:
+                assert is_legal(target.admitted, head, state.snapshot, state.rules), (seed, head.uid)
+            if not joint.plan:
+                assert joint.targets == usual.targets, seed
+                continue
+            taken += 1
+            leave = {target.admitted.uid for target in joint.targets if not target.admitted.evicted}
+            assert leave <= set(entry.hint.victims.uids), seed
+            assert lost_with(joint, given) < lost_with(usual, given), seed
+    assert hinted > 0
+    assert taken >= least
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_victims_change_nothing_else_of_a_plan(seed: int) -> None:
+    given = full_racks(seed)
+    usual = plan_round(replace(given, settings=replace(given.settings, victims=VictimChoice.CYCLE)))
+    joint = plan_round(given)
+    assert replace(joint, workloads=tuple([replace(one, victims=None) for one in joint.workloads])) == usual
+    assert plan_round(given) == joint

@@ -38,7 +38,7 @@ class ProposedVictims:
         lost: by UID of running workloads, these and others, the points of work that are lost when one leaves.
     """
 
-    uids: frozenset[str]
+    uids: tuple[str, ...]
     lost: Mapping[str, int]
 
     def lost_with(self, targets: Iterable[Target]) -> int | None:
@@ -64,7 +64,7 @@ def cheaper_targets(
     most = proposed.lost_with(usual) if usual else None
     if not most:
         return usual, False
-    others = find(proposed.uids)
+    others = find(frozenset(proposed.uids))
     lost = proposed.lost_with(others) if others else None
     return (others, True) if lost is not None and lost < most else (usual, False)
 

@@ -47,6 +47,11 @@ class MoveWishes:
         return self.checkpoints.lost(running)
 
 
+def has_move_wishes(meta: ObjectMeta) -> bool:
+    """Whether the user of a Workload says anything about moves or checkpoints."""
+    return any(name in meta.annotations for name in move_names.MOVE_TRAITS)
+
+
 def move_wishes(meta: ObjectMeta, queue: ObjectMeta | None, now: datetime) -> MoveWishes:
     """Return the wishes of a Workload; without consent of its own, that of its ClusterQueue counts."""
     remarks: list[str] = []

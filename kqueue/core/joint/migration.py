@@ -1,4 +1,4 @@
-"""What moves of running workloads would gain: the network of a round is solved once more, with them as classes.
+"""The gain of moves of running workloads: the network of a round is solved once more, with them as classes.
 
 Their hosts are given back, and they stay where they are at no cost, or go elsewhere at the cost of a move.  Their quota
 stays as it is.  A waiting unit is worth the seconds that it has waited, and other places cost nothing, so a unit moves
@@ -34,7 +34,7 @@ _MOST = 1_000
 
 @value(kw_only=True)
 class MigrationGain:
-    """What moves of running workloads of one flavor would gain at most.
+    """The most that moves of running workloads of one flavor would gain.
 
     Args:
         gain: points: the seconds that those units have waited which could start.
@@ -53,6 +53,18 @@ class MigrationGain:
     def pays(self, least_gain: int) -> bool:
         """Whether the moves gain something, and enough; `least_gain` in thousandths of their cost."""
         return self.gain > 0 and pays(self.gain, self.cost, least_gain)
+
+
+@value(kw_only=True)
+class MigrationAnswer:
+    """The gains of moves, by flavor, which the planner sends after the plan of a round.
+
+    `problem`: why they are unknown; empty: they are known.
+    """
+
+    round: int
+    gains: tuple[MigrationGain, ...] = ()
+    problem: str = ""
 
 
 def migration_gains(given: RoundInput) -> tuple[MigrationGain, ...]:

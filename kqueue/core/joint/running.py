@@ -24,7 +24,7 @@ from kqueue.core.workload import Admitted, Head, PodSet, TopologyView
 
 @value(kw_only=True)
 class RunningInput:
-    """What a round knows of running workloads beyond its state.
+    """The facts about running workloads that a round needs beyond its state.
 
     Args:
         checkpoints: by UID, of the workloads whose users say something about them.

@@ -14,14 +14,17 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from kqueue.core.joint.batch import Batch
+from kqueue.core.joint.movable import Checkpoints
+from kqueue.core.joint.moving import RunningGang
 from kqueue.core.joint.round import RoundInput
+from kqueue.core.joint.running import NOTHING_RUNS, RunningInput
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.topology import Capacity, Leaf, Tree
 from kqueue.core.topology.tree import Ints
 from kqueue.core.value import value
 from kqueue.core.workload import Admitted, Head, Snapshot, TopologyView
 
-_LEAVES, _WORKLOADS, _HEADS = 400, 200, 20
+_LEAVES, _WORKLOADS, _HEADS, _GANGS = 400, 200, 20, 20
 """Values of one piece: each takes a few milliseconds."""
 
 T = TypeVar("T")
@@ -82,6 +85,20 @@ class HeadsPart:
 
 
 @value(kw_only=True)
+class MovablePart:
+    """Some running workloads that may be moved."""
+
+    gangs: tuple[RunningGang, ...]
+
+
+@value(kw_only=True)
+class CheckpointsPart:
+    """Times of checkpoints of some running workloads, by UID."""
+
+    of: Mapping[str, Checkpoints]
+
+
+@value(kw_only=True)
 class Ask:
     """All that is left of a round; the process answers it."""
 
@@ -137,6 +154,7 @@ def pieces(number: int, given: RoundInput, trees: TreeNumbers) -> Iterator[bytes
             state=PlannedState(snapshot=_NOTHING, rules=given.state.rules),
             batch=replace(given.batch, queues={}),
             solver=None,
+            running=NOTHING_RUNS,
         ),
     )
     last = _dumped(ask)  # the quota trees belong to the next cycle, so they are written first
@@ -151,6 +169,10 @@ def pieces(number: int, given: RoundInput, trees: TreeNumbers) -> Iterator[bytes
     for queue, heads in given.batch.queues.items():
         for part in _parts(heads, _HEADS):
             yield _dumped(HeadsPart(queue=queue, heads=part))
+    for gangs in _parts(given.running.movable, _GANGS):
+        yield _dumped(MovablePart(gangs=gangs))
+    for times in _parts(given.running.checkpoints.items(), _WORKLOADS):
+        yield _dumped(CheckpointsPart(of=dict(times)))
     yield last
 
 
@@ -199,6 +221,8 @@ class Assembly:
     _views: dict[str, TopologyView] = field(default_factory=dict)
     _admitted: dict[str, dict[str, Admitted]] = field(default_factory=dict)
     _heads: dict[str, list[Head]] = field(default_factory=dict)
+    _movable: list[RunningGang] = field(default_factory=list)
+    _checkpoints: dict[str, Checkpoints] = field(default_factory=dict)
 
     def take(self, data: bytes) -> tuple[int, RoundInput] | None:
         """Take a message; return the round that it completes, and its number."""
@@ -215,6 +239,10 @@ class Assembly:
                 self._admitted.setdefault(part.queue, {}).update(part.workloads)
             case HeadsPart() as heads:
                 self._heads.setdefault(heads.queue, []).extend(heads.heads)
+            case MovablePart() as movable:
+                self._movable.extend(movable.gangs)
+            case CheckpointsPart() as times:
+                self._checkpoints.update(times.of)
             case Ask() as ask:
                 return ask.round, self._whole(ask)
             case other:
@@ -235,6 +263,9 @@ class Assembly:
     def _whole(self, ask: Ask) -> RoundInput:
         snapshot = replace(ask.snapshot, topologies=self._views, admitted=self._admitted)
         queues = {queue: tuple(heads) for queue, heads in self._heads.items()}
+        running = RunningInput(checkpoints=self._checkpoints, movable=tuple(self._movable))
         self._views, self._admitted, self._heads = {}, {}, {}
+        self._movable, self._checkpoints = [], {}
         state = replace(ask.given.state, snapshot=snapshot)
-        return replace(ask.given, state=state, batch=Batch(queues=queues, strict=ask.given.batch.strict))
+        batch = Batch(queues=queues, strict=ask.given.batch.strict)
+        return replace(ask.given, state=state, batch=batch, running=running)

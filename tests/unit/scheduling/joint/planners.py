@@ -42,10 +42,10 @@ class Here:
         await self.open.wait()
         (asked,) = [found for data in messages if (found := self._assembly.take(data)) is not None]
         self.rounds.append(asked[1])
-        found = answers(number, replace(asked[1], solver=solver()))
-        plan = next(found)
+        later = answers(number, replace(asked[1], solver=solver()))
+        plan = next(later)
         assert isinstance(plan, PlanAnswer), plan
-        asyncio.get_running_loop().call_soon(self._report, found)
+        asyncio.get_running_loop().call_soon(self._report, later)
         return plan
 
     def _report(self, others: Iterator[PlanAnswer | RoundFailed | MigrationAnswer]) -> None:

@@ -351,7 +351,7 @@ class _Cycle:
             return _wait(entry, Outcome.GATED, WaitReason.ADMISSION_GATED, gates)
         claim = self._claim(entry)
         self.claims.keep(claim)
-        return Preempt(head=entry.head, targets=entry.targets, claim=claim)
+        return Preempt(head=entry.head, targets=entry.targets, claim=claim, plan=entry.targets_by)
 
     def _lower_share(self, entry: NominatedHead) -> str | None:
         """Return a ClusterQueue whose next workload goes before this preemption; None: there is none.

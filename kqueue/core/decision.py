@@ -170,13 +170,16 @@ class Preempt:
     targets: tuple[Target, ...]
     claim: Claim
     retargeted: Retargeted | None = None
+    plan: str = ""
+    """The name of the joint plan that proposed the targets, because less work is lost with them; empty: none did."""
 
     @property
     def message(self) -> str:
         """Return the reason for waiting as a sentence, for readers of the workload."""
         going = [Mention(target.admitted.key, target.admitted.queue) for target in self.targets]
         shown = mentioned(going, readers_of(self.head.key), most=2)
-        return f"Preempting {len(going)} workload{'s' if len(going) != 1 else ''} to make room: {shown}"
+        by_plan = f", which lose less work than others ({self.plan})" if self.plan else ""
+        return f"Preempting {len(going)} workload{'s' if len(going) != 1 else ''} to make room: {shown}{by_plan}"
 
 
 Decision = Admit | Preempt | Wait

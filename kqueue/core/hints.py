@@ -6,10 +6,11 @@ like all others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from kqueue.core.flavors import Pins
+from kqueue.core.preemption import Target
 from kqueue.core.topology.arranged import Hint
 from kqueue.core.value import value
 
@@ -29,6 +30,46 @@ class WaitForPlace:
 
 
 @value(kw_only=True)
+class ProposedVictims:
+    """Running workloads that a plan proposes to preempt for a workload.
+
+    Args:
+        uids: their UIDs.
+        lost: by UID of running workloads, these and others, the points of work that are lost when one leaves.
+    """
+
+    uids: tuple[str, ...]
+    lost: Mapping[str, int]
+
+    def lost_with(self, targets: Iterable[Target]) -> int | None:
+        """Return the points that are lost when these workloads leave; None: unknown.
+
+        Workloads that leave already lose nothing more.
+        """
+        points = [self.lost.get(target.admitted.uid) for target in targets if not target.admitted.evicted]
+        known = [one for one in points if one is not None]
+        return sum(known) if len(known) == len(points) else None
+
+
+def cheaper_targets(
+    proposed: ProposedVictims, find: Callable[[Collection[str] | None], tuple[Target, ...]]
+) -> tuple[tuple[Target, ...], bool]:
+    """Return the targets with which less work is lost, and whether they are the proposed ones.
+
+    `find` searches among these workloads alone, None: among all; empty: no such targets suffice.  The proposed ones
+    must suffice, and lose less than those of the search among all: no workload is preempted that the policies protect,
+    and none for a workload that would find no targets without the plan.
+    """
+    usual = find(None)
+    most = proposed.lost_with(usual) if usual else None
+    if not most:
+        return usual, False
+    others = find(frozenset(proposed.uids))
+    lost = proposed.lost_with(others) if others else None
+    return (others, True) if lost is not None and lost < most else (usual, False)
+
+
+@value(kw_only=True)
 class PlanHint:
     """The flavors and the domains that a plan proposes for a workload.
 
@@ -36,13 +77,20 @@ class PlanHint:
         flavors: by pod set and resource.
         places: the domains of its pods.
         plan: the name of the plan, for messages; not empty.
-        wait: the workload waits for a better place; None: it is placed.
+        wait: the workload waits for a better place; None: it is placed, or left out.
+        victims: the plan leaves the workload out, and proposes to preempt these; None: it does not.
     """
 
     flavors: Pins
     places: Hint
     plan: str
     wait: WaitForPlace | None = None
+    victims: ProposedVictims | None = None
+
+    @property
+    def has_place(self) -> bool:
+        """Whether the plan admits the workload."""
+        return self.wait is None and self.victims is None
 
 
 Hints = Mapping[str, PlanHint]

@@ -9,7 +9,7 @@ A nomination is not charged: the cycle charges it when it decides the entry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -20,7 +20,7 @@ from kqueue.core.claims import Claims
 from kqueue.core.demand import Demands
 from kqueue.core.explain import Blocker, BlockerKind, WaitReason
 from kqueue.core.flavors import FIT, NO_CANDIDATES, NO_FIT, Assignment, Mode, Pins
-from kqueue.core.hints import NO_HINTS, Hints
+from kqueue.core.hints import NO_HINTS, Hints, cheaper_targets
 from kqueue.core.hooks import NO_HOOKS, HooksByProfile, ProfileHooks
 from kqueue.core.planners import PLANNERS, Wish, ask
 from kqueue.core.preemption import (
@@ -30,6 +30,7 @@ from kqueue.core.preemption import (
     VictimReach,
     find_targets,
     none_may_be_preempted,
+    preemptor_of,
     simulate,
 )
 from kqueue.core.quota import FlavorResource, Usage
@@ -98,6 +99,9 @@ class NominatedHead:
 
     plan: str = ""
     """The name of the joint plan that proposes the hint and the flavors; empty: none does."""
+
+    targets_by: str = ""
+    """The name of the joint plan that proposes the targets; empty: none does."""
 
     holds_reservation: bool = field(default=False, init=False)
     """Always False: workloads with a reservation are not nominated, their failed hosts are replaced."""
@@ -212,7 +216,7 @@ class Nominator:
         if head.replaces is not None or self.claims.of(head.uid) is not None:
             return None
         hint = self.hints.get(head.uid) if self.hints else None
-        if hint is not None:
+        if hint is not None and hint.victims is None:
             entry = self._assigned(head, profile, hint.flavors)
             if entry.assignment.mode is FIT:
                 entry.hint, entry.plan = hint.places, hint.plan
@@ -475,7 +479,16 @@ class Nominator:
             (question,) = entry.usage.items()
             if question in entry.asked:  # this is the whole request, on the same snapshot
                 return entry.asked[question]
-        preemptor = _preemptor(entry.head, entry.usage, entry.assignment.lacking)
+        hint = self.hints.get(entry.head.uid) if self.hints else None
+        if hint is None or hint.victims is None:
+            return self._found_targets(entry)
+        targets, is_proposed = cheaper_targets(hint.victims, partial(self._found_targets, entry))
+        entry.targets_by = hint.plan if is_proposed else ""
+        return targets
+
+    def _found_targets(self, entry: NominatedHead, only: Collection[str] | None = None) -> tuple[Target, ...]:
+        """Return the workloads to preempt, with `only` among these alone."""
+        preemptor = preemptor_of(entry.head, entry.usage, entry.assignment.lacking, only)
         if not entry.place_requests:
             return find_targets(self.snapshot, preemptor, self.findings)
 
@@ -515,7 +528,7 @@ class Nominator:
                 asked[column, amount] = ()
                 return NO_CANDIDATES, level
             if preemptor is None:
-                preemptor = _preemptor(head, {}, frozenset())
+                preemptor = preemptor_of(head, {}, frozenset())
             targets = find_targets(self.snapshot, preemptor.alone(column, amount), self.findings)
             asked[column, amount] = targets
             if not targets:
@@ -568,18 +581,6 @@ def _of_counts(head: Head, counts: Mapping[str, int]) -> Head:
 def _reduced(head: Head, slack: list[int], step: int, total: int) -> Head:
     pairs = zip(head.pod_sets, slack, strict=True)
     return _of_counts(head, {p.name: p.request.count - max(0, s) * step // total for p, s in pairs})
-
-
-def _preemptor(head: Head, usage: Mapping[FlavorResource, int], needs: frozenset[FlavorResource]) -> Preemptor:
-    return Preemptor(
-        uid=head.uid,
-        key=head.key,
-        queue=head.queue,
-        priority=head.priority,
-        timestamp=head.timestamp,
-        usage={column: amount for column, amount in usage.items() if amount},
-        needs=needs,
-    )
 
 
 def topology_blocker(flavor: str, misfit: Misfit, *, unusable: tuple[str, ...] = (), never: bool = False) -> Blocker:

@@ -14,6 +14,7 @@ from kqueue.core.joint.ortools_flow import ortools_version
 from kqueue.core.topology.placers import JOINT, place_joint_by
 from kqueue.manager import rules
 from kqueue.manager.controller_manager import ControllerManager
+from kqueue.model.moving import has_move_wishes
 from kqueue.observe import Metrics
 from kqueue.observe.joint_metrics import UnitsOfFlavor
 from kqueue.scheduling.joint.process import PlanningProcess
@@ -26,6 +27,8 @@ from kqueue.visibility.joint_rounds import JointSource
 _log = structlog.get_logger(__name__)
 
 _GATE = "JointPlacement"
+_WISHES = "move wishes"
+"""The index of Workloads whose users say something about moves or checkpoints."""
 
 
 def make_rounds(manager: ControllerManager, loop: SchedulingLoop) -> JointRounds | None:
@@ -44,8 +47,12 @@ def make_rounds(manager: ControllerManager, loop: SchedulingLoop) -> JointRounds
     profiles = JointProfiles(manager.cache.quota, profile_of_flavor=profile_of_flavor, default=joint.default)
     planner = PlanningProcess()
     rounds = loop.plan_jointly(planner, profiles.is_joint, rules.round_settings(joint))
+    workloads = watches.workloads.store
+    workloads.add_index(_WISHES, lambda obj: (True,) if has_move_wishes(obj.metadata) else ())
+    rounds.read_running(lambda: workloads.keys_by_index(_WISHES, True))
     report = _RoundReport(manager.metrics, planner)
     rounds.on_end, rounds.on_stale = report.ended, manager.metrics.joint.stale_entry
+    rounds.on_gains = report.gained
     manager.metrics.joint_paused(lambda: rounds.is_paused)
     solver = ortools_version()
     if solver is None:
@@ -84,6 +91,10 @@ class _RoundReport:
             self._drift("joint-tables", len(plan.drifts))
         for policy in plan.failed_policies:
             self._metrics.policy_failed(policy)
+
+    def gained(self, record: RoundRecord) -> None:
+        """Report what moves would gain in a round."""
+        self._metrics.moves_gain({flavor: gain.points for flavor, gain in record.gains.items()})
 
 
 def joint_source(rounds: JointRounds | None, leads: Callable[[], bool]) -> JointSource:

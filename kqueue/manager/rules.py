@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kqueue.config import Configuration, Timings
-from kqueue.config.joint import JointPlacementSettings
+from kqueue.config.joint import JointPlacementSettings, ReschedulingSettings
 from kqueue.controllers.gang_clock import gang_clock_rules
 from kqueue.controllers.owner_context import OwnerPolicy
 from kqueue.core.decision import SecondLooks
-from kqueue.core.joint.settings import JointOrder, JointSettings
+from kqueue.core.joint.movable import MoveLimits, MovePolicy
+from kqueue.core.joint.settings import JointOrder, JointSettings, VictimChoice
 from kqueue.core.ordering import OrderRules
 from kqueue.core.preemption import SharingStrategy
 from kqueue.core.quantity import parse_exactly
@@ -79,10 +80,31 @@ def round_settings(joint: JointPlacementSettings) -> RoundSettings:
     if problem:
         raise ConfigError(f"joint.policies: {problem}")
     return RoundSettings(
-        joint=JointSettings(order=JointOrder(joint.order), within=joint.within, steps=joint.steps),
+        joint=JointSettings(
+            order=JointOrder(joint.order),
+            within=joint.within,
+            steps=joint.steps,
+            victims=VictimChoice(joint.rescheduling.preemption),
+            least_gain=joint.rescheduling.min_gain,
+        ),
         limits=BatchLimits(workloads=joint.max_workloads, per_queue=joint.max_per_queue),
         time_limit=joint.time_limit.total_seconds(),
         policies=specs,
+        moves=move_limits(joint.rescheduling),
+    )
+
+
+def move_limits(rescheduling: ReschedulingSettings) -> MoveLimits:
+    """Return the limits of moves of running workloads.
+
+    Plans that approve themselves (`Auto`) are proposed as all others are.
+    """
+    return MoveLimits(
+        migration=MovePolicy.NEVER if rescheduling.migration == "Never" else MovePolicy.PROPOSE,
+        checkpoint_age=int(rescheduling.max_checkpoint_age.total_seconds()),
+        cooldown=int(rescheduling.cooldown.total_seconds()),
+        moves=rescheduling.max_moves_per_hour,
+        pods=rescheduling.max_pods_per_hour,
     )
 
 

@@ -13,7 +13,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import ObjectMeta
 from kqueue.clock import api_time
 from kqueue.config.duration import parse_duration
-from kqueue.core.joint.movable import RESTART_SECONDS, Consent, lost_seconds
+from kqueue.core.joint.movable import RESTART_SECONDS, Checkpoints, Consent
 from kqueue.model.conditions import condition_true, since
 from kqueue.model.workloads import is_admitted
 
@@ -37,9 +37,19 @@ class MoveWishes:
     restart: int = RESTART_SECONDS
     remarks: tuple[str, ...] = ()
 
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The times from which its loss follows."""
+        return Checkpoints(age=self.checkpoint_age, interval=self.interval, restart=self.restart)
+
     def lost(self, running: int) -> int:
         """Return the seconds that each pod loses by a move after so many seconds."""
-        return lost_seconds(running, checkpoint_age=self.checkpoint_age, interval=self.interval, restart=self.restart)
+        return self.checkpoints.lost(running)
+
+
+def has_move_wishes(meta: ObjectMeta) -> bool:
+    """Whether the user of a Workload says anything about moves or checkpoints."""
+    return any(name in meta.annotations for name in move_names.MOVE_TRAITS)
 
 
 def move_wishes(meta: ObjectMeta, queue: ObjectMeta | None, now: datetime) -> MoveWishes:

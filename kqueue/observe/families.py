@@ -339,6 +339,11 @@ class JointFamilies(_Group):
         self.policy_failures = self._counter(
             "kqueue_joint_policy_failures_total", "Policies switched off for a round", "policy"
         )
+        self.migration_gain = self._gauge(
+            "kqueue_joint_migration_gain_points",
+            "Most points that moves of running workloads would gain in the last round, without those that they lose",
+            "flavor",
+        )
         self.paused = self._gauge("kqueue_joint_paused", "Whether joint placement rests after failures")
 
 

@@ -24,6 +24,7 @@ class JointMetrics:
     def __init__(self, families: JointFamilies) -> None:
         self._families = families
         self._flavors: set[str] = set()
+        self._gaining: set[str] = set()
 
     def round_ended(self, result: str, seconds: Mapping[str, float]) -> None:
         """Count a round; `seconds` by phase."""
@@ -51,6 +52,14 @@ class JointMetrics:
                 self._families.units.remove(flavor, kind)
             else:
                 self._families.units.labels(flavor, kind).set(number)
+
+    def moves_gain(self, points: Mapping[str, int]) -> None:
+        """Set what moves would gain, by flavor; other flavors lose their series."""
+        for gone in self._gaining - points.keys():
+            self._families.migration_gain.remove(gone)
+        for flavor, number in points.items():
+            self._families.migration_gain.labels(flavor).set(number)
+        self._gaining = set(points)
 
     def stale_entry(self) -> None:
         """Count a workload whose planned domains did not hold any more."""

@@ -110,21 +110,24 @@ class Cache:
                 nodes.update(copy.queues)
         views = self.held.by_queue.views(nodes.keys(), self.quota.with_topology)
         self._reader = ref(views)
-        topologies = {
-            flavor: TopologyView(capacity.tree.topology, capacity.tree, capacity, self.ledger.unusable(flavor))
-            for flavor, capacity in self.ledger.snapshot().items()
-        }
         return Snapshot(
             queues=specs,
             nodes=nodes,
             flavors=dict(self.quota.flavors),
-            topologies=topologies,
+            topologies=self.topologies(),
             inactive=inactive,
             admitted=views,
             claims=claims,
             leaders=self._leaders() if self.gangs.leaders else {},
             promises=self._promises() if self.gangs.promises else (),
         )
+
+    def topologies(self) -> dict[str, TopologyView]:
+        """Return the domains of each topology flavor and their free amounts, independent of later changes."""
+        return {
+            flavor: TopologyView(capacity.tree.topology, capacity.tree, capacity, self.ledger.unusable(flavor))
+            for flavor, capacity in self.ledger.snapshot().items()
+        }
 
     def promise_of(self, obj: wire.Workload) -> Promise | None:
         """Return what the admitted gang of a Workload may use beyond its requests; None: it holds no quota here."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from kqueue.core.explain import Blocker, BlockerKind
 from kqueue.core.joint.answer import PlanAnswer, PlannedEntry
+from kqueue.core.joint.migration import MigrationGain
 from kqueue.core.value import value
 
 _MOST = 32
@@ -34,6 +35,7 @@ class RoundRecord:
         plan: None: it has none.
         problem: why it has no plan; empty if it has one.
         seconds: by phase; those of planning are the planner's.
+        gains: what moves of running workloads would gain at most, by flavor; they come after the plan.
     """
 
     number: int
@@ -45,6 +47,7 @@ class RoundRecord:
     plan: PlanAnswer | None
     problem: str
     seconds: dict[str, float]
+    gains: dict[str, MigrationGain] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class RoundOfWorkload:
     def blocker(self) -> Blocker | None:
         """Return the reason that the plan gives a workload to wait; None: it admits the workload, or defers it."""
         entry = self.entry
-        if entry.hint is not None:
+        if entry.is_admitted or entry.is_deferred:
             return None
         out = f"left out by joint round {self.plan.round}"
         if entry.is_proven:
@@ -100,6 +103,14 @@ class JointHistory:
     def rounds(self) -> list[RoundRecord]:
         """Return the remembered rounds, the newest first."""
         return list(reversed(self._rounds))
+
+    def gained(self, number: int, gains: Iterable[MigrationGain]) -> RoundRecord | None:
+        """Note what moves would gain in a round, and return its record; None: it is not remembered."""
+        for record in reversed(self._rounds):
+            if record.number == number:
+                record.gains.update({gain.flavor: gain for gain in gains})
+                return record
+        return None
 
     def of(self, uid: str) -> RoundOfWorkload | None:
         """Return the last round with a plan that a workload was in; None: none is remembered."""

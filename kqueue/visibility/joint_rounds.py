@@ -7,7 +7,8 @@
 
 A list has the rounds without their workloads, the newest first.  One round has its workloads by rank; those of
 namespaces in which the user may not read Workloads have no name.  `gap` is a text with three decimals: the part of the
-bound that the plan does not schedule.
+bound that the plan does not schedule.  `moves` are points that moves of running workloads would gain at most, and lose,
+by flavor.
 """
 
 from __future__ import annotations
@@ -150,6 +151,11 @@ def _summary(record: RoundRecord) -> JSON:
     }
     if record.problem:
         found["problem"] = record.problem
+    if record.gains:
+        found["moves"] = [
+            {"flavor": gain.flavor, "gain": gain.gain, "cost": gain.cost}
+            for gain in sorted(record.gains.values(), key=lambda gain: gain.flavor)
+        ]
     return {**found, **_quality(record.plan)} if record.plan is not None else found
 
 

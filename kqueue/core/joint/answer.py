@@ -13,7 +13,9 @@ from kqueue.core.value import value
 
 @value(kw_only=True)
 class PlannedEntry:
-    """A workload of the plan; `hint` is None if the plan does not admit it, and it waits for no better place."""
+    """A workload of the plan; `hint` is None if the plan does not admit it, lets it wait for no better place, and
+    proposes no workloads to preempt for it.
+    """
 
     uid: str
     key: str
@@ -32,7 +34,7 @@ class PlannedEntry:
     @property
     def is_admitted(self) -> bool:
         """Whether the plan admits the workload."""
-        return self.hint is not None and self.hint.wait is None
+        return self.hint is not None and self.hint.has_place
 
 
 @value(kw_only=True)
@@ -109,6 +111,8 @@ def answer_of(number: int, plan: JointPlan, seconds: Mapping[str, float]) -> Pla
 def _hint(one: PlannedWorkload, plan: str) -> PlanHint | None:
     if one.is_deferred:
         return PlanHint(flavors={}, places={}, plan=plan, wait=WaitForPlace(seconds=one.opens))
+    if one.victims is not None:
+        return PlanHint(flavors={}, places={}, plan=plan, victims=one.victims)
     if one.admitted is None:
         return None
     flavors = {pod_set.name: pod_set.flavors for pod_set in one.admitted.pod_sets}

@@ -46,6 +46,19 @@ class GangShape:
         return self.workers.shape, self.workers.count, leader, self.resolved, self.quota, self.workers.within
 
 
+@value(kw_only=True)
+class Stay:
+    """The places of a running workload, which cost nothing while it stays there.
+
+    Args:
+        units: by leaf.
+        move: points per unit that a move costs, up to `WAIT_MAX`; None: it may be stopped, and not moved.
+    """
+
+    units: Mapping[int, int]
+    move: int | None = None
+
+
 @dataclass(slots=True, kw_only=True)
 class PodClass:
     """Equal groups of pods of workloads that are neighbours in the order, or have one rank.
@@ -54,6 +67,7 @@ class PodClass:
         rank: the place of the class in the order; classes of one workload share it.
         members: the workloads, in their order.
         sight: what policies see of them beyond their requests.
+        stay: None: the workloads wait.  For a running one the `waited` seconds are those that it loses when it stops.
     """
 
     queue: str
@@ -61,6 +75,7 @@ class PodClass:
     form: GangShape
     members: list[RankedWorkload]
     sight: Hashable = ()
+    stay: Stay | None = None
 
     @property
     def demand(self) -> int:

@@ -49,3 +49,32 @@ class RankCosts:
     def reward(self, rank: int, waited: int) -> int:
         """Return the points that a unit of a rank saves when it is scheduled."""
         return (self.ranks - min(rank, self.ranks) + 1) * self.step + min(self.most_waiting, max(0, waited))
+
+
+STAYS = 0
+"""The rank of running workloads that are never left out, in a network with `PointCosts`."""
+
+
+@value()
+class PointCosts:
+    """Costs without ranks: a unit is worth the seconds that it has waited, so that a cheapest flow has most points.
+
+    Args:
+        unscheduled: points of a unit of a running workload that has no place; more than any other change of a flow.
+    """
+
+    unscheduled: int
+
+    @classmethod
+    def of(cls, *, ranks: int, classes: int, levels: int, nodes: int, shares: int = 0) -> PointCosts:
+        """Return the costs; `RankCosts.of` says what the arguments are."""
+        del ranks
+        worst = 2 * (WAIT_MAX + (levels + 2) * PLACE_MAX)
+        return cls(min(1 + (classes + 1) * worst + 2 * shares * STEPS * PLACE_MAX, _RANGE // (nodes + 1) - 1))
+
+    def reward(self, rank: int, waited: int) -> int:
+        """Return the points that a unit saves when it is scheduled."""
+        return self.unscheduled if rank == STAYS else min(WAIT_MAX, max(0, waited))
+
+
+Costs = RankCosts | PointCosts

@@ -13,6 +13,7 @@ import numpy as np
 
 from kqueue.core.joint.covers import cheapest_covers
 from kqueue.core.joint.fragmentation import Fragmentation, fragmentation, reachable_slots
+from kqueue.core.joint.movable import pays
 from kqueue.core.joint.moving import (
     MoveTarget,
     RunningGang,
@@ -201,7 +202,7 @@ class _Search:
             return self._none(NoPlanReason.BLOCKED if self._cheapest is None else NoPlanReason.BUDGET)
         cost, _, path, moves = best
         worth = self._goal.worth
-        if worth is not None and worth * 1000 < self._settings.least_gain * cost:
+        if worth is not None and not pays(worth, cost, self._settings.least_gain):
             self._cheapest = cost
             return self._none(NoPlanReason.GAIN)
         with trial(self._topologies):

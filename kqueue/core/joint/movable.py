@@ -133,6 +133,33 @@ def _by_limit(facts: MoveFacts, limits: MoveLimits, history: MoveHistory) -> tup
     )
 
 
+def pays(gain: int, cost: int, least_gain: int) -> bool:
+    """Whether moves gain enough; `gain` and `cost` are in the same unit, `least_gain` in thousandths of the cost."""
+    return gain * 1000 >= least_gain * cost
+
+
+@value(kw_only=True)
+class Checkpoints:
+    """Times from which the loss of a running workload follows.
+
+    Args:
+        age: seconds since its last checkpoint; None: none is known.
+        interval: seconds between its checkpoints; None: unknown.
+        restart: seconds that its restart takes.
+    """
+
+    age: int | None = None
+    interval: int | None = None
+    restart: int = RESTART_SECONDS
+
+    def lost(self, running: int) -> int:
+        """Return the seconds that each pod loses when the workload stops after so many seconds."""
+        return lost_seconds(running, checkpoint_age=self.age, interval=self.interval, restart=self.restart)
+
+
+NO_CHECKPOINTS = Checkpoints()
+
+
 def lost_seconds(
     running: int, *, checkpoint_age: int | None = None, interval: int | None = None, restart: int = RESTART_SECONDS
 ) -> int:

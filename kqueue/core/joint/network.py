@@ -11,14 +11,14 @@ leads to all of them, so that the bound stays one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
 
 from kqueue.core.joint.classes import NO_LEVEL, GangShape, PodClass
-from kqueue.core.joint.costs import PLACE_MAX, RankCosts
+from kqueue.core.joint.costs import PLACE_MAX, Costs, RankCosts
 from kqueue.core.joint.fair_shares import FairShares
 from kqueue.core.joint.graph import Flow, Graph
 from kqueue.core.joint.judge import Judge
@@ -48,6 +48,7 @@ class Network:
         to_domains: per class, its arcs to domains of its own level: the number of the first one, and the domains.
         quota: the arcs of quota.
         costs: the costs of the ranks.
+        moves: by the number of a class that runs and may move, the arc that carries its units to other places.
     """
 
     graph: Graph
@@ -55,7 +56,8 @@ class Network:
     into: Sequence[int]
     to_domains: Sequence[tuple[int, Ints]]
     quota: range
-    costs: RankCosts
+    costs: Costs
+    moves: Mapping[int, int] = field(default_factory=dict)
 
     def scheduled(self, flow: Flow) -> list[int]:
         """Return the units of each class that the flow schedules."""
@@ -80,13 +82,20 @@ class Network:
         used_up = units == capacities[self.quota.start : self.quota.stop]
         if total == self.graph.supplies[SOURCE]:
             return True
-        all_differ = max(one.rank for one in self.classes) <= self.costs.ranks
+        ranks = self.costs.ranks if isinstance(self.costs, RankCosts) else 0
+        all_differ = max(one.rank for one in self.classes) <= ranks
         return all_differ and bool((units[used_up & (units > 0)] == total).all())
 
     def for_most(self) -> Graph:
         """Return the graph whose cheapest flow schedules the most units, of whatever rank."""
         waits = (self.graph.tails == SOURCE) & (self.graph.heads == UNSCHEDULED)
         return replace(self.graph, costs=waits.astype(np.int64))
+
+    def for_points(self) -> Graph:
+        """Return the graph in which no place costs anything: waiting and moves alone do."""
+        counted = np.isin(self.graph.order, [*self.into, *self.moves.values()])
+        waits = (self.graph.tails == SOURCE) & (self.graph.heads == UNSCHEDULED)
+        return replace(self.graph, costs=np.where(counted | waits, self.graph.costs, 0))
 
 
 @dataclass(slots=True)
@@ -200,8 +209,12 @@ def build(
     unit: Unit,
     policies: RoundPolicies | None = None,
     kept: KeptRows | None = None,
+    costs_of: Callable[..., Costs] = RankCosts.of,
 ) -> Network:
-    """Return the network of a flavor's classes on the state before the round; `kept`: rows of earlier networks."""
+    """Return the network of a flavor's classes on the state before the round; `kept`: rows of earlier networks.
+
+    Running workloads may be among the classes; the state is then that without them.
+    """
     view, demand = snapshot.topologies[flavor], sum(one.demand for one in classes)
     room = max(_FEWEST_ARCS, min(_MOST_ARCS, _ALL_ARCS // max(1, len(classes))))
     judge = Judge(flavor, policies, policies.view(flavor, view)) if policies is not None else None
@@ -214,9 +227,13 @@ def build(
     if shares is not None:
         sources = _add_shares(builder, sources, shares)
     first = builder.new_nodes(len(classes))
-    to_domains = [_add_class(builder, one, first + number) for number, one in enumerate(classes)]
+    moves: dict[int, int] = {}
+    to_domains = [
+        _add_class(builder, one, first + number) if one.stay is None else _add_running(builder, number, first, moves)
+        for number, one in enumerate(classes)
+    ]
     _add_ports(builder)
-    costs = RankCosts.of(
+    costs = costs_of(
         ranks=max((one.rank for one in classes), default=0),
         classes=len(classes),
         levels=len(view.tree.levels),
@@ -232,7 +249,7 @@ def build(
         np.array([costs.unscheduled - costs.reward(one.rank, one.waited) for one in classes], dtype=np.int64),
     )
     into = range(begins, begins + len(classes))
-    return Network(builder.graph(demand), classes, into, to_domains, of_quota, costs)
+    return Network(builder.graph(demand), classes, into, to_domains, of_quota, costs, moves)
 
 
 def _depth(builder: _Builder) -> int:
@@ -321,6 +338,24 @@ def _add_class(builder: _Builder, one: PodClass, node: int) -> tuple[int, Ints]:
     if not form.required:
         _add_wider(builder, one, node, room, max(TIGHTEST, reach.most))
     return found
+
+
+def _add_running(builder: _Builder, number: int, first: int, moves: dict[int, int]) -> tuple[int, Ints]:
+    """Add the arcs of a running class to the domains where it is; if it may move, others behind the cost of a move."""
+    one, node, depth = builder.classes[number], first + number, len(builder.levels) - 1
+    stay = one.stay
+    assert stay is not None, "only running classes come here"
+    domain_of, there = builder.view.tree.domain_of(depth), dict[int, int]()
+    for leaf, units in stay.units.items():
+        domain = int(domain_of[leaf])
+        there[domain] = there.get(domain, 0) + units
+    for domain, units in sorted(there.items()):
+        builder.add(node, builder.levels[depth].first + domain, units)
+    if stay.move is None:
+        return builder.arcs, np.zeros(0, dtype=np.int64)
+    others = builder.new_nodes()
+    moves[number] = builder.add(node, others, one.demand, stay.move)
+    return _add_class(builder, one, others)
 
 
 def _everywhere(room: Room, gangs: int, demand: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
 
+from kqueue.core.hints import ProposedVictims
 from kqueue.core.joint.candidate import CandidateName
 from kqueue.core.joint.score import Score
 from kqueue.core.joint.units import Unit
@@ -37,6 +38,7 @@ class PlannedWorkload:
         is_proven: whether no plan with the same earlier workloads admits it.
         is_deferred: whether it waits for a better place, so that no cycle may place it elsewhere.
         opens: seconds after which the next place opens for a deferred workload; None: none ever does.
+        victims: running workloads that are proposed to be preempted for it; None: none are.
     """
 
     head: Head
@@ -48,6 +50,7 @@ class PlannedWorkload:
     is_proven: bool = False
     is_deferred: bool = False
     opens: int | None = None
+    victims: ProposedVictims | None = None
 
     @property
     def hint(self) -> Hint | None:

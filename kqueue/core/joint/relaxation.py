@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kqueue.core.joint.batch import RankedWorkload
 from kqueue.core.joint.class_book import Sees
-from kqueue.core.joint.classes import PodClass
+from kqueue.core.joint.classes import ClassInput, PodClass
 from kqueue.core.joint.graph import FlowSolver
 from kqueue.core.joint.kept import Kept
 from kqueue.core.joint.network import Network, build
@@ -193,6 +193,17 @@ def relax(
 
 def _left_out(found: Relaxation, classes: Sequence[PodClass]) -> list[RankedWorkload]:
     return [one for c in classes for one in c.members if not found.units[one.head.uid]]
+
+
+def class_input(one: RankedWorkload, flavor: str, choices: Choices, unit: Unit) -> ClassInput:
+    """Return a workload as an input of classes: its pod sets in the first choice with this flavor."""
+    choice = next(choice for choice in choices[one.head.uid] if flavor in choice.requests)
+    requests = choice.requests[flavor]
+    quota = {pod_set.name: pod_set.quota_requests.get(unit.resource, 0) for pod_set in one.head.pod_sets}
+    counted = {name for p in choice.assignment.pod_sets for name in [p.name] if unit.resource in p.flavors}
+    return ClassInput(
+        ranked=one, requests=requests, quota={name: n if name in counted else 0 for name, n in quota.items()}
+    )
 
 
 def _flavors(head: Head, choices: Choices) -> list[str]:

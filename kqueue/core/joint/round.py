@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kqueue.core.demand import Demands
+from kqueue.core.hints import ProposedVictims
 from kqueue.core.joint.baseline import OneByOne, one_by_one
 from kqueue.core.joint.batch import Batch, RankedWorkload, ranked
 from kqueue.core.joint.candidate import Candidate, CandidateName
@@ -22,12 +23,14 @@ from kqueue.core.joint.polish import Scored, polish
 from kqueue.core.joint.preparation import Preparation, prepare
 from kqueue.core.joint.relaxation import Choices, FlowGuide, Relaxation, relax
 from kqueue.core.joint.round_policies import NO_POLICIES, PolicyInput
+from kqueue.core.joint.running import NOTHING_RUNS, RunningInput
 from kqueue.core.joint.score import Scorer
 from kqueue.core.joint.search import SearchInput, search
-from kqueue.core.joint.settings import JointOrder, JointSettings
+from kqueue.core.joint.settings import JointOrder, JointSettings, VictimChoice
 from kqueue.core.joint.share_account import ShareAccount, by_share
 from kqueue.core.joint.units import Unit, units
 from kqueue.core.joint.verify import fault_in
+from kqueue.core.joint.victims import VictimQuestion, proposed_victims
 from kqueue.core.joint.world import PlannedAdmission, World
 from kqueue.core.ordering import DEFAULT_RULES, OrderRules
 from kqueue.core.planned_state import PlannedState
@@ -55,6 +58,7 @@ class RoundInput:
     order: OrderRules = DEFAULT_RULES
     policies: PolicyInput = NO_POLICIES
     kept: Kept | None = None
+    running: RunningInput = NOTHING_RUNS
 
 
 def plan_round(given: RoundInput, enter: Callable[[RoundPhase], None] = lambda _phase: None) -> JointPlan:
@@ -233,6 +237,7 @@ class _Round:
         """Return the plan of the best candidate."""
         admitted, opens = best.candidate.admitted, self.prepared.withheld.opens
         proven = proven_out(relaxed, admitted, choices) if self.prepared.how is JointOrder.STRICT else frozenset()
+        victims = self._victims(admitted)
         workloads = [
             PlannedWorkload(
                 head=one.head,
@@ -246,6 +251,7 @@ class _Round:
                 and one.head.uid not in admitted
                 and one.head.uid not in greedy.claims,
                 opens=opens.get(one.head.uid),
+                victims=victims.get(one.head.uid),
             )
             for one in self.order
         ]
@@ -264,6 +270,24 @@ class _Round:
             classes=relaxed.classes if relaxed is not None else 0,
             arcs=relaxed.arcs if relaxed is not None else 0,
             faults=tuple(self.faults),
+        )
+
+    def _victims(self, admitted: Mapping[str, PlannedAdmission]) -> Mapping[str, ProposedVictims]:
+        """Return the running workloads that are proposed to be preempted, by UID of workloads that are left out."""
+        given, opens = self.given, self.prepared.withheld.opens
+        if given.settings.victims is VictimChoice.CYCLE or given.solver is None:
+            return {}
+        out = [one for one in self.order if one.head.uid not in admitted and one.head.uid not in opens]
+        return proposed_victims(
+            VictimQuestion(
+                state=given.state,
+                queues=list(given.batch.queues),
+                left=out,
+                admitted=admitted.values(),
+                how=self.prepared.how,
+                solver=self._solve,
+                checkpoints=given.running.checkpoints,
+            )
         )
 
 

@@ -17,6 +17,15 @@ class JointOrder(StrEnum):
     """Among workloads of one priority, the plan with the larger value is better."""
 
 
+class VictimChoice(StrEnum):
+    """How the victims of preemption are chosen; the value is that of the configuration."""
+
+    CYCLE = "Cycle"
+    """As without joint placement."""
+    JOINT = "Joint"
+    """A round proposes others for workloads that it leaves out; they are taken if they lose less work."""
+
+
 @value(kw_only=True)
 class JointSettings:
     """Settings of a round.
@@ -24,8 +33,11 @@ class JointSettings:
     Args:
         within: the placer that chooses the domains inside one workload.
         steps: the largest number of steps of one candidate's repairs; a step is one search for domains.
+        least_gain: the least gain of moves, in thousandths of their cost.
     """
 
     order: JointOrder = JointOrder.STRICT
     within: str = Algorithm.BEST_FIT
     steps: int = 16_384
+    victims: VictimChoice = VictimChoice.CYCLE
+    least_gain: int = 2_000

@@ -14,9 +14,17 @@ Source: the compatible system's preemption (KEP-1337, KEP-1714, KEP-79).
 from kqueue.core.preemption.candidates import lesser
 from kqueue.core.preemption.findings import Findings, Lowest
 from kqueue.core.preemption.reach import VictimReach
-from kqueue.core.preemption.search import find_targets, none_may_be_preempted
+from kqueue.core.preemption.search import all_candidates, find_targets, none_may_be_preempted
 from kqueue.core.preemption.simulation import Simulation, simulate
-from kqueue.core.preemption.target import LocalQueueUsage, PreemptionReason, Preemptor, Rules, SharingStrategy, Target
+from kqueue.core.preemption.target import (
+    LocalQueueUsage,
+    PreemptionReason,
+    Preemptor,
+    Rules,
+    SharingStrategy,
+    Target,
+    preemptor_of,
+)
 
 __all__ = [
     "Findings",
@@ -29,8 +37,10 @@ __all__ = [
     "Simulation",
     "Target",
     "VictimReach",
+    "all_candidates",
     "find_targets",
     "lesser",
     "none_may_be_preempted",
+    "preemptor_of",
     "simulate",
 ]

@@ -64,8 +64,9 @@ def candidates(
             and (workload.evicted or not findings.is_protected(workload, preemptor))
         ]
         known = kept[queue, policy] = Candidates(admitted, in_order(giving, preemptor, findings))
-    needs = preemptor.needs
-    return [workload for workload in known.workloads if not needs.isdisjoint(workload.usage)]
+    needs, only = preemptor.needs, preemptor.only
+    found = [workload for workload in known.workloads if not needs.isdisjoint(workload.usage)]
+    return found if only is None else [workload for workload in found if workload.uid in only or workload.evicted]
 
 
 def _yields(workload: Admitted, policy: Preempts, preemptor: Preemptor) -> bool:

@@ -98,6 +98,11 @@ def classical_targets(
     return ()
 
 
+def classical_candidates(snapshot: Snapshot, preemptor: Preemptor, findings: Findings) -> list[Admitted]:
+    """Return the workloads that policies let the preemptor preempt, in the order of preemption."""
+    return [candidate.admitted for candidate in _collect(snapshot, preemptor, findings).sequence()]
+
+
 # --- collect ---------------------------------------------------------------------------------------------------------
 
 

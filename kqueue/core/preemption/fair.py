@@ -49,6 +49,11 @@ def fair_targets(
     return ()
 
 
+def fair_candidates(snapshot: Snapshot, preemptor: Preemptor, findings: Findings) -> list[Admitted]:
+    """Return the workloads that policies let the preemptor preempt, queue by queue."""
+    return [admitted for waiting in _collect(snapshot, preemptor, findings).values() for admitted in waiting]
+
+
 def _collect(snapshot: Snapshot, preemptor: Preemptor, findings: Findings) -> _Waiting:
     spec, own = snapshot.queues[preemptor.queue], snapshot.nodes[preemptor.queue]
     waiting: _Waiting = {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kqueue.core.preemption.candidates import all_are_above
-from kqueue.core.preemption.classical import another_queue_borrows, classical_targets
-from kqueue.core.preemption.fair import any_other_queue_borrows, fair_targets
+from kqueue.core.preemption.classical import another_queue_borrows, classical_candidates, classical_targets
+from kqueue.core.preemption.fair import any_other_queue_borrows, fair_candidates, fair_targets
 from kqueue.core.preemption.findings import Findings
 from kqueue.core.preemption.fit import HostNeeds, nothing
 from kqueue.core.preemption.simulation import everybody
@@ -34,6 +34,15 @@ def none_may_be_preempted(
     return not borrows(node, needs, findings)
 
 
+def all_candidates(snapshot: Snapshot, preemptor: Preemptor, findings: Findings) -> list[Admitted]:
+    """Return the workloads that policies let the preemptor preempt, whether they suffice or not.
+
+    Workloads that are protected from it are left out, unless they leave already.
+    """
+    collect = classical_candidates if findings.rules.fair is None else fair_candidates
+    return collect(snapshot, preemptor, findings)
+
+
 def find_targets(
     snapshot: Snapshot,
     preemptor: Preemptor,
@@ -52,6 +61,7 @@ def find_targets(
     Args:
         snapshot: its queues must include the preemptor's queue.
         preemptor: for a question about one column, as in the choice of a flavor, the result of `Preemptor.alone`.
+            With `only` the targets are among these workloads.
         findings: the same object for all searches of a plan.
         places: returns whether the preemptor's pods find domains in the present snapshot; None: they need no domains.
         matters: returns whether the result of `places` may depend on the hosts of a workload; see `VictimReach`.

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from kqueue.core.quota import FlavorResource, Usage
 from kqueue.core.value import value
-from kqueue.core.workload import Admitted
+from kqueue.core.workload import Admitted, Head
 
 
 class PreemptionReason(StrEnum):
@@ -66,7 +66,8 @@ class Preemptor:
     """The workload that preempts.
 
     `usage`: its requests, without zeros.  `needs`: the columns in which quota must be released, and columns of
-    workloads on hosts that must be freed.
+    workloads on hosts that must be freed.  `only`: UIDs; besides workloads that leave already no other one is
+    preempted; None: no such limit.
     """
 
     uid: str
@@ -76,6 +77,7 @@ class Preemptor:
     timestamp: datetime
     usage: Usage
     needs: frozenset[FlavorResource]
+    only: Collection[str] | None = None
 
     def alone(self, column: FlavorResource, amount: int) -> Preemptor:
         """Return the workload as if this column were its only request, for the choice of a flavor."""
@@ -88,6 +90,22 @@ class Preemptor:
             usage={column: amount},
             needs=frozenset((column,)),
         )
+
+
+def preemptor_of(
+    head: Head, usage: Usage, needs: frozenset[FlavorResource], only: Collection[str] | None = None
+) -> Preemptor:
+    """Return a workload that waits as a preemptor."""
+    return Preemptor(
+        uid=head.uid,
+        key=head.key,
+        queue=head.queue,
+        priority=head.priority,
+        timestamp=head.timestamp,
+        usage={column: amount for column, amount in usage.items() if amount},
+        needs=needs,
+        only=only,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,19 +9,24 @@ from typing import TypeVar
 
 from kqueue.core.joint.batch import Batch
 from kqueue.core.joint.kept import Kept
+from kqueue.core.joint.movable import Checkpoints
+from kqueue.core.joint.moving import RunningGang
 from kqueue.core.joint.round import RoundInput
+from kqueue.core.joint.running import RunningInput
 from kqueue.core.topology import Capacity, Leaf, Tree
 from kqueue.core.topology.tree import Ints
 from kqueue.core.workload import Admitted, Flavor, Head, QueueSpec, TopologyView
 from kqueue.scheduling.joint.frames import (
     AdmittedPart,
     Ask,
+    CheckpointsPart,
     FlavorCapacity,
     ForgetFlavor,
     ForgetTree,
     FreeLeaves,
     HeadsPart,
     Leaves,
+    MovablePart,
     Rest,
     Resync,
     TreeBegins,
@@ -44,6 +49,9 @@ class Assembly:
     _unsorted: set[str] = field(default_factory=set)
     """ClusterQueues whose admitted workloads have changed in this round."""
     _heads: dict[str, Head] = field(default_factory=dict)
+    _movable: list[RunningGang] = field(default_factory=list)
+    _checkpoints: dict[str, Checkpoints] = field(default_factory=dict)
+    """These two are sent whole with each round."""
     _specs: Mapping[str, QueueSpec] = field(default_factory=dict)
     _flavors: Mapping[str, Flavor] = field(default_factory=dict)
 
@@ -76,9 +84,17 @@ class Assembly:
                 self._heads.update({head.uid: head for head in heads.heads})
                 for uid in heads.gone:
                     self._heads.pop(uid, None)
+            case MovablePart() | CheckpointsPart() as running:
+                self._take_running(running)
             case other:
                 raise TypeError(f"a message of the type {type(other).__name__} is unknown")
         return None
+
+    def _take_running(self, part: MovablePart | CheckpointsPart) -> None:
+        if isinstance(part, MovablePart):
+            self._movable.extend(part.gangs)
+        else:
+            self._checkpoints.update(part.of)
 
     def _take_capacity(self, changed: FlavorCapacity | FreeLeaves | ForgetFlavor) -> None:
         """Take free amounts; parts of what was lost are left out, and the fingerprint tells."""
@@ -128,12 +144,15 @@ class Assembly:
             topologies={flavor: self._views[flavor] for flavor in rest.flavors},
             admitted={queue: dict(self._admitted.get(queue, {})) for queue in rest.admitted},
         )
+        running = RunningInput(checkpoints=self._checkpoints, movable=tuple(self._movable))
+        self._movable, self._checkpoints = [], {}
         queues = {queue: tuple([self._heads[uid] for uid in uids]) for queue, uids in rest.batch.items()}
         return replace(
             rest.given,
             state=replace(rest.given.state, snapshot=snapshot),
             batch=Batch(queues=queues, strict=rest.given.batch.strict),
             kept=self.kept,
+            running=running,
         )
 
 

@@ -18,14 +18,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from kqueue.core.joint.movable import Checkpoints
+from kqueue.core.joint.moving import RunningGang
 from kqueue.core.joint.round import RoundInput
+from kqueue.core.joint.running import NOTHING_RUNS, RunningInput
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.topology import Capacity, Leaf, Tree
 from kqueue.core.topology.tree import Ints
 from kqueue.core.value import value
 from kqueue.core.workload import Admitted, Head, Snapshot, TopologyView
 
-_LEAVES, _WORKLOADS, _HEADS = 400, 200, 20
+_LEAVES, _WORKLOADS, _HEADS, _GANGS = 400, 200, 20, 20
 """Values of one piece: each takes a few milliseconds."""
 
 _WHOLE = 4
@@ -106,6 +109,20 @@ class HeadsPart:
 
     heads: tuple[Head, ...]
     gone: tuple[str, ...] = ()
+
+
+@value(kw_only=True)
+class MovablePart:
+    """Some running workloads that may be moved."""
+
+    gangs: tuple[RunningGang, ...]
+
+
+@value(kw_only=True)
+class CheckpointsPart:
+    """Times of checkpoints of some running workloads, by UID."""
+
+    of: Mapping[str, Checkpoints]
 
 
 @value(kw_only=True)
@@ -215,6 +232,7 @@ class RoundMessages:
     views: Mapping[str, tuple[TopologyView, Tables, Tables | None]]
     admitted: Mapping[str, Mapping[str, Admitted]]
     heads: Mapping[str, Head]
+    running: RunningInput
 
     @classmethod
     def of(cls, number: int, given: RoundInput) -> RoundMessages:
@@ -229,6 +247,7 @@ class RoundMessages:
                 batch=replace(given.batch, queues={}),
                 solver=None,
                 kept=None,
+                running=NOTHING_RUNS,
             ),
             flavors=tuple(snapshot.topologies),
             admitted=tuple(snapshot.admitted),
@@ -240,6 +259,7 @@ class RoundMessages:
             views={flavor: (view, *_tables(view.capacity)) for flavor, view in snapshot.topologies.items()},
             admitted={queue: dict(workloads) for queue, workloads in snapshot.admitted.items()},
             heads={head.uid: head for heads in queues.values() for head in heads},
+            running=given.running,
         )
 
     def pieces(self, sent: Sent) -> Iterator[bytes]:
@@ -258,6 +278,10 @@ class RoundMessages:
         heads, no_more = _changes(sent.heads, self.heads)
         for some_heads, uids in _in_parts(heads, no_more, _HEADS):
             yield sent.changing(HeadsPart(heads=tuple(some_heads.values()), gone=uids))
+        for gangs in _parts(self.running.movable, _GANGS):
+            yield sent.changing(MovablePart(gangs=gangs))
+        for times in _parts(self.running.checkpoints.items(), _WORKLOADS):
+            yield sent.changing(CheckpointsPart(of=dict(times)))
         yield _dumped(Ask(round=self.round, rest=self.rest, fingerprint=sent.fingerprint()))
 
 

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import pickle
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Protocol
 
 from kqueue.core.joint.answer import PlanAnswer
+from kqueue.core.joint.migration import MigrationAnswer
 from kqueue.core.joint.round import RoundInput
 from kqueue.scheduling.joint.frames import Resync, RoundFailed, RoundMessages, Sent
 from kqueue.scheduling.joint.worker import LENGTH
@@ -22,7 +23,12 @@ class RoundFailedError(Exception):
 
 
 class RoundPlanner(Protocol):
-    """Plans rounds beside the event loop."""
+    """Plans rounds beside the event loop.
+
+    `on_gains` is called after a plan whose round has workloads that may be moved, with what moves would gain.
+    """
+
+    on_gains: Callable[[MigrationAnswer], None]
 
     async def get_ready(self) -> None:
         """Start what the planner needs.  Raises RoundFailedError: that is not possible."""
@@ -53,6 +59,9 @@ class PlanningProcess:
         """How often a process was started."""
         self.resyncs = 0
         """How often a process had something else than it should have, and got everything anew."""
+        self.on_gains: Callable[[MigrationAnswer], None] = lambda _answer: None
+        self._late: asyncio.Task[None] | None = None
+        """Reads the gains of the last round, which come after its plan."""
 
     async def get_ready(self) -> None:
         """Start the process unless it runs."""
@@ -69,9 +78,9 @@ class PlanningProcess:
 
     def plan(self, number: int, given: RoundInput) -> Coroutine[Any, Any, PlanAnswer]:
         """Return the plan of a round; see `RoundPlanner`."""
-        return self._exchange(number, RoundMessages.of(number, given))
+        return self._exchange(number, RoundMessages.of(number, given), has_gains=bool(given.running.movable))
 
-    async def _exchange(self, number: int, messages: RoundMessages) -> PlanAnswer:
+    async def _exchange(self, number: int, messages: RoundMessages, *, has_gains: bool) -> PlanAnswer:
         """Send the messages of a round, and return the answer; a process that has lost messages gets all anew."""
         process = self._process
         if process is None:
@@ -92,12 +101,23 @@ class PlanningProcess:
         if not isinstance(answer, PlanAnswer) or answer.round != number:
             await self.stop()
             raise RoundFailedError(f"the planning process gave another answer than that of round {number}")
+        if has_gains:
+            self._late = asyncio.get_running_loop().create_task(self._read_gains(process, number))
         return answer
 
     async def _asked(self, process: asyncio.subprocess.Process, messages: Iterator[bytes]) -> object:
         for message in messages:
             await self._send(process, message)
+        if self._late is not None:
+            await asyncio.wait([self._late])
         return await self._answer(process)
+
+    async def _read_gains(self, process: asyncio.subprocess.Process, number: int) -> None:
+        """Report what moves gain in a round; the next round finds out whether the process has ended."""
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, pickle.UnpicklingError):
+            answer = await self._answer(process)
+            if isinstance(answer, MigrationAnswer) and answer.round == number:
+                self.on_gains(answer)
 
     async def _send(self, process: asyncio.subprocess.Process, data: bytes) -> None:
         assert process.stdin is not None
@@ -112,6 +132,9 @@ class PlanningProcess:
 
     async def stop(self) -> None:
         """Kill the process, which keeps nothing that is worth saving."""
+        late, self._late = self._late, None
+        if late is not None:
+            late.cancel()
         process, self._process = self._process, None
         if process is None:
             return

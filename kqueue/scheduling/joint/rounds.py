@@ -13,19 +13,23 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 import structlog
 
+from kqueue.api.wire.core import PodDisruptionBudget
 from kqueue.core.decision import Admit, Decision
 from kqueue.core.hints import NO_HINTS, Hints
 from kqueue.core.joint.answer import PlanAnswer, PlannedEntry
 from kqueue.core.joint.batch import Batch
+from kqueue.core.joint.migration import MigrationAnswer
+from kqueue.core.joint.movable import MoveHistory, MoveLimits, MovePolicy
 from kqueue.core.joint.registry import DEFAULT_POLICIES, PolicySpec
 from kqueue.core.joint.round import RoundInput
-from kqueue.core.joint.settings import JointSettings
+from kqueue.core.joint.running import NOTHING_RUNS, RunningInput
+from kqueue.core.joint.settings import JointSettings, VictimChoice
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.workload import Head
 from kqueue.isolation import isolated
@@ -34,6 +38,7 @@ from kqueue.runtime.deadline import within
 from kqueue.scheduling.context import Context
 from kqueue.scheduling.joint.batches import BatchLimits, BatchReader
 from kqueue.scheduling.joint.process import RoundFailedError, RoundPlanner
+from kqueue.scheduling.joint.running import RunningReader, RunningSource, RunningWishes, nothing_runs
 from kqueue.scheduling.planning import PlanMaker
 from kqueue.state.joint_history import JointHistory, RoundRecord
 
@@ -66,6 +71,8 @@ class RoundSettings:
     limits: BatchLimits = field(default_factory=BatchLimits)
     time_limit: float = 5.0
     policies: tuple[PolicySpec, ...] = DEFAULT_POLICIES
+    moves: MoveLimits = field(default_factory=lambda: MoveLimits(migration=MovePolicy.NEVER))
+    """Whether and how far running workloads may be moved: rounds say what that would gain."""
 
 
 class JointRounds:
@@ -102,8 +109,33 @@ class JointRounds:
         """The round whose plan is being carried out, and the time at which that began."""
         self.on_end: Callable[[RoundRecord], None] = lambda _record: None
         """Called at the end of each round."""
+        self.on_gains: Callable[[RoundRecord], None] = lambda _record: None
+        """Called when it is known what moves would gain in a round."""
+        self.running: RunningSource = nothing_runs
+        """Reads what rounds must know of running workloads."""
+        planner.on_gains = self._gained
+        self._early: MigrationAnswer | None = None
+        """Gains that came before the end of their round was noted."""
         self.on_stale: Callable[[], None] = lambda: None
         """Called for each hint that did not hold any more."""
+
+    def read_running(
+        self,
+        annotated: Callable[[], Iterable[str]],
+        *,
+        history: Callable[[], MoveHistory] = MoveHistory,
+        budgets: Callable[[], Sequence[PodDisruptionBudget]] = tuple,
+    ) -> None:
+        """Let rounds know running workloads, as far as the settings need them; see `RunningWishes`."""
+        settings = self._settings
+        wishes = RunningWishes(
+            annotated=annotated,
+            victims=settings.joint.victims is VictimChoice.JOINT,
+            limits=settings.moves,
+            history=history,
+            budgets=budgets,
+        )
+        self.running = RunningReader(self._context, wishes).read
 
     @property
     def hints(self) -> Hints:
@@ -160,7 +192,7 @@ class JointRounds:
     def decided(self, decision: Decision) -> None:
         """Note the decision of a cycle."""
         hint = self._hints.get(decision.head.uid) if self._hints else None
-        if hint is not None and hint.wait is None and not (isinstance(decision, Admit) and decision.plan):
+        if hint is not None and hint.has_place and not (isinstance(decision, Admit) and decision.plan):
             self.on_stale()
 
     def _end_applying(self) -> None:
@@ -188,7 +220,7 @@ class JointRounds:
         return key if key not in self._alone else None
 
     async def _run(self, number: int, queues: list[str]) -> None:
-        clock, plan, batch = self._context.clock, None, dict[str, tuple[Head, ...]]()
+        clock, plan, batch, running = self._context.clock, None, dict[str, tuple[Head, ...]](), NOTHING_RUNS
         began, since = clock.now(), clock.monotonic()
         try:
             with isolated() as planning:
@@ -196,7 +228,8 @@ class JointRounds:
                 batch = await self._reader.read(queues, self._settings.limits)
                 if sum(map(len, batch.values())) > 1 or self._reader.policies.have_say(batch):
                     self.history.begin(number, began, [head.uid for heads in batch.values() for head in heads])
-                    plan = _checked(await self._planned(number, batch), number, batch)
+                    running = await self.running()
+                    plan = _checked(await self._planned(number, batch, running), number, batch)
             if planning.error is not None:
                 self._note_failure(number, planning.error)
             if plan is None:
@@ -222,6 +255,11 @@ class JointRounds:
                     seconds=seconds,
                 )
             )
+            early, self._early = self._early, None
+            if early is not None and early.round == number:
+                self._gained(early)
+            elif not running.movable:
+                self._gained(MigrationAnswer(round=number))
         self._wake()
 
     def _end(self, record: RoundRecord) -> None:
@@ -253,7 +291,17 @@ class JointRounds:
             **({"drifts": plan.drifts} if plan.drifts else {}),
         )
 
-    async def _planned(self, number: int, batch: dict[str, tuple[Head, ...]]) -> PlanAnswer:
+    def _gained(self, answer: MigrationAnswer) -> None:
+        """Note what moves would gain in a round that has its plan."""
+        if answer.problem:
+            _log.warning("the gain of moves is unknown", round=answer.round, problem=answer.problem)
+        record = self.history.gained(answer.round, answer.gains)
+        if record is None:
+            self._early = answer
+        else:
+            self.on_gains(record)
+
+    async def _planned(self, number: int, batch: dict[str, tuple[Head, ...]], running: RunningInput) -> PlanAnswer:
         now, settings = self._context.clock.now(), self._settings
         uids = [head.uid for heads in batch.values() for head in heads]
         snapshot = self._planning.snapshot(batch)
@@ -266,6 +314,7 @@ class JointRounds:
             settings=settings.joint,
             order=self._context.settings.order,
             policies=self._reader.policies.read(batch, snapshot),
+            running=running,
         )
         return await within(self._context.clock, settings.time_limit, self._planner.plan(number, given))
 

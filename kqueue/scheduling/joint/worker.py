@@ -9,11 +9,13 @@ from __future__ import annotations
 import pickle
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import BinaryIO
 
-from kqueue.core.joint.answer import answer_of
+from kqueue.core.joint.answer import PlanAnswer, answer_of
+from kqueue.core.joint.migration import MigrationAnswer, migration_gains
 from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.plan import RoundPhase
 from kqueue.core.joint.round import RoundInput, plan_round
@@ -40,13 +42,28 @@ def serve(source: BinaryIO, target: BinaryIO) -> None:
             write(target, pickle.dumps(asked, protocol=pickle.HIGHEST_PROTOCOL))
         elif asked is not None:
             number, given = asked
-            answer: list[object] = []
-            with isolated(partial(_failed, number, answer)):
-                answer.append(_planned(number, replace(given, solver=find)))
-            write(target, pickle.dumps(answer[-1], protocol=pickle.HIGHEST_PROTOCOL))
+            for answer in answers(number, replace(given, solver=find)):
+                write(target, pickle.dumps(answer, protocol=pickle.HIGHEST_PROTOCOL))
 
 
-def _planned(number: int, given: RoundInput) -> object:
+def answers(number: int, given: RoundInput) -> Iterator[PlanAnswer | RoundFailed | MigrationAnswer]:
+    """Yield the plan of a round, then, if workloads may be moved, what moves would gain.
+
+    The second answer does not delay the first one.
+    """
+    failed: list[RoundFailed] = []
+    with isolated(partial(_failed, number, failed)):
+        yield _planned(number, given)
+    if failed:
+        yield failed[0]
+    elif given.running.movable:
+        gains: list[MigrationAnswer] = []
+        with isolated(partial(_unknown, number, gains)):
+            gains.append(MigrationAnswer(round=number, gains=migration_gains(given)))
+        yield gains[0]
+
+
+def _planned(number: int, given: RoundInput) -> PlanAnswer:
     place_joint_by(given.settings.within)
     drifts = audited(number, given)
     watch = Stopwatch(time.monotonic, RoundPhase.BASELINE)
@@ -64,8 +81,12 @@ def audited(number: int, given: RoundInput) -> tuple[str, ...]:
     return tuple(given.kept.audit(capacities, number // _AUDIT_EVERY))
 
 
-def _failed(number: int, answer: list[object], error: Exception) -> None:
+def _failed(number: int, answer: list[RoundFailed], error: Exception) -> None:
     answer.append(RoundFailed(round=number, problem=f"{type(error).__name__}: {error}"))
+
+
+def _unknown(number: int, answer: list[MigrationAnswer], error: Exception) -> None:
+    answer.append(MigrationAnswer(round=number, problem=f"{type(error).__name__}: {error}"))
 
 
 def read(source: BinaryIO) -> bytes | None:

@@ -7,12 +7,14 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from typing import Any
 
-from kqueue.core.joint.answer import PlanAnswer, answer_of
+from kqueue.core.joint.answer import PlanAnswer
+from kqueue.core.joint.migration import MigrationAnswer
 from kqueue.core.joint.ortools_flow import solver
-from kqueue.core.joint.round import RoundInput, plan_round
+from kqueue.core.joint.round import RoundInput
 from kqueue.scheduling.joint.assembly import Assembly
-from kqueue.scheduling.joint.frames import Resync, Sent, pieces
+from kqueue.scheduling.joint.frames import Resync, RoundFailed, Sent, pieces
 from kqueue.scheduling.joint.process import RoundFailedError
+from kqueue.scheduling.joint.worker import answers
 from tests.unit.scheduling.scheduled import Scheduled
 
 
@@ -25,6 +27,7 @@ class Here:
         self.open = asyncio.Event()
         """Cleared: a round is planned when it is set."""
         self.open.set()
+        self.on_gains: Callable[[MigrationAnswer], None] = lambda _answer: None
         self._assembly, self._sent = Assembly(), Sent()
 
     async def get_ready(self) -> None:
@@ -40,7 +43,16 @@ class Here:
         (asked,) = [found for data in messages if (found := self._assembly.take(data)) is not None]
         assert not isinstance(asked, Resync), "no message is lost here"
         self.rounds.append(asked[1])
-        return answer_of(number, plan_round(replace(asked[1], solver=solver())), {})
+        later = answers(number, replace(asked[1], solver=solver()))
+        plan = next(later)
+        assert isinstance(plan, PlanAnswer), plan
+        asyncio.get_running_loop().call_soon(self._report, later)
+        return plan
+
+    def _report(self, others: Iterator[PlanAnswer | RoundFailed | MigrationAnswer]) -> None:
+        for answer in others:
+            assert isinstance(answer, MigrationAnswer), answer
+            self.on_gains(answer)
 
     async def stop(self) -> None:
         """It counts."""

@@ -340,6 +340,13 @@ class JointFamilies(_Group):
             "kqueue_joint_policy_failures_total", "Policies switched off for a round", "policy"
         )
         self.paused = self._gauge("kqueue_joint_paused", "Whether joint placement rests after failures")
+        self.unknown_use = self._counter(
+            "kqueue_joint_statistics_unknown_total", "Samples of use of unknown nodes or pods", "kind"
+        )
+        self.bad_use = self._counter("kqueue_joint_statistics_bad_total", "Samples of use that cannot be", "kind")
+        self.failed_use = self._counter(
+            "kqueue_joint_statistics_failures_total", "Lists of samples of use that could not be read", "kind"
+        )
 
 
 class ProcessFamilies(_Group):

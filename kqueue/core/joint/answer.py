@@ -42,6 +42,7 @@ class PlanAnswer:
     Args:
         seconds: of planning, by phase.
         failed_policies: the problems of policies that were switched off for the round, by name.
+        static_nodes: nodes whose reservations counted, because a policy looked at use that was not measured.
     """
 
     round: int
@@ -58,6 +59,7 @@ class PlanAnswer:
     entries: tuple[PlannedEntry, ...]
     faults: tuple[str, ...] = ()
     failed_policies: Mapping[str, str] = field(default_factory=dict)
+    static_nodes: int = 0
 
     @property
     def name(self) -> str:
@@ -101,6 +103,7 @@ def answer_of(number: int, plan: JointPlan, seconds: Mapping[str, float]) -> Pla
         entries=tuple(sorted(entries, key=lambda entry: not entry.is_admitted)),
         faults=plan.faults,
         failed_policies=plan.failed_policies,
+        static_nodes=plan.static_nodes,
     )
 
 

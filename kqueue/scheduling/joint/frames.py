@@ -15,13 +15,14 @@ from typing import Any, TypeVar
 
 from kqueue.core.joint.batch import Batch
 from kqueue.core.joint.round import RoundInput
+from kqueue.core.joint.statistics import NO_STATISTICS, NodeStatistics, joined
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.topology import Capacity, Leaf, Tree
 from kqueue.core.topology.tree import Ints
 from kqueue.core.value import value
 from kqueue.core.workload import Admitted, Head, Snapshot, TopologyView
 
-_LEAVES, _WORKLOADS, _HEADS = 400, 200, 20
+_LEAVES, _WORKLOADS, _HEADS, _MEASURED_NODES = 400, 200, 20, 1_000
 """Values of one piece: each takes a few milliseconds."""
 
 T = TypeVar("T")
@@ -82,6 +83,13 @@ class HeadsPart:
 
 
 @value(kw_only=True)
+class StatisticsPart:
+    """The measured use of some nodes, or of some kinds of pods."""
+
+    statistics: NodeStatistics
+
+
+@value(kw_only=True)
 class Ask:
     """All that is left of a round; the process answers it."""
 
@@ -136,6 +144,7 @@ def pieces(number: int, given: RoundInput, trees: TreeNumbers) -> Iterator[bytes
             given,
             state=PlannedState(snapshot=_NOTHING, rules=given.state.rules),
             batch=replace(given.batch, queues={}),
+            policies=replace(given.policies, statistics=NO_STATISTICS),
             solver=None,
         ),
     )
@@ -151,7 +160,18 @@ def pieces(number: int, given: RoundInput, trees: TreeNumbers) -> Iterator[bytes
     for queue, heads in given.batch.queues.items():
         for part in _parts(heads, _HEADS):
             yield _dumped(HeadsPart(queue=queue, heads=part))
+    yield from _statistics(given.policies.statistics)
     yield last
+
+
+def _statistics(measured: NodeStatistics) -> Iterator[bytes]:
+    """Yield the measured use; it is sent only if a policy of the round looks at it, because others do not get it."""
+    for begin in range(0, len(measured.nodes), _MEASURED_NODES):
+        some = slice(begin, begin + _MEASURED_NODES)
+        part = NodeStatistics(measured.nodes[some], measured.samples[:, :, some], {})
+        yield _dumped(StatisticsPart(statistics=part))
+    for means in _parts(measured.means.items(), _MEASURED_NODES):
+        yield _dumped(StatisticsPart(statistics=NodeStatistics(means=dict(means))))
 
 
 def _capacity(flavor: str, view: TopologyView, trees: TreeNumbers) -> Iterator[bytes]:
@@ -199,6 +219,7 @@ class Assembly:
     _views: dict[str, TopologyView] = field(default_factory=dict)
     _admitted: dict[str, dict[str, Admitted]] = field(default_factory=dict)
     _heads: dict[str, list[Head]] = field(default_factory=dict)
+    _measured: list[NodeStatistics] = field(default_factory=list)
 
     def take(self, data: bytes) -> tuple[int, RoundInput] | None:
         """Take a message; return the round that it completes, and its number."""
@@ -215,6 +236,8 @@ class Assembly:
                 self._admitted.setdefault(part.queue, {}).update(part.workloads)
             case HeadsPart() as heads:
                 self._heads.setdefault(heads.queue, []).extend(heads.heads)
+            case StatisticsPart() as measured:
+                self._measured.append(measured.statistics)
             case Ask() as ask:
                 return ask.round, self._whole(ask)
             case other:
@@ -235,6 +258,8 @@ class Assembly:
     def _whole(self, ask: Ask) -> RoundInput:
         snapshot = replace(ask.snapshot, topologies=self._views, admitted=self._admitted)
         queues = {queue: tuple(heads) for queue, heads in self._heads.items()}
-        self._views, self._admitted, self._heads = {}, {}, {}
+        policies = replace(ask.given.policies, statistics=joined(self._measured))
+        self._views, self._admitted, self._heads, self._measured = {}, {}, {}, []
         state = replace(ask.given.state, snapshot=snapshot)
-        return replace(ask.given, state=state, batch=Batch(queues=queues, strict=ask.given.batch.strict))
+        batch = Batch(queues=queues, strict=ask.given.batch.strict)
+        return replace(ask.given, state=state, batch=batch, policies=policies)

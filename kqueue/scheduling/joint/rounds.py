@@ -26,6 +26,7 @@ from kqueue.core.joint.batch import Batch
 from kqueue.core.joint.registry import DEFAULT_POLICIES, PolicySpec
 from kqueue.core.joint.round import RoundInput
 from kqueue.core.joint.settings import JointSettings
+from kqueue.core.joint.statistics import NodeStatistics
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.workload import Head
 from kqueue.isolation import isolated
@@ -36,6 +37,7 @@ from kqueue.scheduling.joint.batches import BatchLimits, BatchReader
 from kqueue.scheduling.joint.process import RoundFailedError, RoundPlanner
 from kqueue.scheduling.planning import PlanMaker
 from kqueue.state.joint_history import JointHistory, RoundRecord
+from kqueue.state.statistics import UseSummary
 
 _log = structlog.get_logger(__name__)
 
@@ -100,10 +102,16 @@ class JointRounds:
         """The rounds that are remembered."""
         self._applied: tuple[RoundRecord, float] | None = None
         """The round whose plan is being carried out, and the time at which that began."""
+        self.use_summary: Callable[[], UseSummary | None] = lambda: None
+        """Returns what is known of measured use; None: no policy looks at it."""
         self.on_end: Callable[[RoundRecord], None] = lambda _record: None
         """Called at the end of each round."""
         self.on_stale: Callable[[], None] = lambda: None
         """Called for each hint that did not hold any more."""
+
+    def look_at_use(self, statistics: Callable[[], NodeStatistics], summary: Callable[[], UseSummary | None]) -> None:
+        """Let policies see the measured use that `statistics` returns; `summary` says what is known of it."""
+        self._reader.policies.statistics, self.use_summary = statistics, summary
 
     @property
     def hints(self) -> Hints:
@@ -248,6 +256,7 @@ class JointRounds:
             cost=plan.cost,
             greedy_cost=plan.greedy_cost,
             seconds={phase: round(spent, 4) for phase, spent in record.seconds.items()},
+            **({"static_nodes": plan.static_nodes} if plan.static_nodes else {}),
             **({"faults": plan.faults} if plan.faults else {}),
             **({"failed_policies": dict(plan.failed_policies)} if plan.failed_policies else {}),
         )

@@ -128,7 +128,7 @@ def test_no_host_gets_more_than_its_bandwidth() -> None:
 
 def test_utilisation_goes_by_what_is_measured() -> None:
     """E15."""
-    statistics = NodeStatistics({"r0-h000": [{"cpu": 9_000}], "r0-h001": [{"cpu": 2_000}]})
+    statistics = NodeStatistics.of({"r0-h000": [{"cpu": 9_000}], "r0-h001": [{"cpu": 2_000}]})
     for given, host in ((statistics, "r0-h001"), (NodeStatistics(), "r0-h000")):
         view = filled(racks(2, cpu=10_000), dict.fromkeys(HOSTS[:2], 1), {"cpu": 5_000})
         plan = plan_of(
@@ -143,7 +143,7 @@ def test_utilisation_goes_by_what_is_measured() -> None:
 
 def test_measured_use_makes_no_room() -> None:
     view = filled(racks(1, cpu=10_000), {HOSTS[0]: 1}, {"cpu": 9_500})
-    idle = NodeStatistics({"r0-h000": [{"cpu": 0}]})
+    idle = NodeStatistics.of({"r0-h000": [{"cpu": 0}]})
     plan = plan_of(
         view, [small("a", 1, **{"cpu": 1_000, GPU: 1})], by("utilisation"), statistics=idle, snapshot=_two(view)
     )
@@ -151,11 +151,10 @@ def test_measured_use_makes_no_room() -> None:
 
 
 def test_the_percentile_of_samples_counts() -> None:
-    samples = NodeStatistics({"n": [{"cpu": n} for n in range(1, 11)]})
-    assert samples.measured("n", "cpu", 90) == 9
-    assert samples.measured("n", "cpu", 100) == 10
-    assert samples.measured("n", "memory", 90) is None
-    assert samples.measured("other", "cpu", 90) is None
+    samples = NodeStatistics.of({"n": [{"cpu": n} for n in range(1, 11)]})
+    assert [samples.measured("cpu", percentile)[0].tolist() for percentile in (90, 100, 0)] == [[9], [10], [1]]
+    assert not samples.measured("memory", 90)[1].any()
+    assert not samples.measured("nvidia.com/gpu", 90)[1].any()
 
 
 # --- interference

@@ -5,7 +5,8 @@
 
 Nodes and pods have a reader each, with its own lane, time limit and pauses after failures.  Samples go to the store at
 once; a round takes what the store has.  So no reader waits for the other one, for a round, or for its process, and a
-sample that no round has seen is replaced by newer ones.  Without samples, reservations count.
+sample that no round has seen is replaced by newer ones.  Without samples, reservations count: an API that is not served
+any more leaves none, and one that fails leaves its last samples until they are old.
 """
 
 from __future__ import annotations
@@ -219,12 +220,17 @@ class _Loop:
                 self.problem = ""
             else:
                 pause = max(pause, backoff.next())
-                self.problem = _problem(reading.error, self.settings.time_limit)
-                self.reader.count.use_failed(self.reader.kind)
-                if not isinstance(reading.error, _KNOWN):
-                    _log.error("reading measured use failed on a bug", samples=self.reader.kind, exc_info=reading.error)
+                self._note(reading.error)
             self.metrics.tell()
             await self.clock.sleep(pause)
+
+    def _note(self, error: Exception) -> None:
+        before, self.problem = self.problem, _problem(error, self.settings.time_limit)
+        if isinstance(error, _NotServedError):
+            self.reader.forget()
+        self.reader.count.use_failed(self.reader.kind)
+        if self.problem != before and not isinstance(error, _KNOWN):
+            _log.error("reading measured use failed on a bug", samples=self.reader.kind, exc_info=error)
 
 
 def _problem(error: Exception, limit: float) -> str:
@@ -264,17 +270,25 @@ class _Reader(ABC):
     async def read(self) -> None:
         """Read one sample of each object.  Raises ApiError, and `_NotServedError`."""
 
+    @abstractmethod
+    def forget(self) -> None:
+        """Forget the samples, because the API was taken away."""
+
     async def _list(self, group: str, plural: str, *, metric: str = "", selector: str = "") -> bytes:
         """Return a list of an API group, in the newest version that is served; `metric`: this one of all objects."""
-        version = self._version.get(group) or await self._served(group)
+        known = self._version.get(group)
+        if known is not None:
+            try:
+                return await self._ask(group, known, plural, metric, selector)
+            except NotFoundError:
+                del self._version[group]
+        return await self._ask(group, await self._served(group), plural, metric, selector)
+
+    async def _ask(self, group: str, version: str, plural: str, metric: str, selector: str) -> bytes:
         resource = ResourceType(group, version, plural, plural, namespaced=False)
         path = resource.path(None, "*" if metric else None, metric or None)
         params = {"labelSelector": selector} if selector else {}
-        try:
-            return await self.client.get_bytes(path, params, resource=resource, lane=self.lane)
-        except NotFoundError:
-            self._version.pop(group, None)
-            raise
+        return await self.client.get_bytes(path, params, resource=resource, lane=self.lane)
 
     async def _served(self, group: str) -> str:
         versions = _VERSIONS if group == GROUP else _CUSTOM_VERSIONS
@@ -318,6 +332,10 @@ class _NodeReader(_Reader):
             usable = await self._with_bandwidth(usable)
         self.store.keep_nodes(self.known.is_node)
         self.store.add_nodes(usable)
+
+    def forget(self) -> None:
+        """Forget the samples of nodes."""
+        self.store.nodes.clear()
 
     async def _with_bandwidth(self, samples: dict[str, Sample]) -> dict[str, Sample]:
         """Return the samples with the bandwidth in use of the nodes that have this metric."""
@@ -364,6 +382,10 @@ class _PodReader(_Reader):
         self.store.add_kinds(
             {kind: (cpu // pods, memory // pods, NO_SAMPLE) for kind, (pods, cpu, memory) in sums.items()}
         )
+
+    def forget(self) -> None:
+        """Forget the samples of kinds of pods."""
+        self.store.kinds.clear()
 
 
 def use_of(usage: ResourceList) -> Sample | None:

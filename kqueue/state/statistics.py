@@ -107,7 +107,7 @@ class Rings(Generic[K]):
         for key in [key for key, column in self._column.items() if newest[column] < since]:
             self.forget(key)
 
-    def keys(self) -> tuple[K, ...]:
+    def names(self) -> tuple[K, ...]:
         """Return the keys, in the order of `usable`."""
         return tuple(self._column)
 
@@ -157,7 +157,7 @@ class StatisticsStore:
 
     def keep_nodes(self, known: Callable[[str], bool]) -> None:
         """Forget the nodes that are gone."""
-        for node in self.nodes.keys():
+        for node in self.nodes.names():
             if not known(node):
                 self.nodes.forget(node)
 
@@ -169,12 +169,12 @@ class StatisticsStore:
     def statistics(self) -> NodeStatistics:
         """Return the samples of this moment as values that later samples do not change; old ones are left out."""
         since = self._since()
-        kinds, found = self.kinds.keys(), self.kinds.usable(since)
+        kinds, found = self.kinds.names(), self.kinds.usable(since)
         known = found >= 0
         number = known.sum(axis=0)
         means = np.where(number > 0, np.where(known, found, 0).sum(axis=0) // np.maximum(number, 1), NO_SAMPLE)
         return NodeStatistics(
-            self.nodes.keys(),
+            self.nodes.names(),
             self.nodes.usable(since),
             {kind: tuple(means[:, place].tolist()) for place, kind in enumerate(kinds) if (number[:, place] > 0).any()},
         )

@@ -14,7 +14,7 @@ from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.plan import JointPlan
 from kqueue.core.joint.policy import BasePolicy, Depth
 from kqueue.core.joint.policy_view import JudgedPods, WorldView
-from kqueue.core.joint.registry import PolicySpec
+from kqueue.core.joint.registry import POLICIES, PolicySpec, looks_at_use
 from kqueue.core.joint.round_policies import PolicyInput
 from kqueue.core.joint.statistics import NodeStatistics
 from kqueue.core.joint.traits import Traits
@@ -139,6 +139,31 @@ def test_utilisation_goes_by_what_is_measured() -> None:
             snapshot=_two(view),
         )
         assert places(plan) == {"a": {host: 1}}
+
+
+@pytest.mark.parametrize(
+    ("measured", "name", "static"),
+    [
+        pytest.param({HOSTS[0]: [{"cpu": 1}], HOSTS[1]: [{"cpu": 1}]}, "utilisation", 0, id="all"),
+        pytest.param({HOSTS[0]: [{"cpu": 1}]}, "utilisation", 1, id="one node"),
+        pytest.param({HOSTS[0]: [{"memory": 1}], HOSTS[1]: [{"cpu": 1}]}, "utilisation", 1, id="another resource"),
+        pytest.param({"other": [{"cpu": 1}]}, "utilisation", 2, id="unknown node"),
+        pytest.param({}, "packing", 0, id="no policy looks"),
+    ],
+)
+def test_a_plan_says_on_how_many_nodes_reservations_counted(
+    measured: dict[str, list[dict[str, int]]], name: str, static: int
+) -> None:
+    view = racks(2, cpu=10_000)
+    given = NodeStatistics.of(measured)
+    plan = plan_of(view, [small("a", 1, **{"cpu": 1_000, GPU: 1})], by(name), statistics=given, snapshot=_two(view))
+    assert plan.static_nodes == static
+
+
+def test_policies_say_that_they_look_at_measured_use() -> None:
+    found = {name for name in POLICIES if looks_at_use([PolicySpec(name=name)])}
+    assert found & {"utilisation", "network", "packing", "topology"} == {"utilisation", "network"}
+    assert not looks_at_use([PolicySpec(name="unknown")])
 
 
 def test_measured_use_makes_no_room() -> None:

@@ -16,6 +16,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Protocol
 
 import structlog
@@ -48,6 +49,8 @@ _LONGEST_PAUSE = 300.0
 """Seconds of the longest pause after failures; a longer interval counts instead."""
 _TIME_LIMIT = 30.0
 """Seconds that reading one sample of all nodes or pods may take; a shorter interval counts instead."""
+_ADDED = 2_000
+"""Samples that are added before the event loop gets a turn."""
 _PLACES = {CPU: 3, MEMORY: 0}
 """Decimal places of amounts: cpu is in milli."""
 
@@ -331,7 +334,10 @@ class _NodeReader(_Reader):
         if self.settings.bandwidth_metric:
             usable = await self._with_bandwidth(usable)
         self.store.keep_nodes(self.known.is_node)
-        self.store.add_nodes(usable)
+        samples = iter(usable.items())
+        while some := dict(islice(samples, _ADDED)):
+            self.store.add_nodes(some)
+            await self.clock.sleep(0)
 
     def forget(self) -> None:
         """Forget the samples of nodes."""

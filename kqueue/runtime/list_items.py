@@ -17,11 +17,12 @@ from kqueue.errors import ServerError
 
 T = TypeVar("T")
 
-_PIECE = 128 * 1024
+_PIECE = 64 * 1024
 """Bytes of a piece, which takes a few milliseconds at most."""
-_ITEMS = 400
+_ITEMS = 200
 """Items of a piece of a body that cannot be cut."""
-_BEGIN, _END = b'"items":[', b"]}"
+_BEGIN, _END, _TAIL = b'"items":[', b"]}", 64
+"""The texts around the items, and the bytes in which the second one and white space after it are looked for."""
 
 
 class _Loose(msgspec.Struct, frozen=True, gc=False):
@@ -57,7 +58,8 @@ class ListItems(Generic[T]):
             raise ServerError(f"{what}: the answer is no list, it begins: {begins!r}", status=200) from e
 
     def _pieces(self, body: bytes) -> Iterator[bytes | list[msgspec.Raw]]:
-        begin, end = body.find(_BEGIN), len(body.rstrip()) - len(_END)
+        tail = body[-_TAIL:]
+        begin, end = body.find(_BEGIN), len(body) - len(tail) + len(tail.rstrip()) - len(_END)
         if begin < 0 or end <= begin or body[end : end + len(_END)] != _END or body.find(self._cut, begin) < 0:
             raws = self._loose.decode(body).items or []
             yield from (raws[first : first + _ITEMS] for first in range(0, len(raws), _ITEMS))

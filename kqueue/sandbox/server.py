@@ -39,7 +39,7 @@ from kqueue.sandbox.objects import WriteOptions
 from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.route import ResourcePath
 from kqueue.sandbox.store import StoredObject
-from kqueue.sandbox.usage_metrics import GROUP, VERSION, OtherGroups, UsageMetrics
+from kqueue.sandbox.usage_metrics import GROUP, VERSION, OtherGroups, SimulatedUse
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 READY_PATHS = ("/healthz", "/livez", "/readyz")
@@ -77,7 +77,7 @@ class ApiServer:
         self._tokens = {} if token is None else {token: access.ADMIN}
         """Users by token; tokens of ServiceAccounts are added when they are created."""
         self._aggregator = Aggregator(api)
-        self._usage = UsageMetrics(api) if measures_use else None
+        self._usage = SimulatedUse(api) if measures_use else None
         self._others = OtherGroups((self._aggregator, *([] if self._usage is None else [self._usage])))
         self._runner: web.ServerRunner | None = None
         self._stopping = False

@@ -28,7 +28,7 @@ Use = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class UsageMetrics:
+class SimulatedUse:
     """The measured use of all nodes and pods of one API."""
 
     api: ClusterApi

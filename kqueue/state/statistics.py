@@ -64,9 +64,9 @@ class Rings(Generic[K]):
         """Add one sample for each key, in place of the oldest one if its ring is full."""
         found = [(self._of(key), sample) for key, sample in samples.items()]
         known = [(column, sample) for column, sample in found if column is not None]
-        if not known:
-            return
         columns = np.array([column for column, _ in known], dtype=np.int64)
+        if not len(columns):
+            return
         rows = self._next[columns]
         self._amounts[rows, :, columns] = np.array([sample for _, sample in known], dtype=np.int64)
         self._taken[rows, columns] = now
@@ -103,9 +103,11 @@ class Rings(Generic[K]):
 
     def forget_unused(self, since: float) -> None:
         """Forget the keys whose last sample is older than this time."""
-        newest = self._taken.max(axis=0, initial=-np.inf)
-        for key in [key for key, column in self._column.items() if newest[column] < since]:
-            self.forget(key)
+        columns = np.fromiter(self._column.values(), dtype=np.int64, count=len(self._column))
+        unused = self._taken[:, columns].max(axis=0, initial=-np.inf) < since
+        if unused.any():
+            for key in [key for key, old in zip(self._column, unused.tolist(), strict=True) if old]:
+                self.forget(key)
 
     def names(self) -> tuple[K, ...]:
         """Return the keys, in the order of `usable`."""
@@ -122,7 +124,7 @@ class Rings(Generic[K]):
 
 @value(kw_only=True)
 class UseSummary:
-    """What is known of measured use: nodes and kinds of pods with samples, and why samples cannot be read."""
+    """The known measured use: numbers of nodes and kinds of pods with samples, and why samples cannot be read."""
 
     nodes: int
     kinds: int

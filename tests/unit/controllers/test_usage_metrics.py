@@ -114,7 +114,10 @@ def pod_view(key: str, *, workload: str = "alice", node: str = "a", phase: str =
 def workload(name: str, queue: str | None = "team") -> wire.Workload:
     status: Any = {"admission": {"clusterQueue": queue, "podSetAssignments": []}} if queue else {}
     spec = {"queueName": "main", "podSets": []}
-    return read(wire.Workload, {"metadata": {"name": name, "namespace": "ns"}, "spec": spec, "status": status})
+    made: wire.Workload = read(
+        wire.Workload, {"metadata": {"name": name, "namespace": "ns"}, "spec": spec, "status": status}
+    )
+    return made
 
 
 class Desk:

@@ -90,6 +90,8 @@ def _joint(joint: JSON) -> Iterator[PageLine]:
         1,
         _DIM,
     )
+    if "staticNodes" in plan:
+        yield PageLine(f"reservations counted on {plan['staticNodes']} nodes without samples of their use", 1, _DIM)
 
 
 # --- waiting ---------------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ _WithoutOption = Annotated[
     str,
     typer.Option(
         help="Parts to leave out, of nodes,kubelet,scheduler,jobs,jobsets,daemonsets,deployments,statefulsets,"
-        "collector."
+        "collector,metrics."
     ),
 ]
 _OutputOption = Annotated[_Form, typer.Option("-o", "--output", help="json: one line for programs.")]

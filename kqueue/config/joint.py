@@ -41,8 +41,8 @@ class StatisticsSettings(Section):
     samples: Annotated[int, Field(ge=1, le=100)] = 10
     """The number of samples that are kept of each node, and of each kind of pod."""
     bandwidth_metric: str = ""
-    """The metric of nodes in custom.metrics.k8s.io that measures bandwidth in use.  Empty: none, and no bandwidth is
-    seen in use."""
+    """The metric of nodes in custom.metrics.k8s.io that measures bandwidth in use, for `kqueue.dev/bandwidth`.  Empty:
+    none, and what is reserved counts."""
 
     @model_validator(mode="after")
     def _bounds(self) -> Self:

@@ -8,7 +8,10 @@ from typing import Protocol
 import structlog
 
 from kqueue import model
+from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import ObjectMeta
+from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX
+from kqueue.controllers.usage_metrics import KnownObjects, UsageMetrics, UseSettings
 from kqueue.controllers.watches import Watches
 from kqueue.core.joint.ortools_flow import ortools_version
 from kqueue.core.topology.placers import JOINT, place_joint_by
@@ -22,6 +25,7 @@ from kqueue.scheduling.joint.rounds import JointRounds
 from kqueue.scheduling.loop import SchedulingLoop
 from kqueue.state.joint_history import RoundRecord
 from kqueue.state.joint_profiles import JointProfiles
+from kqueue.state.statistics import StatisticsStore
 from kqueue.visibility.joint_rounds import JointSource
 
 _log = structlog.get_logger(__name__)
@@ -54,12 +58,42 @@ def make_rounds(manager: ControllerManager, loop: SchedulingLoop) -> JointRounds
     rounds.on_end, rounds.on_stale = report.ended, manager.metrics.joint.stale_entry
     rounds.on_gains = report.gained
     manager.metrics.joint_paused(lambda: rounds.is_paused)
+    _measure_use(manager, rounds)
     solver = ortools_version()
     if solver is None:
         _log.warning("joint placement plans without bounds, because OR-tools is missing; install kqueue[flow]")
     else:
         _log.info("joint placement is on", ortools=solver)
     return rounds
+
+
+def _measure_use(manager: ControllerManager, rounds: JointRounds) -> None:
+    """Let policies see measured use, which is read while this process leads and a policy looks at it."""
+    section, watches = manager.config.joint.statistics, manager.watches
+    if section.source == "none":
+        return
+    interval = section.interval.total_seconds()
+    store = StatisticsStore(interval=interval, samples=section.samples, clock=manager.clock.monotonic)
+
+    def workload_of(siblings: str) -> wire.Workload | None:
+        return next(iter(watches.workloads.store.by_index(SIBLINGS_INDEX, siblings)), None)
+
+    usage = UsageMetrics(
+        manager.client,
+        store,
+        KnownObjects(is_node=watches.nodes.store.__contains__, pod=watches.pods.store.get, workload=workload_of),
+        settings=UseSettings(
+            interval=interval,
+            bandwidth_metric=section.bandwidth_metric,
+            specs=rules.round_settings(manager.config.joint).policies,
+        ),
+        clock=manager.clock,
+        count=manager.metrics.joint,
+    )
+    watches.cluster_queues.subscribe(usage.wanted.on_cluster_queue)
+    watches.nodes.subscribe(lambda old, new: store.nodes.forget(old.name) if old is not None and new is None else None)
+    manager.background += usage.runs
+    rounds.look_at_use(store.statistics, usage.summary)
 
 
 class _RoundReport:
@@ -104,6 +138,7 @@ def joint_source(rounds: JointRounds | None, leads: Callable[[], bool]) -> Joint
         solver=ortools_version(),
         is_paused=lambda: rounds is not None and rounds.is_paused,
         leads=leads,
+        use=lambda: rounds.use_summary() if rounds is not None else None,
     )
 
 

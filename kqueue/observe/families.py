@@ -345,6 +345,13 @@ class JointFamilies(_Group):
             "flavor",
         )
         self.paused = self._gauge("kqueue_joint_paused", "Whether joint placement rests after failures")
+        self.unknown_use = self._counter(
+            "kqueue_joint_statistics_unknown_total", "Samples of use of unknown nodes or pods", "kind"
+        )
+        self.bad_use = self._counter("kqueue_joint_statistics_bad_total", "Samples of use that cannot be", "kind")
+        self.failed_use = self._counter(
+            "kqueue_joint_statistics_failures_total", "Lists of samples of use that could not be read", "kind"
+        )
 
 
 class ProcessFamilies(_Group):

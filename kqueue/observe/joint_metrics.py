@@ -72,3 +72,15 @@ class JointMetrics:
     def policy_failed(self, policy: str) -> None:
         """Count a policy that was switched off for a round."""
         self._families.policy_failures.labels(policy).inc()
+
+    def unknown_use(self, kind: str) -> None:
+        """Count a sample of a `node` that is unknown, or of a `pod` that is unknown or runs without quota."""
+        self._families.unknown_use.labels(kind).inc()
+
+    def bad_use(self, kind: str) -> None:
+        """Count a sample with amounts that cannot be, or the second one of an object."""
+        self._families.bad_use.labels(kind).inc()
+
+    def use_failed(self, kind: str) -> None:
+        """Count a list of samples that could not be read."""
+        self._families.failed_use.labels(kind).inc()

@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from kqueue.config.duration import parse_duration
-from kqueue.core.joint.policies.network import BANDWIDTH
 from kqueue.core.joint.registry import (
     DEFAULT_POLICIES,
     MOST_POLICIES,
@@ -15,7 +14,7 @@ from kqueue.core.joint.registry import (
     PolicySpec,
     mistakes_in,
 )
-from kqueue.core.joint.statistics import NodeStatistics
+from kqueue.core.joint.statistics import BANDWIDTH, NodeStatistics
 from kqueue.core.joint.traits import NO_TRAITS, Traits, pairs_of
 from kqueue.placing.fields import Fields, Problems, quoted
 from kqueue.placing.parts import quantity
@@ -101,4 +100,4 @@ def statistics(problems: Problems, document: Fields, nodes: Sequence[str]) -> No
                     if fields.given(key)
                 }
             )
-    return NodeStatistics(found)
+    return NodeStatistics.of(found)

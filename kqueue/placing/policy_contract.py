@@ -154,7 +154,7 @@ def _drawn_view(chance: random.Random) -> tuple[JudgedPods, WorldView]:
         flavor="contract",
         capacity=now,
         start=start,
-        facts=TreeFacts(tree, NodeStatistics(measured)),
+        facts=TreeFacts(tree, NodeStatistics.of(measured)),
         unit=Unit("cpu", 1000),
         neighbours=neighbours,
     )

@@ -101,11 +101,17 @@ class Client(Transport):
         Raises:
             NotFoundError: the path does not exist.
         """
+        return _json(await self.get_bytes(path, params, resource=resource, lane=lane), f"get {path}")
+
+    async def get_bytes(
+        self, path: str, params: Mapping[str, str] | None = None, *, resource: ResourceType, lane: Lane = Lane.JOBS
+    ) -> bytes:
+        """Return the raw answer at a path of no object; otherwise as `get_path`."""
         what = f"get {path}"
         call = Call(
             method="GET", verb="get", resource=resource, path=path, what=what, lane=lane, params=params or {}
         )  # fmt: skip
-        return _json(await self.send(call), what)
+        return await self.send(call)
 
     async def list_json(
         self,

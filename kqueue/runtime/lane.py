@@ -36,6 +36,10 @@ class Lane(Enum):
     """Kubernetes events: off the critical path."""
     REVIEWS = "reviews"
     """Reviews of identity and access; as many as we get requests."""
+    NODE_USE = "node-use"
+    """Measured use of nodes: one list at a time, and no decision waits for it."""
+    POD_USE = "pod-use"
+    """Measured use of pods, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,8 @@ DEFAULT_LIMITS: Mapping[Lane, LaneLimit] = {
     Lane.WATCH: LaneLimit(8, weight=4),
     Lane.EVENTS: LaneLimit(4, weight=1),
     Lane.REVIEWS: LaneLimit(8, weight=1),
+    Lane.NODE_USE: LaneLimit(1, weight=1),
+    Lane.POD_USE: LaneLimit(1, weight=1),
 }
 """64 in flight keeps a kube-apiserver on a few cores busy (measured: status patches stop gaining beyond it)."""
 

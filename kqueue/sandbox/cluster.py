@@ -25,8 +25,8 @@ from kqueue.sandbox.server import ApiServer
 from kqueue.sandbox.simulation import ClusterSimulation, SimulationOptions
 from kqueue.sandbox.topology_spec import ClusterSpec
 
-PARTS: Final = simulation.PARTS | {"collector", "server"}
-"""Parts that can be switched off: the simulated controllers, garbage collection, and the HTTP front."""
+PARTS: Final = simulation.PARTS | {"collector", "server", "metrics"}
+"""Parts that can be switched off: the simulated controllers, garbage collection, the HTTP front, and measured use."""
 _NAME = "kqueue-sandbox"
 
 
@@ -62,7 +62,7 @@ class Sandbox:
     def __init__(self, options: SandboxOptions, *, clock: Clock | None = None) -> None:
         self.options = options
         self.api = ClusterApi(clock or SystemClock())
-        self._server = ApiServer(self.api, options.host, options.port)
+        self._server = ApiServer(self.api, options.host, options.port, measures_use="metrics" in options.parts)
         self._collector = Collector(self.api)
         self._simulation = ClusterSimulation(
             self.api,

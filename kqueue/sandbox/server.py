@@ -39,6 +39,7 @@ from kqueue.sandbox.objects import WriteOptions
 from kqueue.sandbox.registry import ServedKind
 from kqueue.sandbox.route import ResourcePath
 from kqueue.sandbox.store import StoredObject
+from kqueue.sandbox.usage_metrics import GROUP, VERSION, OtherGroups, SimulatedUse
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 READY_PATHS = ("/healthz", "/livez", "/readyz")
@@ -57,6 +58,7 @@ class ApiServer:
         port: 0 takes a free one; the property `port` has it after `start`.
         tls: certificates for HTTPS; None means plain HTTP.
         token: bearer token that clients must send; None admits every client.
+        measures_use: whether the simulated use of nodes and pods is served as metrics.k8s.io.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class ApiServer:
         *,
         tls: ssl.SSLContext | None = None,
         token: str | None = None,
+        measures_use: bool = False,
     ) -> None:
         self.api, self.host, self.port = api, host, port
         self._tls, self._token = tls, token
@@ -74,6 +77,8 @@ class ApiServer:
         self._tokens = {} if token is None else {token: access.ADMIN}
         """Users by token; tokens of ServiceAccounts are added when they are created."""
         self._aggregator = Aggregator(api)
+        self._usage = SimulatedUse(api) if measures_use else None
+        self._others = OtherGroups((self._aggregator, *([] if self._usage is None else [self._usage])))
         self._runner: web.ServerRunner | None = None
         self._stopping = False
 
@@ -140,6 +145,10 @@ class ApiServer:
             return await self._aggregator.passed_on(request, user)
         if found is None:
             return self._about(request)
+        if self._usage is not None and (found.resource.group, found.resource.version) == (GROUP, VERSION):
+            if request.method != "GET":
+                raise failure.wrong_method()
+            return _json(self._usage.answer(found, request.query))
         kind = self.api.registry.find(found.resource)
         if kind is None:
             return await self._review(request, found, user)
@@ -177,7 +186,7 @@ class ApiServer:
         if path == "/openapi/v2" and "protobuf" in request.headers.get("Accept", ""):
             return web.Response(body=openapi.VERSION_2_BYTES, headers={"Content-Type": openapi.VERSION_2_PROTOBUF})
         if path in ("/api", "/apis") and wants_all:
-            return _json(discovery.aggregated(registry, self._aggregator, core=path == "/api"), content_type=AGGREGATED)
+            return _json(discovery.aggregated(registry, self._others, core=path == "/api"), content_type=AGGREGATED)
         parts = path.strip("/").split("/")
         found: Object | None = None
         match parts:
@@ -186,13 +195,13 @@ class ApiServer:
             case ["api"]:
                 found = discovery.core_versions()
             case ["apis"]:
-                found = discovery.group_list(registry, self._aggregator)
+                found = discovery.group_list(registry, self._others)
             case ["api", version]:
                 found = discovery.resource_list(registry, "", version)
             case ["apis", group]:
-                found = discovery.group(registry, group, self._aggregator)
+                found = discovery.group(registry, group, self._others)
             case ["apis", group, version]:
-                found = discovery.resource_list(registry, group, version)
+                found = discovery.resource_list(registry, group, version) or self._others.resources(group, version)
             case ["openapi", "v2"]:
                 found = openapi.VERSION_2
             case ["openapi", "v3"]:

@@ -23,6 +23,7 @@ from kqueue.core.joint.plan import gap_text
 from kqueue.errors import NotFoundError
 from kqueue.runtime.store import Store
 from kqueue.state.joint_history import JointHistory, RoundOfWorkload, RoundRecord
+from kqueue.state.statistics import UseSummary
 from kqueue.visibility.catalog import OUR_API_VERSION
 from kqueue.visibility.params import only
 from kqueue.visibility.question import JSON, AuthorizedQuestion
@@ -41,12 +42,14 @@ class JointSource:
         solver: the version of the solver; None: there is none, so plans have no bound.
         is_paused: whether rounds rest after failures.
         leads: whether this process leads; others make no rounds.
+        use: what is known of measured use; None: no policy looks at it.
     """
 
     history: JointHistory | None
     solver: str | None
     is_paused: Callable[[], bool]
     leads: Callable[[], bool]
+    use: Callable[[], UseSummary | None] = lambda: None
 
 
 class JointRoundViews:
@@ -89,6 +92,9 @@ class JointRoundViews:
         }
         if source.solver is not None:
             found["solver"] = f"ortools {source.solver}"
+        use = source.use()
+        if use is not None:
+            found["statistics"] = {"nodes": use.nodes, "kinds": use.kinds, "problems": list(use.problems)}
         planning = source.history.planning if source.history is not None else None
         if planning is not None:
             found["planning"] = {
@@ -170,7 +176,7 @@ def _quality(plan: PlanAnswer) -> JSON:
     }
     if plan.bound is not None and plan.gap is not None:
         found |= {"bound": plan.bound, "gap": gap_text(plan.gap)}
-    return found
+    return {**found, "staticNodes": plan.static_nodes} if plan.static_nodes else found
 
 
 async def _whole(record: RoundRecord, asked: AuthorizedQuestion) -> JSON:

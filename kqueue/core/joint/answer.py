@@ -45,6 +45,7 @@ class PlanAnswer:
         seconds: of planning, by phase.
         failed_policies: the problems of policies that were switched off for the round, by name.
         drifts: kept tables that differed from the state when they were checked, and were made anew.
+        static_nodes: nodes whose reservations counted, because a policy looked at use that was not measured.
     """
 
     round: int
@@ -62,6 +63,7 @@ class PlanAnswer:
     faults: tuple[str, ...] = ()
     failed_policies: Mapping[str, str] = field(default_factory=dict)
     drifts: tuple[str, ...] = ()
+    static_nodes: int = 0
 
     @property
     def name(self) -> str:
@@ -105,6 +107,7 @@ def answer_of(number: int, plan: JointPlan, seconds: Mapping[str, float]) -> Pla
         entries=tuple(sorted(entries, key=lambda entry: not entry.is_admitted)),
         faults=plan.faults,
         failed_policies=plan.failed_policies,
+        static_nodes=plan.static_nodes,
     )
 
 

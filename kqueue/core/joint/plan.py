@@ -100,6 +100,7 @@ class JointPlan:
         cost: points of the places of the plan, and `greedy_cost` those of one by one.
         flavors: units by flavor, for each flavor with a unit.
         steps: searches for domains that were made.
+        static_nodes: nodes whose reservations counted, because a policy looked at use that was not measured.
     """
 
     chosen: CandidateName
@@ -115,6 +116,7 @@ class JointPlan:
     steps: int = 0
     classes: int = 0
     arcs: int = 0
+    static_nodes: int = 0
     faults: tuple[str, ...] = ()
     """Candidates that were dropped because the check of the finished plan found a fault, with the fault."""
     failed_policies: Mapping[str, str] = field(default_factory=dict)

@@ -51,6 +51,8 @@ class PlacePolicy(Protocol):
     """Whether it chooses domains in the search, too, and not in the relaxation alone."""
     by_value: bool
     """Whether rounds with it let value decide inside one priority, as with `order: Priority`."""
+    looks_at_use: bool
+    """Whether it looks at measured use; the controller measures only where a policy does."""
 
     def key(self, pods: JudgedPods) -> Hashable:
         """Return what the policy sees of the pods beyond their requests; pods with different keys are not merged."""
@@ -83,6 +85,7 @@ class BasePolicy:
     depth = Depth.DOMAIN
     in_search = True
     by_value = False
+    looks_at_use = False
 
     def key(self, pods: JudgedPods) -> Hashable:
         """See nothing beyond the requests."""

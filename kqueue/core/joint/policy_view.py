@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kqueue.core.joint.statistics import NO_STATISTICS, NodeStatistics
+from kqueue.core.joint.statistics import NO_STATISTICS, NodeStatistics, measured_kind
 from kqueue.core.joint.traits import NO_TRAITS, Traits
 from kqueue.core.joint.units import Unit
 from kqueue.core.topology.capacity import Capacity
@@ -20,6 +20,8 @@ from kqueue.core.topology.tree import Ints, Tree
 from kqueue.core.value import value
 
 T = TypeVar("T")
+_NODES = ("measured", "nodes")
+"""The key of the nodes among remembered facts."""
 
 
 @value(kw_only=True)
@@ -53,6 +55,8 @@ class TreeFacts:
 
     tree: Tree
     statistics: NodeStatistics = NO_STATISTICS
+    static: set[str] = field(default_factory=set)
+    """Nodes whose reservations counted, because they had no sample of a resource that a policy looked at."""
     _allocatable: dict[str, Ints] = field(default_factory=dict)
     _measured: dict[tuple[str, int], tuple[Ints, Ints]] = field(default_factory=dict)
     _remembered: dict[Hashable, Any] = field(default_factory=dict)
@@ -72,16 +76,35 @@ class TreeFacts:
         return known
 
     def measured(self, resource: str, percentile: int) -> tuple[Ints, Ints]:
-        """Return the measured amount of each leaf, and 1 for the leaves of which all nodes have samples."""
+        """Return the measured amount of each leaf, and 1 for the leaves of which all nodes have samples.
+
+        Nodes that have the resource and no sample of it are noted in `static`.
+        """
         known = self._measured.get((resource, percentile))
         if known is None:
-            amounts, usable = np.zeros(len(self.tree), dtype=np.int64), np.zeros(len(self.tree), dtype=np.int64)
-            for number, leaf in enumerate(self.tree.leaves if self.statistics.samples else ()):
-                found = [self.statistics.measured(node.name, resource, percentile) for node in leaf.nodes]
-                if None not in found:
-                    amounts[number], usable[number] = sum(n for n in found if n is not None), 1
-            known = self._measured[resource, percentile] = amounts, usable
+            known = self._measured[resource, percentile] = self._measure(resource, percentile)
         return known
+
+    def _measure(self, resource: str, percentile: int) -> tuple[Ints, Ints]:
+        names, leaf_of = self.remembered(_NODES, self._nodes)
+        amounts, usable = np.zeros(len(self.tree), dtype=np.int64), np.ones(len(self.tree), dtype=np.int64)
+        column = {node: number for number, node in enumerate(self.statistics.nodes)}
+        columns = np.array([column.get(name, -1) for name in names], dtype=np.int64)
+        of_node, has = self.statistics.measured(resource, percentile)
+        there = columns >= 0
+        there[there] = has[columns[there]]
+        np.add.at(amounts, leaf_of[there], of_node[columns[there]])
+        usable[leaf_of[~there]] = 0
+        unknown = {names[number] for number in np.flatnonzero(~there).tolist()}
+        self.static.update(
+            n.name for leaf in self.tree.leaves for n in leaf.nodes if n.name in unknown and n.allocatable.get(resource)
+        )
+        return amounts, usable
+
+    def _nodes(self) -> tuple[list[str], Ints]:
+        """Return the names of all nodes, and the leaf of each."""
+        found = [(node.name, number) for number, leaf in enumerate(self.tree.leaves) for node in leaf.nodes]
+        return [name for name, _ in found], np.array([number for _, number in found], dtype=np.int64)
 
 
 class Neighbours:
@@ -150,6 +173,12 @@ class WorldView:
         amounts, usable = self.facts.measured(resource, percentile)
         placed = np.maximum(self._free(self.start, resource) - self._free(self.capacity, resource), 0)
         return np.where(usable > 0, amounts + placed, self.reserved(resource))
+
+    def use_of_one(self, pods: JudgedPods, resource: str) -> int:
+        """Return what one pod is expected to use: the mean of pods of its kind, or else what it requests."""
+        kind = measured_kind(pods.queue, pods.request.requests)
+        mean = self.facts.statistics.mean(kind, resource)
+        return pods.request.requests.get(resource, 0) if mean is None else mean
 
     def pods(self) -> Ints:
         """Return the number of pods on each leaf, of kqueue and of others."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -129,6 +129,12 @@ def register_foreign(name: str, make: Callable[..., PlacePolicy]) -> None:
     """
     register(name, make)
     POLICIES[name] = _Row(make=make, parameters=None)
+
+
+def looks_at_use(specs: Iterable[PolicySpec]) -> bool:
+    """Whether any of these policies looks at measured use, as its class says."""
+    rows = [POLICIES.get(spec.name) for spec in specs]
+    return any(getattr(row.make, "looks_at_use", False) is True for row in rows if row is not None)
 
 
 @value(kw_only=True)

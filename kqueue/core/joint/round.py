@@ -269,6 +269,7 @@ class _Round:
             steps=self.steps,
             classes=relaxed.classes if relaxed is not None else 0,
             arcs=relaxed.arcs if relaxed is not None else 0,
+            static_nodes=self.prepared.policies.static_nodes if self.prepared.policies is not None else 0,
             faults=tuple(self.faults),
         )
 

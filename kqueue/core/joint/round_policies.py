@@ -128,6 +128,11 @@ class RoundPolicies:
         """Whether the policies of any flavor let value decide inside one priority."""
         return any(self.of(flavor).by_value for flavor in self.queues)
 
+    @property
+    def static_nodes(self) -> int:
+        """The nodes whose reservations counted, because a policy looked at use that was not measured."""
+        return len(set[str]().union(*(facts.static for facts in self._facts.values())))
+
     def residents(self) -> Residents:
         """Return the pods that run before the round, by class of interference."""
         return Residents(self.given.traits, self.start)

@@ -39,6 +39,10 @@ def verdict_of(rounds: JSON) -> CheckVerdict:
     if "solver" not in rounds:
         remedy = "install the extra kqueue[flow] where the controller runs"
         return warning("joint placement plans without bounds, because OR-tools is missing", remedy, *problem)
+    unread = tuple((rounds.get("statistics") or {}).get("problems") or ())
+    if unread:
+        told = "policies look at measured use, which cannot be read: reservations count instead"
+        return warning(told, *unread, *problem)
     if problem:
         return warning("the last round of joint placement has failed", "look into the log of the controller", *problem)
     return ok(f"joint placement is on, with {rounds['solver']}")

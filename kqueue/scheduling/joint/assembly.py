@@ -13,6 +13,7 @@ from kqueue.core.joint.movable import Checkpoints
 from kqueue.core.joint.moving import RunningGang
 from kqueue.core.joint.round import RoundInput
 from kqueue.core.joint.running import RunningInput
+from kqueue.core.joint.statistics import NodeStatistics, joined
 from kqueue.core.topology import Capacity, Leaf, Tree
 from kqueue.core.topology.tree import Ints
 from kqueue.core.workload import Admitted, Flavor, Head, QueueSpec, TopologyView
@@ -29,6 +30,7 @@ from kqueue.scheduling.joint.frames import (
     MovablePart,
     Rest,
     Resync,
+    StatisticsPart,
     TreeBegins,
     fingerprint,
 )
@@ -51,7 +53,8 @@ class Assembly:
     _heads: dict[str, Head] = field(default_factory=dict)
     _movable: list[RunningGang] = field(default_factory=list)
     _checkpoints: dict[str, Checkpoints] = field(default_factory=dict)
-    """These two are sent whole with each round."""
+    _measured: list[NodeStatistics] = field(default_factory=list)
+    """These three are sent whole with each round."""
     _specs: Mapping[str, QueueSpec] = field(default_factory=dict)
     _flavors: Mapping[str, Flavor] = field(default_factory=dict)
 
@@ -84,17 +87,21 @@ class Assembly:
                 self._heads.update({head.uid: head for head in heads.heads})
                 for uid in heads.gone:
                     self._heads.pop(uid, None)
-            case MovablePart() | CheckpointsPart() as running:
-                self._take_running(running)
+            case MovablePart() | CheckpointsPart() | StatisticsPart() as whole:
+                self._take_whole(whole)
             case other:
                 raise TypeError(f"a message of the type {type(other).__name__} is unknown")
         return None
 
-    def _take_running(self, part: MovablePart | CheckpointsPart) -> None:
-        if isinstance(part, MovablePart):
-            self._movable.extend(part.gangs)
-        else:
-            self._checkpoints.update(part.of)
+    def _take_whole(self, part: MovablePart | CheckpointsPart | StatisticsPart) -> None:
+        """Take a part of what is sent whole with each round."""
+        match part:
+            case MovablePart():
+                self._movable.extend(part.gangs)
+            case CheckpointsPart():
+                self._checkpoints.update(part.of)
+            case StatisticsPart():
+                self._measured.append(part.statistics)
 
     def _take_capacity(self, changed: FlavorCapacity | FreeLeaves | ForgetFlavor) -> None:
         """Take free amounts; parts of what was lost are left out, and the fingerprint tells."""
@@ -145,7 +152,8 @@ class Assembly:
             admitted={queue: dict(self._admitted.get(queue, {})) for queue in rest.admitted},
         )
         running = RunningInput(checkpoints=self._checkpoints, movable=tuple(self._movable))
-        self._movable, self._checkpoints = [], {}
+        policies = replace(rest.given.policies, statistics=joined(self._measured))
+        self._movable, self._checkpoints, self._measured = [], {}, []
         queues = {queue: tuple([self._heads[uid] for uid in uids]) for queue, uids in rest.batch.items()}
         return replace(
             rest.given,
@@ -153,6 +161,7 @@ class Assembly:
             batch=Batch(queues=queues, strict=rest.given.batch.strict),
             kept=self.kept,
             running=running,
+            policies=policies,
         )
 
 

@@ -22,13 +22,14 @@ from kqueue.core.joint.movable import Checkpoints
 from kqueue.core.joint.moving import RunningGang
 from kqueue.core.joint.round import RoundInput
 from kqueue.core.joint.running import NOTHING_RUNS, RunningInput
+from kqueue.core.joint.statistics import NO_STATISTICS, NodeStatistics
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.topology import Capacity, Leaf, Tree
 from kqueue.core.topology.tree import Ints
 from kqueue.core.value import value
 from kqueue.core.workload import Admitted, Head, Snapshot, TopologyView
 
-_LEAVES, _WORKLOADS, _HEADS, _GANGS = 400, 200, 20, 20
+_LEAVES, _WORKLOADS, _HEADS, _GANGS, _MEASURED_NODES = 400, 200, 20, 20, 1_000
 """Values of one piece: each takes a few milliseconds."""
 
 _WHOLE = 4
@@ -123,6 +124,13 @@ class CheckpointsPart:
     """Times of checkpoints of some running workloads, by UID."""
 
     of: Mapping[str, Checkpoints]
+
+
+@value(kw_only=True)
+class StatisticsPart:
+    """The measured use of some nodes, or of some kinds of pods."""
+
+    statistics: NodeStatistics
 
 
 @value(kw_only=True)
@@ -233,6 +241,7 @@ class RoundMessages:
     admitted: Mapping[str, Mapping[str, Admitted]]
     heads: Mapping[str, Head]
     running: RunningInput
+    measured: NodeStatistics
 
     @classmethod
     def of(cls, number: int, given: RoundInput) -> RoundMessages:
@@ -248,6 +257,7 @@ class RoundMessages:
                 solver=None,
                 kept=None,
                 running=NOTHING_RUNS,
+                policies=replace(given.policies, statistics=NO_STATISTICS),
             ),
             flavors=tuple(snapshot.topologies),
             admitted=tuple(snapshot.admitted),
@@ -260,6 +270,7 @@ class RoundMessages:
             admitted={queue: dict(workloads) for queue, workloads in snapshot.admitted.items()},
             heads={head.uid: head for heads in queues.values() for head in heads},
             running=given.running,
+            measured=given.policies.statistics,
         )
 
     def pieces(self, sent: Sent) -> Iterator[bytes]:
@@ -282,6 +293,8 @@ class RoundMessages:
             yield sent.changing(MovablePart(gangs=gangs))
         for times in _parts(self.running.checkpoints.items(), _WORKLOADS):
             yield sent.changing(CheckpointsPart(of=dict(times)))
+        for measured in _measured(self.measured):
+            yield sent.changing(measured)
         yield _dumped(Ask(round=self.round, rest=self.rest, fingerprint=sent.fingerprint()))
 
 
@@ -372,3 +385,12 @@ def _parts(values: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
 
 def _dumped(message: object) -> bytes:
     return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def _measured(use: NodeStatistics) -> Iterator[StatisticsPart]:
+    """Yield the measured use; it is sent only if a policy of the round looks at it, because others do not get it."""
+    for begin in range(0, len(use.nodes), _MEASURED_NODES):
+        some = slice(begin, begin + _MEASURED_NODES)
+        yield StatisticsPart(statistics=NodeStatistics(use.nodes[some], use.samples[:, :, some], {}))
+    for means in _parts(use.means.items(), _MEASURED_NODES):
+        yield StatisticsPart(statistics=NodeStatistics(means=dict(means)))

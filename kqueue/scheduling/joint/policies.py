@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kqueue import model
 from kqueue.api.wire import kueue as wire
-from kqueue.core.joint.registry import DEFAULT_POLICIES, PolicySpec
+from kqueue.core.joint.registry import DEFAULT_POLICIES, PolicySpec, looks_at_use
 from kqueue.core.joint.round_policies import PolicyInput
+from kqueue.core.joint.statistics import NO_STATISTICS, NodeStatistics
 from kqueue.core.joint.traits import Traits
 from kqueue.core.workload import Head, Snapshot
 
@@ -25,6 +26,8 @@ class PolicyReader:
     ) -> None:
         """Take the policies of the configuration; ClusterQueues may name others."""
         self._specs, self._newest, self._queue_object = tuple(specs), newest, queue_object
+        self.statistics: Callable[[], NodeStatistics] = lambda: NO_STATISTICS
+        """Returns the measured use of the moment; asked only for rounds with a policy that looks at it."""
 
     def have_say(self, queues: Iterable[str]) -> bool:
         """Whether policies choose places for workloads of any of these ClusterQueues, so that one workload alone is
@@ -33,7 +36,9 @@ class PolicyReader:
         return any((self._of(queue) or self._specs) != DEFAULT_POLICIES for queue in queues)
 
     def read(self, batch: Mapping[str, Sequence[Head]], snapshot: Snapshot) -> PolicyInput:
-        """Return the policies of a batch.  Traits of running workloads are read if a policy looks at them."""
+        """Return the policies of a batch.  Traits of running workloads and measured use are read if a policy looks at
+        them.
+        """
         of_queue = {queue: specs for queue in batch if (specs := self._of(queue)) is not None}
         every = [*self._specs, *(spec for some in of_queue.values() for spec in some)]
         if all(spec in DEFAULT_POLICIES for spec in every):
@@ -41,7 +46,8 @@ class PolicyReader:
         traits = self._traits((head.uid, head.key) for heads in batch.values() for head in heads)
         if any(spec.name == _INTERFERENCE for spec in every):
             traits |= self._traits((w.uid, w.key) for some in snapshot.admitted.values() for w in some.values())
-        return PolicyInput(specs=self._specs, of_queue=of_queue, traits=traits)
+        statistics = self.statistics() if looks_at_use(every) else NO_STATISTICS
+        return PolicyInput(specs=self._specs, of_queue=of_queue, traits=traits, statistics=statistics)
 
     def _traits(self, workloads: Iterable[tuple[str, str]]) -> dict[str, Traits]:
         found: dict[str, Traits] = {}

@@ -30,6 +30,7 @@ from kqueue.core.joint.registry import DEFAULT_POLICIES, PolicySpec
 from kqueue.core.joint.round import RoundInput
 from kqueue.core.joint.running import NOTHING_RUNS, RunningInput
 from kqueue.core.joint.settings import JointSettings, VictimChoice
+from kqueue.core.joint.statistics import NodeStatistics
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.workload import Head
 from kqueue.isolation import isolated
@@ -41,6 +42,7 @@ from kqueue.scheduling.joint.process import RoundFailedError, RoundPlanner
 from kqueue.scheduling.joint.running import RunningReader, RunningSource, RunningWishes, nothing_runs
 from kqueue.scheduling.planning import PlanMaker
 from kqueue.state.joint_history import JointHistory, RoundRecord
+from kqueue.state.statistics import UseSummary
 
 _log = structlog.get_logger(__name__)
 
@@ -107,6 +109,8 @@ class JointRounds:
         """The rounds that are remembered."""
         self._applied: tuple[RoundRecord, float] | None = None
         """The round whose plan is being carried out, and the time at which that began."""
+        self.use_summary: Callable[[], UseSummary | None] = lambda: None
+        """Returns what is known of measured use; None: no policy looks at it."""
         self.on_end: Callable[[RoundRecord], None] = lambda _record: None
         """Called at the end of each round."""
         self.on_gains: Callable[[RoundRecord], None] = lambda _record: None
@@ -136,6 +140,10 @@ class JointRounds:
             budgets=budgets,
         )
         self.running = RunningReader(self._context, wishes).read
+
+    def look_at_use(self, statistics: Callable[[], NodeStatistics], summary: Callable[[], UseSummary | None]) -> None:
+        """Let policies see the measured use that `statistics` returns; `summary` says what is known of it."""
+        self._reader.policies.statistics, self.use_summary = statistics, summary
 
     @property
     def hints(self) -> Hints:
@@ -286,6 +294,7 @@ class JointRounds:
             cost=plan.cost,
             greedy_cost=plan.greedy_cost,
             seconds={phase: round(spent, 4) for phase, spent in record.seconds.items()},
+            **({"static_nodes": plan.static_nodes} if plan.static_nodes else {}),
             **({"faults": plan.faults} if plan.faults else {}),
             **({"failed_policies": dict(plan.failed_policies)} if plan.failed_policies else {}),
             **({"drifts": plan.drifts} if plan.drifts else {}),

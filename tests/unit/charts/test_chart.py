@@ -445,6 +445,33 @@ def test_budgets_are_read_only_where_preemption_respects_them(respects: bool) ->
     assert rights.get(("policy", "poddisruptionbudgets"), set()) == ({"list", "watch"} if respects else set())
 
 
+@pytest.mark.parametrize(
+    ("configuration", "metrics", "bandwidth"),
+    [
+        pytest.param({}, set[str](), set[str](), id="off"),
+        pytest.param({"featureGates": {"JointPlacement": True}}, {"get", "list"}, set[str](), id="joint placement"),
+        pytest.param(
+            {"featureGates": {"JointPlacement": True}, "joint": {"statistics": {"source": "none"}}},
+            *(set[str](), set[str]()),
+            id="nothing is measured",
+        ),
+        pytest.param(
+            {"featureGates": {"JointPlacement": True}, "joint": {"statistics": {"bandwidthMetric": "bytes_in_use"}}},
+            *({"get", "list"}, {"get", "list"}),
+            id="with bandwidth",
+        ),
+    ],
+)
+def test_measured_use_is_read_only_with_joint_placement(
+    configuration: dict[str, Any], metrics: set[str], bandwidth: set[str]
+) -> None:
+    """J7.2."""
+    rights = granted(one(objects({"configuration": configuration}), "ClusterRole", "kqueue-controller"))
+    for plural in ("nodes", "pods"):
+        assert rights.get(("metrics.k8s.io", plural), set()) == metrics
+    assert rights.get(("custom.metrics.k8s.io", "nodes/bytes_in_use"), set()) == bandwidth
+
+
 def test_nobody_may_do_everything_or_read_secrets_of_others() -> None:
     """No star in any rule; Secrets in the own namespace only, and there by name."""
     made = objects(EVERYTHING)

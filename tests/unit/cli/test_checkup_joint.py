@@ -20,6 +20,16 @@ FAILED = {"items": [{"number": 7, "problem": "the planning process has ended in 
         pytest.param({"enabled": True}, "warning", "OR-tools is missing", id="without the solver"),
         pytest.param({"enabled": True, "paused": True, **SOLVER, **FAILED}, "warning", "rests", id="paused"),
         pytest.param({"enabled": True, **SOLVER, **FAILED}, "warning", "has failed", id="the last one failed"),
+        pytest.param(
+            {"enabled": True, **SOLVER, "statistics": {"nodes": 3, "kinds": 1, "problems": []}},
+            *("ok", "ortools 9.15"),
+            id="use is measured",
+        ),
+        pytest.param(
+            {"enabled": True, **SOLVER, "statistics": {"nodes": 0, "kinds": 0, "problems": ["not served"]}, **FAILED},
+            *("warning", "measured use, which cannot be read"),
+            id="use cannot be measured",
+        ),
     ],
 )
 def test_the_verdict(rounds: dict[str, Any], status: str, words: str) -> None:
@@ -27,6 +37,12 @@ def test_the_verdict(rounds: dict[str, Any], status: str, words: str) -> None:
     assert verdict.status.value == status
     assert words in verdict.message
     assert bool(verdict.remedy) is (status == "warning")
+
+
+def test_the_reason_why_use_cannot_be_measured_is_the_remedy() -> None:
+    problems = ["the API metrics.k8s.io is not served: install a metrics server", "another"]
+    verdict = verdict_of({"enabled": True, **SOLVER, "statistics": {"problems": problems}})
+    assert (verdict.remedy, verdict.details) == (problems[0], ("another",))
 
 
 def test_the_problem_of_the_last_round_is_a_detail() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -296,3 +297,77 @@ async def test_keys_are_reconciled_by_rank() -> None:
 
     assert done == ["free", "raised", "unknown", "word"]
     assert controller.ranks == tuple(KeyRank)
+
+
+@pytest.mark.mechanism("2.21")
+async def test_a_key_of_pods_that_takes_long_delays_no_key_of_nodes() -> None:
+    """Each kind has a queue and workers of its own: what pods do for ten seconds does not hold nodes up."""
+    clock = FakeClock()
+    done: list[tuple[str, float]] = []
+
+    async def of_pods(key: str) -> Result:
+        await clock.sleep(10)
+        done.append((key, clock.monotonic()))
+        return Result()
+
+    async def of_nodes(key: str) -> Result:
+        done.append((key, clock.monotonic()))
+        return Result()
+
+    pods, nodes = single(clock, of_pods), single(clock, of_nodes)
+    async with running(pods.run()), running(nodes.run()):
+        pods.enqueue("pod")
+        for second in range(5):
+            nodes.enqueue(f"node-{second}")
+            await clock.advance(1)
+        await clock.advance(10)
+    assert done == [*((f"node-{second}", second) for second in range(5)), ("pod", 10)]
+
+
+@pytest.mark.mechanism("2.21")
+@pytest.mark.parametrize("seed", range(20))
+async def test_no_key_is_in_two_workers_and_no_kind_waits_for_another(seed: int) -> None:
+    """Drawn events and durations: nodes end when they would without pods."""
+    with_pods, alone = await drawn_story(seed, pods=True), await drawn_story(seed, pods=False)
+    assert with_pods == alone
+    assert with_pods
+
+
+async def drawn_story(seed: int, *, pods: bool) -> list[tuple[float, str]]:
+    """The times at which keys of nodes end, beside drawn keys of pods or without them."""
+    clock, ended = FakeClock(), list[tuple[float, str]]()
+    busy: dict[str, set[str]] = {"node": set(), "pod": set()}
+    durations = {kind: random.Random(f"{seed}{kind}") for kind in busy}
+
+    def reconciler(kind: str) -> Callable[[str], Coroutine[Any, Any, Result]]:
+        async def reconcile(key: str) -> Result:
+            assert key not in busy[kind], f"{key} is in two workers"
+            busy[kind].add(key)
+            await clock.sleep(durations[kind].choice([0, 0.25, 1, 10]))
+            busy[kind].remove(key)
+            if kind == "node":
+                ended.append((clock.monotonic(), key))
+            return Result()
+
+        return reconcile
+
+    records: list[ReconcileRecord] = []
+    of_nodes = make_controller(clock, reconciler("node"), records)
+    of_pods = make_controller(clock, reconciler("pod"), records)
+    events = {kind: random.Random(f"{seed}{kind}s") for kind in busy}
+    async with running(of_nodes.run()), running(of_pods.run()):
+        for _ in range(60):
+            of_nodes.enqueue(f"n{events['node'].randrange(6)}")
+            if pods:
+                for _ in range(5):
+                    of_pods.enqueue(f"p{events['pod'].randrange(6)}")
+            await clock.advance(events["node"].choice([0, 0.5, 2]))
+        await clock.advance(200)
+    assert {record.outcome for record in records} == {ReconcileOutcome.DONE}
+    return ended
+
+
+def single(clock: FakeClock, reconcile: Callable[[str], Coroutine[Any, Any, Result]]) -> Controller:
+    """A controller with one worker."""
+    settings = ControllerSettings(workers=1, timeout=60, retry_base=1, retry_max=60, conflict_retry_max=2)
+    return Controller("test", reconcile, clock=clock, settings=settings, on_reconcile=lambda _record: None)

@@ -10,12 +10,16 @@ import pytest
 
 from kqueue.cli.explain_page import page
 from kqueue.core.explain import Blocker, BlockerKind
+from kqueue.core.joint.registry import DEFAULT_POLICIES, PolicySpec
+from kqueue.core.joint.statistics import NO_STATISTICS
 from kqueue.errors import NotFoundError
 from kqueue.scheduling.joint.rounds import JointRounds
 from kqueue.state.joint_history import JointHistory, RoundOfWorkload, RoundRecord
+from kqueue.state.statistics import UseSummary
 from kqueue.visibility.joint_rounds import JointRoundViews, JointSource
 from kqueue.visibility.question import JSON
 from tests.unit.scheduling.joint.planners import Broken, Here
+from tests.unit.scheduling.joint.test_policies_live import UTILISATION, anywhere
 from tests.unit.scheduling.joint.test_rounds import FIVE_FIVE_NINE, gang, join, racks
 from tests.unit.scheduling.scheduled import Scheduled
 from tests.unit.visibility.worlds import asked, explainer_of
@@ -29,12 +33,18 @@ class Desk:
     planner: Here = field(default_factory=Here)
     leads: bool = True
 
+    policies: tuple[PolicySpec, ...] = DEFAULT_POLICIES
+
     def __post_init__(self) -> None:
-        self.rounds: JointRounds = join(self.world, self.planner, time_limit=60.0)[0]
+        self.rounds: JointRounds = join(self.world, self.planner, time_limit=60.0, policies=self.policies)[0]
 
     def views(self, history: JointHistory | None) -> JointRoundViews:
         source = JointSource(
-            history=history, solver="9.15", is_paused=lambda: self.rounds.is_paused, leads=lambda: self.leads
+            history=history,
+            solver="9.15",
+            is_paused=lambda: self.rounds.is_paused,
+            leads=lambda: self.leads,
+            use=lambda: self.rounds.use_summary(),
         )
         return JointRoundViews(source, self.world.workloads)
 
@@ -193,3 +203,21 @@ def empty(record: RoundRecord, number: int) -> RoundRecord:
 def lines(answer: JSON) -> list[str]:
     """The page of an explanation."""
     return ["  " * line.depth + line.text for line in page(answer)]
+
+
+async def test_rounds_say_how_far_use_is_measured(desks: list[Desk]) -> None:
+    """The list says what is known and why samples cannot be read; a round, on how many nodes reservations counted."""
+    world = racks(Scheduled, anywhere("a", minute=1))
+    desk = Desk(world, policies=(UTILISATION,))
+    desks.append(desk)
+    assert "statistics" not in await desk.ask()
+    summary = UseSummary(nodes=2, kinds=1, problems=("not served",))
+    desk.rounds.look_at_use(lambda: NO_STATISTICS, lambda: summary)
+    world.start()
+    await world.until_quiet()
+    listed = await desk.ask()
+    assert listed["statistics"] == {"nodes": 2, "kinds": 1, "problems": ["not served"]}
+    assert listed["items"][0]["staticNodes"] == 5
+    assert (await desk.part_of("a"))["last"]["plan"]["staticNodes"] == 5
+    text = "".join(line.text for line in page(await desk.explained("a")))
+    assert "reservations counted on 5 nodes without samples of their use" in text

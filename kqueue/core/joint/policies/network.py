@@ -5,9 +5,9 @@ from __future__ import annotations
 from kqueue.core.joint.policy import BasePolicy, Depth
 from kqueue.core.joint.policy_view import JudgedPods, WorldView
 from kqueue.core.joint.shares import thousandths
+from kqueue.core.joint.statistics import BANDWIDTH
 from kqueue.core.topology.tree import Ints
 
-BANDWIDTH = "kqueue.dev/bandwidth"
 _PERCENTILE = 90
 
 
@@ -15,6 +15,7 @@ class NetworkPolicy(BasePolicy):
     """Hosts with the least loaded network first; the resource is a hard limit like any other."""
 
     depth = Depth.HOST
+    looks_at_use = True
 
     def __init__(self, resource: str = BANDWIDTH) -> None:
         self._resource = resource

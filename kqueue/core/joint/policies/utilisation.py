@@ -14,9 +14,14 @@ _RESOURCES = ("cpu", "memory")
 
 
 class UtilisationPolicy(BasePolicy):
-    """Hosts that are used least first: the larger load of cpu and memory counts."""
+    """Hosts that are used least first: the larger load of cpu and memory counts.
+
+    The load of a host is what was measured there, and each further pod adds what pods of its kind use; where nothing
+    was measured, reservations and requests count.
+    """
 
     depth = Depth.HOST
+    looks_at_use = True
 
     def __init__(self, percentile: int = PERCENTILE) -> None:
         self._percentile = percentile
@@ -25,7 +30,7 @@ class UtilisationPolicy(BasePolicy):
         """Return the load of each leaf with the n-th pod, in thousandths."""
         loads = [
             thousandths(
-                view.load(resource, self._percentile) + nth * pods.request.requests.get(resource, 0),
+                view.load(resource, self._percentile) + nth * view.use_of_one(pods, resource),
                 view.allocatable(resource),
             )
             for resource in _RESOURCES

@@ -14,7 +14,7 @@ from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.plan import JointPlan
 from kqueue.core.joint.policy import BasePolicy, Depth
 from kqueue.core.joint.policy_view import JudgedPods, WorldView
-from kqueue.core.joint.registry import PolicySpec
+from kqueue.core.joint.registry import POLICIES, PolicySpec, looks_at_use
 from kqueue.core.joint.round_policies import PolicyInput
 from kqueue.core.joint.statistics import NodeStatistics
 from kqueue.core.joint.traits import Traits
@@ -128,7 +128,7 @@ def test_no_host_gets_more_than_its_bandwidth() -> None:
 
 def test_utilisation_goes_by_what_is_measured() -> None:
     """E15."""
-    statistics = NodeStatistics({"r0-h000": [{"cpu": 9_000}], "r0-h001": [{"cpu": 2_000}]})
+    statistics = NodeStatistics.of({"r0-h000": [{"cpu": 9_000}], "r0-h001": [{"cpu": 2_000}]})
     for given, host in ((statistics, "r0-h001"), (NodeStatistics(), "r0-h000")):
         view = filled(racks(2, cpu=10_000), dict.fromkeys(HOSTS[:2], 1), {"cpu": 5_000})
         plan = plan_of(
@@ -141,9 +141,34 @@ def test_utilisation_goes_by_what_is_measured() -> None:
         assert places(plan) == {"a": {host: 1}}
 
 
+@pytest.mark.parametrize(
+    ("measured", "name", "static"),
+    [
+        pytest.param({HOSTS[0]: [{"cpu": 1}], HOSTS[1]: [{"cpu": 1}]}, "utilisation", 0, id="all"),
+        pytest.param({HOSTS[0]: [{"cpu": 1}]}, "utilisation", 1, id="one node"),
+        pytest.param({HOSTS[0]: [{"memory": 1}], HOSTS[1]: [{"cpu": 1}]}, "utilisation", 1, id="another resource"),
+        pytest.param({"other": [{"cpu": 1}]}, "utilisation", 2, id="unknown node"),
+        pytest.param({}, "packing", 0, id="no policy looks"),
+    ],
+)
+def test_a_plan_says_on_how_many_nodes_reservations_counted(
+    measured: dict[str, list[dict[str, int]]], name: str, static: int
+) -> None:
+    view = racks(2, cpu=10_000)
+    given = NodeStatistics.of(measured)
+    plan = plan_of(view, [small("a", 1, **{"cpu": 1_000, GPU: 1})], by(name), statistics=given, snapshot=_two(view))
+    assert plan.static_nodes == static
+
+
+def test_policies_say_that_they_look_at_measured_use() -> None:
+    found = {name for name in POLICIES if looks_at_use([PolicySpec(name=name)])}
+    assert found & {"utilisation", "network", "packing", "topology"} == {"utilisation", "network"}
+    assert not looks_at_use([PolicySpec(name="unknown")])
+
+
 def test_measured_use_makes_no_room() -> None:
     view = filled(racks(1, cpu=10_000), {HOSTS[0]: 1}, {"cpu": 9_500})
-    idle = NodeStatistics({"r0-h000": [{"cpu": 0}]})
+    idle = NodeStatistics.of({"r0-h000": [{"cpu": 0}]})
     plan = plan_of(
         view, [small("a", 1, **{"cpu": 1_000, GPU: 1})], by("utilisation"), statistics=idle, snapshot=_two(view)
     )
@@ -151,11 +176,10 @@ def test_measured_use_makes_no_room() -> None:
 
 
 def test_the_percentile_of_samples_counts() -> None:
-    samples = NodeStatistics({"n": [{"cpu": n} for n in range(1, 11)]})
-    assert samples.measured("n", "cpu", 90) == 9
-    assert samples.measured("n", "cpu", 100) == 10
-    assert samples.measured("n", "memory", 90) is None
-    assert samples.measured("other", "cpu", 90) is None
+    samples = NodeStatistics.of({"n": [{"cpu": n} for n in range(1, 11)]})
+    assert [samples.measured("cpu", percentile)[0].tolist() for percentile in (90, 100, 0)] == [[9], [10], [1]]
+    assert not samples.measured("memory", 90)[1].any()
+    assert not samples.measured("nvidia.com/gpu", 90)[1].any()
 
 
 # --- interference

@@ -64,7 +64,7 @@ def with_policies(seed: int) -> RoundInput:
         for node in leaf.nodes
         if chance.random() < 0.7
     }
-    return replace(given, policies=PolicyInput(specs=specs, traits=traits, statistics=NodeStatistics(samples)))
+    return replace(given, policies=PolicyInput(specs=specs, traits=traits, statistics=NodeStatistics.of(samples)))
 
 
 def seeds(part: int) -> Iterator[int]:

@@ -8,7 +8,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
 from kqueue.api import names
+from kqueue.api.wire.defragmentation import DefragmentationPlan
 from kqueue.clock import utc_text
 from kqueue.core.joint.defrag import DefragPlan, Move, NoPlan, NoPlanReason
 from kqueue.core.joint.moving import common_path
@@ -57,11 +61,21 @@ def plan_object(answer: DefragAnswer) -> JSON:
 
 
 def plan_hash(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    """Return the hash of all that a person approves: goal, limits, moves, cost, gain and validity."""
-    said = {
-        **{key: spec.get(key) for key in ("goal", "budget")},
-        **{key: status.get(key) for key in ("flavor", "domain", "moves", "cost", "gain", "validUntil")},
-    }
+    """Return the hash of all that a person approves: goal, limits, moves, cost, gain and validity.
+
+    The states of the moves are not among that: they change when the plan is carried out.
+    """
+    said = {key: value for key, value in status.items() if value is not None}
+    text = {"metadata": {}, "spec": spec, "status": said}
+    return hash_of(msgspec.convert(text, DefragmentationPlan, strict=False))
+
+
+def hash_of(plan: DefragmentationPlan) -> str:
+    """Return the hash of a plan, see `plan_hash`; the API server's form and the form that was sent have one hash."""
+    status = plan.status
+    planned = [replace(move, state="Planned", since=None, begun=None, message="") for move in status.moves]
+    kept = replace(status, phase=None, hash="", conditions=(), moves=tuple(planned))
+    said = msgspec.to_builtins({"goal": plan.spec.goal, "budget": plan.spec.budget, "plan": kept})
     text = json.dumps(said, sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 

@@ -81,8 +81,8 @@ def _plan(plan: JSON) -> Iterator[PageLine]:
         return
     many = f"{plan['moves']} workload{'' if plan['moves'] == 1 else 's'}"
     yield PageLine(
-        f"plan {plan['plan']} is {plan['phase']}: it moves {many} at a cost of {pod_minutes(plan['podSeconds'])}, to "
-        "make room for this one",
+        f"plan {plan['plan']} is {plan['phase']}: it moves {many} at a cost of {plan['podMinutes']} pod-minutes, "
+        "to make room for this one",
         1,
         _GOOD,
     )

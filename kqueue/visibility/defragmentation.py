@@ -54,7 +54,9 @@ class DefragmentationView:
     async def view(self, asked: AuthorizedQuestion) -> JSON:
         """Return the plan that stands for the Workload of the parameter `workload`, or why there is none.
 
-        Raises: NotFoundError: there is no such Workload, or the user may not read it. ConfigError: a parameter is wrong.
+        Raises:
+            NotFoundError: there is no such Workload, or the user may not read it.
+            ConfigError: a parameter is wrong.
         """
         only(asked.params, "workload")
         key = asked.params.get("workload", "")
@@ -144,11 +146,12 @@ def _move(move: PlannedMove, readable: set[str]) -> JSON:
 def plan_part(plan: DefragmentationPlan) -> JSON:
     """Return what the explanation of a waiting workload says about the plan for it; no other workload is named."""
     status, name = plan.status, plan.metadata.name
+    seconds = status.cost.pod_seconds if status.cost is not None else 0
     found: JSON = {
         "plan": name,
         "phase": phase_of(plan),
         "moves": len(status.moves),
-        "podSeconds": status.cost.pod_seconds if status.cost is not None else 0,
+        "podMinutes": -(-seconds // 60),
         "show": f"kqueue defrag show {name}",
     }
     if phase_of(plan) == PROPOSED and not is_approved(plan):

@@ -16,7 +16,7 @@ import structlog
 from kqueue.api.wire.defragmentation import DefragmentationPlan
 from kqueue.clock import Clock, utc_text
 from kqueue.controllers.resources import DEFRAGMENTATION_PLANS
-from kqueue.errors import ConflictError, NotFoundError
+from kqueue.errors import ConflictError, NotFoundError, TerminalError
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.store import Store
@@ -80,7 +80,9 @@ class PlanEnds:
     async def reconcile(self, name: str) -> Result:
         """Make the change that is due for a plan.
 
-        Raises ConflictError when another client has changed it meanwhile; the plan is then reconciled again.
+        Raises:
+            ConflictError: another client has changed it meanwhile; the plan is then reconciled again.
+            TerminalError: the plan cannot be read any more.
         """
         plan = self._plans.get(name)
         if plan is None:
@@ -96,6 +98,8 @@ class PlanEnds:
             return await self._change(stored, step, pause)
         except NotFoundError:
             return Result()
+        except msgspec.ValidationError as e:
+            raise TerminalError(f"DefragmentationPlan {name} cannot be read, and stays as it is: {e}") from e
 
     def _step(self, plan: DefragmentationPlan) -> tuple[PlanStep, float | None]:
         """Return the change that is due, and the seconds until the next one."""

@@ -156,6 +156,8 @@ class FaultIsolation:
             trouble = self._trouble_with((), claim)
             if trouble is not None and self._trouble_with({claim.queue}) is None:
                 self._preemptions.end(claim.uid)
+                if self._moves is not None:
+                    self._moves.give_up(claim.uid)
                 self.failed(cycle, claim.key, trouble, doing="keeping room for it")
                 broken = True
         return broken

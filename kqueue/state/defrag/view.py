@@ -8,6 +8,7 @@ from datetime import datetime
 
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
+from kqueue.core.workload import Claim
 from kqueue.state.cache import Cache
 
 
@@ -20,6 +21,8 @@ class DefragState:
     queue_of: Mapping[str, str]
     """ClusterQueue by LocalQueue (namespace/name)."""
     budgets: Sequence[wire_core.PodDisruptionBudget] = ()
+    claims: Sequence[Claim] = ()
+    """What is kept for preemptors and for moves under way."""
     now: datetime
     remarks: list[str] = field(default_factory=list)
     """Parts of objects that do not count, and why."""

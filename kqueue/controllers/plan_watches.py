@@ -13,8 +13,8 @@ from kqueue.runtime.reflector import Reflector
 
 
 def plans_watch(manager: Manager) -> Reflector[DefragmentationPlan, DefragmentationPlan]:
-    """Add the watch of DefragmentationPlans."""
-    return manager.watches.watch(DEFRAGMENTATION_PLANS, DefragmentationPlan)
+    """Add the watch of DefragmentationPlans, whose definition an older installation may lack."""
+    return manager.watches.watch(DEFRAGMENTATION_PLANS, DefragmentationPlan, optional=True)
 
 
 def budgets_watch(

@@ -12,10 +12,9 @@ from kqueue.errors import ConfigError, NotFoundError
 from kqueue.operations.grants import DEFRAG_PLANS, needs
 from kqueue.runtime.client import Client
 from kqueue.state.defrag.document import change, plan_hash
+from kqueue.state.defrag.stored import MOST_PLANS
 
 JSON = dict[str, Any]
-MOST_PLANS = 16
-"""Plans that may exist at a time."""
 _OPEN = ("Proposed", "Approved")
 
 

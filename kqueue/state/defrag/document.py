@@ -24,8 +24,13 @@ VALID_FOR = timedelta(minutes=10)
 """The time in which a plan can be approved."""
 
 
-def plan_object(answer: DefragAnswer) -> JSON:
-    """Return the DefragmentationPlan of an answer that has a plan, with its status."""
+def plan_object(
+    answer: DefragAnswer, *, reason: str = "Computed", message: str = "kqueue defrag plan computed it"
+) -> JSON:
+    """Return the DefragmentationPlan of an answer that has a plan, with its status.
+
+    `reason` and `message` say who has made it, in the condition `Proposed`.
+    """
     plan, goal = answer.found, answer.goal
     assert isinstance(plan, DefragPlan)
     assert goal is not None
@@ -50,7 +55,7 @@ def plan_object(answer: DefragAnswer) -> JSON:
         "approved": "",
     }
     status["hash"] = plan_hash(spec, status)
-    status["conditions"] = [change("Proposed", "Computed", "kqueue defrag plan computed it", utc_text(answer.at))]
+    status["conditions"] = [change("Proposed", reason, message, utc_text(answer.at))]
     return {
         "apiVersion": names.KQUEUE_API_VERSION,
         "kind": names.DEFRAGMENTATION_PLAN_KIND,

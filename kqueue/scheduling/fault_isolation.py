@@ -49,6 +49,7 @@ class FaultIsolation:
             context.state.preemptions,
         )
         self._planning, self._alarm, self._trouble = planning, alarm, trouble
+        self._moves = context.state.moves
         self._scans, self._put_back = scans, put_back
         self._searched: LRUCache[str, int] = LRUCache(maxsize=1000)
         """By workload (uid): the number of searches made because its plan failed."""

@@ -129,12 +129,17 @@ class Moves:
         """Return a plan; None: it is gone."""
         return self._plans.get(name)
 
+    def plans_of(self, key: str) -> list[str]:
+        """Return the names of the plans that are not over, and that move a Workload or wait for it."""
+        unfinished = [plan for plan in self._plans.values() if _is_open(plan) or _may_begin(plan)]
+        return [plan.name for plan in unfinished if _names(plan, key)]
+
     def carried_out(self, *, besides: str = "") -> str:
         """Return the name of a plan that is carried out; empty: none is."""
         return min((plan.name for plan in self._plans.values() if plan.name != besides and _is_open(plan)), default="")
 
     def history(self, now: datetime) -> MoveHistory:
-        """Return the moves that began within the last hour, and the ClusterQueues of which a workload is being moved."""
+        """Return the moves of the last hour, and the ClusterQueues of which a workload is being moved."""
         for key in [key for key, begun in self._begun.items() if now - begun.at >= _HOUR]:
             del self._begun[key]
         begun = self._begun.values()
@@ -166,7 +171,7 @@ class Moves:
         return bool(self._kept) or any(map(_is_open, self._plans.values()))
 
     def claims(self, *, besides: str = "") -> tuple[Claim, ...]:
-        """Return what is kept for moved workloads and waiting gangs, but not for the workload with the UID `besides`."""
+        """Return what is kept for moved workloads and waiting gangs; not for the workload with the UID `besides`."""
         if not self.has_plans:
             return ()
         kept: dict[str, Claim] = {}
@@ -313,6 +318,16 @@ def is_again(move: PlannedMove, held: Holding) -> bool:
 
 def _is_open(plan: FollowedPlan) -> bool:
     return plan.is_trusted and (plan.is_running or any(move.state in UNDER_WAY for move in plan.obj.status.moves))
+
+
+def _may_begin(plan: FollowedPlan) -> bool:
+    return plan.phase in (PlanPhase.PROPOSED, PlanPhase.APPROVED) and plan.is_approved
+
+
+def _names(plan: FollowedPlan, key: str) -> bool:
+    goal = plan.obj.spec.goal.workload
+    moved = any(move.workload == key for move in plan.obj.status.moves)
+    return moved or (goal is not None and f"{goal.namespace}/{goal.name}" == key)
 
 
 def _assigned(move: PlannedMove, head: Head) -> tuple[PodSetAssignment, ...]:

@@ -205,9 +205,7 @@ def _approved(plan: PlanSeen, limits: StepLimits) -> Step:
     if not plan.sound:
         return _changed(plan)
     if plan.expired:
-        return Step(
-            phase=PlanPhase.EXPIRED, reason="TooLate", message="it did not begin while it was valid"
-        )
+        return Step(phase=PlanPhase.EXPIRED, reason="TooLate", message="it did not begin while it was valid")
     if plan.goal in _SETTLED:
         return Step(phase=PlanPhase.SUPERSEDED, reason=f"Gang{plan.goal}", message=_SETTLED[plan.goal])
     if plan.other:

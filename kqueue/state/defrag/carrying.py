@@ -225,7 +225,9 @@ class PlanFacts:
 
     def _obstacles(self, move: PlannedMove, state: DefragState) -> tuple[str, ...]:
         """Return why a workload may not be evicted now; limits of all moves together are not among it."""
-        obj = state.workloads[move.workload]
+        obj = state.workloads.get(move.workload)
+        if obj is None:
+            return ("it is gone",)
         queue = self._moves.queue_of(move.workload)
         claims = self._moves.claims(besides=obj.metadata.uid)
         snapshot = state.cache.snapshot([queue], claims)

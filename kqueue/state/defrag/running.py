@@ -102,6 +102,8 @@ def _gang(
     spec = state.cache.quota.queue_spec(holding.queue)
     gang = RunningGang(
         key=holding.key,
+        uid=holding.uid,
+        assigned=holding.admission.pod_sets,
         queue=holding.queue,
         requests={flavor: tuple(requests) for flavor, (requests, _) in placed.items()},
         places=_places(holding, topologies),

@@ -16,7 +16,9 @@ from kqueue.api.wire.defragmentation import DefragmentationPlan
 from kqueue.clock import utc_text
 from kqueue.core.joint.defrag import DefragPlan, Move, NoPlan, NoPlanReason
 from kqueue.core.joint.moving import common_path
+from kqueue.core.topology.assignment import Domain, TopologyAssignment, encode
 from kqueue.core.topology.result import Path
+from kqueue.core.workload import PodSetAssignment
 from kqueue.state.defrag.planning import AskedGoal, DefragAnswer
 
 JSON = dict[str, Any]
@@ -102,6 +104,8 @@ def _move(move: Move) -> JSON:
     age = {"checkpointAgeSeconds": gang.checkpoint_age} if gang.checkpoint_age is not None else {}
     return {
         "workload": gang.key,
+        "uid": gang.uid,
+        "assignments": [_assignment(pod_set, move) for pod_set in gang.assigned],
         "pods": gang.pods,
         "from": list(common_path(gang.places, gang.places)),
         "to": list(common_path(move.target.places, move.target.places)),
@@ -109,6 +113,17 @@ def _move(move: Move) -> JSON:
         **age,
         "state": "Planned",
     }
+
+
+def _assignment(pod_set: PodSetAssignment, move: Move) -> JSON:
+    """Return the flavors and domains that a pod set is to have, in the form of an admission."""
+    written: JSON = {"name": pod_set.name, "flavors": dict(pod_set.flavors), "count": pod_set.count}
+    places = move.target.places.get(pod_set.name)
+    if pod_set.topology is not None and places:
+        levels = pod_set.topology.levels
+        domains = tuple([Domain(tuple(path[-len(levels) :]), count) for path, count in places])
+        written["topologyAssignment"] = encode(TopologyAssignment(levels, domains))
+    return written
 
 
 def why_none(answer: DefragAnswer) -> JSON:

@@ -144,7 +144,7 @@ def _goal_of_workload(state: DefragState, key: str) -> tuple[World, Goal | str]:
 
 
 def _world(state: DefragState, queue: str) -> World:
-    """Return a copy of the state."""
+    """Return a copy of the state with its claims, which are known to the controller alone."""
     queues = [queue] if queue else []
     snapshot = state.cache.snapshot(queues, state.claims)
     return World(PlannedState(snapshot=snapshot, rules=Rules(now=state.now)), queues, demands=Demands())

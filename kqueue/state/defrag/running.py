@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from kqueue import model
+from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.core.joint.movable import MoveFacts, MoveHistory, MoveLimits, why_immovable
@@ -55,6 +56,18 @@ def running_steps(
             found.append(_gang(state, obj, holding, topologies, judge, heads, over))
 
 
+def running_gang(
+    state: DefragState, key: str, topologies: Topologies, *, limits: MoveLimits, history: MoveHistory
+) -> RunningGang | None:
+    """Return one workload as `running_steps` does; None: it has no quota, or no pods on domains of these flavors."""
+    obj, holding = state.workloads.get(key), state.cache.held.holding(key)
+    if obj is None or holding is None or all(pod_set.topology is None for pod_set in holding.admission.pod_sets):
+        return None
+    heads, judge = Heads(state.cache, state.workloads.get), _limited(limits, history)
+    over = [budget for budget in state.budgets if budget.metadata.namespace == obj.metadata.namespace]
+    return _gang(state, obj, holding, topologies, judge, heads, over)
+
+
 def _limited(limits: MoveLimits, history: MoveHistory) -> Callable[[MoveFacts], tuple[str, ...]]:
     return lambda facts: why_immovable(facts, limits, history)
 
@@ -82,12 +95,15 @@ def _gang(
             running=running,
             checkpoint_age=wishes.checkpoint_age,
             minimum_runtime=int(minimum.total_seconds()) if minimum is not None else 0,
+            moved=_moved(obj, running),
             budgets=_budgets(budgets, obj, pods),
         )
     )
     spec = state.cache.quota.queue_spec(holding.queue)
     gang = RunningGang(
         key=holding.key,
+        uid=holding.uid,
+        assigned=holding.admission.pod_sets,
         queue=holding.queue,
         requests={flavor: tuple(requests) for flavor, (requests, _) in placed.items()},
         places=_places(holding, topologies),
@@ -98,6 +114,16 @@ def _gang(
     )
     with_profile = gang if spec is None else replace(gang, profile=spec.profile.with_algorithm(_algorithm(head)))
     return replace(with_profile, elsewhere=max(0, pods - gang.pods))
+
+
+def _moved(obj: wire.Workload, running: int | None) -> int | None:
+    """Return the least number of seconds since the last move; None: the workload was never moved.
+
+    A moved workload was admitted again afterwards, so that its last admission is later than any move.
+    """
+    stats = obj.status.scheduling_stats
+    reasons = [count.reason for count in stats.evictions] if stats is not None else []
+    return running if names.REASON_RESCHEDULED in reasons else None
 
 
 def _head(

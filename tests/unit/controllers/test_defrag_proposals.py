@@ -27,17 +27,18 @@ def stored_plan(number: int, phase: str, *, workload: str = "team-a/x", minutes:
     """A plan of an API server; it was made now, and is valid for these minutes."""
     namespace, _, name = workload.partition("/")
     now = utc_text(NOW)
-    return {
+    plan: JSON = {
         "metadata": {"name": f"plan-{number:02}", "uid": f"plan-{number}", "creationTimestamp": now},
         "spec": {"goal": {"workload": {"namespace": namespace, "name": name}}},
         "status": {
             "phase": phase,
-            "hash": f"sha256:{number:064}",
             "validUntil": utc_text(NOW + timedelta(minutes=minutes)),
             "conditions": [{"type": phase, "status": "True", "reason": "r", "message": "", "lastTransitionTime": now}],
             **status,
         },
     }
+    plan["status"]["hash"] = plan_hash(plan["spec"], plan["status"])
+    return plan
 
 
 async def test_a_gang_that_waits_on_scattered_racks_gets_a_proposal() -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from kqueue.api.wire.defragmentation import DefragmentationPlan
 from kqueue.clock import utc_text
+from kqueue.state.defrag.document import hash_of
 from kqueue.state.defrag.stored import (
     AutoBudget,
     PlanStep,
@@ -21,7 +23,8 @@ from kqueue.state.defrag.stored import (
 )
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-HASH = f"sha256:{1:064}"
+HASH = "its own"
+OTHER = f"sha256:{2:064}"
 BUDGET = AutoBudget(moves=2, pod_seconds=600)
 OURS = ("Proposed", "ByController", 0)
 
@@ -37,15 +40,15 @@ def plan(
     made: float = 0,
     until: float | None = 10,
     approved: str = "",
+    digest: str | None = None,
     workload: str = "team-a/big",
     moves: int = 1,
     **status: Any,
 ) -> DefragmentationPlan:
-    """A plan; times are minutes after NOW, conditions type, reason and time."""
+    """A plan; times are minutes after NOW, conditions type, reason and time; `approved` HASH: by its own hash."""
     namespace, _, of = workload.partition("/")
     goal = {"workload": {"namespace": namespace, "name": of}} if workload else {"flavor": "f", "level": "l", "nodes": 1}
     found: dict[str, Any] = {
-        "hash": HASH,
         "phase": phase,
         "moves": [{"workload": "x/y"}] * moves,
         "cost": {"podSeconds": 600},
@@ -61,7 +64,10 @@ def plan(
         "spec": {"goal": goal, "approved": approved},
         "status": {key: value for key, value in found.items() if value is not None},
     }
-    return msgspec.convert(obj, DefragmentationPlan, strict=False)
+    made = msgspec.convert(obj, DefragmentationPlan, strict=False)
+    sound = hash_of(made) if digest is None else digest
+    spec = replace(made.spec, approved=sound if approved == HASH else approved)
+    return replace(made, spec=spec, status=replace(made.status, hash=sound))
 
 
 EXPIRE, SUPERSEDE, APPROVE, DELETE, NONE = (
@@ -79,14 +85,14 @@ CASES = [
     (plan(), 11, False, EXPIRE, None),
     (plan(workload=""), 0, True, NONE, 10),
     # a plan without a status, or with one that nobody of kqueue wrote
-    (plan(None, until=None, hash=""), 0, True, NONE, 10),
-    (plan(None, until=None, hash=""), 10, True, EXPIRE, None),
+    (plan(None, until=None, digest=""), 0, True, NONE, 10),
+    (plan(None, until=None, digest=""), 10, True, EXPIRE, None),
     (plan(until=10_000), 59, True, NONE, 60),
     (plan(until=10_000), 60, True, EXPIRE, None),
     # approved, or under way: somebody else carries it out
     (plan(approved=HASH), 11, True, NONE, None),
     (plan(approved=HASH), 0, False, NONE, None),
-    (plan(approved=f"sha256:{2:064}"), 11, True, EXPIRE, None),
+    (plan(approved=OTHER), 11, True, EXPIRE, None),
     (plan("Approved", approved=HASH), 100, False, NONE, None),
     (plan("Running", approved=HASH), 100, False, NONE, None),
     # over
@@ -116,7 +122,8 @@ def test_a_proposal_ends_and_is_deleted(
         (plan("Proposed", OURS, cost={"podSeconds": 601}), NONE),
         (plan("Proposed", OURS, cost=None), NONE),
         (plan("Proposed", OURS, cost={"podSeconds": -1}), NONE),
-        (plan("Proposed", OURS, hash=""), NONE),
+        (plan("Proposed", OURS, digest=""), NONE),
+        (plan("Proposed", OURS, digest=OTHER), NONE),
         (plan("Proposed", ("Proposed", "Computed", 0)), NONE),
         (plan("Proposed"), NONE),
         (plan("Proposed", OURS, approved=HASH), NONE),
@@ -136,7 +143,7 @@ def test_without_a_budget_nothing_is_approved() -> None:
 
 @pytest.mark.parametrize(
     ("stored", "stands"),
-    [(plan(), True), (plan(until=0), False), (plan(hash=""), False), (plan(until=0, approved=HASH), True),
+    [(plan(), True), (plan(until=0), False), (plan(digest=""), False), (plan(digest=OTHER), False), (plan(until=0, approved=HASH), True),
      (plan("Approved"), True), (plan("Running"), True), (plan("Done"), False), (plan("Expired"), False)],
 )  # fmt: skip
 def test_a_plan_stands_while_it_can_be_carried_out(stored: DefragmentationPlan, stands: bool) -> None:

@@ -50,12 +50,18 @@ class SearchMemory:
 
 
 def waits_for_topology(obj: wire.Workload, queues: Queues) -> bool:
-    """Whether the last try of a waiting Workload found quota, and no domains."""
+    """Whether the last try of a waiting Workload that wants one domain has found quota, and no domain.
+
+    Where no lack of quota is remembered, a workload that waits for quota counts, too: the search looks at the quota.
+    """
+    wishes = [pod_set.topology_request for pod_set in obj.spec.pod_sets]
+    if not any(wish is not None and (wish.required or wish.preferred) for wish in wishes):
+        return False
     verdict = queues.bulk_verdict(model.workload_key(obj))
     if verdict is not None and verdict.reason:
-        return verdict.reason == names.REASON_TOPOLOGY_PLACEMENT_FAILED
+        return verdict.reason == names.REASON_WAITING_FOR_QUOTA and not verdict.lacks
     told = model.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
-    return told is not None and (told.status, told.reason) == ("False", names.REASON_TOPOLOGY_PLACEMENT_FAILED)
+    return told is not None and (told.status, told.reason) == ("False", names.REASON_WAITING_FOR_QUOTA)
 
 
 def first_waiting(queues: Queues, workloads: Lookup[wire.Workload], most: int) -> Generator[None, None, list[str]]:

@@ -100,6 +100,11 @@ class MovesRoad(JointRoad):
         """Return a plan."""
         return await self.cluster.get(f"{PLANS}/{name}")
 
+    async def change_plan(self, name: str, **status: Any) -> None:
+        """Write fields of the status of a plan, as another client."""
+        path = f"{PLANS}/{name}/status"
+        await self.cluster.request("PATCH", path, {"status": status}, content_type=MERGE_PATCH)
+
     async def until_phase(self, name: str, *phases: str) -> Object:
         """Wait until a plan has one of these phases; return the plan."""
         return await self.cluster.until(

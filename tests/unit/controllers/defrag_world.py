@@ -31,7 +31,8 @@ from tests.unit.cli.defrag_cluster import NOW, cluster, workload
 from tests.unit.controllers.fakes import FakeClient, FakeRecorder
 
 JSON = dict[str, Any]
-TOPOLOGY = "TopologyPlacementFailed"
+WAITS = "WaitingForQuota"
+"""The reason of a gang that has quota and no domain, too."""
 CONFIGURATION = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 
 
@@ -47,7 +48,7 @@ def settings(**joint: Any) -> ProposalSettings:
     return proposal_settings(given)
 
 
-def gang(name: str, *, pods: int = 16, priority: int = 0, reason: str = TOPOLOGY, **more: Any) -> JSON:
+def gang(name: str, *, pods: int = 16, priority: int = 0, reason: str = WAITS, **more: Any) -> JSON:
     """A gang that waits, for this reason."""
     made = workload(name, None, 0, pods)
     told = {"type": "QuotaReserved", "status": "False", "reason": reason, "message": "m"}

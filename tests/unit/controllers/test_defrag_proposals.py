@@ -13,14 +13,17 @@ from kqueue.clock import utc_text
 from kqueue.controllers.defrag_settings import proposal_settings, why_no_proposals
 from kqueue.controllers.resources import DEFRAGMENTATION_PLANS
 from kqueue.core.joint.movable import MovePolicy
+from kqueue.core.quota import FlavorResource
 from kqueue.errors import ForbiddenError, ServerError
+from kqueue.model.pending import LastTry, RequeueReason
 from kqueue.state.defrag.document import plan_hash
 from kqueue.state.defrag.stored import MOST_PLANS
-from tests.unit.cli.defrag_cluster import NOW
+from tests.unit.cli.defrag_cluster import GPU, NOW
 from tests.unit.controllers.defrag_world import ProposalWorld, configuration, gang, settings
 
 JSON = dict[str, Any]
 INTERVAL = 300.0
+ANYWHERE = [{**pod_set, "topologyRequest": {"unconstrained": True}} for pod_set in gang("a")["spec"]["podSets"]]
 
 
 def stored_plan(number: int, phase: str, *, workload: str = "team-a/x", minutes: int = 10, **status: Any) -> JSON:
@@ -72,11 +75,11 @@ async def test_a_gang_that_waits_on_scattered_racks_gets_a_proposal() -> None:
     ("waiting", "searched"),
     [
         pytest.param([gang("a")], ["a"], id="one that waits for topology"),
-        pytest.param([gang("a", reason="WaitingForQuota")], [], id="one that waits for quota"),
+        pytest.param([gang("a", reason="ExceedsMaxQuota")], [], id="one that never gets quota"),
+        pytest.param([gang("a", reason="TopologyPlacementFailed")], [], id="one that no empty rack would hold"),
+        pytest.param([gang("a", podSets=ANYWHERE)], [], id="one that wants no domain"),
         pytest.param([gang("a", reason="")], [], id="one that was not tried"),
-        pytest.param(
-            [gang("a", priority=9, reason="WaitingForQuota"), gang("b")], ["b"], id="waiters for quota do not count"
-        ),
+        pytest.param([gang("a", priority=9, reason="ExceedsMaxQuota"), gang("b")], ["b"], id="others do not count"),
         pytest.param(
             [gang(name, priority=priority) for name, priority in (("a", 1), ("b", 5), ("c", 2), ("d", 3))],
             ["b", "c", "d"],
@@ -97,6 +100,23 @@ async def test_the_first_three_gangs_that_wait_for_topology_are_searched_for(
     assert world.searched == searched
     assert len(world.searcher.questions) == len(searched)
     assert not world.client.writes()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "searched"),
+    [
+        (LastTry("WaitingForQuota", "m", ((FlavorResource("gpu", GPU), 8),)), []),
+        (LastTry("WaitingForQuota", "m"), ["big"]),
+        (LastTry("WaitingForPreemptedWorkloads", "m"), []),
+    ],
+)
+async def test_the_quota_that_the_last_try_lacked_decides(verdict: LastTry, searched: list[str]) -> None:
+    """The status has the same reason for a lack of quota and for a lack of domains."""
+    world = ProposalWorld(u="Never", v1="Never")
+    world.queues.pop_heads(lambda _queue: True)
+    world.queues.requeue("team-a/big", RequeueReason.NO_FIT, verdict=verdict)
+    await world.look()
+    assert world.searched == searched
 
 
 async def test_gangs_for_which_no_quota_is_left_are_skipped() -> None:

@@ -8,7 +8,7 @@ approved.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import structlog
@@ -25,7 +25,7 @@ from kqueue.controllers.manager import Manager
 from kqueue.controllers.plan_watches import budgets_watch, plans_watch
 from kqueue.controllers.record import Recorder, Reporter, record_waiting
 from kqueue.controllers.resources import DEFRAGMENTATION_PLANS
-from kqueue.core.joint.defrag import DefragPlan, DefragQuestion, NoPlan
+from kqueue.core.joint.defrag import DefragPlan, DefragQuestion, MoveBlocker, NoPlan
 from kqueue.core.joint.movable import MoveHistory
 from kqueue.core.workload import Claim
 from kqueue.errors import ApiError, ConfigError, InvalidObjectError, NotFoundError
@@ -201,9 +201,9 @@ class ProposalMaker:
     # --- what becomes of an answer
 
     async def _take(self, key: str, answer: DefragAnswer) -> None:
-        if not isinstance(answer.found, DefragPlan):
-            none = why_none(answer)
-            self._note(key, none["reason"], none["message"])
+        if isinstance(answer.found, NoPlan):
+            none = why_none(replace(answer, found=replace(answer.found, blockers=())))
+            self._note(key, none["reason"], none["message"], answer.found.blockers)
             return
         workload = self._state.workloads.get(key)
         if workload is None or not await self._has_place():
@@ -258,11 +258,12 @@ class ProposalMaker:
         self._note(key, "Failed", f"no plan: the search failed: {why}; it is tried again")
         _log.warning("no defragmentation plan could be made", workload=key, problem=why)
 
-    def _note(self, key: str, reason: str = "", message: str = "") -> None:
+    def _note(self, key: str, reason: str = "", message: str = "", blockers: tuple[MoveBlocker, ...] = ()) -> None:
         workload, now = self._state.workloads.get(key), self._clock.now()
         self._state.memory.last = now
         if workload is not None:
-            self._state.memory.note(workload.metadata.uid, SearchResult(at=now, reason=reason, message=message))
+            result = SearchResult(at=now, reason=reason, message=message, blockers=blockers)
+            self._state.memory.note(workload.metadata.uid, result)
 
 
 _TOO_MANY = (

@@ -2,18 +2,18 @@
 
     GET defragmentation?workload=NAMESPACE/NAME
 
-Workloads that the plan moves have no name where the user may not read Workloads of their namespace.
+Workloads that the plan moves, or that stay, have no name where the user may not read Workloads of their namespace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.defragmentation import DefragmentationPlan, PlannedMove
 from kqueue.clock import Clock, utc_text
+from kqueue.core.joint.defrag import MoveBlocker
 from kqueue.core.joint.move_steps import PlanPhase
 from kqueue.errors import ConfigError, NotFoundError
 from kqueue.runtime.store import Store
@@ -81,9 +81,12 @@ class DefragmentationView:
         plan = open_plan_for(self._source.plans(), key, self._clock.now())
         if plan is None:
             reason, message = self._why_none(obj)
-            return {**found, "reason": reason, "message": message}
-        namespaces = {move.workload.partition("/")[0] for move in plan.status.moves}
-        readable = {one for one in sorted(namespaces) if await asked.reads(one)}
+            found |= {"reason": reason, "message": message}
+            if result is not None and result.blockers and message == result.message:
+                readable = await _readable(asked, [one.key for one in result.blockers])
+                found["blockedBy"] = [_blocker(one, readable) for one in result.blockers]
+            return found
+        readable = await _readable(asked, [move.workload for move in plan.status.moves])
         return {**found, "plan": self._shown(plan, readable)}
 
     def _why_none(self, obj: wire.Workload) -> tuple[str, str]:
@@ -131,11 +134,26 @@ class DefragmentationView:
         return found
 
 
+async def _readable(asked: AuthorizedQuestion, keys: Iterable[str]) -> set[str]:
+    """Return the namespaces of these workloads in which the user may read Workloads."""
+    namespaces = {key.partition("/")[0] for key in keys}
+    return {namespace for namespace in sorted(namespaces) if await asked.reads(namespace)}
+
+
+def _named(key: str, readable: set[str]) -> JSON:
+    namespace, _, name = key.partition("/")
+    return {"namespace": namespace, "name": name} if namespace in readable else {"hidden": True}
+
+
+def _blocker(blocker: MoveBlocker, readable: set[str]) -> JSON:
+    who = _named(blocker.key, readable)
+    why: JSON = {} if "hidden" in who else {"reasons": list(blocker.reasons)}
+    return {**who, "pods": blocker.pods, **why}
+
+
 def _move(move: PlannedMove, readable: set[str]) -> JSON:
-    namespace, _, name = move.workload.partition("/")
-    who: dict[str, Any] = {"namespace": namespace, "name": name} if namespace in readable else {"hidden": True}
     return {
-        **who,
+        **_named(move.workload, readable),
         "pods": move.pods,
         "from": list(move.source),
         "to": list(move.to),

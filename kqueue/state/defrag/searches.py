@@ -11,6 +11,7 @@ from functools import partial
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.core.joint.defrag import MoveBlocker
 from kqueue.core.value import value
 from kqueue.model.pending import Pending
 from kqueue.state.defrag.view import Lookup
@@ -22,11 +23,17 @@ _STEP = 200
 
 @value(kw_only=True)
 class SearchResult:
-    """The last search for one workload: when it was, and why there is no plan; `message` is empty if there is one."""
+    """The last search for one workload: when it was, and why there is no plan.
+
+    Args:
+        message: names no other workload; empty: there is a plan.
+        blockers: the workloads that stay in the domain that came closest.
+    """
 
     at: datetime
     reason: str = ""
     message: str = ""
+    blockers: tuple[MoveBlocker, ...] = ()
 
 
 class SearchMemory:

@@ -27,6 +27,7 @@ from kqueue.sandbox import Sandbox
 from kqueue.state.defrag.document import VALID_FOR, plan_hash, plan_object, why_none
 from kqueue.state.defrag.planning import AskedGoal
 from kqueue.state.defrag.running import running_steps
+from kqueue.state.defrag.stored import MOST_PLANS
 from tests.unit.cli.defrag_cluster import GPU, JSON, NOW, ago, answered, cluster
 
 
@@ -244,7 +245,7 @@ async def test_an_expired_or_changed_plan_is_not_approved(client: Client) -> Non
 
 async def test_sixteen_plans_are_enough(client: Client) -> None:
     made = plan_object(answered(cluster()))
-    for number in range(storing.MOST_PLANS):
+    for number in range(MOST_PLANS):
         await storing.save(client, {**made, "metadata": {"name": f"p{number}"}})
     with pytest.raises(ConfigError, match="16 are allowed"):
         await storing.save(client, made)

@@ -38,6 +38,7 @@ class Here:
         messages += others
         await self.open.wait()
         (asked,) = [found for data in messages if (found := self._assembly.take(data)) is not None]
+        assert isinstance(asked[1], RoundInput)
         self.rounds.append(asked[1])
         return answer_of(number, plan_round(replace(asked[1], solver=solver())), {})
 

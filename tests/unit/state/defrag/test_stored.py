@@ -37,7 +37,7 @@ def plan(
     phase: str | None = "Proposed",
     *conditions: tuple[str, str, float],
     name: str = "p",
-    made: float = 0,
+    born: float = 0,
     until: float | None = 10,
     approved: str = "",
     digest: str | None = None,
@@ -60,7 +60,7 @@ def plan(
         **status,
     }
     obj = {
-        "metadata": {"name": name, "creationTimestamp": minutes(made)},
+        "metadata": {"name": name, "creationTimestamp": minutes(born)},
         "spec": {"goal": goal, "approved": approved},
         "status": {key: value for key, value in found.items() if value is not None},
     }
@@ -151,7 +151,7 @@ def test_a_plan_stands_while_it_can_be_carried_out(stored: DefragmentationPlan, 
 
 
 def test_the_newest_plan_for_a_workload_counts() -> None:
-    older, newer = plan(name="older", made=-5), plan(name="newer", made=-1)
+    older, newer = plan(name="older", born=-5), plan(name="newer", born=-1)
     others = [plan(name="other", workload="team-a/other"), plan(name="nodes", workload=""), plan("Done", name="over")]
     assert open_plan_for([older, newer, *others], "team-a/big", NOW) == newer
     assert open_plan_for(others, "team-a/big", NOW) is None

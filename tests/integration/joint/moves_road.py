@@ -77,7 +77,7 @@ class MovesRoad(JointRoad):
 
         def run(listed: Object) -> bool:
             pods = [p for p in listed["items"] if p["metadata"]["labels"]["batch.kubernetes.io/job-name"] == name]
-            return sum(p["status"].get("phase") == "Running" for p in pods) == count
+            return bool(sum(p["status"].get("phase") == "Running" for p in pods) == count)
 
         await self.cluster.until(self.pods, run, what=f"{count} pods of {name} run")
 

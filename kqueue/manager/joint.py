@@ -10,11 +10,14 @@ import structlog
 from kqueue import model
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import ObjectMeta
+from kqueue.controllers.defrag_proposals import make_searches
 from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX
 from kqueue.controllers.usage_metrics import KnownObjects, UsageMetrics, UseSettings
 from kqueue.controllers.watches import Watches
+from kqueue.core.joint.defrag import DefragPlan, DefragQuestion, NoPlan
 from kqueue.core.joint.ortools_flow import ortools_version
 from kqueue.core.topology.placers import JOINT, place_joint_by
+from kqueue.core.workload import Claim
 from kqueue.manager import rules
 from kqueue.manager.controller_manager import ControllerManager
 from kqueue.model.moving import has_move_wishes
@@ -54,6 +57,7 @@ def make_rounds(manager: ControllerManager, loop: SchedulingLoop) -> JointRounds
     workloads = watches.workloads.store
     workloads.add_index(_WISHES, lambda obj: (True,) if has_move_wishes(obj.metadata) else ())
     rounds.read_running(lambda: workloads.keys_by_index(_WISHES, True))
+    manager.shared(make_searches).by = _Searcher(planner, rounds, loop)
     report = _RoundReport(manager.metrics, planner)
     rounds.on_end, rounds.on_stale = report.ended, manager.metrics.joint.stale_entry
     rounds.on_gains = report.gained
@@ -94,6 +98,25 @@ def _measure_use(manager: ControllerManager, rounds: JointRounds) -> None:
     watches.nodes.subscribe(lambda old, new: store.nodes.forget(old.name) if old is not None and new is None else None)
     manager.background += usage.runs
     rounds.look_at_use(store.statistics, usage.summary)
+
+
+class _Searcher:
+    """Searches for moves in the process that plans rounds, while it plans none."""
+
+    def __init__(self, planner: PlanningProcess, rounds: JointRounds, loop: SchedulingLoop) -> None:
+        self._planner, self._rounds, self._loop = planner, rounds, loop
+
+    def is_free(self) -> bool:
+        """Whether no round is being planned, and none is carried out."""
+        return not self._rounds.is_planning and not self._rounds.goes_on
+
+    def claims(self) -> tuple[Claim, ...]:
+        """Return the room that is kept for workloads that preempt others."""
+        return self._loop.planning.claims()
+
+    async def search(self, question: DefragQuestion) -> DefragPlan | NoPlan:
+        """Return the answer of the process.  Raises RoundFailedError: it has failed."""
+        return await self._planner.search(question)
 
 
 class _RoundReport:

@@ -344,6 +344,8 @@ class JointFamilies(_Group):
             "Most points that moves of running workloads would gain in the last round, without those that they lose",
             "flavor",
         )
+        self.moves = self._counter("kqueue_moves_total", "Moves of defragmentation plans that are over", "result")
+        self.moved = self._counter("kqueue_moved_pod_seconds_total", "Work that moved workloads lost, in pod-seconds")
         self.paused = self._gauge("kqueue_joint_paused", "Whether joint placement rests after failures")
         self.unknown_use = self._counter(
             "kqueue_joint_statistics_unknown_total", "Samples of use of unknown nodes or pods", "kind"

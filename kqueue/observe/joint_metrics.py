@@ -84,3 +84,8 @@ class JointMetrics:
     def use_failed(self, kind: str) -> None:
         """Count a list of samples that could not be read."""
         self._families.failed_use.labels(kind).inc()
+
+    def move_ended(self, result: str, pod_seconds: int) -> None:
+        """Count a move of a plan that is over; `pod_seconds` is the work that it lost."""
+        self._families.moves.labels(result).inc()
+        self._families.moved.inc(max(0, pod_seconds))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from kqueue.core.joint.batch import Batch
+from kqueue.core.joint.defrag import DefragQuestion
 from kqueue.core.joint.kept import Kept
 from kqueue.core.joint.movable import Checkpoints
 from kqueue.core.joint.moving import RunningGang
@@ -21,15 +22,18 @@ from kqueue.scheduling.joint.frames import (
     AdmittedPart,
     Ask,
     CheckpointsPart,
+    Defragment,
     FlavorCapacity,
     ForgetFlavor,
     ForgetTree,
     FreeLeaves,
+    GangsPart,
     HeadsPart,
     Leaves,
     MovablePart,
     Rest,
     Resync,
+    SearchCapacity,
     StatisticsPart,
     TreeBegins,
     fingerprint,
@@ -40,7 +44,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Assembly:
-    """Puts the messages of rounds together, in the process that plans."""
+    """Puts the messages of rounds and of searches together, in the process that plans."""
 
     kept: Kept = field(default_factory=Kept)
     _messages: int = 0
@@ -55,17 +59,22 @@ class Assembly:
     _checkpoints: dict[str, Checkpoints] = field(default_factory=dict)
     _measured: list[NodeStatistics] = field(default_factory=list)
     """These three are sent whole with each round."""
+    _searched: dict[str, TopologyView] = field(default_factory=dict)
+    _gangs: list[RunningGang] = field(default_factory=list)
+    """These two are sent whole with each search."""
     _specs: Mapping[str, QueueSpec] = field(default_factory=dict)
     _flavors: Mapping[str, Flavor] = field(default_factory=dict)
 
-    def take(self, data: bytes) -> tuple[int, RoundInput] | Resync | None:
-        """Take a message; return the round that it completes, and its number.
+    def take(self, data: bytes) -> tuple[int, RoundInput | DefragQuestion] | Resync | None:
+        """Take a message; return the round or the search that it completes, and its number.
 
         `Resync`: messages were lost, so that another assembly has to begin with nothing.
         """
         message = pickle.loads(data)
         if isinstance(message, Ask):
             return self._asked(message)
+        if isinstance(message, Defragment):
+            return self._question(message)
         self._messages += 1
         match message:
             case TreeBegins() as begins:
@@ -89,6 +98,8 @@ class Assembly:
                     self._heads.pop(uid, None)
             case MovablePart() | CheckpointsPart() | StatisticsPart() as whole:
                 self._take_whole(whole)
+            case SearchCapacity() | GangsPart() as searched:
+                self._take_searched(searched)
             case other:
                 raise TypeError(f"a message of the type {type(other).__name__} is unknown")
         return None
@@ -103,6 +114,24 @@ class Assembly:
             case StatisticsPart():
                 self._measured.append(part.statistics)
 
+    def _take_searched(self, part: SearchCapacity | GangsPart) -> None:
+        """Take a part of a search."""
+        if isinstance(part, GangsPart):
+            self._gangs.extend(part.gangs)
+            return
+        view = self._view(part.capacity)
+        if view is not None:
+            self._searched[part.capacity.flavor] = view
+
+    def _question(self, search: Defragment) -> tuple[int, DefragQuestion] | Resync:
+        topologies, running = self._searched, self._gangs
+        self._searched, self._gangs = {}, []
+        if search.messages != self._messages:
+            return Resync(round=search.search)
+        return search.search, DefragQuestion(
+            topologies=topologies, goal=search.goal, running=running, settings=search.settings
+        )
+
     def _take_capacity(self, changed: FlavorCapacity | FreeLeaves | ForgetFlavor) -> None:
         """Take free amounts; parts of what was lost are left out, and the fingerprint tells."""
         match changed:
@@ -116,10 +145,16 @@ class Assembly:
                         _put(view.capacity.empty(), changed.leaves, changed.idle)
                     self._views[changed.flavor] = replace(view, name=changed.name, unusable=changed.unusable)
             case FlavorCapacity():
-                tree = self._tree(changed.tree)
-                if tree is not None and changed.free[1].shape[1] == len(tree):
-                    free = Capacity.of_tables(tree, changed.free, changed.idle)
-                    self._views[changed.flavor] = TopologyView(changed.name, tree, free, changed.unusable)
+                view = self._view(changed)
+                if view is not None:
+                    self._views[changed.flavor] = view
+
+    def _view(self, sent: FlavorCapacity) -> TopologyView | None:
+        """Return the domains of a flavor; None: messages of its topology were lost."""
+        tree = self._tree(sent.tree)
+        if tree is None or sent.free[1].shape[1] != len(tree):
+            return None
+        return TopologyView(sent.name, tree, Capacity.of_tables(tree, sent.free, sent.idle), sent.unusable)
 
     def _tree(self, number: int) -> Tree | None:
         """Return the topology of this number; None: its messages were lost."""

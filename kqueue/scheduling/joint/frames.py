@@ -1,4 +1,4 @@
-"""The messages between the manager and the process that plans rounds.
+"""The messages between the manager and the process that plans rounds and searches for moves.
 
 A world of 12,500 hosts is sent in many small pieces, so that the event loop is never held for long.  A topology is sent
 once, and again only when it has changed; of free amounts and workloads only what has changed since the last round.  The
@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from kqueue.core.joint.defrag import DefragPlan, DefragQuestion, DefragSettings, Goal, NoPlan
 from kqueue.core.joint.movable import Checkpoints
 from kqueue.core.joint.moving import RunningGang
 from kqueue.core.joint.round import RoundInput
@@ -168,7 +169,7 @@ class Rest:
 
 @value(kw_only=True)
 class RoundFailed:
-    """The process has failed on the round."""
+    """The process has failed on the round, or on the search of this number."""
 
     round: int
     problem: str
@@ -189,6 +190,41 @@ def fingerprint(
     sizes = sorted((queue, len(some)) for queue, some in admitted.items() if len(some))
     text = repr((messages, sums, sizes, len(heads)))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+@value(kw_only=True)
+class SearchCapacity:
+    """The domains of a flavor and their free amounts, for a search alone."""
+
+    capacity: FlavorCapacity
+
+
+@value(kw_only=True)
+class GangsPart:
+    """Some running workloads, for a search."""
+
+    gangs: tuple[RunningGang, ...]
+
+
+@value(kw_only=True)
+class Defragment:
+    """All that is left of a search for moves; the process answers it.
+
+    `messages`: the number of messages that the process has taken, if none was lost.
+    """
+
+    search: int
+    goal: Goal
+    settings: DefragSettings
+    messages: int
+
+
+@value(kw_only=True)
+class Defragmented:
+    """The answer to `Defragment`."""
+
+    search: int
+    found: DefragPlan | NoPlan
 
 
 @dataclass(slots=True)
@@ -303,6 +339,19 @@ def pieces(number: int, given: RoundInput, sent: Sent) -> Iterator[bytes]:
     return RoundMessages.of(number, given).pieces(sent)
 
 
+def search_pieces(number: int, question: DefragQuestion, sent: Sent) -> Iterator[bytes]:
+    """Yield the messages of a search; its input must not change before the last one was yielded.  `sent` is changed.
+
+    They leave what the process keeps for rounds as it is, but for new topologies.
+    """
+    for flavor, view in question.topologies.items():
+        yield from _tree_pieces(view.tree, sent)
+        yield sent.changing(SearchCapacity(capacity=_capacity(flavor, view, sent, *_tables(view.capacity))))
+    for gangs in _parts(question.running, _GANGS):
+        yield sent.changing(GangsPart(gangs=gangs))
+    yield _dumped(Defragment(search=number, goal=question.goal, settings=question.settings, messages=sent.messages))
+
+
 def _tables(capacity: Capacity) -> tuple[Tables, Tables | None]:
     idle = capacity.empty()
     return capacity.tables(), idle.tables() if idle is not capacity else None
@@ -310,20 +359,30 @@ def _tables(capacity: Capacity) -> tuple[Tables, Tables | None]:
 
 def flavor_pieces(flavor: str, view: TopologyView, free: Tables, idle: Tables | None, sent: Sent) -> Iterator[bytes]:
     """Yield the messages that give the process the domains of a flavor and their free amounts."""
-    tree = view.tree
-    number, is_new = sent.number_of(tree)
-    if is_new:
-        begins = TreeBegins(number=number, topology=tree.topology, levels=tree.levels, tolerations=tree.tolerations)
-        yield sent.changing(begins)
-        for some in _parts(tree.leaves, _LEAVES):
-            yield sent.changing(Leaves(number=number, leaves=some))
-    whole = FlavorCapacity(flavor=flavor, tree=number, name=view.name, unusable=view.unusable, free=free, idle=idle)
+    yield from _tree_pieces(view.tree, sent)
+    whole = _capacity(flavor, view, sent, free, idle)
     before, sent.flavors[flavor] = sent.flavors.get(flavor), whole
     part = _difference(before, whole) if before is not None else None
     if part is None:
         yield sent.changing(whole)
     elif before is None or len(part.leaves) or (before.name, before.unusable) != (whole.name, whole.unusable):
         yield sent.changing(part)
+
+
+def _tree_pieces(tree: Tree, sent: Sent) -> Iterator[bytes]:
+    """Yield the messages that give the process a topology, unless it has it."""
+    number, is_new = sent.number_of(tree)
+    if is_new:
+        begins = TreeBegins(number=number, topology=tree.topology, levels=tree.levels, tolerations=tree.tolerations)
+        yield sent.changing(begins)
+        for some in _parts(tree.leaves, _LEAVES):
+            yield sent.changing(Leaves(number=number, leaves=some))
+
+
+def _capacity(flavor: str, view: TopologyView, sent: Sent, free: Tables, idle: Tables | None) -> FlavorCapacity:
+    """Return the free amounts of a flavor whose topology was sent."""
+    number, _ = sent.number_of(view.tree)
+    return FlavorCapacity(flavor=flavor, tree=number, name=view.name, unusable=view.unusable, free=free, idle=idle)
 
 
 def _difference(before: FlavorCapacity, now: FlavorCapacity) -> FreeLeaves | None:

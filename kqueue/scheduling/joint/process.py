@@ -1,4 +1,4 @@
-"""The child process that plans rounds, as the manager sees it."""
+"""The child process that plans rounds and searches for moves, as the manager sees it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ import contextlib
 import pickle
 import sys
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 from kqueue.core.joint.answer import PlanAnswer
+from kqueue.core.joint.defrag import DefragPlan, DefragQuestion, NoPlan
 from kqueue.core.joint.migration import MigrationAnswer
 from kqueue.core.joint.round import RoundInput
-from kqueue.scheduling.joint.frames import Resync, RoundFailed, RoundMessages, Sent
+from kqueue.scheduling.joint.frames import Defragmented, Resync, RoundFailed, RoundMessages, Sent, search_pieces
 from kqueue.scheduling.joint.worker import LENGTH
 
 _MODULE = "kqueue.scheduling.joint.worker"
 
 
 class RoundFailedError(Exception):
-    """The round has no plan; the message says why."""
+    """The round or the search has no answer; the message says why."""
 
 
 class RoundPlanner(Protocol):
@@ -50,11 +52,17 @@ class RoundPlanner(Protocol):
 
 
 class PlanningProcess:
-    """A child process, which is started with the first round, and again after it has failed."""
+    """A child process, which is started with the first round or search, and again after it has failed.
+
+    It does one thing at a time: a round that begins while a search is under way waits for its answer in `get_ready`.
+    """
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
         self._sent = Sent()
+        self._turn = asyncio.Lock()
+        """Held by the round or the search that the process works on."""
+        self._searches = 0
         self.starts = 0
         """How often a process was started."""
         self.resyncs = 0
@@ -64,7 +72,11 @@ class PlanningProcess:
         """Reads the gains of the last round, which come after its plan."""
 
     async def get_ready(self) -> None:
-        """Start the process unless it runs."""
+        """Wait for the end of a search, and start the process unless it runs."""
+        async with self._turn:
+            await self._start()
+
+    async def _start(self) -> None:
         if self._process is not None and self._process.returncode is None:
             return
         self._sent = Sent()
@@ -78,31 +90,57 @@ class PlanningProcess:
 
     def plan(self, number: int, given: RoundInput) -> Coroutine[Any, Any, PlanAnswer]:
         """Return the plan of a round; see `RoundPlanner`."""
-        return self._exchange(number, RoundMessages.of(number, given), has_gains=bool(given.running.movable))
+        messages = RoundMessages.of(number, given)
+        return self._planned(number, messages, has_gains=bool(given.running.movable))
 
-    async def _exchange(self, number: int, messages: RoundMessages, *, has_gains: bool) -> PlanAnswer:
-        """Send the messages of a round, and return the answer; a process that has lost messages gets all anew."""
+    async def _planned(self, number: int, messages: RoundMessages, *, has_gains: bool) -> PlanAnswer:
+        async with self._turn:
+            answer = await self._exchange(f"round {number}", messages.pieces)
+            if not isinstance(answer, PlanAnswer) or answer.round != number:
+                raise await self._mixed_up(f"round {number}")
+            if has_gains and self._process is not None:
+                self._late = asyncio.get_running_loop().create_task(self._read_gains(self._process, number))
+            return answer
+
+    async def search(self, question: DefragQuestion) -> DefragPlan | NoPlan:
+        """Return the answer to a search for moves, whose input must not change meanwhile.
+
+        Cancelling the call ends the process.  Raises RoundFailedError: the process has failed.
+        """
+        async with self._turn:
+            await self._start()
+            self._searches += 1
+            number = self._searches
+            answer = await self._exchange(f"search {number}", partial(search_pieces, number, question))
+            if not isinstance(answer, Defragmented) or answer.search != number:
+                raise await self._mixed_up(f"search {number}")
+            return answer.found
+
+    async def _mixed_up(self, what: str) -> RoundFailedError:
+        await self.stop()
+        return RoundFailedError(f"the planning process gave another answer than that of {what}")
+
+    async def _exchange(self, what: str, pieces: Callable[[Sent], Iterator[bytes]]) -> object:
+        """Send the messages of a round or a search, and return the answer.
+
+        A process that has lost messages gets all of them anew.
+        """
         process = self._process
         if process is None:
             raise RoundFailedError("the planning process does not run")
         try:
-            answer = await self._asked(process, messages.pieces(self._sent))
+            answer = await self._asked(process, pieces(self._sent))
             if isinstance(answer, Resync):
                 self._sent, self.resyncs = Sent(), self.resyncs + 1
-                answer = await self._asked(process, messages.pieces(self._sent))
+                answer = await self._asked(process, pieces(self._sent))
         except (OSError, asyncio.IncompleteReadError, pickle.UnpicklingError) as e:
             await self.stop()
-            raise RoundFailedError(f"the planning process has ended in round {number}") from e
+            raise RoundFailedError(f"the planning process has ended in {what}") from e
         except asyncio.CancelledError:  # it may be in the middle of a message, or of a plan that nobody waits for
             await self.stop()
             raise
         if isinstance(answer, RoundFailed):
             raise RoundFailedError(answer.problem)
-        if not isinstance(answer, PlanAnswer) or answer.round != number:
-            await self.stop()
-            raise RoundFailedError(f"the planning process gave another answer than that of round {number}")
-        if has_gains:
-            self._late = asyncio.get_running_loop().create_task(self._read_gains(process, number))
         return answer
 
     async def _asked(self, process: asyncio.subprocess.Process, messages: Iterator[bytes]) -> object:

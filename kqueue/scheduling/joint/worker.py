@@ -1,4 +1,4 @@
-"""The process that plans rounds: `python -m kqueue.scheduling.joint.worker`.
+"""The process that plans rounds and searches for moves: `python -m kqueue.scheduling.joint.worker`.
 
 It reads messages from standard input and writes answers to standard output, each with its length before it.  It knows
 no API server and no configuration file.
@@ -15,6 +15,8 @@ from functools import partial
 from typing import BinaryIO
 
 from kqueue.core.joint.answer import PlanAnswer, answer_of
+from kqueue.core.joint.defrag import DefragQuestion
+from kqueue.core.joint.graph import FlowSolver
 from kqueue.core.joint.migration import MigrationAnswer, migration_gains
 from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.plan import RoundPhase
@@ -23,7 +25,7 @@ from kqueue.core.topology.placers import place_joint_by
 from kqueue.isolation import isolated
 from kqueue.scheduling.joint.assembly import Assembly
 from kqueue.scheduling.joint.extensions import load_policies
-from kqueue.scheduling.joint.frames import Resync, RoundFailed
+from kqueue.scheduling.joint.frames import Defragmented, Resync, RoundFailed
 from kqueue.scheduling.stopwatch import Stopwatch
 
 _AUDIT_EVERY = 64
@@ -33,7 +35,7 @@ LENGTH = 4
 
 
 def serve(source: BinaryIO, target: BinaryIO) -> None:
-    """Answer rounds until the source ends."""
+    """Answer rounds and searches until the source ends."""
     assembly, find = Assembly(), solver()
     while (data := read(source)) is not None:
         asked = assembly.take(data)
@@ -42,8 +44,21 @@ def serve(source: BinaryIO, target: BinaryIO) -> None:
             write(target, pickle.dumps(asked, protocol=pickle.HIGHEST_PROTOCOL))
         elif asked is not None:
             number, given = asked
-            for answer in answers(number, replace(given, solver=find)):
+            for answer in answered(number, given, find):
                 write(target, pickle.dumps(answer, protocol=pickle.HIGHEST_PROTOCOL))
+
+
+def answered(
+    number: int, given: RoundInput | DefragQuestion, find: FlowSolver | None
+) -> Iterator[PlanAnswer | RoundFailed | MigrationAnswer | Defragmented]:
+    """Yield the answers to a round or to a search."""
+    if isinstance(given, RoundInput):
+        yield from answers(number, replace(given, solver=find))
+        return
+    failed: list[RoundFailed] = []
+    with isolated(partial(_failed, number, failed)):
+        yield Defragmented(search=number, found=given.answer())
+    yield from failed
 
 
 def answers(number: int, given: RoundInput) -> Iterator[PlanAnswer | RoundFailed | MigrationAnswer]:

@@ -472,6 +472,24 @@ def test_measured_use_is_read_only_with_joint_placement(
     assert rights.get(("custom.metrics.k8s.io", "nodes/bytes_in_use"), set()) == bandwidth
 
 
+@pytest.mark.parametrize(
+    ("values", "plans"),
+    [
+        ({}, False),
+        ({"featureGates": [{"name": "JointPlacement", "enabled": True}]}, True),
+        ({"configuration": {"featureGates": {"AllAlpha": True}}}, True),
+        ({"configuration": {"featureGates": {"AllAlpha": True, "JointPlacement": False}}}, False),
+    ],
+)  # fmt: skip
+def test_plans_of_moves_are_written_only_where_there_are_any(values: Object, plans: bool) -> None:
+    rights = granted(one(objects(values), "ClusterRole", "kqueue-controller"))
+    wanted = {"get", "list", "watch", "create", "patch", "delete"} if plans else set()
+
+    assert rights.get(("kqueue.dev", "defragmentationplans"), set()) == wanted
+    assert rights.get(("kqueue.dev", "defragmentationplans/status"), set()) == ({"patch"} if plans else set())
+    assert rights.get(("policy", "poddisruptionbudgets"), set()) == ({"list", "watch"} if plans else set())
+
+
 def test_nobody_may_do_everything_or_read_secrets_of_others() -> None:
     """No star in any rule; Secrets in the own namespace only, and there by name."""
     made = objects(EVERYTHING)

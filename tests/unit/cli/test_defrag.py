@@ -18,6 +18,7 @@ from kqueue.cli.app import run
 from kqueue.clock import utc_text
 from kqueue.controllers import resources
 from kqueue.core.joint.movable import MoveHistory, MoveLimits
+from kqueue.core.joint.moving import RunningGang
 from kqueue.errors import ConfigError, InvalidObjectError, KqueueError, NotFoundError
 from kqueue.operations.defrag import storing
 from kqueue.operations.defrag.reading import READ, ClusterObjects, state_of
@@ -25,8 +26,9 @@ from kqueue.runtime.client import Client
 from kqueue.sandbox import Sandbox
 from kqueue.state.defrag.document import VALID_FOR, plan_hash, plan_object, why_none
 from kqueue.state.defrag.planning import AskedGoal
-from kqueue.state.defrag.running import running_gangs
-from tests.unit.cli.defrag_cluster import GPU, JSON, NOW, ago, answered, cluster
+from kqueue.state.defrag.running import running_steps
+from kqueue.state.defrag.stored import MOST_PLANS
+from tests.unit.cli.defrag_cluster import GPU, HOST, JSON, NOW, ago, answered, cluster
 
 
 def test_the_plan_of_the_published_example() -> None:
@@ -36,6 +38,26 @@ def test_the_plan_of_the_published_example() -> None:
     assert status["moves"] == [
         {
             "workload": "team-b/u",
+            "uid": "uid-u",
+            "assignments": [
+                {
+                    "name": "main",
+                    "flavors": {GPU: "gpu"},
+                    "count": 10,
+                    "topologyAssignment": {
+                        "levels": [HOST],
+                        "slices": [
+                            {
+                                "domainCount": 10,
+                                "valuesPerLevel": [
+                                    {"individual": {"prefix": "a", "roots": [f"{n:02}" for n in range(6, 16)]}}
+                                ],
+                                "podCounts": {"universal": 1},
+                            }
+                        ],
+                    },
+                }
+            ],
             "pods": 10,
             "from": ["b"],
             "to": ["a"],
@@ -123,7 +145,9 @@ def test_odd_workloads_stay(change: JSON, reason: str) -> None:
     ]
     state = state_of(replace(objects, workloads=odd), NOW)
     topologies = state.cache.snapshot([]).topologies
-    running = running_gangs(state, topologies, limits=MoveLimits(), history=MoveHistory())
+    running: list[RunningGang] = []
+    for _ in running_steps(state, topologies, running, limits=MoveLimits(), history=MoveHistory()):
+        pass
     (found,) = running
     assert reason in found.immovable
 
@@ -190,6 +214,11 @@ def test_the_hash_is_about_all_that_is_approved() -> None:
         assert plan_hash(spec, {**status, field: None}) != status["hash"], field
     assert plan_hash({**spec, "budget": {}}, status) != status["hash"]
     assert plan_hash({**spec, "approved": status["hash"]}, {**status, "phase": "Approved"}) == status["hash"]
+    (move,) = status["moves"]
+    for change in ({"assignments": []}, {"uid": "other"}, {"pods": 9}, {"workload": "team-a/x"}):
+        assert plan_hash(spec, {**status, "moves": [{**move, **change}]}) != status["hash"], change
+    carried = {**move, "state": "Done", "since": ago(1), "begun": ago(2), "message": "its pods are ready"}
+    assert plan_hash(spec, {**status, "moves": [carried]}) == status["hash"]
 
 
 def test_only_the_shown_hash_can_be_approved() -> None:
@@ -241,7 +270,7 @@ async def test_an_expired_or_changed_plan_is_not_approved(client: Client) -> Non
 
 async def test_sixteen_plans_are_enough(client: Client) -> None:
     made = plan_object(answered(cluster()))
-    for number in range(storing.MOST_PLANS):
+    for number in range(MOST_PLANS):
         await storing.save(client, {**made, "metadata": {"name": f"p{number}"}})
     with pytest.raises(ConfigError, match="16 are allowed"):
         await storing.save(client, made)

@@ -42,6 +42,7 @@ class Here:
         await self.open.wait()
         (asked,) = [found for data in messages if (found := self._assembly.take(data)) is not None]
         assert not isinstance(asked, Resync), "no message is lost here"
+        assert isinstance(asked[1], RoundInput)
         self.rounds.append(asked[1])
         later = answers(number, replace(asked[1], solver=solver()))
         plan = next(later)

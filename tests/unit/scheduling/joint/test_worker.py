@@ -87,6 +87,7 @@ def test_messages_change_nothing() -> None:
     for number in range(3):
         (asked,) = [found for data in pieces(number, given, trees) if (found := assembly.take(data)) is not None]
         assert asked[0] == number
+        assert isinstance(asked[1], RoundInput)
         assert repr(plan_round(replace(asked[1], solver=solver()))) == repr(wanted)
 
 

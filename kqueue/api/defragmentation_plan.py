@@ -10,9 +10,10 @@ from kqueue.api.bounds import INT64_MAX
 from kqueue.api.fields import Conditions, Count, ObjectName, PositiveCount, Time
 from kqueue.api.model import ATOMIC, ApiModel, Column, Resource, Rule, Served
 from kqueue.api.names import KQUEUE_API_VERSION, KQUEUE_GROUP, KQUEUE_VERSION
+from kqueue.api.workload import PodSetAssignment
 
 Phase = Literal["Proposed", "Approved", "Running", "Done", "Aborted", "Failed", "Expired", "Superseded"]
-MoveState = Literal["Planned", "Reserved", "Evicting", "Replacing", "Running", "Done", "Failed"]
+MoveState = Literal["Planned", "Reserved", "Evicting", "Replacing", "Running", "Done", "Aborted", "Failed"]
 PlanHash = Annotated[str, Field(max_length=71, pattern=r"^(sha256:[0-9a-f]{64})?$")]
 Seconds = Annotated[int, Field(strict=True, ge=0, le=INT64_MAX)]
 DomainPath = Annotated[tuple[Annotated[str, Field(max_length=253)], ...], Field(max_length=16), ATOMIC]
@@ -93,8 +94,18 @@ class PlannedMove(ApiModel):
     """Pod-seconds that are lost: the work since its last safe point, and its restart."""
     checkpoint_age_seconds: Seconds | None = None
     """Age of its last checkpoint when the plan was made.  Absent: unknown."""
+    uid: Annotated[str, Field(max_length=64)] = ""
+    """UID of the Workload.  Another Workload of the same name is not moved."""
+    assignments: Annotated[tuple[PodSetAssignment, ...], Field(max_length=64), ATOMIC] = ()
+    """Flavors and domains that its pod sets are to have, in the form of an admission."""
     state: MoveState = "Planned"
     """State of the move."""
+    since: Time | None = None
+    """Time at which the state began.  Absent: the move is planned."""
+    begun: Time | None = None
+    """Time at which its eviction began.  Absent: it was not evicted."""
+    message: Annotated[str, Field(max_length=1024)] = ""
+    """The last event of the move."""
 
 
 class PlanCost(ApiModel):
@@ -125,7 +136,7 @@ class DefragmentationPlanStatus(ApiModel):
     phase: Phase | None = None
     """State of the plan."""
     hash: PlanHash = ""
-    """Hash of goal, moves, cost and gain."""
+    """Hash of goal, moves, cost and gain, without the states of the moves."""
     valid_until: Time | None = None
     """Time after which the plan cannot be approved any more."""
     flavor: ObjectName | None = None

@@ -55,6 +55,7 @@ def page(answer: JSON) -> Iterator[PageLine]:
     if "running" in answer:
         yield from _running(answer["running"])
     yield from _section("Joint round", _joint(answer.get("joint") or {}))
+    yield from _section("Defragmentation plan", _plan(answer.get("defragmentation") or {}))
     yield from _section("Not judged", (PageLine(one, 1) for one in answer.get("unjudged") or ()))
     yield from _section("Waits for admission checks", map(_check, answer.get("waitsForChecks") or ()))
     if "evictions" in answer:
@@ -73,6 +74,21 @@ def _section(title: str, lines: Iterable[PageLine]) -> Iterator[PageLine]:
             yield PageLine("")
             yield PageLine(title, style=_HEAD)
         yield line
+
+
+def _plan(plan: JSON) -> Iterator[PageLine]:
+    if not plan:
+        return
+    many = f"{plan['moves']} workload{'' if plan['moves'] == 1 else 's'}"
+    yield PageLine(
+        f"plan {plan['plan']} is {plan['phase']}: it moves {many} at a cost of {plan['podMinutes']} pod-minutes, "
+        "to make room for this one",
+        1,
+        _GOOD,
+    )
+    yield PageLine(f"run: {plan['show']}", 3)
+    if "approve" in plan:
+        yield PageLine(f"run: {plan['approve']}", 3)
 
 
 def _joint(joint: JSON) -> Iterator[PageLine]:

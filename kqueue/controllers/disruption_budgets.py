@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kqueue.api.wire import core as wire_core
 from kqueue.controllers.manager import Manager
-from kqueue.controllers.resources import POD_DISRUPTION_BUDGETS
+from kqueue.controllers.plan_watches import budgets_watch
 from kqueue.controllers.watches import BY_NAMESPACE
 from kqueue.state.disruption_budgets import DisruptionBudgets
 
@@ -21,4 +20,4 @@ def setup(manager: Manager) -> None:
         return
     watches, budgets = manager.watches, manager.shared(make_budgets)
     watches.workloads.subscribe(budgets.on_workload)
-    watches.watch(POD_DISRUPTION_BUDGETS, wire_core.PodDisruptionBudget).subscribe(budgets.on_budget)
+    manager.shared(budgets_watch).subscribe(budgets.on_budget)

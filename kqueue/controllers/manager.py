@@ -32,6 +32,7 @@ from kqueue.runtime.turns import Turns
 from kqueue.runtime.workqueue import KeyRank
 from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage
+from kqueue.state.moves import Moves
 from kqueue.state.queues import Queues
 from kqueue.state.second_pass import SecondPass
 
@@ -39,6 +40,14 @@ KEYS_PER_TURN = 1000
 """The number of keys that a handler enqueues before the event loop runs other tasks."""
 
 T = TypeVar("T")
+
+
+class MoveMetrics(Protocol):
+    """Counts moves of defragmentation plans."""
+
+    def move_ended(self, result: str, pod_seconds: int) -> None:
+        """Count a move that is over; `pod_seconds` is the work that it lost."""
+        ...
 
 
 class ControllerMetrics(Protocol):
@@ -62,6 +71,11 @@ class ControllerMetrics(Protocol):
 
     def rank_fallback(self, reason: str) -> None:
         """Count a workload whose pods were released although their ranks could not be used."""
+        ...
+
+    @property
+    def joint(self) -> MoveMetrics:
+        """The metrics of moves."""
         ...
 
 
@@ -118,6 +132,8 @@ class Manager(Protocol):
     """
     wake: Callable[[], None]
     """Wakes the scheduling loop."""
+    moves: Moves
+    """What plans of moves keep for workloads."""
     leads: Callable[[], bool]
     is_loaded: Callable[[], bool]
     """Whether the process writes many decisions a second."""

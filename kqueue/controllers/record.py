@@ -15,6 +15,7 @@ class Reporter:
     WORKLOADS = "kueue-workload-controller"
     NODES = "tas-resource-flavor-controller"
     GATES = "tas-topology-ungater"
+    DEFRAGMENTATION = "kqueue-defragmentation"
 
 
 def job_controller(framework: str) -> str:

@@ -84,6 +84,7 @@ class Watches:
         *,
         selector: str = "",
         suffix: str = "",
+        optional: bool = False,
     ) -> Reflector[Any, Any]:
         """Add a watch that the process runs.
 
@@ -93,6 +94,7 @@ class Watches:
             view: converts an object into the value that the store keeps.
             selector: labels of the objects to watch; empty: all objects.
             suffix: distinguishes several watches of one kind in checks and metrics.
+            optional: the kind may be missing in the cluster, whatever its group is.
         """
         timings = self._timings
         made: Reflector[Any, Any] = Reflector(
@@ -104,7 +106,7 @@ class Watches:
             settings=WatchSettings(
                 retry_base=timings.watch_retry_base,
                 retry_max=timings.watch_retry_max,
-                optional=decode is RawObject and resource.group not in _BUILT_IN_GROUPS,
+                optional=optional or (decode is RawObject and resource.group not in _BUILT_IN_GROUPS),
             ),
         )
         self._all.append((f"{resource}{suffix}", made))

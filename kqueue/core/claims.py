@@ -137,8 +137,9 @@ class Claims:
         victims = tuple(self._still_there(claim.victims))
         counted_on = tuple(victim for victim in self._still_there(claim.counts_on) if victim.evicted)
         kept = _Kept(claim, victims, counted_on, self._missing_quota(claim, victims), {})
+        leaving_hosts = (*victims, *self._still_there(claim.movers))
         for flavor, taken in claim.domains.items():
-            kept.domains[flavor] = self._missing_hosts(flavor, taken, victims)
+            kept.domains[flavor] = self._missing_hosts(flavor, taken, leaving_hosts)
         self._kept[claim.uid] = kept
         for uid, victim in kept.leavers.items():
             self._leave_for[uid] += 1

@@ -312,6 +312,13 @@ class Nominator:
 
     def _claimed(self, claim: Claim, head: Head, profile: Profile) -> NominatedHead | None:
         """Return the entry with the flavors and domains of its claim; None: the claim no longer fits."""
+        hint = self.hints.get(head.uid) if self.hints else None
+        if hint is not None:
+            planned = self._assigned(head, profile, hint.flavors)
+            planned.hint, planned.plan = hint.places, hint.plan
+            if planned.assignment.mode is FIT and not self._misplaced(planned):
+                planned.result = FITS
+                return planned
         whole = self._assigned(head, profile, flavors_to_keep(head))
         if whole.assignment.mode is FIT and not self._misplaced(whole):
             whole.result = FITS

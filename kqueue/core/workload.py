@@ -232,7 +232,7 @@ class Claim:
 
     `victims` (uid -> its ClusterQueue and key) may have left already: only victims that still have usage count.
     `pod_sets` are the flavors and counts for which the resources are freed; `counts_on` are victims of earlier claims
-    that must leave, too, before there is room.
+    that must leave, too, before there is room; `movers` leave hosts that the claim has, and keep their quota.
     """
 
     key: str
@@ -243,6 +243,7 @@ class Claim:
     victims: Mapping[str, tuple[str, str]]
     pod_sets: tuple[PodSetAssignment, ...] = ()
     counts_on: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    movers: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,7 @@ from kqueue.runtime.resources import EVENTS, ResourceType
 from kqueue.runtime.status_writer import StatusWriter
 from kqueue.runtime.turns import Turns
 from kqueue.runtime.workqueue import KeyRank
+from kqueue.state.moves import Moves
 from kqueue.state.not_running import NotRunning, not_running
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.profile_orders import ProfileOrders
@@ -158,6 +159,7 @@ class ControllerManager:
             clock=clock,
         )
         self.steps.on_given_up = self.metrics.recreation_stopped
+        self.moves = Moves(self.cache, self.queues, self.workload_writer.newest, clock.now)
 
     def _add_indexes(self) -> None:
         pods = self.watches.pods.store

@@ -10,6 +10,8 @@ from kqueue.controllers import (
     batch_process,
     batch_process_copies,
     configuration,
+    defrag_proposals,
+    defragmentation,
     disruption_budgets,
     elastic_gates,
     elastic_ungater,
@@ -61,6 +63,6 @@ SETUPS: Mapping[str, tuple[Setup, ...]] = {
         switched_off.setup,
         stateful_set.setup,
     ),
-    "scheduler": (second_pass.setup, disruption_budgets.setup),
+    "scheduler": (second_pass.setup, disruption_budgets.setup, defrag_proposals.setup, defragmentation.setup),
 }
 """By the part of kqueue that they belong to; `webhooks` has none."""

@@ -10,6 +10,8 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.blockers import Blockers
 from kqueue.manager import rules
+from kqueue.manager.proposals import proposal_source
+from kqueue.state.defrag.stored import open_plan_for
 from kqueue.state.heads import Heads
 from kqueue.visibility.explanation import WorkloadExplainer
 from kqueue.visibility.sources import Freshness, Known, PlanningSource
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 def make_explainer(operator: Operator) -> WorkloadExplainer:
     """Return an explainer that reads the state of this process."""
     manager, watches, loop = operator.manager, operator.watches, operator.loop
+    proposals = proposal_source(operator)
     settings = rules.loop_settings(operator.config, operator.timings)
     blockers = Blockers(
         local_queues=watches.local_queues.store, cache=manager.cache, namespace_labels=manager.namespace_labels
@@ -61,6 +64,7 @@ def make_explainer(operator: Operator) -> WorkloadExplainer:
             held_by=loop.planning.held_by,
             hooks=manager.plugins.hooks,
             joint=operator.rounds.history if operator.rounds is not None else None,
+            plan_for=lambda key: open_plan_for(proposals.plans(), key, operator.clock.now()),
         ),
         held_back=held_back,
         not_running=manager.not_running,

@@ -9,9 +9,12 @@ import structlog
 
 from kqueue import model
 from kqueue.api.wire.meta import ObjectMeta
+from kqueue.controllers.defrag_proposals import make_searches
 from kqueue.controllers.watches import Watches
+from kqueue.core.joint.defrag import DefragPlan, DefragQuestion, NoPlan
 from kqueue.core.joint.ortools_flow import ortools_version
 from kqueue.core.topology.placers import JOINT, place_joint_by
+from kqueue.core.workload import Claim
 from kqueue.manager import rules
 from kqueue.manager.controller_manager import ControllerManager
 from kqueue.observe import Metrics
@@ -44,6 +47,7 @@ def make_rounds(manager: ControllerManager, loop: SchedulingLoop) -> JointRounds
     profiles = JointProfiles(manager.cache.quota, profile_of_flavor=profile_of_flavor, default=joint.default)
     planner = PlanningProcess()
     rounds = loop.plan_jointly(planner, profiles.is_joint, rules.round_settings(joint))
+    manager.shared(make_searches).by = _Searcher(planner, rounds, loop)
     report = _RoundReport(manager.metrics, planner)
     rounds.on_end, rounds.on_stale = report.ended, manager.metrics.joint.stale_entry
     manager.metrics.joint_paused(lambda: rounds.is_paused)
@@ -53,6 +57,25 @@ def make_rounds(manager: ControllerManager, loop: SchedulingLoop) -> JointRounds
     else:
         _log.info("joint placement is on", ortools=solver)
     return rounds
+
+
+class _Searcher:
+    """Searches for moves in the process that plans rounds, while it plans none."""
+
+    def __init__(self, planner: PlanningProcess, rounds: JointRounds, loop: SchedulingLoop) -> None:
+        self._planner, self._rounds, self._loop = planner, rounds, loop
+
+    def is_free(self) -> bool:
+        """Whether no round is being planned, and none is carried out."""
+        return not self._rounds.is_planning and not self._rounds.goes_on
+
+    def claims(self) -> tuple[Claim, ...]:
+        """Return the room that is kept for workloads that preempt others."""
+        return self._loop.planning.claims()
+
+    async def search(self, question: DefragQuestion) -> DefragPlan | NoPlan:
+        """Return the answer of the process.  Raises RoundFailedError: it has failed."""
+        return await self._planner.search(question)
 
 
 class _RoundReport:

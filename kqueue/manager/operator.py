@@ -125,6 +125,7 @@ class Operator:
         manager.quiet_for = lambda: loop.quiet_for
         manager.is_loaded = lambda: loop.is_loaded
         manager.preemptions.on_ended = intake.on_claim_ended
+        manager.moves.on_ended = intake.on_claim_ended
         manager.charge_pod, manager.release_pod = intake.charge_pod, intake.release_pod
 
     def _wake(self) -> None:
@@ -383,6 +384,7 @@ def _make_loop(
             quarantine=manager.quarantine,
             tries=manager.tries,
             fair_usage=manager.fair_usage,
+            moves=manager.moves,
         ),
         Lookups(
             namespace_labels=manager.namespace_labels,

@@ -23,6 +23,7 @@ from kqueue.manager.explaining import make_explainer
 from kqueue.manager.gang_census import make_gang_census
 from kqueue.manager.gang_views import make_gang_overviews
 from kqueue.manager.joint import joint_source
+from kqueue.manager.proposals import proposal_source
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.certificate_keeper import CertificateKeeper
 from kqueue.runtime.certificate_secret import MemoryShelf, SecretShelf
@@ -31,9 +32,18 @@ from kqueue.runtime.client import Client
 from kqueue.runtime.lane import Lane
 from kqueue.runtime.resources import ResourceType
 from kqueue.runtime.rotation import Rhythm
-from kqueue.visibility import front_proxy, gangs, joint_rounds, queue_quotas, queue_summaries, topology_summaries
+from kqueue.visibility import (
+    defragmentation,
+    front_proxy,
+    gangs,
+    joint_rounds,
+    queue_quotas,
+    queue_summaries,
+    topology_summaries,
+)
 from kqueue.visibility.catalog import KUEUE_VERSIONS, OUR_VERSION, Catalog, CatalogResource
 from kqueue.visibility.connections import Trust
+from kqueue.visibility.defragmentation import DefragmentationView
 from kqueue.visibility.explanation import KIND as EXPLANATION
 from kqueue.visibility.front_proxy import FrontProxy
 from kqueue.visibility.gangs import GangViews
@@ -226,6 +236,22 @@ def _add_joint(catalog: Catalog, operator: Operator) -> None:
             namespaced=True,
             kind=joint_rounds.WORKLOAD_KIND,
             view=views.workload,
+        )
+    )
+    plans = DefragmentationView(
+        proposal_source(operator),
+        workloads=operator.watches.workloads.store,
+        queues=operator.queues,
+        clock=operator.clock,
+    )
+    catalog.add(
+        CatalogResource(
+            group=names.KQUEUE_VISIBILITY_GROUP,
+            version=OUR_VERSION,
+            name="defragmentation",
+            kind=defragmentation.KIND,
+            view=plans.view,
+            is_list=True,
         )
     )
 

@@ -339,6 +339,8 @@ class JointFamilies(_Group):
         self.policy_failures = self._counter(
             "kqueue_joint_policy_failures_total", "Policies switched off for a round", "policy"
         )
+        self.moves = self._counter("kqueue_moves_total", "Moves of defragmentation plans that are over", "result")
+        self.moved = self._counter("kqueue_moved_pod_seconds_total", "Work that moved workloads lost, in pod-seconds")
         self.paused = self._gauge("kqueue_joint_paused", "Whether joint placement rests after failures")
 
 

@@ -63,3 +63,8 @@ class JointMetrics:
     def policy_failed(self, policy: str) -> None:
         """Count a policy that was switched off for a round."""
         self._families.policy_failures.labels(policy).inc()
+
+    def move_ended(self, result: str, pod_seconds: int) -> None:
+        """Count a move of a plan that is over; `pod_seconds` is the work that it lost."""
+        self._families.moves.labels(result).inc()
+        self._families.moved.inc(max(0, pod_seconds))

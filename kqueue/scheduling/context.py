@@ -15,6 +15,7 @@ from kqueue.scheduling.settings import LoopSettings
 from kqueue.scheduling.writes import Writes
 from kqueue.state.cache import Cache
 from kqueue.state.fair_usage import FairUsage
+from kqueue.state.moves import Moves
 from kqueue.state.preemptions import Preemptions
 from kqueue.state.quarantine import Quarantine
 from kqueue.state.queues import Queues
@@ -34,6 +35,7 @@ class SchedulingState:
         quarantine: workloads on which scheduling fails.
         tries: the last try of each workload.
         fair_usage: the decaying usage of LocalQueues; None: admission does not depend on it.
+        moves: what is kept for workloads that plans move; None: no plan is carried out.
     """
 
     cache: Cache
@@ -43,6 +45,7 @@ class SchedulingState:
     quarantine: Quarantine = field(default_factory=Quarantine)
     tries: Tries = field(default_factory=Tries)
     fair_usage: FairUsage | None = None
+    moves: Moves | None = None
 
 
 class LookAtParked(Protocol):

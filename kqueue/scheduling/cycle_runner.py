@@ -6,12 +6,13 @@ its hosts already and needs less than a whole gang.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 from kqueue.core.decision import Phase
+from kqueue.core.hints import NO_HINTS, Hints
 from kqueue.core.workload import Head
 from kqueue.isolation import isolated
 from kqueue.model.pending import Pending, RequeueReason
@@ -59,7 +60,8 @@ class CycleRunner:
     def __init__(self, context: Context, parts: CycleParts) -> None:
         self._cache, self._queues = context.state.cache, context.state.queues
         self._observer, self._clock, self._settings = context.observer, context.clock, context.settings
-        self._parts = parts
+        self._parts, self._moves = parts, context.state.moves
+        self._hints: Hints = NO_HINTS
         self.rounds: Rounds = NoRounds(context)
         """Offers the workloads of each cycle."""
         self.state = CycleState(0, Stopwatch(context.clock.monotonic, Phase.SNAPSHOT))
@@ -76,7 +78,7 @@ class CycleRunner:
         for _ in self._cache.ledger.build_steps():  # of a flavor that is new, or of which much has changed
             await self._clock.sleep(0)
         parts.planning.end_claims()  # there may be no head left to try, and claims that are over must end
-        popped = self.rounds.pop(parts.planning.may_admit)
+        popped = self._pop(parts.planning.may_admit)
         damaged = parts.repairs.take()
         if not popped and not damaged:
             return None
@@ -93,6 +95,16 @@ class CycleRunner:
         if len(cycle.came_back) < len(popped):
             return CycleEnd(success)
         return CycleEnd(success, frozenset((key, *sorted(begun.get(key, {}).items())) for key in cycle.came_back))
+
+    def _pop(self, may_admit: Callable[[str], bool]) -> list[tuple[str, Pending]]:
+        """Take the workloads of the next cycle: those for which a plan keeps their places go first, and alone."""
+        due = self._moves.due() if self._moves is not None else {}
+        moved = self._queues.pop_these({q: key for q, key in due.items() if may_admit(q)}) if due else []
+        popped = moved or self.rounds.pop(may_admit)
+        self._hints = self.rounds.hints
+        if self._moves is not None and self._moves.has_plans:
+            self._hints = {**self._hints, **self._moves.hints()}
+        return popped
 
     async def _try(
         self, cycle: CycleState, popped: Iterable[tuple[str, Pending]], damaged: list[DamagedWorkload]
@@ -136,7 +148,7 @@ class CycleRunner:
         while damaged:
             success |= parts.repairs.replace_hosts(snapshot, damaged.pop(0))
             since = await self._give_way(cycle, since)
-        for decision in parts.planning.decisions(snapshot, heads, cycle.watch, self.rounds.hints):
+        for decision in parts.planning.decisions(snapshot, heads, cycle.watch, self._hints):
             cycle.watch.enter(Phase.APPLY)
             doing = "carrying out what was decided on it"
             with isolated(partial(parts.faults.failed, cycle, decision.head.key, doing=doing)):

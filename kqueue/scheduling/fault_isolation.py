@@ -49,6 +49,7 @@ class FaultIsolation:
             context.state.preemptions,
         )
         self._planning, self._alarm, self._trouble = planning, alarm, trouble
+        self._moves = context.state.moves
         self._scans, self._put_back = scans, put_back
         self._searched: LRUCache[str, int] = LRUCache(maxsize=1000)
         """By workload (uid): the number of searches made because its plan failed."""
@@ -156,6 +157,8 @@ class FaultIsolation:
             trouble = self._trouble_with((), claim)
             if trouble is not None and self._trouble_with({claim.queue}) is None:
                 self._preemptions.end(claim.uid)
+                if self._moves is not None:
+                    self._moves.give_up(claim.uid)
                 self.failed(cycle, claim.key, trouble, doing="keeping room for it")
                 broken = True
         return broken

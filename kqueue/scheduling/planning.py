@@ -30,6 +30,7 @@ class PlanMaker:
     def __init__(self, context: Context, alarm: Alarm) -> None:
         self._context, self._alarm, state = context, alarm, context.state
         self._cache, self._queues, self._preemptions = state.cache, state.queues, state.preemptions
+        self._moves = state.moves
         settings = self._settings = context.settings
         self.heads = Heads(
             state.cache,
@@ -103,12 +104,16 @@ class PlanMaker:
     # --- claims
 
     def claims(self) -> tuple[Claim, ...]:
-        """Return the claims of preemptors that still wait, and leave all claims as they are."""
-        return tuple(claim for claim in self._preemptions.claims(lambda _: True) if self.still_waits(claim))
+        """Return the claims of preemptors that still wait, and of moves, and leave all claims as they are."""
+        waiting = [claim for claim in self._preemptions.claims(lambda _: True) if self.still_waits(claim)]
+        return (*waiting, *self._kept_for_moves())
 
     def end_claims(self) -> tuple[Claim, ...]:
-        """Return the claims of preemptors that still wait, and end all other claims."""
-        return self._preemptions.claims(self.still_waits)
+        """Return the claims of preemptors that still wait, and of moves, and end all other claims."""
+        return (*self._preemptions.claims(self.still_waits), *self._kept_for_moves())
+
+    def _kept_for_moves(self) -> tuple[Claim, ...]:
+        return self._moves.claims() if self._moves is not None else ()
 
     def still_waits(self, claim: Claim) -> bool:
         """Whether the preemptor of a claim still waits in an active ClusterQueue."""

@@ -350,6 +350,10 @@ class Holdings:
         """Return the holding of a workload; None: it has no usage."""
         return self._holdings.get(key)
 
+    def listed(self) -> list[Holding]:
+        """Return the holdings of all workloads with usage."""
+        return list(self._holdings.values())
+
     def held_in(self, queue: str) -> QueueHoldings:
         """Return the sum of holdings in a ClusterQueue. Callers must not change it."""
         return self.sums.of_queue(queue)

@@ -49,7 +49,7 @@ def returns_at_once(reason: str) -> bool:
 
     After any other reason, a workload is requeued when the cause of its eviction is gone.
     """
-    return reason in (names.REASON_PREEMPTED, names.REASON_NODE_FAILURES)
+    return reason in (names.REASON_PREEMPTED, names.REASON_NODE_FAILURES, names.REASON_RESCHEDULED)
 
 
 def times_requeued(obj: wire.Workload) -> int:

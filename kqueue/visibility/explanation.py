@@ -34,7 +34,6 @@ from kqueue.state.namespaces import namespace_problem
 from kqueue.state.not_running import NotRunning
 from kqueue.visibility import explained, remedies, workload_state
 from kqueue.visibility.explained import Audience
-from kqueue.visibility.joint_rounds import workload_part
 from kqueue.visibility.pacing import RequestPace
 from kqueue.visibility.params import only
 from kqueue.visibility.question import JSON, AuthorizedQuestion
@@ -393,9 +392,7 @@ class WorkloadExplainer:
         ):
             if part is not None:
                 shown[name] = part
-        joint = workload_part(self._planning.joint, obj.metadata.uid) if self._planning.joint is not None else None
-        if joint is not None:
-            shown["joint"] = joint
+        shown |= self._planning.parts_of(obj)
         shown["summary"] = summary(state, shown)
         return shown
 

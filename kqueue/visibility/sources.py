@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from kqueue import model
 from kqueue.api.wire import kueue as wire
+from kqueue.api.wire.defragmentation import DefragmentationPlan
 from kqueue.core.hooks import HooksByProfile
 from kqueue.core.preemption import Rules
 from kqueue.core.workload import Claim
@@ -16,6 +18,9 @@ from kqueue.state.heads import Heads
 from kqueue.state.joint_history import JointHistory
 from kqueue.state.queues import Queues
 from kqueue.state.tries import Tries
+from kqueue.visibility.defragmentation import plan_part
+from kqueue.visibility.joint_rounds import workload_part
+from kqueue.visibility.question import JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +33,7 @@ class PlanningSource:
         held_by: returns the workload whose pods must be ready before the next admission; empty: there is none.
         hooks: plugins by the profile of a ClusterQueue; only the leader calls them.
         joint: rounds of joint placement; None: there are none.
+        plan_for: returns the DefragmentationPlan that stands for a waiting Workload (namespace/name), or None.
     """
 
     heads: Heads
@@ -37,6 +43,18 @@ class PlanningSource:
     held_by: Callable[[], str]
     hooks: HooksByProfile = field(default_factory=dict)
     joint: JointHistory | None = None
+    plan_for: Callable[[str], DefragmentationPlan | None] = lambda _key: None
+
+    def parts_of(self, obj: wire.Workload) -> JSON:
+        """Return the parts of an explanation about joint placement: rounds with the Workload, and the plan for it."""
+        found: JSON = {}
+        joint = workload_part(self.joint, obj.metadata.uid) if self.joint is not None else None
+        if joint is not None:
+            found["joint"] = joint
+        plan = self.plan_for(model.workload_key(obj)) if obj.status.admission is None else None
+        if plan is not None:
+            found["defragmentation"] = plan_part(plan)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

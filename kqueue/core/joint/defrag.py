@@ -158,6 +158,20 @@ class _Inside:
     freed: int
 
 
+@value(kw_only=True)
+class DefragQuestion:
+    """All that a search for moves reads; see `defragment`."""
+
+    topologies: Topologies
+    goal: Goal
+    running: Sequence[RunningGang]
+    settings: DefragSettings
+
+    def answer(self) -> DefragPlan | NoPlan:
+        """Search, and return the plan, or why there is none."""
+        return defragment(self.topologies, self.goal, self.running, self.settings)
+
+
 def defragment(
     topologies: Topologies, goal: Goal, running: Sequence[RunningGang], settings: DefragSettings
 ) -> DefragPlan | NoPlan:

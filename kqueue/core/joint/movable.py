@@ -32,6 +32,8 @@ class MovePolicy(StrEnum):
     NEVER = "Never"
     PROPOSE = "Propose"
     """Each plan waits for its approval."""
+    AUTO = "Auto"
+    """Plans within the budget of the configuration are approved at once."""
 
 
 @value(kw_only=True)

@@ -14,7 +14,7 @@ from kqueue.core.topology.request import DEFAULT_PROFILE, PodSetRequest, Profile
 from kqueue.core.topology.result import DomainUsage, Path, Placement, usage_of
 from kqueue.core.topology.tree import Tree
 from kqueue.core.value import value
-from kqueue.core.workload import TopologyView
+from kqueue.core.workload import PodSetAssignment, TopologyView
 
 Topologies = Mapping[str, TopologyView]
 
@@ -44,6 +44,9 @@ class RunningGang:
     elsewhere: int = 0
     checkpoint_age: int | None = None
     immovable: tuple[str, ...] = ()
+    uid: str = ""
+    assigned: tuple[PodSetAssignment, ...] = ()
+    """Its present admission."""
 
     @property
     def pods(self) -> int:

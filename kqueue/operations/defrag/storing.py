@@ -8,14 +8,14 @@ from typing import Any
 
 from kqueue.clock import api_time, utc_text
 from kqueue.controllers.resources import DEFRAGMENTATION_PLANS
-from kqueue.errors import ConfigError, NotFoundError
+from kqueue.errors import ConfigError, ConflictError, NotFoundError
 from kqueue.operations.grants import DEFRAG_PLANS, needs
 from kqueue.runtime.client import Client
 from kqueue.state.defrag.document import change, plan_hash
+from kqueue.state.defrag.stored import MOST_PLANS
 
 JSON = dict[str, Any]
-MOST_PLANS = 16
-"""Plans that may exist at a time."""
+_ATTEMPTS = 5
 _OPEN = ("Proposed", "Approved")
 
 
@@ -80,23 +80,34 @@ async def approve(client: Client, name: str, shown: str, now: datetime) -> JSON:
         raise ConfigError(f"DefragmentationPlan {name} has the hash {present} now: look at it again")
     version = {"resourceVersion": plan["metadata"].get("resourceVersion")}
     with needs(DEFRAG_PLANS):
-        await client.patch(DEFRAGMENTATION_PLANS, name, {"metadata": version, "spec": {"approved": present}})
-        return await _enter(client, plan, "Approved", "ByUser", "kqueue defrag approve wrote the hash", now)
+        approved = await client.patch(DEFRAGMENTATION_PLANS, name, {"metadata": version, "spec": {"approved": present}})
+        try:
+            return await _enter(client, approved, "Approved", "ByUser", "kqueue defrag approve wrote the hash", now)
+        except ConflictError:  # the controller has seen the approval, and goes on from there
+            return await plan_named(client, name)
 
 
 async def abort(client: Client, name: str, now: datetime) -> JSON:
     """End a plan that is not over.  Raises ConfigError: it is over."""
-    plan = await plan_named(client, name)
-    phase = phase_of(plan, now)
-    if phase not in (*_OPEN, "Running"):
-        raise ConfigError(f"DefragmentationPlan {name} is {phase} already")
-    with needs(DEFRAG_PLANS):
-        return await _enter(client, plan, "Aborted", "ByUser", "kqueue defrag abort ended it", now)
+    for left in reversed(range(_ATTEMPTS)):
+        plan = await plan_named(client, name)
+        phase = phase_of(plan, now)
+        if phase not in (*_OPEN, "Running"):
+            raise ConfigError(f"DefragmentationPlan {name} is {phase} already")
+        try:
+            with needs(DEFRAG_PLANS):
+                return await _enter(client, plan, "Aborted", "ByUser", "kqueue defrag abort ended it", now)
+        except ConflictError:
+            if not left:
+                raise
+    raise AssertionError("the last attempt raises")
 
 
 async def _enter(client: Client, plan: JSON, phase: str, reason: str, message: str, now: datetime) -> JSON:
-    """Write the phase, and the condition that dates it."""
+    """Write the phase, and the condition that dates it.  Raises ConflictError: the plan has changed since."""
     before = [c for c in (plan.get("status") or {}).get("conditions") or () if c.get("type") != phase]
     status = {"phase": phase, "conditions": [*before, change(phase, reason, message, utc_text(now))]}
     name = plan["metadata"]["name"]
-    return await client.patch(DEFRAGMENTATION_PLANS, name, {"status": status}, subresource="status")
+    version = {"resourceVersion": plan["metadata"].get("resourceVersion")}
+    patch = {"metadata": version, "status": status}
+    return await client.patch(DEFRAGMENTATION_PLANS, name, patch, subresource="status")

@@ -1,4 +1,4 @@
-"""The messages between the manager and the process that plans rounds.
+"""The messages between the manager and the process that plans rounds and searches for moves.
 
 A world of 12,500 hosts is sent in many small pieces, so that the event loop is never held for long; a topology is sent
 once, and again only when it has changed.  Both ends are the same version of kqueue, and the process is a child of the
@@ -14,6 +14,8 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from kqueue.core.joint.batch import Batch
+from kqueue.core.joint.defrag import DefragPlan, DefragQuestion, DefragSettings, Goal, NoPlan
+from kqueue.core.joint.moving import RunningGang
 from kqueue.core.joint.round import RoundInput
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.topology import Capacity, Leaf, Tree
@@ -21,7 +23,7 @@ from kqueue.core.topology.tree import Ints
 from kqueue.core.value import value
 from kqueue.core.workload import Admitted, Head, Snapshot, TopologyView
 
-_LEAVES, _WORKLOADS, _HEADS = 400, 200, 20
+_LEAVES, _WORKLOADS, _HEADS, _GANGS = 400, 200, 20, 50
 """Values of one piece: each takes a few milliseconds."""
 
 T = TypeVar("T")
@@ -92,10 +94,34 @@ class Ask:
 
 @value(kw_only=True)
 class RoundFailed:
-    """The process has failed on the round."""
+    """The process has failed on the round, or on the search of this number."""
 
     round: int
     problem: str
+
+
+@value(kw_only=True)
+class GangsPart:
+    """Some running workloads, for a search."""
+
+    gangs: tuple[RunningGang, ...]
+
+
+@value(kw_only=True)
+class Defragment:
+    """All that is left of a search for moves; the process answers it."""
+
+    search: int
+    goal: Goal
+    settings: DefragSettings
+
+
+@value(kw_only=True)
+class Defragmented:
+    """The answer to `Defragment`."""
+
+    search: int
+    found: DefragPlan | NoPlan
 
 
 @dataclass(slots=True)
@@ -154,6 +180,20 @@ def pieces(number: int, given: RoundInput, trees: TreeNumbers) -> Iterator[bytes
     yield last
 
 
+def search_pieces(number: int, question: DefragQuestion, trees: TreeNumbers) -> Iterator[bytes]:
+    """Yield the messages of a search; its input must not change before the last one was yielded.
+
+    `trees` are the topologies that the process has already; it is changed.
+    """
+    for gone in trees.forget_others(view.tree for view in question.topologies.values()):
+        yield _dumped(ForgetTree(number=gone))
+    for flavor, view in question.topologies.items():
+        yield from _capacity(flavor, view, trees)
+    for gangs in _parts(question.running, _GANGS):
+        yield _dumped(GangsPart(gangs=gangs))
+    yield _dumped(Defragment(search=number, goal=question.goal, settings=question.settings))
+
+
 def _capacity(flavor: str, view: TopologyView, trees: TreeNumbers) -> Iterator[bytes]:
     tree, capacity = view.tree, view.capacity
     number, is_new = trees.of(tree)
@@ -192,16 +232,17 @@ def _dumped(message: object) -> bytes:
 
 @dataclass(slots=True)
 class Assembly:
-    """Puts the messages of rounds together, in the process that plans."""
+    """Puts the messages of rounds and of searches together, in the process that plans."""
 
     _begun: dict[int, tuple[TreeBegins, list[Leaf]]] = field(default_factory=dict)
     _trees: dict[int, Tree] = field(default_factory=dict)
     _views: dict[str, TopologyView] = field(default_factory=dict)
     _admitted: dict[str, dict[str, Admitted]] = field(default_factory=dict)
     _heads: dict[str, list[Head]] = field(default_factory=dict)
+    _gangs: list[RunningGang] = field(default_factory=list)
 
-    def take(self, data: bytes) -> tuple[int, RoundInput] | None:
-        """Take a message; return the round that it completes, and its number."""
+    def take(self, data: bytes) -> tuple[int, RoundInput | DefragQuestion] | None:
+        """Take a message; return the round or the search that it completes, and its number."""
         match pickle.loads(data):
             case TreeBegins() as begins:
                 self._begun[begins.number] = begins, []
@@ -217,6 +258,10 @@ class Assembly:
                 self._heads.setdefault(heads.queue, []).extend(heads.heads)
             case Ask() as ask:
                 return ask.round, self._whole(ask)
+            case GangsPart() as some_gangs:
+                self._gangs.extend(some_gangs.gangs)
+            case Defragment() as search:
+                return search.search, self._question(search)
             case other:
                 raise TypeError(f"a message of the type {type(other).__name__} is unknown")
         return None
@@ -238,3 +283,10 @@ class Assembly:
         self._views, self._admitted, self._heads = {}, {}, {}
         state = replace(ask.given.state, snapshot=snapshot)
         return replace(ask.given, state=state, batch=Batch(queues=queues, strict=ask.given.batch.strict))
+
+    def _question(self, search: Defragment) -> DefragQuestion:
+        question = DefragQuestion(
+            topologies=self._views, goal=search.goal, running=self._gangs, settings=search.settings
+        )
+        self._views, self._gangs = {}, []
+        return question

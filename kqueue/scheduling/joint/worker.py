@@ -1,4 +1,4 @@
-"""The process that plans rounds: `python -m kqueue.scheduling.joint.worker`.
+"""The process that plans rounds and searches for moves: `python -m kqueue.scheduling.joint.worker`.
 
 It reads messages from standard input and writes answers to standard output, each with its length before it.  It knows
 no API server and no configuration file.
@@ -14,13 +14,14 @@ from functools import partial
 from typing import BinaryIO
 
 from kqueue.core.joint.answer import answer_of
+from kqueue.core.joint.defrag import DefragQuestion
 from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.plan import RoundPhase
 from kqueue.core.joint.round import RoundInput, plan_round
 from kqueue.core.topology.placers import place_joint_by
 from kqueue.isolation import isolated
 from kqueue.scheduling.joint.extensions import load_policies
-from kqueue.scheduling.joint.frames import Assembly, RoundFailed
+from kqueue.scheduling.joint.frames import Assembly, Defragmented, RoundFailed
 from kqueue.scheduling.stopwatch import Stopwatch
 
 LENGTH = 4
@@ -28,7 +29,7 @@ LENGTH = 4
 
 
 def serve(source: BinaryIO, target: BinaryIO) -> None:
-    """Answer rounds until the source ends."""
+    """Answer rounds and searches until the source ends."""
     assembly, find = Assembly(), solver()
     while (data := read(source)) is not None:
         asked = assembly.take(data)
@@ -36,7 +37,11 @@ def serve(source: BinaryIO, target: BinaryIO) -> None:
             number, given = asked
             answer: list[object] = []
             with isolated(partial(_failed, number, answer)):
-                answer.append(_planned(number, replace(given, solver=find)))
+                answer.append(
+                    Defragmented(search=number, found=given.answer())
+                    if isinstance(given, DefragQuestion)
+                    else _planned(number, replace(given, solver=find))
+                )
             write(target, pickle.dumps(answer[-1], protocol=pickle.HIGHEST_PROTOCOL))
 
 

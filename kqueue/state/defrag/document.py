@@ -8,11 +8,17 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+import msgspec
+from msgspec.structs import FieldInfo, fields, replace
+
 from kqueue.api import names
+from kqueue.api.wire.defragmentation import DefragmentationPlan
 from kqueue.clock import utc_text
 from kqueue.core.joint.defrag import DefragPlan, Move, NoPlan, NoPlanReason
 from kqueue.core.joint.moving import common_path
+from kqueue.core.topology.assignment import Domain, TopologyAssignment, encode
 from kqueue.core.topology.result import Path
+from kqueue.core.workload import PodSetAssignment
 from kqueue.state.defrag.planning import AskedGoal, DefragAnswer
 
 JSON = dict[str, Any]
@@ -20,8 +26,13 @@ VALID_FOR = timedelta(minutes=10)
 """The time in which a plan can be approved."""
 
 
-def plan_object(answer: DefragAnswer) -> JSON:
-    """Return the DefragmentationPlan of an answer that has a plan, with its status."""
+def plan_object(
+    answer: DefragAnswer, *, reason: str = "Computed", message: str = "kqueue defrag plan computed it"
+) -> JSON:
+    """Return the DefragmentationPlan of an answer that has a plan, with its status.
+
+    `reason` and `message` say who has made it, in the condition `Proposed`.
+    """
     plan, goal = answer.found, answer.goal
     assert isinstance(plan, DefragPlan)
     assert goal is not None
@@ -46,7 +57,7 @@ def plan_object(answer: DefragAnswer) -> JSON:
         "approved": "",
     }
     status["hash"] = plan_hash(spec, status)
-    status["conditions"] = [change("Proposed", "Computed", "kqueue defrag plan computed it", utc_text(answer.at))]
+    status["conditions"] = [change("Proposed", reason, message, utc_text(answer.at))]
     return {
         "apiVersion": names.KQUEUE_API_VERSION,
         "kind": names.DEFRAGMENTATION_PLAN_KIND,
@@ -57,13 +68,40 @@ def plan_object(answer: DefragAnswer) -> JSON:
 
 
 def plan_hash(spec: Mapping[str, Any], status: Mapping[str, Any]) -> str:
-    """Return the hash of all that a person approves: goal, limits, moves, cost, gain and validity."""
-    said = {
-        **{key: spec.get(key) for key in ("goal", "budget")},
-        **{key: status.get(key) for key in ("flavor", "domain", "moves", "cost", "gain", "validUntil")},
-    }
+    """Return the hash of all that a person approves: goal, limits, moves, cost, gain and validity.
+
+    The states of the moves are not among that: they change when the plan is carried out.
+    """
+    said = {key: value for key, value in status.items() if value is not None}
+    text = {"metadata": {}, "spec": spec, "status": said}
+    return hash_of(msgspec.convert(text, DefragmentationPlan, strict=False))
+
+
+def hash_of(plan: DefragmentationPlan) -> str:
+    """Return the hash of a plan, see `plan_hash`; the API server's form and the form that was sent have one hash."""
+    status = plan.status
+    planned = [replace(move, state="Planned", since=None, begun=None, message="") for move in status.moves]
+    kept = replace(status, phase=None, hash="", conditions=(), moves=tuple(planned))
+    said = _said({"goal": plan.spec.goal, "budget": plan.spec.budget, "plan": kept})
     text = json.dumps(said, sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _said(found: Any) -> Any:
+    """Return a value as JSON without the fields that equal their defaults.
+
+    The encoder leaves out a default only where it is the same object in memory, which a text from an answer is not.
+    """
+    if isinstance(found, msgspec.Struct):
+        values = [(field, getattr(found, field.name)) for field in fields(found)]
+        return {field.encode_name: _said(value) for field, value in values if not _is_default(field, value)}
+    if isinstance(found, Mapping):
+        return {key: _said(value) for key, value in found.items()}
+    return [_said(value) for value in found] if isinstance(found, tuple) else msgspec.to_builtins(found)
+
+
+def _is_default(field: FieldInfo, value: Any) -> bool:
+    return bool(value == field.default or (field.default_factory is not msgspec.NODEFAULT and not value))
 
 
 def change(phase: str, reason: str, message: str, at: str) -> JSON:
@@ -83,6 +121,8 @@ def _move(move: Move) -> JSON:
     age = {"checkpointAgeSeconds": gang.checkpoint_age} if gang.checkpoint_age is not None else {}
     return {
         "workload": gang.key,
+        "uid": gang.uid,
+        "assignments": [_assignment(pod_set, move) for pod_set in gang.assigned],
         "pods": gang.pods,
         "from": list(common_path(gang.places, gang.places)),
         "to": list(common_path(move.target.places, move.target.places)),
@@ -90,6 +130,17 @@ def _move(move: Move) -> JSON:
         **age,
         "state": "Planned",
     }
+
+
+def _assignment(pod_set: PodSetAssignment, move: Move) -> JSON:
+    """Return the flavors and domains that a pod set is to have, in the form of an admission."""
+    written: JSON = {"name": pod_set.name, "flavors": dict(pod_set.flavors), "count": pod_set.count}
+    places = move.target.places.get(pod_set.name)
+    if pod_set.topology is not None and places:
+        levels = pod_set.topology.levels
+        domains = tuple([Domain(tuple(path[-len(levels) :]), count) for path, count in places])
+        written["topologyAssignment"] = encode(TopologyAssignment(levels, domains))
+    return written
 
 
 def why_none(answer: DefragAnswer) -> JSON:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from kqueue import model
 from kqueue.core.demand import Demands
-from kqueue.core.joint.defrag import DefragPlan, DefragSettings, Goal, NoPlan, defragment
+from kqueue.core.joint.defrag import DefragPlan, DefragQuestion, DefragSettings, Goal, NoPlan
 from kqueue.core.joint.goals import goal_of, goal_of_nodes
 from kqueue.core.joint.movable import MoveHistory, MoveLimits
+from kqueue.core.joint.moving import RunningGang
 from kqueue.core.joint.world import World
 from kqueue.core.planned_state import PlannedState
 from kqueue.core.preemption import Rules
 from kqueue.errors import ConfigError, NotFoundError
-from kqueue.state.defrag.running import running_gangs
+from kqueue.state.defrag.running import running_steps
 from kqueue.state.defrag.view import DefragState
 from kqueue.state.heads import Heads
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +61,52 @@ def plan(
         ConfigError: the Workload does not wait.
         InvalidObjectError: the requests of the Workload cannot be read.
     """
+    question = result_of(question_steps(state, asked, settings, limits=limits, history=history))
+    found = None if isinstance(question, str) else question.answer()
+    return answer_of(state, asked, settings, question, found)
+
+
+def result_of(steps: Generator[None, None, T]) -> T:
+    """Take all steps, and return their result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+def question_steps(
+    state: DefragState,
+    asked: AskedGoal,
+    settings: DefragSettings,
+    *,
+    limits: MoveLimits,
+    history: MoveHistory | None = None,
+) -> Generator[None, None, DefragQuestion | str]:
+    """Prepare a search in short steps; return its input, or why moves cannot help.
+
+    The first step reads the room of the cluster, as of one moment.  Raises what `plan` raises.
+    """
     world, goal = _goal(state, asked)
     if isinstance(goal, str):
-        return DefragAnswer(asked=asked, settings=settings, problem=goal, at=state.now)
-    topologies = world.snapshot.topologies
-    running = running_gangs(state, topologies, limits=limits, history=history or MoveHistory())
-    found = defragment(topologies, goal, running, settings)
-    return DefragAnswer(asked=asked, settings=settings, goal=goal, found=found, at=state.now)
+        return goal
+    topologies, running = world.snapshot.topologies, list[RunningGang]()
+    yield from running_steps(state, topologies, running, limits=limits, history=history or MoveHistory())
+    return DefragQuestion(topologies=topologies, goal=goal, running=running, settings=settings)
+
+
+def answer_of(
+    state: DefragState,
+    asked: AskedGoal,
+    settings: DefragSettings,
+    question: DefragQuestion | str,
+    found: DefragPlan | NoPlan | None,
+) -> DefragAnswer:
+    """Return the answer to a question; `found` is the result of its search, None: there was none."""
+    if isinstance(question, str):
+        return DefragAnswer(asked=asked, settings=settings, problem=question, at=state.now)
+    return DefragAnswer(asked=asked, settings=settings, goal=question.goal, found=found, at=state.now)
 
 
 def _goal(state: DefragState, asked: AskedGoal) -> tuple[World, Goal | str]:
@@ -86,7 +130,7 @@ def _goal_of_workload(state: DefragState, key: str) -> tuple[World, Goal | str]:
         raise NotFoundError(f"Workload {key} not found; kubectl get workloads -A lists all")
     if state.cache.held.holding(key) is not None or model.is_over(obj):
         raise ConfigError(f"Workload {key} does not wait: it has its quota already, or is over")
-    queue = state.queue_of.get(model.local_queue_key(obj), "")
+    queue = state.queue_of.get(model.local_queue_key(obj)) or ""
     inactive = state.cache.quota.inactive(queue) if queue else None
     world = _world(state, queue)
     if not queue or queue not in world.snapshot.queues:
@@ -100,7 +144,7 @@ def _goal_of_workload(state: DefragState, key: str) -> tuple[World, Goal | str]:
 
 
 def _world(state: DefragState, queue: str) -> World:
-    """Return a copy of the state; preemptors' claims are known to the controller alone."""
+    """Return a copy of the state with its claims, which are known to the controller alone."""
     queues = [queue] if queue else []
-    snapshot = state.cache.snapshot(queues)
+    snapshot = state.cache.snapshot(queues, state.claims)
     return World(PlannedState(snapshot=snapshot, rules=Rules(now=state.now)), queues, demands=Demands())

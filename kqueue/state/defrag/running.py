@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from kqueue import model
+from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
 from kqueue.core.joint.movable import MoveFacts, MoveHistory, MoveLimits, why_immovable
@@ -24,19 +25,47 @@ from kqueue.state.holding import Holding, counted_in
 _UNREADABLE = "its requests cannot be read"
 _ELASTIC = "it is a part of an elastic job"
 _DAMAGED = "some of its nodes have failed"
+_STEP = 5
+"""Workloads between two steps.  Each takes some hundreds of microseconds."""
 
 
-def running_gangs(
-    state: DefragState, topologies: Topologies, *, limits: MoveLimits, history: MoveHistory
-) -> list[RunningGang]:
-    """Return all workloads with pods on domains of these flavors."""
-    heads = Heads(state.cache, state.workloads.get)
-    found = []
-    for key, obj in sorted(state.workloads.items()):
-        holding = state.cache.held.holding(key)
-        if holding is not None and any(pod_set.topology is not None for pod_set in holding.admission.pod_sets):
-            found.append(_gang(state, obj, holding, topologies, _limited(limits, history), heads))
-    return found
+def running_steps(
+    state: DefragState,
+    topologies: Topologies,
+    found: list[RunningGang],
+    *,
+    limits: MoveLimits,
+    history: MoveHistory,
+) -> Iterator[None]:
+    """Add all workloads with pods on domains of these flavors to `found`, some between two steps.
+
+    The workloads are those that have domains at the first step: other workloads that begin or end later change nothing.
+    """
+    heads, judge = Heads(state.cache, state.workloads.get), _limited(limits, history)
+    budgets: dict[str, list[wire_core.PodDisruptionBudget]] = defaultdict(list)
+    for budget in state.budgets:
+        budgets[budget.metadata.namespace].append(budget)
+    for number, holding in enumerate(state.cache.held.listed()):
+        if number % _STEP == 0:
+            yield
+        obj = state.workloads.get(holding.key)
+        if obj is None or obj.metadata.uid != holding.uid:
+            continue
+        if any(pod_set.topology is not None for pod_set in holding.admission.pod_sets):
+            over = budgets.get(obj.metadata.namespace, ())
+            found.append(_gang(state, obj, holding, topologies, judge, heads, over))
+
+
+def running_gang(
+    state: DefragState, key: str, topologies: Topologies, *, limits: MoveLimits, history: MoveHistory
+) -> RunningGang | None:
+    """Return one workload as `running_steps` does; None: it has no quota, or no pods on domains of these flavors."""
+    obj, holding = state.workloads.get(key), state.cache.held.holding(key)
+    if obj is None or holding is None or all(pod_set.topology is None for pod_set in holding.admission.pod_sets):
+        return None
+    heads, judge = Heads(state.cache, state.workloads.get), _limited(limits, history)
+    over = [budget for budget in state.budgets if budget.metadata.namespace == obj.metadata.namespace]
+    return _gang(state, obj, holding, topologies, judge, heads, over)
 
 
 def _limited(limits: MoveLimits, history: MoveHistory) -> Callable[[MoveFacts], tuple[str, ...]]:
@@ -50,6 +79,7 @@ def _gang(
     topologies: Topologies,
     judge: Callable[[MoveFacts], tuple[str, ...]],
     heads: Heads,
+    budgets: Iterable[wire_core.PodDisruptionBudget],
 ) -> RunningGang:
     head, unreadable = _head(heads, obj, holding, state)
     wishes = _wishes(state, obj, holding.queue)
@@ -65,12 +95,15 @@ def _gang(
             running=running,
             checkpoint_age=wishes.checkpoint_age,
             minimum_runtime=int(minimum.total_seconds()) if minimum is not None else 0,
-            budgets=_budgets(state.budgets, obj, pods),
+            moved=_moved(obj, running),
+            budgets=_budgets(budgets, obj, pods),
         )
     )
     spec = state.cache.quota.queue_spec(holding.queue)
     gang = RunningGang(
         key=holding.key,
+        uid=holding.uid,
+        assigned=holding.admission.pod_sets,
         queue=holding.queue,
         requests={flavor: tuple(requests) for flavor, (requests, _) in placed.items()},
         places=_places(holding, topologies),
@@ -81,6 +114,16 @@ def _gang(
     )
     with_profile = gang if spec is None else replace(gang, profile=spec.profile.with_algorithm(_algorithm(head)))
     return replace(with_profile, elsewhere=max(0, pods - gang.pods))
+
+
+def _moved(obj: wire.Workload, running: int | None) -> int | None:
+    """Return the least number of seconds since the last move; None: the workload was never moved.
+
+    A moved workload was admitted again afterwards, so that its last admission is later than any move.
+    """
+    stats = obj.status.scheduling_stats
+    reasons = [count.reason for count in stats.evictions] if stats is not None else []
+    return running if names.REASON_RESCHEDULED in reasons else None
 
 
 def _head(
@@ -110,9 +153,11 @@ def _oddities(obj: wire.Workload, holding: Holding) -> tuple[str, ...]:
 
 
 def _budgets(budgets: Iterable[wire_core.PodDisruptionBudget], obj: wire.Workload, pods: int) -> tuple[str, ...]:
-    """Return the names of the budgets over the pods that do not allow the disruption of all of them."""
-    namespace = obj.metadata.namespace
-    over = [b for b in budgets if b.metadata.namespace == namespace and covers(b, obj)]
+    """Return the names of the budgets over the pods that do not allow the disruption of all of them.
+
+    `budgets` are those of its namespace.
+    """
+    over = [b for b in budgets if covers(b, obj)]
     return tuple(sorted(b.metadata.name for b in over if b.status.disruptions_allowed < pods))
 
 

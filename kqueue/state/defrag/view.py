@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Protocol, TypeVar
 
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire import kueue as wire
+from kqueue.core.workload import Claim
 from kqueue.state.cache import Cache
+
+V_co = TypeVar("V_co", covariant=True)
+
+
+class Lookup(Protocol[V_co]):
+    """Finds values by namespace/name."""
+
+    def get(self, key: str, /) -> V_co | None:
+        """Return the value, or None."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefragState:
-    """The state of the cluster, with the Workloads by namespace/name."""
+    """The state of the cluster."""
 
     cache: Cache
-    workloads: Mapping[str, wire.Workload]
-    queue_of: Mapping[str, str]
-    """ClusterQueue by LocalQueue (namespace/name)."""
+    workloads: Lookup[wire.Workload]
+    queue_of: Lookup[str]
+    """The ClusterQueues of LocalQueues."""
     budgets: Sequence[wire_core.PodDisruptionBudget] = ()
+    claims: Sequence[Claim] = ()
+    """What is kept for preemptors and for moves under way."""
     now: datetime
     remarks: list[str] = field(default_factory=list)
     """Parts of objects that do not count, and why."""

@@ -18,6 +18,7 @@ from kqueue.cli.app import run
 from kqueue.clock import utc_text
 from kqueue.controllers import resources
 from kqueue.core.joint.movable import MoveHistory, MoveLimits
+from kqueue.core.joint.moving import RunningGang
 from kqueue.errors import ConfigError, InvalidObjectError, KqueueError, NotFoundError
 from kqueue.operations.defrag import storing
 from kqueue.operations.defrag.reading import READ, ClusterObjects, state_of
@@ -25,7 +26,7 @@ from kqueue.runtime.client import Client
 from kqueue.sandbox import Sandbox
 from kqueue.state.defrag.document import VALID_FOR, plan_hash, plan_object, why_none
 from kqueue.state.defrag.planning import AskedGoal
-from kqueue.state.defrag.running import running_gangs
+from kqueue.state.defrag.running import running_steps
 from tests.unit.cli.defrag_cluster import GPU, JSON, NOW, ago, answered, cluster
 
 
@@ -123,7 +124,9 @@ def test_odd_workloads_stay(change: JSON, reason: str) -> None:
     ]
     state = state_of(replace(objects, workloads=odd), NOW)
     topologies = state.cache.snapshot([]).topologies
-    running = running_gangs(state, topologies, limits=MoveLimits(), history=MoveHistory())
+    running: list[RunningGang] = []
+    for _ in running_steps(state, topologies, running, limits=MoveLimits(), history=MoveHistory()):
+        pass
     (found,) = running
     assert reason in found.immovable
 

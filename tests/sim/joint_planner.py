@@ -6,6 +6,7 @@ put together again; the answer is bytes, too.  Every plan is checked before it i
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import random
 from collections.abc import Callable, Coroutine, Iterator
@@ -18,11 +19,12 @@ from unittest import mock
 from kqueue.clock import Clock
 from kqueue.core.hints import PlanHint
 from kqueue.core.joint.answer import PlanAnswer, PlannedEntry, answer_of
+from kqueue.core.joint.defrag import DefragPlan, DefragQuestion, NoPlan
 from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.round import RoundInput, plan_round
 from kqueue.manager import joint as manager_joint
 from kqueue.manager.operator import Operator
-from kqueue.scheduling.joint.frames import Assembly, TreeNumbers, pieces
+from kqueue.scheduling.joint.frames import Assembly, TreeNumbers, pieces, search_pieces
 from kqueue.scheduling.joint.process import RoundFailedError
 from tests.sim.joint_checks import faults_of_plan
 from tests.sim.terms import TermedOperator
@@ -96,7 +98,8 @@ class Desk:
     processes: int = 0
     kill_at: int | None = None
     """The message before which the process is killed, once; None: a drawn one."""
-    failed_starts: int = 0
+    searches: int = 0
+    """Searches for moves that have an answer."""
     chance: random.Random = field(init=False)
     clock: Clock = field(init=False)
 
@@ -139,18 +142,21 @@ class SimulatedPlanner:
         self._ends: tuple[Assembly, TreeNumbers] | None = None
         self._find = solver() if desk.chance.random() < 0.75 else None  # a process without OR-tools has no bounds
         self.starts = 0
+        self._turn = asyncio.Lock()
 
     async def get_ready(self) -> None:
-        """Start the process unless it runs."""
+        """Wait for the end of a search, and start the process unless it runs."""
+        async with self._turn:
+            await self._start()
+
+    async def _start(self) -> None:
         desk = self._desk
         self._fault = desk.draw()
         if self._fault is PlannerFault.NO_START:
             await self.stop()
-            desk.failed_starts += 1
             raise RoundFailedError("the planning process does not start: out of memory")
         if self._fault is PlannerFault.NEVER_READY:
             await self.stop()
-            desk.failed_starts += 1
             await desk.clock.sleep(NEVER)
         if self._ends is None:
             self.starts += 1
@@ -199,8 +205,10 @@ class SimulatedPlanner:
         if self._fault is PlannerFault.KILLED_BEFORE:
             _lost(asked)
         assert arrived is not None, "the last message asks"
-        assert arrived[0] == asked.number, "rounds are not mixed up"
-        return arrived[1]
+        number, given = arrived
+        assert number == asked.number, "rounds are not mixed up"
+        assert isinstance(given, RoundInput), "rounds and searches are not mixed up"
+        return given
 
     async def _answer(self, asked: AskedRound, given: RoundInput, whole: list[bytes]) -> PlanAnswer:
         desk = self._desk
@@ -225,6 +233,30 @@ class SimulatedPlanner:
             asked.answer = answer
         return _forged(answer, self._fault)
 
+    async def search(self, question: DefragQuestion) -> DefragPlan | NoPlan:
+        """Return the answer to a search for moves; a drawn fault is a process that is lost."""
+        async with self._turn:
+            if self._ends is None:
+                self.starts += 1
+                self._ends = Assembly(), TreeNumbers()
+            assembly, trees = self._ends
+            arrived = None
+            try:
+                for data in search_pieces(1, question, trees):
+                    arrived = assembly.take(data)
+                    await self._desk.clock.sleep(0)
+                if self._desk.chance.randrange(1000) < self._desk.per_thousand:
+                    raise RoundFailedError("the planning process has ended in a search")
+            except BaseException:
+                await self.stop()
+                raise
+            assert arrived is not None, "the last message asks"
+            asked = arrived[1]
+            assert isinstance(asked, DefragQuestion), "rounds and searches are not mixed up"
+            self._desk.searches += 1
+            found: DefragPlan | NoPlan = pickle.loads(pickle.dumps(asked.answer()))
+            return found
+
     async def stop(self) -> None:
         """End the process, with all that it knows."""
         self._ends = None
@@ -237,6 +269,7 @@ def _lost(asked: AskedRound) -> NoReturn:
 def _assembled(messages: list[bytes]) -> RoundInput:
     assembly = Assembly()
     (found,) = [found for data in messages if (found := assembly.take(data)) is not None]
+    assert isinstance(found[1], RoundInput), "a round was sent"
     return found[1]
 
 

@@ -208,8 +208,8 @@ class World:
     async def start(self) -> None:
         """Start the cluster with its webhooks and queues, without a controller."""
         await self.sandbox.start()
-        self._asking = SimulatedClient(self.api, self.clock, seed=f"{self.seed}/webhooks")
-        self.api.admission = InProcessAdmission(self.sandbox, self.configured, self._asking)
+        self.asking = SimulatedClient(self.api, self.clock, seed=f"{self.seed}/webhooks")
+        self.api.admission = InProcessAdmission(self.sandbox, self.configured, self.asking)
         target = WebhookEndpoint(ca_bundle=_ca(), url=_URL)
         scope = WebhookScope(frameworks=self.configured.integrations.frameworks, own_namespace="kueue-system")
         for obj in webhook_configurations(target, scope):
@@ -226,7 +226,7 @@ class World:
             await asyncio.sleep(0)
         for dead in self._buried:
             await dead.client.close()
-        await self._asking.close()
+        await self.asking.close()
         await self.sandbox.stop()
         gc.unfreeze()  # each controller has frozen what it found, which is right for a process that has only one
 

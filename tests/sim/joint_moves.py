@@ -141,24 +141,35 @@ class MovesDraft(Draft):
         """Append a step; gangs run for ten minutes before they may be moved, so pauses are long."""
         super().add(action, **arguments)
         last = self.plan.steps.pop()
-        self.plan.steps.append(type(last)(last.action, last.arguments, self.chance.choice((0, 1, 30, 120, 400))))
+        self.plan.steps.append(type(last)(last.action, last.arguments, self.chance.choice((0, 1, 5, 30, 60, 120, 300))))
+
+    def at_once(self, kind: str, **settings: Any) -> None:
+        """Submit a gang without a pause afterwards."""
+        self.submit(kind, End.COMPLETE, queue="q", gpus=8, retries=100, **settings)
+        last = self.plan.steps.pop()
+        self.plan.steps.append(type(last)(last.action, last.arguments, 0))
+
+    def wave(self) -> None:
+        """Submit gangs of two hosts, every second of which ends soon, so that racks are half full then; later a gang comes
+        that needs a rack.
+        """
+        for number in range(6):
+            consent = self.chance.choice(("Always", "Always", "Always", "AfterCheckpoint", ""))
+            self.at_once("small", pods=2, run_seconds=20 if number % 2 else 1100, consent=consent)
+        self.add("wait")
+        self.big()
 
     def small(self) -> None:
         """Submit a gang of one to three hosts, whose user consents to moves or not."""
-        consent = self.chance.choice(("Always", "Always", "Always", "AfterCheckpoint", ""))
-        settings = {"pods": self.chance.randint(1, 3), "run_seconds": self.chance.choice((1200, 1800, 60))}
-        self.submit("small", End.COMPLETE, queue="q", gpus=8, retries=100, consent=consent, **settings)
-
-    def fill(self) -> None:
-        """Submit several small gangs."""
-        for _ in range(self.chance.randint(2, 4)):
-            self.small()
+        consent = self.chance.choice(("Always", "AfterCheckpoint", ""))
+        self.at_once(
+            "small", pods=self.chance.randint(1, 3), run_seconds=self.chance.choice((60, 900)), consent=consent
+        )
 
     def big(self) -> None:
-        """Submit a gang that needs a whole rack."""
-        self.submit(
-            "big", End.COMPLETE, queue="q", pods=self.chance.choice((3, 4, 4)), gpus=8, run_seconds=200, retries=100
-        )
+        """Submit a gang that needs a rack, or most of one."""
+        pods = self.chance.choice((3, 4, 4))
+        self.submit("big", End.COMPLETE, queue="q", pods=pods, gpus=8, run_seconds=200, retries=100)
 
     def stranger(self) -> None:
         """A stranger takes a host."""
@@ -171,12 +182,13 @@ class MovesDraft(Draft):
 
 
 _MOVES: Actions = (
-    (MovesDraft.fill, 8),
-    (MovesDraft.small, 6),
-    (MovesDraft.big, 10),
-    (lambda d: d.add("approve_plans"), 16),
-    (lambda d: d.add("abort_plan"), 3),
+    (MovesDraft.wave, 3),
+    (MovesDraft.small, 2),
+    (MovesDraft.big, 3),
+    (lambda d: d.add("approve_plans"), 24),
+    (lambda d: d.add("abort_plan"), 2),
     (lambda d: d.add("save_checkpoints"), 6),
+    (lambda d: d.add("wait"), 10),
     (MovesDraft.stranger, 2),
     (lambda d: d.add("remove_strangers"), 3),
     *((action, 1) for action, _ in COMMON[:1]),
@@ -231,9 +243,8 @@ class MovesActor(JointActor):
                     await self.world.api.delete(PLANS, plan["metadata"]["name"])
 
 
-def draw_moves(seed: int | str, *, steps: int = 24) -> Plan:
+def draw_moves(seed: int | str, *, steps: int = 36) -> Plan:
     """Return the plan of a seed."""
     draft = MovesDraft(f"{seed}/moves")
-    draft.fill()
-    draft.fill()
+    draft.wave()
     return draft.draw(steps, _MOVES)

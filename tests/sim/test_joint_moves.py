@@ -16,7 +16,7 @@ from tests.sim.test_seeds import _seeds
 from tests.sim.world import simulated
 
 
-async def moved(seed: int, *, steps: int = 24) -> MovesActor:
+async def moved(seed: int, *, steps: int = 36) -> MovesActor:
     """A world whose gangs are moved; every second seed approves plans by itself, every third loses its leaders."""
     an_hour = 1 + seed % 4
     settings = moving(auto=bool(seed % 2), an_hour=an_hour, parallel=1 + seed % 2)

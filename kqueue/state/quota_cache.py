@@ -77,6 +77,10 @@ class QuotaCache:
 
     def on_cluster_queue(self, name: str, obj: wire.ClusterQueue | None) -> None:
         """Follow a ClusterQueue that appeared, changed or (None) is gone. The usage of its workloads is kept."""
+        old = self.queues.get(name)
+        if old is not None and obj is not None and _is_as_before(old.wire, obj):
+            old.wire = obj
+            return
         self._reconfigured()
         if obj is None:
             if self.queues.pop(name, None) is not None:
@@ -84,7 +88,6 @@ class QuotaCache:
             self._rebuild(lambda: self.tree_of(name))
             return
         self._deleted_queues.discard(name)
-        old = self.queues.get(name)
         if old is not None and model.same_queue(old.wire, obj):
             old.wire = obj
             return
@@ -342,3 +345,8 @@ class QuotaCache:
         node = self.trees.queues.get(queue)
         above = [n.name for n in node.path_to_root()] if node is not None else [queue]
         return "/" + "/".join(reversed(above))
+
+
+def _is_as_before(one: wire.ClusterQueue, other: wire.ClusterQueue) -> bool:
+    """Whether only the status differs: no try ends otherwise."""
+    return model.same_queue(one, other) and one.metadata.deletion_timestamp == other.metadata.deletion_timestamp

@@ -138,11 +138,14 @@ def job(
     retries: int = 6,
     layers: tuple[tuple[str, int], ...] = (),
     at_least: int = 0,
+    prefers: str = "",
+    notes: Mapping[str, str] | None = None,
 ) -> Object:
     """Return an Indexed Job as its user submits it: not suspended.
 
     `topology` is (required | preferred | unconstrained, value), `layers` are (level, pods) of slices, coarse to fine;
-    `at_least` (0: all) pods are enough for it to start.
+    `at_least` (0: all) pods are enough for it to start; `prefers` is the place for which a policy lets it wait, `notes` are
+    further annotations.
     """
     labels = {names.QUEUE_NAME_LABEL: queue} if queue is not None else {}
     if priority:
@@ -156,7 +159,9 @@ def job(
         annotations[names.SLICE_REQUIRED_TOPOLOGY_CONSTRAINTS_ANNOTATION] = told
     made = template(gpus=gpus, cpus=cpus, run_seconds=run_seconds, fail=fail, annotations=annotations)
     spec = {"parallelism": pods, "completions": pods, "completionMode": "Indexed", "backoffLimit": retries}
-    own = {"annotations": {names.JOB_MIN_PARALLELISM_ANNOTATION: str(at_least)}} if at_least else {}
+    noted = dict(notes or {}) | ({names.JOB_MIN_PARALLELISM_ANNOTATION: str(at_least)} if at_least else {})
+    noted |= {names.PREFERS_ANNOTATION: prefers} if prefers else {}
+    own = {"annotations": noted} if noted else {}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

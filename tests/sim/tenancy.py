@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from kqueue.config.joint import JointPlacementSettings
 from kqueue.config.policy import FairSharingSettings, WaitForPodsReady
 from kqueue.sandbox.api import GroupVersionResource, Object
 from kqueue.sandbox.topology_spec import POOL_LABEL, Pool
@@ -52,6 +53,8 @@ class Tenancy:
     """Seconds from a pod's binding to its readiness."""
     stop_seconds: float = 0.0
     """Seconds from a pod's deletion to its end."""
+    joint: JointPlacementSettings | None = None
+    """None: the feature gate of joint placement is off."""
 
     def specs(self, resource: GroupVersionResource) -> dict[str, Object]:
         """Return the specs of one kind, by name."""

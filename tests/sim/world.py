@@ -92,12 +92,17 @@ def _ca() -> bytes:
 
 @functools.cache
 def configuration(
-    *, job_sets: bool = False, pods: bool = False, serving: bool = False, gangs: tuple[str, ...] = ()
+    *,
+    job_sets: bool = False,
+    pods: bool = False,
+    serving: bool = False,
+    gangs: tuple[str, ...] = (),
+    joint: bool = False,
 ) -> Configuration:
-    """Return Kueue's defaults without leader election; `job_sets`, `pods` and `serving` enable more kinds, and `gangs`
-    names dialects to enable.
+    """Return Kueue's defaults without leader election; `job_sets`, `pods` and `serving` enable more kinds, `gangs` names
+    dialects to enable, and `joint` enables joint placement.
     """
-    found = load(None)
+    found = load(None, feature_gates="JointPlacement=true" if joint else "")
     election = found.leader_election.model_copy(update={"leader_elect": False})
     asked = (("jobset.x-k8s.io/jobset", job_sets), ("pod", pods), ("deployment", serving), ("statefulset", serving))
     frameworks = (*found.integrations.frameworks, *(name for name, wanted in asked if wanted), *gangs)
@@ -149,7 +154,9 @@ class World:
         """
         self._operator = operator
         self.seed, self.tenancy, self.faults = seed, tenancy, faults
-        self.configured = configuration(job_sets=job_sets, pods=pods, serving=serving, gangs=gangs)
+        self.configured = configuration(
+            job_sets=job_sets, pods=pods, serving=serving, gangs=gangs, joint=tenancy.joint is not None
+        )
         self.clock = FakeClock()
         self.topology = ClusterSpec(levels=DEFAULT_LEVELS, pools=tenancy.pools)
         self.sandbox = Sandbox(
@@ -201,8 +208,8 @@ class World:
     async def start(self) -> None:
         """Start the cluster with its webhooks and queues, without a controller."""
         await self.sandbox.start()
-        self._asking = SimulatedClient(self.api, self.clock, seed=f"{self.seed}/webhooks")
-        self.api.admission = InProcessAdmission(self.sandbox, self.configured, self._asking)
+        self.asking = SimulatedClient(self.api, self.clock, seed=f"{self.seed}/webhooks")
+        self.api.admission = InProcessAdmission(self.sandbox, self.configured, self.asking)
         target = WebhookEndpoint(ca_bundle=_ca(), url=_URL)
         scope = WebhookScope(frameworks=self.configured.integrations.frameworks, own_namespace="kueue-system")
         for obj in webhook_configurations(target, scope):
@@ -219,7 +226,7 @@ class World:
             await asyncio.sleep(0)
         for dead in self._buried:
             await dead.client.close()
-        await self._asking.close()
+        await self.asking.close()
         await self.sandbox.stop()
         gc.unfreeze()  # each controller has frozen what it found, which is right for a process that has only one
 
@@ -251,7 +258,12 @@ class World:
         return self.slow.get(name, 0.0) if kind.endswith(("/jobs", "/pods", "/workloads")) else 0.0
 
     def _configuration(self) -> Configuration:
-        update = {"fair_sharing": self.tenancy.fair_sharing, "wait_for_pods_ready": self.tenancy.pods_ready}
+        update: dict[str, Any] = {
+            "fair_sharing": self.tenancy.fair_sharing,
+            "wait_for_pods_ready": self.tenancy.pods_ready,
+        }
+        if self.tenancy.joint is not None:
+            update["joint"] = self.tenancy.joint
         return self.configured.model_copy(update=update)
 
     def kill_controller(self) -> None:

@@ -48,8 +48,6 @@ _log = structlog.get_logger(__name__)
 
 _FAILURES, _WITHIN, _PAUSE = 3, 600.0, 600.0
 """So many failures within so many seconds pause joint placement for so many seconds."""
-_START_LIMIT = 60.0
-"""A planner that is not ready after so many seconds has no plan."""
 
 
 class RoundResult(StrEnum):
@@ -77,6 +75,39 @@ class RoundSettings:
     """Whether and how far running workloads may be moved: rounds say what that would gain."""
 
 
+class FutileRound:
+    """The last round: it is not repeated on the state on which it was planned.
+
+    Heads of StrictFIFO queues come back at once, and workloads with further flavors do, too.  When their round has
+    admitted no workload, and capacity, quota and they themselves are as before, another round would end as this one.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._cache, self._newest = context.state.cache, context.writer.newest
+        self._state = (-1, -1)
+        self._planned: dict[str, tuple[str, int]] = {}
+
+    def begin(self) -> None:
+        """Note the state on which a round is planned."""
+        self._state, self._planned = self._generation(), {}
+
+    def end(self, plan: PlanAnswer) -> None:
+        """Note the workloads of a plan, without those that wait for a better place: they are tried when it is time."""
+        self._planned = {entry.key: self._version(entry.key) for entry in plan.entries if not entry.is_deferred}
+
+    def was(self, key: str) -> bool:
+        """Whether the round had this workload, and nothing has changed since."""
+        known = self._planned.get(key)
+        return known is not None and self._state == self._generation() and known == self._version(key)
+
+    def _generation(self) -> tuple[int, int]:
+        return self._cache.generation, self._cache.ledger.generation
+
+    def _version(self, key: str) -> tuple[str, int]:
+        obj = self._newest(key)
+        return (obj.metadata.uid, obj.metadata.generation) if obj is not None else ("", 0)
+
+
 class JointRounds:
     """Offers the workloads of joint queues to cycles, in the order of plans."""
 
@@ -99,6 +130,7 @@ class JointRounds:
         self._hints: Hints = NO_HINTS
         self._alone: set[str] = set()
         """Workloads that an ordinary cycle tries once: they are no batch, or their round has failed."""
+        self._futile = FutileRound(context)
         self._failures: list[float] = []
         self._paused_until = 0.0
         self.number = 0
@@ -217,6 +249,8 @@ class JointRounds:
         if self._planning.held_by():
             return
         firsts = {queue: key for queue in self._queues.names() if may_admit(queue) and (key := self._first(queue))}
+        if all(self._futile.was(key) for key in firsts.values()):
+            return
         waiting = sum(len(self._queues.front(queue, 2)[0]) for queue in firsts)
         if waiting < (1 if self._reader.policies.have_say(firsts) else 2):
             return
@@ -232,12 +266,7 @@ class JointRounds:
         began, since = clock.now(), clock.monotonic()
         try:
             with isolated() as planning:
-                await within(clock, _START_LIMIT, self._planner.get_ready())
-                batch = await self._reader.read(queues, self._settings.limits)
-                if sum(map(len, batch.values())) > 1 or self._reader.policies.have_say(batch):
-                    self.history.begin(number, began, [head.uid for heads in batch.values() for head in heads])
-                    running = await self.running()
-                    plan = _checked(await self._planned(number, batch, running), number, batch)
+                plan = await within(clock, self._settings.time_limit, self._plan(number, queues, batch))
             if planning.error is not None:
                 self._note_failure(number, planning.error)
             if plan is None:
@@ -278,6 +307,7 @@ class JointRounds:
             self.on_end(record)
             return
         self.last = plan
+        self._futile.end(plan)
         self._entries = deque(plan.entries)
         self._hints = {entry.uid: entry.hint for entry in plan.entries if entry.hint is not None}
         self._applied = record, self._context.clock.monotonic()
@@ -310,6 +340,18 @@ class JointRounds:
         else:
             self.on_gains(record)
 
+    async def _plan(self, number: int, queues: list[str], batch: dict[str, tuple[Head, ...]]) -> PlanAnswer | None:
+        """Return the plan of a round, whose batch is read into `batch`; None: there is nothing to plan together."""
+        began = self._context.clock.now()
+        await self._planner.get_ready()
+        batch.update(await self._reader.read(queues, self._settings.limits))
+        if sum(map(len, batch.values())) < 2 and not self._reader.policies.have_say(batch):
+            return None
+        self.history.begin(number, began, [head.uid for heads in batch.values() for head in heads])
+        running = await self.running()
+        self._futile.begin()
+        return _checked(await self._planned(number, batch, running), number, batch)
+
     async def _planned(self, number: int, batch: dict[str, tuple[Head, ...]], running: RunningInput) -> PlanAnswer:
         now, settings = self._context.clock.now(), self._settings
         uids = [head.uid for heads in batch.values() for head in heads]
@@ -325,7 +367,7 @@ class JointRounds:
             policies=self._reader.policies.read(batch, snapshot),
             running=running,
         )
-        return await within(self._context.clock, settings.time_limit, self._planner.plan(number, given))
+        return await self._planner.plan(number, given)
 
     def _note_failure(self, number: int, error: Exception) -> None:
         now = self._context.clock.monotonic()
@@ -347,6 +389,8 @@ class JointRounds:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self._task, self._held = None, frozenset()  # a task that has not begun yet ends without a step
+        self._futile = FutileRound(self._context)
         self._entries.clear()
         self._hints, self._applied = NO_HINTS, None
         await self._planner.stop()

@@ -93,7 +93,7 @@ class DefragBudget(Section):
     """The most work that is lost: pods times minutes."""
 
 
-class DefragSettings(Section):
+class DefragProposals(Section):
     """Defragmentation plans that the controller proposes for gangs which wait although enough hosts are free."""
 
     interval: Duration = timedelta(minutes=5)
@@ -134,7 +134,7 @@ class JointPlacementSettings(Section):
     """Measured use, for policies that look at it."""
     rescheduling: ReschedulingSettings = ReschedulingSettings()
     """Moves of running workloads, and victims of preemption."""
-    defrag: DefragSettings = DefragSettings()
+    defrag: DefragProposals = DefragProposals()
     """Defragmentation plans of the controller."""
 
     @model_validator(mode="after")

@@ -16,17 +16,14 @@ import structlog
 from kqueue.api.wire.defragmentation import DefragmentationPlan
 from kqueue.clock import Clock, utc_text
 from kqueue.controllers.resources import DEFRAGMENTATION_PLANS
-from kqueue.errors import ConflictError, NotFoundError
+from kqueue.core.joint.move_steps import PlanPhase
+from kqueue.errors import ConflictError, NotFoundError, TerminalError
 from kqueue.runtime.client import Client
 from kqueue.runtime.controller import Result
 from kqueue.runtime.store import Store
-from kqueue.state.defrag.document import change, plan_hash
+from kqueue.state.defrag.document import change
 from kqueue.state.defrag.stored import (
-    APPROVED,
     AUTO_BUDGET,
-    EXPIRED,
-    PROPOSED,
-    SUPERSEDED,
     AutoBudget,
     PlanStep,
     goal_key,
@@ -41,8 +38,8 @@ _SOON = 1.0
 _LONGEST = 3600.0
 """Seconds after which a plan is looked at again at the latest."""
 _ENDS = {
-    PlanStep.EXPIRE: (EXPIRED, "NotApproved", "it was not approved in time"),
-    PlanStep.SUPERSEDE: (SUPERSEDED, "DoesNotWait", "its workload does not wait any more"),
+    PlanStep.EXPIRE: (PlanPhase.EXPIRED, "NotApproved", "it was not approved in time"),
+    PlanStep.SUPERSEDE: (PlanPhase.SUPERSEDED, "DoesNotWait", "its workload does not wait any more"),
 }
 
 _WITHIN = "its cost is within joint.defrag.budget, and joint.rescheduling.migration is Auto"
@@ -80,7 +77,9 @@ class PlanEnds:
     async def reconcile(self, name: str) -> Result:
         """Make the change that is due for a plan.
 
-        Raises ConflictError when another client has changed it meanwhile; the plan is then reconciled again.
+        Raises:
+            ConflictError: another client has changed it meanwhile; the plan is then reconciled again.
+            TerminalError: the plan cannot be read any more.
         """
         plan = self._plans.get(name)
         if plan is None:
@@ -93,9 +92,11 @@ class PlanEnds:
             fresh, _ = self._step(_read(stored))
             if fresh is not step:
                 return Result(requeue_after=_SOON)
-            return await self._change(stored, step, pause)
+            return await self._change(stored, step)
         except NotFoundError:
             return Result()
+        except msgspec.ValidationError as e:
+            raise TerminalError(f"DefragmentationPlan {name} cannot be read, and stays as it is: {e}") from e
 
     def _step(self, plan: DefragmentationPlan) -> tuple[PlanStep, float | None]:
         """Return the change that is due, and the seconds until the next one."""
@@ -103,7 +104,7 @@ class PlanEnds:
         step, at = next_step(plan, now, waits=not key or self._waits(key), budget=self._auto)
         return step, min(_LONGEST, max(_SOON, (at - now) / timedelta(seconds=1))) if at is not None else None
 
-    async def _change(self, stored: JSON, step: PlanStep, pause: float | None) -> Result:
+    async def _change(self, stored: JSON, step: PlanStep) -> Result:
         meta = stored["metadata"]
         name, version = meta["name"], meta.get("resourceVersion")
         if step is PlanStep.DELETE:
@@ -115,15 +116,12 @@ class PlanEnds:
             await self._enter(stored, phase, reason, message)
             _log.info("defragmentation plan has ended", plan=name, phase=phase, why=message)
             return Result(requeue_after=_SOON)
-        return await self._approve(stored, pause)
+        await self._approve(stored)
+        return Result()
 
-    async def _approve(self, stored: JSON, pause: float | None) -> Result:
-        """Write the approval; a plan whose text does not match its hash is left to people."""
-        name, status = stored["metadata"]["name"], stored.get("status") or {}
-        digest = plan_hash(stored.get("spec") or {}, status)
-        if status.get("hash") != digest:
-            _log.warning("defragmentation plan was changed after it was computed, it is not approved", plan=name)
-            return Result(requeue_after=pause)
+    async def _approve(self, stored: JSON) -> None:
+        """Write the approval, and the condition that says by what right."""
+        name, digest = stored["metadata"]["name"], stored["status"]["hash"]
         version = {"resourceVersion": stored["metadata"].get("resourceVersion")}
         approved = await self._client.patch(
             DEFRAGMENTATION_PLANS, name, {"metadata": version, "spec": {"approved": digest}}
@@ -131,18 +129,18 @@ class PlanEnds:
         _log.info("defragmentation plan approved within joint.defrag.budget", plan=name, hash=digest)
         for left in reversed(range(_ATTEMPTS)):
             try:
-                await self._enter(approved, APPROVED, AUTO_BUDGET, _WITHIN)
+                await self._enter(approved, PlanPhase.APPROVED, AUTO_BUDGET, _WITHIN)
                 break
             except ConflictError:  # the plan is being carried out already
                 if not left:
                     raise
                 approved = await self._client.get_json(DEFRAGMENTATION_PLANS, name)
-        return Result()
 
     async def _enter(self, stored: JSON, phase: str, reason: str, message: str) -> None:
         """Write a phase with its condition.  A plan that is being carried out keeps its phase."""
         meta, status = stored["metadata"], stored.get("status") or {}
-        present = status.get("phase") or PROPOSED
+        present = status.get("phase") or PlanPhase.PROPOSED
+        entered = phase if present == PlanPhase.PROPOSED else present
         others = [c for c in status.get("conditions") or () if c.get("type") != phase]
         written = change(phase, reason, message, utc_text(self._clock.now()))
         await self._client.patch(
@@ -150,7 +148,7 @@ class PlanEnds:
             meta["name"],
             {
                 "metadata": {"resourceVersion": meta.get("resourceVersion")},
-                "status": {"phase": phase if present == PROPOSED else present, "conditions": [*others, written]},
+                "status": {"phase": entered, "conditions": [*others, written]},
             },
             subresource="status",
         )

@@ -313,6 +313,7 @@ def setup(manager: Manager) -> None:
         budgets=budgets.store,
         plans=plans.store,
         plans_are_served=lambda: not plans.missing,
+        history=lambda: manager.moves.history(manager.clock.now()),
         memory=manager.shared(make_memory),
     )
     maker = ProposalMaker(

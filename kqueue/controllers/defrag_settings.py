@@ -1,4 +1,4 @@
-"""What the configuration says about proposals of moves."""
+"""The settings of proposals of moves, from the configuration."""
 
 from __future__ import annotations
 

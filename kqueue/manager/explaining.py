@@ -10,7 +10,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.blockers import Blockers
 from kqueue.manager import rules
-from kqueue.manager.joint import proposal_source
+from kqueue.manager.proposals import proposal_source
 from kqueue.state.defrag.stored import open_plan_for
 from kqueue.state.heads import Heads
 from kqueue.visibility.explanation import WorkloadExplainer

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import structlog
 
 from kqueue import model
 from kqueue.api.wire.meta import ObjectMeta
-from kqueue.controllers.defrag_proposals import make_memory, make_searches
-from kqueue.controllers.defrag_settings import why_no_proposals
-from kqueue.controllers.plan_watches import plans_watch
+from kqueue.controllers.defrag_proposals import make_searches
 from kqueue.controllers.watches import Watches
 from kqueue.core.joint.defrag import DefragPlan, DefragQuestion, NoPlan
 from kqueue.core.joint.ortools_flow import ortools_version
@@ -26,11 +24,7 @@ from kqueue.scheduling.joint.rounds import JointRounds
 from kqueue.scheduling.loop import SchedulingLoop
 from kqueue.state.joint_history import RoundRecord
 from kqueue.state.joint_profiles import JointProfiles
-from kqueue.visibility.defragmentation import ProposalSource
 from kqueue.visibility.joint_rounds import JointSource
-
-if TYPE_CHECKING:
-    from kqueue.manager.operator import Operator
 
 _log = structlog.get_logger(__name__)
 
@@ -116,19 +110,6 @@ def joint_source(rounds: JointRounds | None, leads: Callable[[], bool]) -> Joint
         solver=ortools_version(),
         is_paused=lambda: rounds is not None and rounds.is_paused,
         leads=leads,
-    )
-
-
-def proposal_source(operator: Operator) -> ProposalSource:
-    """Return the proposals of this process, for views."""
-    manager = operator.manager
-    off = why_no_proposals(manager.config)
-    plans = None if off or "scheduler" not in operator.parts else manager.shared(plans_watch).store
-    return ProposalSource(
-        off=off,
-        plans=lambda: plans.values() if plans is not None else (),
-        memory=manager.shared(make_memory),
-        leads=operator.ready.is_set,
     )
 
 

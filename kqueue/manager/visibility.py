@@ -22,7 +22,8 @@ from kqueue.jobs.gang.overview import KIND as GANG
 from kqueue.manager.explaining import make_explainer
 from kqueue.manager.gang_census import make_gang_census
 from kqueue.manager.gang_views import make_gang_overviews
-from kqueue.manager.joint import joint_source, proposal_source
+from kqueue.manager.joint import joint_source
+from kqueue.manager.proposals import proposal_source
 from kqueue.observe import Checks, Metrics
 from kqueue.runtime.certificate_keeper import CertificateKeeper
 from kqueue.runtime.certificate_secret import MemoryShelf, SecretShelf

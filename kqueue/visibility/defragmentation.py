@@ -14,10 +14,11 @@ from typing import Any
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.defragmentation import DefragmentationPlan, PlannedMove
 from kqueue.clock import Clock, utc_text
+from kqueue.core.joint.move_steps import PlanPhase
 from kqueue.errors import ConfigError, NotFoundError
 from kqueue.runtime.store import Store
 from kqueue.state.defrag.searches import SearchMemory, waits_for_topology
-from kqueue.state.defrag.stored import PROPOSED, is_approved, open_plan_for, phase_of, valid_until
+from kqueue.state.defrag.stored import is_approved, open_plan_for, phase_of, valid_until
 from kqueue.state.queues import Queues
 from kqueue.visibility.params import only
 from kqueue.visibility.question import JSON, AuthorizedQuestion
@@ -124,7 +125,7 @@ class DefragmentationView:
                 "fragmentationBefore": gain.fragmentation_before,
                 "fragmentationAfter": gain.fragmentation_after,
             }
-        if phase_of(plan) == PROPOSED and not is_approved(plan):
+        if phase_of(plan) == PlanPhase.PROPOSED and not is_approved(plan):
             found["validUntil"] = utc_text(valid_until(plan, self._clock.now()))
             found["approve"] = f"kqueue defrag approve {name} --hash {status.hash}"
         return found
@@ -154,6 +155,6 @@ def plan_part(plan: DefragmentationPlan) -> JSON:
         "podMinutes": -(-seconds // 60),
         "show": f"kqueue defrag show {name}",
     }
-    if phase_of(plan) == PROPOSED and not is_approved(plan):
+    if phase_of(plan) == PlanPhase.PROPOSED and not is_approved(plan):
         found["approve"] = f"kqueue defrag approve {name} --hash {status.hash}"
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -115,10 +115,23 @@ async def either_plane(
         yield wanted_real_plane
         await wanted_real_plane.cluster.reset()
         return
+    async with _sandbox_in(tmp_path) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+async def sandbox_plane(tmp_path: Path) -> AsyncIterator[SandboxPlane]:
+    """A sandbox, for tests that are enough there."""
+    async with _sandbox_in(tmp_path) as sandbox:
+        yield sandbox
+
+
+@asynccontextmanager
+async def _sandbox_in(folder: Path) -> AsyncIterator[SandboxPlane]:
     sandbox = Sandbox(SandboxOptions(crds=(crd_folder(),)))
     await sandbox.start()
-    sandbox.write_kubeconfig(tmp_path / "kubeconfig")
+    sandbox.write_kubeconfig(folder / "kubeconfig")
     try:
-        yield SandboxPlane(tmp_path / "kubeconfig")
+        yield SandboxPlane(folder / "kubeconfig")
     finally:
         await sandbox.stop()

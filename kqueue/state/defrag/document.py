@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import FieldInfo, fields, replace
 
 from kqueue.api import names
 from kqueue.api.wire.defragmentation import DefragmentationPlan
@@ -82,9 +82,26 @@ def hash_of(plan: DefragmentationPlan) -> str:
     status = plan.status
     planned = [replace(move, state="Planned", since=None, begun=None, message="") for move in status.moves]
     kept = replace(status, phase=None, hash="", conditions=(), moves=tuple(planned))
-    said = msgspec.to_builtins({"goal": plan.spec.goal, "budget": plan.spec.budget, "plan": kept})
+    said = _said({"goal": plan.spec.goal, "budget": plan.spec.budget, "plan": kept})
     text = json.dumps(said, sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _said(found: Any) -> Any:
+    """Return a value as JSON without the fields that equal their defaults.
+
+    The encoder leaves out a default only where it is the same object in memory, which a text from an answer is not.
+    """
+    if isinstance(found, msgspec.Struct):
+        values = [(field, getattr(found, field.name)) for field in fields(found)]
+        return {field.encode_name: _said(value) for field, value in values if not _is_default(field, value)}
+    if isinstance(found, Mapping):
+        return {key: _said(value) for key, value in found.items()}
+    return [_said(value) for value in found] if isinstance(found, tuple) else msgspec.to_builtins(found)
+
+
+def _is_default(field: FieldInfo, value: Any) -> bool:
+    return bool(value == field.default or (field.default_factory is not msgspec.NODEFAULT and not value))
 
 
 def change(phase: str, reason: str, message: str, at: str) -> JSON:

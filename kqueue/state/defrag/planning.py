@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from kqueue import model
 from kqueue.core.demand import Demands
@@ -19,6 +20,8 @@ from kqueue.errors import ConfigError, NotFoundError
 from kqueue.state.defrag.running import running_steps
 from kqueue.state.defrag.view import DefragState
 from kqueue.state.heads import Heads
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,15 +61,19 @@ def plan(
         ConfigError: the Workload does not wait.
         InvalidObjectError: the requests of the Workload cannot be read.
     """
-    steps = question_steps(state, asked, settings, limits=limits, history=history)
+    question = result_of(question_steps(state, asked, settings, limits=limits, history=history))
+    found = None if isinstance(question, str) else question.answer()
+    return answer_of(state, asked, settings, question, found)
+
+
+def result_of(steps: Generator[None, None, T]) -> T:
+    """Take all steps, and return their result."""
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            question: DefragQuestion | str = end.value
-            break
-    found = None if isinstance(question, str) else question.answer()
-    return answer_of(state, asked, settings, question, found)
+            result: T = end.value
+            return result
 
 
 def question_steps(

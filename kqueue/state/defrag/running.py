@@ -25,8 +25,8 @@ from kqueue.state.holding import Holding, counted_in
 _UNREADABLE = "its requests cannot be read"
 _ELASTIC = "it is a part of an elastic job"
 _DAMAGED = "some of its nodes have failed"
-_STEP = 20
-"""Workloads between two steps.  Each takes some dozens of microseconds."""
+_STEP = 5
+"""Workloads between two steps.  Each takes some hundreds of microseconds."""
 
 
 def running_steps(
@@ -37,7 +37,7 @@ def running_steps(
     limits: MoveLimits,
     history: MoveHistory,
 ) -> Iterator[None]:
-    """Add all workloads with pods on domains of these flavors to `found`, some dozens between two steps.
+    """Add all workloads with pods on domains of these flavors to `found`, some between two steps.
 
     The workloads are those that have domains at the first step: other workloads that begin or end later change nothing.
     """

@@ -13,8 +13,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from kqueue.api.wire.defragmentation import DefragmentationPlan
+from kqueue.core.joint.move_steps import PlanPhase
 from kqueue.core.value import value
-from kqueue.state.defrag.document import VALID_FOR
+from kqueue.state.defrag.document import VALID_FOR, hash_of
 
 MOST_PLANS = 16
 """Plans that may exist at a time."""
@@ -26,8 +27,6 @@ BY_CONTROLLER = "ByController"
 """The reason of the condition `Proposed` of a plan that the controller has made."""
 AUTO_BUDGET = "AutoBudget"
 """The reason of the condition `Approved` of a plan that nobody had to approve."""
-PROPOSED, APPROVED, RUNNING = "Proposed", "Approved", "Running"
-EXPIRED, SUPERSEDED = "Expired", "Superseded"
 
 
 class PlanStep(StrEnum):
@@ -61,12 +60,17 @@ def goal_key(plan: DefragmentationPlan) -> str:
 
 def phase_of(plan: DefragmentationPlan) -> str:
     """Return the phase as it is written; a plan without one is proposed."""
-    return plan.status.phase or PROPOSED
+    return plan.status.phase or PlanPhase.PROPOSED
 
 
 def is_approved(plan: DefragmentationPlan) -> bool:
     """Whether a plan has the hash of its moves as its approval, whatever its phase is."""
     return bool(plan.status.hash) and plan.spec.approved == plan.status.hash
+
+
+def is_sound(plan: DefragmentationPlan) -> bool:
+    """Whether the hash of a plan is that of what the plan says."""
+    return plan.status.hash == hash_of(plan)
 
 
 def valid_until(plan: DefragmentationPlan, now: datetime) -> datetime:
@@ -77,9 +81,9 @@ def valid_until(plan: DefragmentationPlan, now: datetime) -> datetime:
 
 def is_open(plan: DefragmentationPlan, now: datetime) -> bool:
     """Whether a plan stands: it can be approved, or is being carried out."""
-    if phase_of(plan) == PROPOSED:
-        return bool(plan.status.hash) and (is_approved(plan) or now < valid_until(plan, now))
-    return phase_of(plan) in (APPROVED, RUNNING)
+    if phase_of(plan) == PlanPhase.PROPOSED:
+        return is_sound(plan) and (is_approved(plan) or now < valid_until(plan, now))
+    return phase_of(plan) in (PlanPhase.APPROVED, PlanPhase.RUNNING)
 
 
 def open_plan_for(plans: Iterable[DefragmentationPlan], workload: str, now: datetime) -> DefragmentationPlan | None:
@@ -97,7 +101,7 @@ def ended_at(plan: DefragmentationPlan, now: datetime) -> datetime:
 
 def is_of_controller(plan: DefragmentationPlan) -> bool:
     """Whether the controller has made the plan."""
-    return any(c.type == PROPOSED and c.reason == BY_CONTROLLER for c in plan.status.conditions)
+    return any(c.type == PlanPhase.PROPOSED and c.reason == BY_CONTROLLER for c in plan.status.conditions)
 
 
 def next_step(
@@ -111,9 +115,11 @@ def next_step(
 
     A plan that is approved, or being carried out, is not changed.
     """
-    if phase_of(plan) in (APPROVED, RUNNING) or (phase_of(plan) == PROPOSED and is_approved(plan)):
+    if phase_of(plan) in (PlanPhase.APPROVED, PlanPhase.RUNNING) or (
+        phase_of(plan) == PlanPhase.PROPOSED and is_approved(plan)
+    ):
         return PlanStep.NONE, None
-    if phase_of(plan) != PROPOSED:
+    if phase_of(plan) != PlanPhase.PROPOSED:
         delete_at = ended_at(plan, now) + KEPT_FOR
         return (PlanStep.DELETE, None) if delete_at <= now else (PlanStep.NONE, delete_at)
     until = valid_until(plan, now)
@@ -121,7 +127,7 @@ def next_step(
         return PlanStep.EXPIRE, None
     if not waits:
         return PlanStep.SUPERSEDE, None
-    if budget is not None and plan.status.hash and is_of_controller(plan) and budget.has_room_for(plan):
+    if budget is not None and is_of_controller(plan) and budget.has_room_for(plan) and is_sound(plan):
         return PlanStep.APPROVE, until
     return PlanStep.NONE, until
 
@@ -130,5 +136,5 @@ def dispensable(plans: Iterable[DefragmentationPlan], now: datetime) -> Defragme
     """Return the plan that is deleted first to make room for another: the oldest one that ended unapproved; None: there
     is none.
     """
-    found = [plan for plan in plans if phase_of(plan) in (EXPIRED, SUPERSEDED)]
+    found = [plan for plan in plans if phase_of(plan) in (PlanPhase.EXPIRED, PlanPhase.SUPERSEDED)]
     return min(found, key=lambda plan: (ended_at(plan, now), plan.metadata.name), default=None)

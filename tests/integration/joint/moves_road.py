@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
+
+import pytest
 
 from kqueue.api import move_names
 from kqueue.clock import SystemClock, utc_text
 from kqueue.config import Configuration
 from kqueue.config.joint import ReschedulingSettings
+from kqueue.controllers.defragmentation import Defragmentation
 from kqueue.core.joint.defrag import DefragSettings
 from kqueue.core.joint.movable import MoveLimits
+from kqueue.core.joint.move_steps import Step
 from kqueue.operations.defrag import storing
 from kqueue.operations.defrag.reading import read_objects, state_of
 from kqueue.runtime.client import Client
 from kqueue.state.defrag.document import plan_object
 from kqueue.state.defrag.planning import AskedGoal, plan
 from tests.integration.controlplane.access import MERGE_PATCH
-from tests.integration.controlplane.cluster import Cluster
+from tests.integration.controlplane.cluster import WAIT_SECONDS, Cluster
 from tests.integration.joint.joint_road import LONG, JointRoad, configuration
 from tests.integration.road import Object, condition, has, job
 
@@ -49,6 +54,7 @@ class MovesRoad(JointRoad):
         """Let `gone` and one other have the first rack, and one the second; then `gone` ends."""
         for name in ("moves", "gone", "stays"):
             made = job(name, self.namespace, pods=2, run_seconds=LONG)
+            made["spec"]["template"]["metadata"]["labels"] = {"app": name}
             annotations = made["metadata"].setdefault("annotations", {})
             if name == "moves":
                 annotations[move_names.RESCHEDULE_ANNOTATION] = self.consent
@@ -88,12 +94,14 @@ class MovesRoad(JointRoad):
 
     # --- plans
 
-    async def propose(self, client: Client, workload: str) -> str:
+    async def propose(self, client: Client, workload: str, *, name: str = "") -> str:
         """Store the plan for a waiting Workload; return its name."""
         state = state_of(await read_objects(client), SystemClock().now())
         asked = AskedGoal(workload=f"{self.namespace}/{workload}")
         answer = plan(state, asked, DefragSettings(least_gain=0, pod_seconds=36_000), limits=MoveLimits())
-        stored = await storing.save(client, plan_object(answer))
+        made = plan_object(answer)
+        made["metadata"]["name"] = name or made["metadata"]["name"]
+        stored = await storing.save(client, made)
         return str(stored["metadata"]["name"])
 
     async def plan(self, name: str) -> Object:
@@ -135,3 +143,45 @@ def told(plan_: Object) -> list[str]:
 def reason_of(workload: Object, kind: str) -> str:
     """The reason of a condition."""
     return str(condition(workload, kind)["reason"])
+
+
+class Halt:
+    """Stops the reconciler of plans for good, or until `go`, once a step is written or an eviction is made."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+        """`at`: a state of moves, or `Evicted`."""
+        self.reached, self._go, self._at = asyncio.Event(), asyncio.Event(), at
+        self._patch = monkeypatch
+        write, evict = Defragmentation._write, Defragmentation._evict
+        self._before = write, evict
+
+        async def written(reconciler: Defragmentation, plan_: Any, step: Step) -> None:
+            await write(reconciler, plan_, step)
+            if any(change.state == at for change in step.moves.values()):
+                await self._stop()
+
+        async def evicted(reconciler: Defragmentation, plan_: Any, move: Any) -> None:
+            await evict(reconciler, plan_, move)
+            if at == "Evicted":
+                await self._stop()
+
+        monkeypatch.setattr(Defragmentation, "_write", written)
+        monkeypatch.setattr(Defragmentation, "_evict", evicted)
+
+    async def _stop(self) -> None:
+        self.reached.set()
+        await self._go.wait()
+
+    async def until_reached(self) -> None:
+        """Wait until the reconciler stands still."""
+        await asyncio.wait_for(self.reached.wait(), WAIT_SECONDS)
+
+    def go(self) -> None:
+        """Let the reconciler go on, and stop it no more."""
+        self.remove()
+        self._go.set()
+
+    def remove(self) -> None:
+        """Let reconcilers of other processes run as they are; the one that stands still does not go on."""
+        self._patch.setattr(Defragmentation, "_write", self._before[0])
+        self._patch.setattr(Defragmentation, "_evict", self._before[1])

@@ -89,30 +89,33 @@ def _tables(
     unique = len(set(last)) == len(last)
     titles = {path: printable(path[-1] if unique else "/".join(path)) for path in paths}
     indent = 2 + max(map(len, titles.values()), default=0) + _GAP
-    hosts = max((len(row) for _, cells in tables for row in cells.values()), default=0)
-    each = max(hosts, *(len(title) for title, _ in tables)) + _GAP
-    if indent + each * len(tables) - _GAP > width:
+    widths = [max(len(title), *(len(cells.get(path, ())) for path in paths), 0) + _GAP for title, cells in tables]
+    if indent + sum(widths) - _GAP > width:
         for title, cells in tables:
             yield (("  " + title, "bold"),)
-            yield from _rows([cells], titles, letters, indent, max(1, width - indent))
+            yield from _rows([cells], titles, letters, indent, [max(1, width - indent)])
         return
     if any(title for title, _ in tables):
-        heads = "".join(title.ljust(each) for title, _ in tables)
+        heads = "".join(title.ljust(columns) for (title, _), columns in zip(tables, widths, strict=True))
         yield ((" " * indent, ""), (heads.rstrip(), "bold"))
-    yield from _rows([cells for _, cells in tables], titles, letters, indent, each)
+    yield from _rows([cells for _, cells in tables], titles, letters, indent, widths)
 
 
 def _rows(
-    tables: Sequence[Cells], titles: Mapping[tuple[str, ...], str], letters: Mapping[str, str], indent: int, each: int
+    tables: Sequence[Cells],
+    titles: Mapping[tuple[str, ...], str],
+    letters: Mapping[str, str],
+    indent: int,
+    widths: Sequence[int],
 ) -> Iterator[Line]:
-    """Yield the rows of tables that stand beside each other; a row that is too long goes on in the next line."""
+    """Yield the rows of tables that stand beside each other; a row of one table that is too long goes on below."""
     for path, title in titles.items():
         rows = [cells.get(path, ()) for cells in tables]
         longest = max(map(len, rows))
-        step = max(1, each if len(tables) == 1 else longest)
+        step = max(1, longest if len(tables) > 1 else widths[0])
         for start in range(0, max(1, longest), step):
             head = f"  {title if not start else ''}".ljust(indent)
-            ends = [each] * (len(rows) - 1) + [0]
+            ends = [*widths[:-1], 0]
             pieces = [_cells(row[start : start + step], letters, end) for row, end in zip(rows, ends, strict=True)]
             yield ((head, ""), *(piece for of_table in pieces for piece in of_table))
 

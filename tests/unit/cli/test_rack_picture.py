@@ -151,9 +151,9 @@ def test_tables_stand_beside_each_other_with_a_legend() -> None:
     then: Cells = {("a",): [FREE] * 3, ("b",): ["n/test", "n/train", "n/train"]}
 
     assert lines_of(("now", now), ("then", then), names={"n/train": "train"}) == [
-        "      now    then",
-        "  a   TT.    ...",
-        "  b   E+#    ETT",
+        "      now   then",
+        "  a   TT.   ...",
+        "  b   E+#   ETT",
         "",
         "  T train   E n/test   . free   + several workloads   # no room",
     ]

@@ -87,11 +87,31 @@ async def test_a_new_leader_goes_on_where_the_last_one_was(
     await _goes_on(either_plane, monkeypatch, "Evicting")
 
 
-@pytest.mark.parametrize("state", ["Reserved", "Evicted", "Replacing", "Running", "Done"])
+@pytest.mark.parametrize("state", ["Reserved", "Evicted", "Running", "Done"])
 async def test_a_new_leader_goes_on_at_every_state(
     sandbox_plane: Plane, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     await _goes_on(sandbox_plane, monkeypatch, state)
+
+
+async def test_a_new_leader_places_a_workload_that_waits_for_its_target(
+    sandbox_plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its queue is on hold, so that the move stays in the state `Replacing`."""
+    halt = Halt(monkeypatch, "Evicted")
+    async with filled(sandbox_plane) as (road, client, _):
+        name = await approved(road, client)
+        await halt.until_reached()
+        await road.hold()
+    halt.remove()
+    async with controlled(sandbox_plane, moving()):
+        await road.until_state(name, "Replacing")
+    async with controlled(sandbox_plane, moving()):
+        await road.open()
+        done = await road.until_phase(name, *ENDS)
+        assert done["status"]["phase"] == "Done", told(done)
+        assert await road.racks_of("moves") == await road.racks_of("stays") != await road.racks_of("big")
+        assert await road.evictions("moves") == 1
 
 
 async def test_an_abort_before_the_eviction_leaves_no_trace(
@@ -140,17 +160,23 @@ async def test_a_disruption_budget_forbids_a_move(either_plane: Plane) -> None:
         assert "PodDisruptionBudget kept" in await assert_nothing_moved(road, name, "Aborted")
 
 
-async def test_a_plan_that_was_changed_after_it_was_shown_is_a_proposal_again(either_plane: Plane) -> None:
+async def forge(road: MovesRoad, name: str, phase: str, **move: object) -> None:
+    """Change the moves of a plan behind its hash, and approve the hash, while no controller runs."""
+    plan = await road.plan(name)
+    change = {"moves": [{**one, **move} for one in plan["status"]["moves"]], "phase": phase}
+    path, approval = f"{PLANS}/{name}", {"spec": {"approved": plan["status"]["hash"]}}
+    await road.cluster.request("PATCH", f"{path}/status", {"status": change}, content_type=MERGE_PATCH)
+    await road.cluster.request("PATCH", path, approval, content_type=MERGE_PATCH)
+
+
+@pytest.mark.parametrize("phase", ["Proposed", "Approved", "Running"])
+async def test_a_plan_that_was_changed_after_it_was_shown_is_a_proposal_again(either_plane: Plane, phase: str) -> None:
     async with filled(either_plane) as (road, client, _):
         name = await road.propose(client, await road.wait_big())
-        plan = await road.plan(name)
-        moves = [{**move, "cost": 1} for move in plan["status"]["moves"]]
-        path, change = f"{PLANS}/{name}", {"status": {"moves": moves, "phase": "Approved"}}
-        await road.cluster.request("PATCH", f"{path}/status", change, content_type=MERGE_PATCH)
-        approval = {"spec": {"approved": plan["status"]["hash"]}}
-        await road.cluster.request("PATCH", path, approval, content_type=MERGE_PATCH)
+    await forge(road, name, phase, cost=1)
+    async with controlled(either_plane, moving()):
         await road.cluster.until(
-            path, lambda found: not found["spec"].get("approved"), what="the approval is withdrawn"
+            f"{PLANS}/{name}", lambda found: not found["spec"].get("approved"), what="the approval is withdrawn"
         )
         await assert_nothing_moved(road, name, "Proposed")
 
@@ -159,16 +185,17 @@ async def test_a_forged_state_evicts_no_workload_without_consent(either_plane: P
     """A writer of plans claims that a move was begun, of a workload that its user does not let move."""
     async with filled(either_plane) as (road, client, _):
         name = await road.propose(client, await road.wait_big())
-        victim = await road.workload_of("moves")
-        path = f"{road.workloads}/{victim['metadata']['name']}"
         no = {"metadata": {"annotations": {"kqueue.dev/reschedule": "Never"}}}
-        await road.cluster.request("PATCH", path, no, content_type=MERGE_PATCH)
-        plan = await road.plan(name)
-        moves = [{**move, "state": "Evicting"} for move in plan["status"]["moves"]]
-        approval = {"spec": {"approved": plan["status"]["hash"]}}
-        change = {"status": {"moves": moves, "phase": "Running"}}
-        await road.cluster.request("PATCH", f"{PLANS}/{name}/status", change, content_type=MERGE_PATCH)
-        await road.cluster.request("PATCH", f"{PLANS}/{name}", approval, content_type=MERGE_PATCH)
+        await road.cluster.request("PATCH", f"{road.jobs}/moves", no, content_type=MERGE_PATCH)
+        await road.cluster.until(
+            road.workloads,
+            lambda listed: any(
+                w["metadata"].get("annotations", {}).get("kqueue.dev/reschedule") == "Never" for w in listed["items"]
+            ),
+            what="the Workload has what its user says now",
+        )
+    await forge(road, name, "Running", state="Evicting")
+    async with controlled(either_plane, moving()):
         assert "kqueue.dev/reschedule: Never" in await assert_nothing_moved(road, name, "Aborted")
 
 

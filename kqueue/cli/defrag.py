@@ -1,4 +1,4 @@
-"""`kqueue defrag`: plans of moves that free a domain for a gang.  Nothing is moved."""
+"""`kqueue defrag`: plans of moves that free a domain for a gang.  The commands move nothing."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def approve_plan(
 ) -> None:
     """Approve the moves that a plan shows.
 
-    This version of kqueue proposes moves and carries none out: an approval is a record of who agreed to what.
+    The controller carries them out, if its feature gate JointPlacement is on: kqueue defrag show tells how far it is.
     """
     from kqueue.clock import SystemClock
     from kqueue.operations.defrag.storing import approve
@@ -204,7 +204,10 @@ def approve_plan(
 
 
 def abort_plan(name: _NAME, output: OutputOption = Output.TEXT, *, reach: ReachFlags) -> None:
-    """End a plan that is proposed or approved."""
+    """End a plan that is not over.
+
+    Before an eviction nothing has changed.  After it no further move begins, and the one under way goes forward.
+    """
     from kqueue.clock import SystemClock
     from kqueue.operations.defrag.storing import abort
     from kqueue.runtime.loop import run

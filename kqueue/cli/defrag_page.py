@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kqueue.state.defrag.hosts import PlanPicture
 
 _NOT_AS_PLANNED = "The cluster has changed since the plan was made: its moves are not possible now as it has them."
-_NOTHING_MOVES = "kqueue moves nothing by itself: the plan is a proposal."
+_NOTHING_MOVES = "kqueue moves nothing by itself: the plan is a proposal, until it is approved."
 
 
 def print_plan(plan: Mapping[str, Any], phase: str) -> None:
@@ -36,7 +36,20 @@ def print_plan(plan: Mapping[str, Any], phase: str) -> None:
     ]
     print("\n".join(map(printable, lines)), end="\n\n")
     print_table(("workload", "pods", "from", "to", "cost", "checkpoint", "state"), map(_row, status.get("moves") or ()))
-    print(f"\n{_NOTHING_MOVES}")
+    print()
+    if phase == "Proposed":
+        print(_NOTHING_MOVES)
+    else:
+        print("\n".join(map(printable, _history(status))))
+
+
+def _history(status: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the changes of the phase, and what is said of each move."""
+    for change in status.get("conditions") or ():
+        yield f"{change.get('lastTransitionTime', '')}  {change.get('type', '')}: {change.get('message', '')}"
+    for move in status.get("moves") or ():
+        if move.get("message"):
+            yield f"{move.get('since', '')}  {move.get('workload', '')} {move.get('state', '')}: {move['message']}"
 
 
 def _row(move: Mapping[str, Any]) -> Sequence[object]:
@@ -96,6 +109,7 @@ def print_plans(plans: Sequence[Mapping[str, Any]], now: datetime) -> None:
         status = plan.get("status") or {}
         seconds = int((status.get("cost") or {}).get("podSeconds") or 0)
         goal = _goal((plan.get("spec") or {}).get("goal") or {})
-        moves = len(status.get("moves") or ())
+        states = [move.get("state") for move in status.get("moves") or ()]
+        moves = f"{states.count('Done')} of {len(states)} done" if phase_of(plan, now) != "Proposed" else len(states)
         rows.append((plan["metadata"]["name"], phase_of(plan, now), goal, moves, pod_minutes(seconds)))
     print_table(("name", "phase", "for", "moves", "cost"), rows)

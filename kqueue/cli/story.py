@@ -103,7 +103,7 @@ async def run_story(topology: str, *, keep: bool) -> int:
             console.print("\nGangs as other schedulers write them, one of each form ...")
             problems = await show_gangs(client, console, examples_folder())
             problems += await RackScenes(client, kubeconfig, console, examples_folder()).show()
-            console.print("\nThe same gangs once more, to look at them with the command line ...")
+            console.print("\nThe first gangs once more, to look at them with the command line ...")
             problems += await show(kubeconfig, console, await stage(client, examples_folder()))
             for problem in problems:
                 console.print(Text(f"PROBLEM: {printable(problem)}", style="bold red"))

@@ -199,6 +199,11 @@ async def test_the_page_frees_a_rack(tmp_path: Path) -> None:
         assert await stage.racks_of("big", "team-a") == before != await stage.racks_of("train", "team-b")
         assert [await stage.running(*one) for one in stay] == unmoved
 
+        async def is_done() -> bool:
+            return f"Plan {name[0]} is Done" in await carry_out(f"kqueue defrag show {name[0]}")
+
+        await stage.until(is_done, "the plan is done")
+
 
 async def _plans(carry_out: Callable[[str], Awaitable[str]], command: str) -> bool:
     return "is Proposed" in await carry_out(command)

@@ -27,7 +27,7 @@ from kqueue.sandbox import Sandbox
 from kqueue.state.defrag.document import VALID_FOR, plan_hash, plan_object, why_none
 from kqueue.state.defrag.planning import AskedGoal
 from kqueue.state.defrag.running import running_steps
-from tests.unit.cli.defrag_cluster import GPU, JSON, NOW, ago, answered, cluster
+from tests.unit.cli.defrag_cluster import GPU, HOST, JSON, NOW, ago, answered, cluster
 
 
 def test_the_plan_of_the_published_example() -> None:
@@ -37,6 +37,26 @@ def test_the_plan_of_the_published_example() -> None:
     assert status["moves"] == [
         {
             "workload": "team-b/u",
+            "uid": "uid-u",
+            "assignments": [
+                {
+                    "name": "main",
+                    "flavors": {GPU: "gpu"},
+                    "count": 10,
+                    "topologyAssignment": {
+                        "levels": [HOST],
+                        "slices": [
+                            {
+                                "domainCount": 10,
+                                "valuesPerLevel": [
+                                    {"individual": {"prefix": "a", "roots": [f"{n:02}" for n in range(6, 16)]}}
+                                ],
+                                "podCounts": {"universal": 1},
+                            }
+                        ],
+                    },
+                }
+            ],
             "pods": 10,
             "from": ["b"],
             "to": ["a"],
@@ -193,6 +213,11 @@ def test_the_hash_is_about_all_that_is_approved() -> None:
         assert plan_hash(spec, {**status, field: None}) != status["hash"], field
     assert plan_hash({**spec, "budget": {}}, status) != status["hash"]
     assert plan_hash({**spec, "approved": status["hash"]}, {**status, "phase": "Approved"}) == status["hash"]
+    (move,) = status["moves"]
+    for change in ({"assignments": []}, {"uid": "other"}, {"pods": 9}, {"workload": "team-a/x"}):
+        assert plan_hash(spec, {**status, "moves": [{**move, **change}]}) != status["hash"], change
+    carried = {**move, "state": "Done", "since": ago(1), "begun": ago(2), "message": "its pods are ready"}
+    assert plan_hash(spec, {**status, "moves": [carried]}) == status["hash"]
 
 
 def test_only_the_shown_hash_can_be_approved() -> None:

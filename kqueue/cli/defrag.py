@@ -109,9 +109,10 @@ def _draw(plan: JSON, state: DefragState | None) -> None:
     """Draw the domains of a plan, if a state is given."""
     if state is not None:
         from kqueue.cli.defrag_page import print_racks
+        from kqueue.operations.defrag.storing import phase_of
         from kqueue.state.defrag.hosts import plan_picture
 
-        print_racks(plan_picture(state, plan))
+        print_racks(plan_picture(state, plan), phase_of(plan, state.now))
 
 
 def _asked(workload: str, flavor: str, level: str, nodes: int) -> AskedGoal:

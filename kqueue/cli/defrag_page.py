@@ -76,14 +76,15 @@ def _percent(thousandths: object) -> str:
     return f"{int(thousandths) / 10:g}%" if isinstance(thousandths, int) else "unknown"
 
 
-def print_racks(picture: PlanPicture) -> None:
-    """Draw the domains of a plan before and after its moves."""
+def print_racks(picture: PlanPicture, phase: str) -> None:
+    """Draw the domains of a plan now, and after its moves if none of them has begun."""
     from kqueue.cli.rack_picture import draw, print_picture, terminal_width
 
-    tables = [("now", picture.before), *([("after the moves", picture.after)] if picture.after is not None else [])]
+    is_ahead = phase in ("Proposed", "Approved")
+    then = [("after the moves", picture.after)] if is_ahead and picture.after is not None else []
     print()
-    print_picture(draw(tables, picture.names, width=terminal_width()))
-    if picture.after is None:
+    print_picture(draw([("now", picture.before), *then], picture.names, width=terminal_width()))
+    if is_ahead and not then:
         print(f"\n{_NOT_AS_PLANNED}")
 
 

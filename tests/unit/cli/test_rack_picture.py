@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kqueue.cli.app import run
+from kqueue.cli.defrag_page import print_racks
 from kqueue.cli.rack_picture import MOST_DOMAINS, as_text, draw, print_picture
 from kqueue.controllers.resources import DEFRAGMENTATION_PLANS
 from kqueue.errors import NotFoundError
@@ -208,6 +209,22 @@ def test_colours_repeat_what_the_letters_say() -> None:
 
     assert as_text(line).plain == "  a   XY."
     assert len({style for text, style in line if text.strip()}) == 4
+
+
+@pytest.mark.parametrize(
+    ("phase", "then"), [("Proposed", True), ("Approved", True), ("Running", False), ("Done", False)]
+)
+def test_the_racks_after_the_moves_are_drawn_before_the_first_one(
+    phase: str, then: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objects = cluster()
+    picture = plan_picture(state_of(objects, NOW), plan_object(answered(objects)))
+    print_racks(picture, phase)
+    text = capsys.readouterr().out
+
+    assert ("after the moves" in text, "has changed" in text) == (then, False)
+    print_racks(replace(picture, after=None), phase)
+    assert ("has changed" in capsys.readouterr().out) is then
 
 
 # --- the command

@@ -133,7 +133,7 @@ class Manager(Protocol):
     wake: Callable[[], None]
     """Wakes the scheduling loop."""
     moves: Moves
-    """What plans of moves keep for workloads."""
+    """The resources that plans of moves keep for workloads."""
     leads: Callable[[], bool]
     is_loaded: Callable[[], bool]
     """Whether the process writes many decisions a second."""

@@ -313,16 +313,13 @@ class Nominator:
     def _claimed(self, claim: Claim, head: Head, profile: Profile) -> NominatedHead | None:
         """Return the entry with the flavors and domains of its claim; None: the claim no longer fits."""
         hint = self.hints.get(head.uid) if self.hints else None
-        if hint is not None:
-            planned = self._assigned(head, profile, hint.flavors)
-            planned.hint, planned.plan = hint.places, hint.plan
-            if planned.assignment.mode is FIT and not self._misplaced(planned):
-                planned.result = FITS
-                return planned
-        whole = self._assigned(head, profile, flavors_to_keep(head))
-        if whole.assignment.mode is FIT and not self._misplaced(whole):
-            whole.result = FITS
-            return whole
+        for planned in (hint, None) if hint is not None and hint.wait is None else (None,):
+            whole = self._assigned(head, profile, planned.flavors if planned is not None else flavors_to_keep(head))
+            if planned is not None:
+                whole.hint, whole.plan = planned.places, planned.plan
+            if whole.assignment.mode is FIT and not self._misplaced(whole):
+                whole.result = FITS
+                return whole
         counts = {p.name: p.count for p in claim.pod_sets}
         if counts.keys() != {p.name for p in head.pod_sets}:
             return None

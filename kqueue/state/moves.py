@@ -103,6 +103,8 @@ class Moves:
         """By the UID of a workload, the generation of the cache at which it was last taken before all others."""
         self._kept: dict[str, Claim] = {}
         """The claims of the last answer, by the UID of their workloads."""
+        self._goals: set[str] = set()
+        """The UIDs of gangs for which a domain is kept."""
         self._given_up: set[str] = set()
         """The UIDs of workloads for which nothing is kept, because plans of cycles failed on it."""
         self.goal_claim: Callable[[FollowedPlan], Claim | None] = lambda _plan: None
@@ -175,6 +177,7 @@ class Moves:
         if not self.has_plans:
             return ()
         kept: dict[str, Claim] = {}
+        self._goals = set()
         for plan in list(self._plans.values()):
             with isolated_logged(_log, "what a plan of moves keeps is unknown, so nothing is kept", plan=plan.name):
                 kept.update((c.uid, c) for c in self._claims_of(plan) if c.uid not in self._given_up)
@@ -197,6 +200,7 @@ class Moves:
             goal = self.goal_claim(plan)
             if goal is not None:
                 found.append(replace(goal, movers=self._movers(plan)))
+                self._goals.add(goal.uid)
         return found
 
     def _movers(self, plan: FollowedPlan) -> dict[str, tuple[str, str]]:
@@ -272,7 +276,7 @@ class Moves:
         for claim in self._kept.values():
             queue = claim.queue
             waits = self._queues.is_known(claim.key) and self._cache.held.holding(claim.key) is None
-            if waits and queue not in found and self._is_turn(claim) and self._tried.get(claim.uid) != generation:
+            if waits and queue not in found and self._tried.get(claim.uid) != generation and self._is_turn(claim):
                 self._tried[claim.uid] = generation
                 found[queue] = claim.key
         if len(self._tried) > len(self._kept):
@@ -280,8 +284,15 @@ class Moves:
         return found
 
     def _is_turn(self, claim: Claim) -> bool:
-        """Whether a workload may take what is kept for it: a gang waits for those that leave its domain."""
-        return not claim.movers
+        """Whether a workload may take what is kept for it.
+
+        A gang waits for those that leave its domain, and in a strict queue for those that come before it.
+        """
+        if claim.uid not in self._goals:
+            return True
+        if claim.movers:
+            return False
+        return not self._queues.is_strict(claim.queue) or self._queues.front(claim.queue, 1)[0] == [claim.key]
 
     def hints(self) -> dict[str, PlanHint]:
         """Return the domains that plans chose for workloads that wait, by UID."""

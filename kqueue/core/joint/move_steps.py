@@ -127,11 +127,6 @@ class PlanSeen:
     limited: str = ""
     moves: tuple[MoveSeen, ...] = ()
 
-    @property
-    def may_begin(self) -> bool:
-        """Whether further moves may begin, as far as the plan itself is concerned."""
-        return self.phase is PlanPhase.RUNNING and self.approved and self.sound
-
 
 @value(kw_only=True)
 class StepLimits:

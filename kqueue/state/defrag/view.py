@@ -33,7 +33,7 @@ class DefragState:
     """The ClusterQueues of LocalQueues."""
     budgets: Sequence[wire_core.PodDisruptionBudget] = ()
     claims: Sequence[Claim] = ()
-    """What is kept for preemptors and for moves under way."""
+    """The resources that are kept for preemptors and for moves under way."""
     now: datetime
     remarks: list[str] = field(default_factory=list)
     """Parts of objects that do not count, and why."""

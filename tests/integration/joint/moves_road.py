@@ -77,7 +77,7 @@ class MovesRoad(JointRoad):
 
         def run(listed: Object) -> bool:
             pods = [p for p in listed["items"] if p["metadata"]["labels"]["batch.kubernetes.io/job-name"] == name]
-            return sum(p["status"].get("phase") == "Running" for p in pods) == count
+            return bool(sum(p["status"].get("phase") == "Running" for p in pods) == count)
 
         await self.cluster.until(self.pods, run, what=f"{count} pods of {name} run")
 
@@ -123,6 +123,21 @@ class MovesRoad(JointRoad):
             lambda found: found["status"]["moves"][0]["state"] in states,
             what=f"the move of plan {name} is {' or '.join(states)}",
         )
+
+    async def until_told_of(self, plan_: str) -> None:
+        """Wait until Events on a plan, on `moves` and on `big` tell of it."""
+        moved, big = [(await self.workload_of(name))["metadata"]["name"] for name in ("moves", "big")]
+        for namespace, wanted in (
+            ("default", {(plan_, "PlanRunning"), (plan_, "MoveEvicting"), (plan_, "MoveDone"), (plan_, "PlanDone")}),
+            (self.namespace, {(moved, "EvictedDueToRescheduled"), (moved, "MoveDone"), (big, "PlanDone")}),
+        ):
+            await self.cluster.until(
+                f"/api/v1/namespaces/{namespace}/events",
+                lambda listed, wanted=wanted: (  # type: ignore[misc]
+                    wanted <= {(e["involvedObject"]["name"], e["reason"]) for e in listed["items"]}
+                ),
+                what=f"Events {wanted}",
+            )
 
     async def evictions(self, name: str) -> int:
         """Return how often the Workload of a Job was evicted."""

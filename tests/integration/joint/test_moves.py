@@ -63,6 +63,7 @@ async def test_a_plan_frees_a_rack_and_the_waiting_gang_starts_there(either_plan
         assert await road.racks_of("moves") == await road.racks_of("stays") != before
         assert await road.evictions("moves") == 1
         assert operator.manager.moves.claims() == ()
+        await road.until_told_of(name)
 
 
 async def _goes_on(plane: Plane, monkeypatch: pytest.MonkeyPatch, state: str) -> None:

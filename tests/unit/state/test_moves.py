@@ -23,7 +23,7 @@ from kqueue.state.defrag.carrying import CarryLimits, PlanFacts
 from kqueue.state.defrag.document import plan_object
 from kqueue.state.defrag.view import DefragState
 from kqueue.state.moves import Moves, followed, limited
-from kqueue.state.queue_policy import BEST_EFFORT_FIFO
+from kqueue.state.queue_policy import BEST_EFFORT_FIFO, STRICT_FIFO
 from kqueue.state.queues import Queues
 from tests.unit.cli.defrag_cluster import GPU, NOW, ago, answered, cluster, ours, workload
 
@@ -228,6 +228,30 @@ def test_the_gang_goes_first_once_all_workloads_have_left() -> None:
     world.put(again())
     world.moves.claims()
     assert world.moves.due() == {"team": "team-a/big"}
+
+
+def test_in_a_strict_queue_the_gang_takes_its_turn() -> None:
+    world = World()
+    world.queues.set_cluster_queue("team", STRICT_FIFO)
+    earlier = workload("earlier", None, 0, 1)
+    earlier["spec"]["priority"] = 9
+    world.put(earlier)
+    world.put(again())
+    for key in ("team-a/earlier", "team-a/big"):
+        world.wait(key)
+    world.moves.on_plan(None, made(state="Running", begun=ago(10)))
+    world.moves.claims()
+    assert world.moves.due() == {}
+    world.queues.delete("team-a/earlier")
+    assert world.moves.due() == {"team": "team-a/big"}
+
+
+def test_a_claim_on_which_plans_of_cycles_fail_is_given_up() -> None:
+    world = World()
+    world.moves.on_plan(None, made(state="Reserved"))
+    assert {claim.uid for claim in world.moves.claims()} == {"uid-u", "uid-big"}
+    world.moves.give_up("uid-u")
+    assert [claim.uid for claim in world.moves.claims()] == ["uid-big"]
 
 
 def test_the_moves_of_the_last_hour_are_those_of_all_plans() -> None:

@@ -34,9 +34,10 @@ _FONT_FACE = re.compile(r"@font-face \{\{.*?\}\}", re.DOTALL)
 
 
 async def main() -> None:
-    """Start the demo's cluster, set the stage, and take the pictures."""
+    """Start the demo's cluster, set the stage, and take the pictures; those of moves on a cluster of their own."""
     from kqueue.cli.story import cluster, create_queues, examples_folder
     from kqueue.cli.story_encore import commands, stage
+    from kqueue.cli.story_racks import RackScenes
     from kqueue.observe import configure_logs
 
     configure_logs("console", "error")
@@ -47,9 +48,19 @@ async def main() -> None:
         shown = {arguments[0]: arguments for arguments in commands(waiting)}
         shown["doctor"] = ("doctor", "--queue", "research")
         for name, arguments in shown.items():
-            path = FOLDER / f"{name}.svg"
-            path.write_text(picture(arguments, await printed(arguments, kubeconfig)), encoding="utf-8")
-            print(path.relative_to(ROOT), file=sys.stderr)
+            await _take(name, arguments, kubeconfig)
+    async with cluster(TOPOLOGY, Console(stderr=True)) as (_, _, client, kubeconfig):
+        await create_queues(client)
+        scenes = RackScenes(client, kubeconfig, Console(stderr=True), examples_folder())
+        await scenes.prepare()
+        workload = (await scenes.wait_for_a_rack())["metadata"]["name"]
+        await _take("defrag", ("defrag", "plan", "--for", f"default/{workload}", "--picture"), kubeconfig)
+
+
+async def _take(name: str, arguments: tuple[str, ...], kubeconfig: Path) -> None:
+    path = FOLDER / f"{name}.svg"
+    path.write_text(picture(arguments, await printed(arguments, kubeconfig)), encoding="utf-8")
+    print(path.relative_to(ROOT), file=sys.stderr)
 
 
 async def printed(arguments: tuple[str, ...], kubeconfig: Path) -> str:

@@ -11,10 +11,12 @@ from kqueue.cli.reaching import ReachFlags, reaches_cluster
 
 if TYPE_CHECKING:
     from kqueue.state.defrag.planning import AskedGoal
+    from kqueue.state.defrag.view import DefragState
 
 JSON = dict[str, Any]
 _NONE_FOUND = 1
 _ABOUT = "Find the cheapest moves of running workloads that free a domain for a gang; propose, approve and end plans."
+_PictureOption = Annotated[bool, typer.Option("--picture", help="Draw the racks before and after the moves.")]
 _NAME = Annotated[str, typer.Argument(metavar="NAME", help="A DefragmentationPlan.")]
 
 
@@ -40,6 +42,7 @@ def make_plan(
         float, typer.Option("--min-gain", min=0, max=1000, help="Least gain for the cost; 0: whatever it costs.")
     ] = 0.0,
     save: Annotated[bool, typer.Option("--save", help="Store the plan in the cluster.")] = False,
+    picture: _PictureOption = False,
     output: OutputOption = Output.TEXT,
     *,
     reach: ReachFlags,
@@ -66,35 +69,50 @@ def make_plan(
     asked = _asked(workload, flavor, level, nodes)
     settings = DefragSettings(moves=moves, pod_seconds=60 * minutes, least_gain=round(gain * 1000))
 
-    async def look() -> tuple[JSON, bool, list[str]]:
+    async def look() -> tuple[JSON, bool, DefragState]:
         async with reach.session() as session:
-            answer, remarks = await _answer(session.client, asked, settings)
+            answer, state = await _answer(session.client, asked, settings)
             if not isinstance(answer.found, DefragPlan):
-                return why_none(answer), False, remarks
+                return why_none(answer), False, state
             made = plan_object(answer)
-            return (await store(session.client, made) if save else made), True, remarks
+            return (await store(session.client, made) if save else made), True, state
 
-    told, found, remarks = run(look())
-    _print_remarks(remarks)
+    told, found, state = run(look())
+    _print_remarks(state.remarks)
     if output is not Output.TEXT:
         show(told, output)
     elif found:
         print_plan(told, told["status"]["phase"])
+        _draw(told, state if picture else None)
     else:
         print_none(told)
     if not found:
         raise typer.Exit(_NONE_FOUND)
 
 
-async def _answer(client: Any, asked: AskedGoal, settings: Any) -> tuple[Any, list[str]]:
-    from kqueue.clock import SystemClock
+async def _answer(client: Any, asked: AskedGoal, settings: Any) -> tuple[Any, DefragState]:
     from kqueue.core.joint.movable import MoveLimits
-    from kqueue.operations.defrag.reading import read_objects, state_of
     from kqueue.state.defrag.planning import plan
 
-    state = state_of(await read_objects(client), SystemClock().now())
-    answer = plan(state, asked, settings, limits=MoveLimits())
-    return answer, state.remarks
+    state = await _state(client)
+    return plan(state, asked, settings, limits=MoveLimits()), state
+
+
+async def _state(client: Any) -> DefragState:
+    from kqueue.clock import SystemClock
+    from kqueue.operations.defrag.reading import read_objects, state_of
+
+    return state_of(await read_objects(client), SystemClock().now())
+
+
+def _draw(plan: JSON, state: DefragState | None) -> None:
+    """Draw the domains of a plan, if a state is given."""
+    if state is not None:
+        from kqueue.cli.defrag_page import print_racks
+        from kqueue.operations.defrag.storing import phase_of
+        from kqueue.state.defrag.hosts import plan_picture
+
+        print_racks(plan_picture(state, plan), phase_of(plan, state.now))
 
 
 def _asked(workload: str, flavor: str, level: str, nodes: int) -> AskedGoal:
@@ -142,16 +160,26 @@ def list_plans(output: OutputOption = Output.TEXT, *, reach: ReachFlags) -> None
         show({"items": found}, output)
 
 
-def show_plan(name: _NAME, output: OutputOption = Output.TEXT, *, reach: ReachFlags) -> None:
-    """Show the moves of a stored plan, their cost, and the gain."""
+def show_plan(
+    name: _NAME, picture: _PictureOption = False, output: OutputOption = Output.TEXT, *, reach: ReachFlags
+) -> None:
+    """Show the moves of a stored plan, their cost, and the gain.
+
+    With --picture the command reads the objects of the cluster, as for a new plan, and draws the racks of the plan as
+    they are now and as they would be.
+    """
     from kqueue.operations.defrag.storing import plan_named
     from kqueue.runtime.loop import run
 
-    async def look() -> JSON:
+    async def look() -> tuple[JSON, DefragState | None]:
         async with reach.session() as session:
-            return await plan_named(session.client, name)
+            plan = await plan_named(session.client, name)
+            drawn = picture and output is Output.TEXT
+            return plan, await _state(session.client) if drawn else None
 
-    _print(run(look()), output)
+    plan, state = run(look())
+    _print(plan, output)
+    _draw(plan, state)
 
 
 def approve_plan(

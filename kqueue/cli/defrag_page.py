@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kqueue.cli.output import printable
 from kqueue.cli.tables import print_table
 from kqueue.operations.defrag.storing import phase_of
 from kqueue.state.defrag.document import pod_minutes
 
+if TYPE_CHECKING:
+    from kqueue.state.defrag.hosts import PlanPicture
+
+_NOT_AS_PLANNED = "The cluster has changed since the plan was made: its moves are not possible now as it has them."
 _NOTHING_MOVES = "kqueue moves nothing by itself: the plan is a proposal, until it is approved."
 
 
@@ -70,6 +74,18 @@ def _goal(goal: Mapping[str, Any]) -> str:
 
 def _percent(thousandths: object) -> str:
     return f"{int(thousandths) / 10:g}%" if isinstance(thousandths, int) else "unknown"
+
+
+def print_racks(picture: PlanPicture, phase: str) -> None:
+    """Draw the domains of a plan now, and after its moves if none of them has begun."""
+    from kqueue.cli.rack_picture import draw, print_picture, terminal_width
+
+    is_ahead = phase in ("Proposed", "Approved")
+    then = [("after the moves", picture.after)] if is_ahead and picture.after is not None else []
+    print()
+    print_picture(draw([("now", picture.before), *then], picture.names, width=terminal_width()))
+    if is_ahead and not then:
+        print(f"\n{_NOT_AS_PLANNED}")
 
 
 def print_none(told: Mapping[str, Any]) -> None:

@@ -18,7 +18,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Watch jobs being queued, placed into racks, gated, released and run.
 
-        One waits, one can never fit, one makes room for another and comes back.
+        One waits, one can never fit, one makes room for another and comes back.  Three are planned together, and a
+        plan of moves frees a rack.
 
         Ends with exit code 1 when a pod ran outside its gang's domain, a quota was exceeded, or a job that had to leave
         was not given back as it was.

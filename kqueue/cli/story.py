@@ -10,10 +10,9 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
-import yaml
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -25,11 +24,15 @@ from kqueue.cli.output import printable
 from kqueue.cli.story_checks import Witness, evictions
 from kqueue.cli.story_encore import show, stage
 from kqueue.cli.story_gangs import FORMS, KINDS, show_gangs
+from kqueue.cli.story_racks import RackScenes
 from kqueue.cli.story_view import (
+    JOB_SETS,
+    JOBS,
     Object,
     View,
     annotation,
     conditions,
+    documents,
     is_true,
     job_specs,
     kubectl,
@@ -37,6 +40,7 @@ from kqueue.cli.story_view import (
     owner,
     pod_state,
     pods_asked,
+    type_of,
     without_template,
 )
 from kqueue.config import Configuration, Timings, load
@@ -44,12 +48,9 @@ from kqueue.controllers.resources import CLUSTER_QUEUES, NODES, PODS, WORKLOADS
 from kqueue.errors import ConfigError, KqueueError
 from kqueue.manager.process import Flags, RunningOperator, running
 from kqueue.runtime.client import Client, connect
-from kqueue.runtime.resources import ResourceType
 from kqueue.sandbox import Sandbox, SandboxOptions
 from kqueue.sandbox.topology_spec import BLOCK_LABEL, RACK_LABEL, parse_topology
 
-JOBS = ResourceType("batch", "v1", "jobs", "Job")
-JOB_SETS = ResourceType("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
 LEAVES = "leader-and-workers"
 """A JobSet that is preempted by the last job, and is admitted again later."""
 CHAPTERS = (
@@ -101,7 +102,8 @@ async def run_story(topology: str, *, keep: bool) -> int:
             )
             console.print("\nGangs as other schedulers write them, one of each form ...")
             problems = await show_gangs(client, console, examples_folder())
-            console.print("\nThe same gangs once more, to look at them with the command line ...")
+            problems += await RackScenes(client, kubeconfig, console, examples_folder()).show()
+            console.print("\nThe first gangs once more, to look at them with the command line ...")
             problems += await show(kubeconfig, console, await stage(client, examples_folder()))
             for problem in problems:
                 console.print(Text(f"PROBLEM: {printable(problem)}", style="bold red"))
@@ -112,8 +114,8 @@ async def run_story(topology: str, *, keep: bool) -> int:
 
 async def create_queues(client: Client) -> None:
     """Create the queues of the story's tenants, from the example manifests."""
-    for obj in _documents(examples_folder() / "queues.yaml"):
-        await client.create(_type_of(obj), obj)
+    for obj in documents(examples_folder() / "queues.yaml"):
+        await client.create(type_of(obj), obj)
 
 
 def process_problems(process: RunningOperator) -> list[str]:
@@ -158,12 +160,14 @@ async def cluster(topology: str, console: Console) -> AsyncIterator[tuple[Sandbo
 
 
 def _configuration() -> Configuration:
-    found = load(None)
+    found = load(None, feature_gates="JointPlacement=true")
     election = found.leader_election.model_copy(update={"leader_elect": False})
     kinds = found.integrations.model_copy(
         update={"frameworks": ("batch/job", "jobset.x-k8s.io/jobset", *dict.fromkeys(form.framework for form in FORMS))}
     )
-    return found.model_copy(update={"leader_election": election, "integrations": kinds})
+    eager = found.joint.rescheduling.model_copy(update={"min_gain": 0})  # gangs of the demo have waited for seconds
+    joint = found.joint.model_copy(update={"rescheduling": eager, "time_limit": timedelta(seconds=60)})
+    return found.model_copy(update={"leader_election": election, "integrations": kinds, "joint": joint})
 
 
 async def _stay(sandbox: Sandbox, console: Console) -> None:
@@ -202,8 +206,8 @@ class Story:
             await asyncio.sleep(0.3)  # so that a person can read along
 
     async def _submit(self, name: str) -> None:
-        obj = next(_documents(examples_folder() / f"{name}.yaml"))
-        created = self._submitted[name] = await self._client.create(_type_of(obj), obj)
+        obj = next(documents(examples_folder() / f"{name}.yaml"))
+        created = self._submitted[name] = await self._client.create(type_of(obj), obj)
         self._print_line(f"submitted {name}: {_request_of(created)}")
         if not created["spec"].get("suspend"):
             raise KqueueError(f"job {name} was not suspended by the webhook")
@@ -351,25 +355,6 @@ class Story:
         if not evictions(view.workloads.get(LEAVES, {})):
             found.append(f"{LEAVES} never had to leave")
         return found
-
-
-def _documents(path: Path) -> Any:
-    return (doc for doc in yaml.safe_load_all(path.read_text()) if doc)
-
-
-def _type_of(obj: Object) -> ResourceType:
-    plurals = {
-        names.TOPOLOGY_KIND: "topologies",
-        names.RESOURCE_FLAVOR_KIND: "resourceflavors",
-        names.CLUSTER_QUEUE_KIND: "clusterqueues",
-        names.LOCAL_QUEUE_KIND: "localqueues",
-        names.WORKLOAD_PRIORITY_CLASS_KIND: "workloadpriorityclasses",
-        JOBS.kind: JOBS.plural,
-        JOB_SETS.kind: JOB_SETS.plural,
-    }
-    group, _, version = obj["apiVersion"].rpartition("/")
-    kind = obj["kind"]
-    return ResourceType(group, version, plurals[kind], kind, namespaced="namespace" in obj["metadata"])
 
 
 def _is_child(job: Object) -> bool:

@@ -15,17 +15,16 @@ from rich.text import Text
 
 from kqueue.api import names
 from kqueue.cli.dashboard.queries import queues
-from kqueue.cli.story_view import Object, is_true, message, owner
+from kqueue.cli.output import printable
+from kqueue.cli.story_view import JOBS, Object, is_true, message, owner
 from kqueue.controllers.resources import NODES, WORKLOADS
 from kqueue.errors import KqueueError, NotServedError
 from kqueue.runtime.client import Client
-from kqueue.runtime.resources import ResourceType
 
 RUN = ("block-gang-a", "block-gang-b", "rack-gang", "plain-job")
 """Examples that are submitted again and keep running, so that the commands have something to show."""
 WAITS = "patient-gang"
 """The gang that waits, because no block has room for it beside the others."""
-_JOBS = ResourceType("batch", "v1", "jobs", "Job")
 _RUN_SECONDS = "sandbox.kqueue.dev/run-seconds"
 _FOR_LONG = "3600"
 _LIMIT_SECONDS = 60.0
@@ -63,29 +62,41 @@ async def show(kubeconfig: Path, console: Console, waiting: str) -> list[str]:
     """Run the commands as a user would, on the same terminal; return the failures."""
     problems = []
     for arguments in commands(waiting):
-        console.print(Text(f"\n$ kqueue {' '.join(arguments)}", style="bold"))
-        sys.stdout.flush()
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "kqueue", *arguments), env={**os.environ, "KUBECONFIG": str(kubeconfig)}
-        )
-        try:
-            code = await asyncio.wait_for(process.wait(), _LIMIT_SECONDS)
-        except TimeoutError:
-            code = None
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if code != 0:
-            problems.append(f"kqueue {' '.join(arguments)} ended with exit code {code}")
+        problems += await show_command(kubeconfig, console, *arguments)
     return problems
+
+
+async def show_command(kubeconfig: Path, console: Console, *arguments: str, short: bool = False) -> list[str]:
+    """Run a command of kqueue as a user would, on the same terminal; return its failure.
+
+    `short`: print only the first line of its output.
+    """
+    console.print(Text(f"\n$ kqueue {' '.join(arguments)}", style="bold"))
+    sys.stdout.flush()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "kqueue", *arguments),
+        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+        stdout=asyncio.subprocess.PIPE if short else None,
+    )
+    try:
+        out, _ = await asyncio.wait_for(process.communicate(), _LIMIT_SECONDS)
+        code = process.returncode
+    except TimeoutError:
+        out, code = b"", None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if out:
+        console.print(Text(printable(out.decode(errors="replace").partition("\n")[0])))
+    return [] if code == 0 else [f"kqueue {' '.join(arguments)} ended with exit code {code}"]
 
 
 async def _submit(client: Client, examples: Path, name: str) -> None:
     job = yaml.safe_load((examples / f"{name}.yaml").read_text())
     job["metadata"]["name"] = _again(name)
     job["spec"]["template"]["metadata"]["annotations"][_RUN_SECONDS] = _FOR_LONG
-    await client.create(_JOBS, job)
+    await client.create(JOBS, job)
 
 
 def _again(name: str) -> str:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
 from rich.console import Console
 from rich.text import Text
 
 from kqueue.api import gang_names, names
 from kqueue.cli.output import printable
-from kqueue.cli.story_view import Object, is_true, pod_state
+from kqueue.cli.story_view import Object, documents, is_true, pod_state, type_of
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.jobs.fields import annotations_of
 from kqueue.runtime.client import Client
-from kqueue.runtime.resources import ResourceType
 
 KINDS = "kinds"
 """Folder of definitions of group objects that are not kqueue's, beside the manifests."""
@@ -63,8 +61,8 @@ FORMS = (
 async def show_gangs(client: Client, console: Console, examples: Path) -> list[str]:
     """Submit a gang of each form, and print how each starts; return the gangs that did not start whole."""
     for form in FORMS:
-        for obj in _documents(examples / "gangs" / f"{form.name}.yaml"):
-            await client.create(_type_of(obj), obj)
+        for obj in documents(examples / "gangs" / f"{form.name}.yaml"):
+            await client.create(type_of(obj), obj)
     deadline = time.monotonic() + _LIMIT_SECONDS
     waiting = {form.name: form for form in FORMS}
     while waiting and time.monotonic() < deadline:
@@ -98,15 +96,3 @@ def _print_start(console: Console, form: GangForm) -> None:
     alone = f"; {more} more started alone" if more else ""
     line = f"{form.name} ({form.title}): {form.quorum} pods started as one Workload{alone}"
     console.print(Text(f"{time.strftime('%H:%M:%S')}  {printable(line)}"))
-
-
-def _documents(path: Path) -> Iterator[Object]:
-    return (doc for doc in yaml.safe_load_all(path.read_text()) if doc)
-
-
-_PLURALS: Mapping[str, str] = {"Pod": "pods", "PodGroup": "podgroups", "BatchProcess": "batchprocesses"}
-
-
-def _type_of(obj: Object) -> ResourceType:
-    group, _, version = obj["apiVersion"].rpartition("/")
-    return ResourceType(group, version, _PLURALS[obj["kind"]], obj["kind"])

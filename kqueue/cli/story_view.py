@@ -5,13 +5,44 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from kqueue.api import names
 from kqueue.kube import names as kube_names
+from kqueue.runtime.resources import ResourceType
 
 Object = dict[str, Any]
+JOBS = ResourceType("batch", "v1", "jobs", "Job")
+JOB_SETS = ResourceType("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet")
+_PLURALS: Mapping[str, str] = {
+    names.TOPOLOGY_KIND: "topologies",
+    names.RESOURCE_FLAVOR_KIND: "resourceflavors",
+    names.CLUSTER_QUEUE_KIND: "clusterqueues",
+    names.LOCAL_QUEUE_KIND: "localqueues",
+    names.WORKLOAD_PRIORITY_CLASS_KIND: "workloadpriorityclasses",
+    JOBS.kind: JOBS.plural,
+    JOB_SETS.kind: JOB_SETS.plural,
+    "Pod": "pods",
+    "PodGroup": "podgroups",
+    "BatchProcess": "batchprocesses",
+}
+
+
+def documents(path: Path) -> Iterator[Object]:
+    """Yield the objects of a manifest."""
+    return (doc for doc in yaml.safe_load_all(path.read_text()) if doc)
+
+
+def type_of(obj: Object) -> ResourceType:
+    """Return the kind of an object of the demo's manifests."""
+    group, _, version = obj["apiVersion"].rpartition("/")
+    kind = obj["kind"]
+    return ResourceType(group, version, _PLURALS[kind], kind, namespaced="namespace" in obj["metadata"])
 
 
 @dataclass(slots=True)

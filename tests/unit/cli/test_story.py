@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from kqueue.api.crd_files import crd_folder
-from kqueue.cli.story import CHAPTERS, JOB_SETS, JOBS, LEAVES, NEVER, WAITS, Story
-from kqueue.cli.story_view import View, templates_of
+from kqueue.cli.story import CHAPTERS, LEAVES, NEVER, WAITS, Story
+from kqueue.cli.story_view import JOB_SETS, JOBS, View, templates_of
 from kqueue.controllers.resources import CLUSTER_QUEUES, NODES, PODS, WORKLOADS
 from kqueue.kube.definitions import read_definitions
 from kqueue.runtime.client import Client

@@ -12,6 +12,7 @@ from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import ObjectMeta
 from kqueue.controllers.defrag_proposals import make_searches
 from kqueue.controllers.gate_sweeper import SIBLINGS_INDEX
+from kqueue.controllers.plan_watches import budgets_watch
 from kqueue.controllers.usage_metrics import KnownObjects, UsageMetrics, UseSettings
 from kqueue.controllers.watches import Watches
 from kqueue.core.joint.defrag import DefragPlan, DefragQuestion, NoPlan
@@ -56,7 +57,12 @@ def make_rounds(manager: ControllerManager, loop: SchedulingLoop) -> JointRounds
     rounds = loop.plan_jointly(planner, profiles.is_joint, rules.round_settings(joint))
     workloads = watches.workloads.store
     workloads.add_index(_WISHES, lambda obj: (True,) if has_move_wishes(obj.metadata) else ())
-    rounds.read_running(lambda: workloads.keys_by_index(_WISHES, True))
+    budgets = manager.shared(budgets_watch) if joint.rescheduling.migration != "Never" else None
+    rounds.read_running(
+        lambda: workloads.keys_by_index(_WISHES, True),
+        history=lambda: manager.moves.history(manager.clock.now()),
+        budgets=lambda: tuple(budgets.store.values()) if budgets is not None else (),
+    )
     manager.shared(make_searches).by = _Searcher(planner, rounds, loop)
     report = _RoundReport(manager.metrics, planner)
     rounds.on_end, rounds.on_stale = report.ended, manager.metrics.joint.stale_entry

@@ -110,7 +110,8 @@ def test_a_book_makes_the_classes_that_are_made_anew(how: JointOrder) -> None:
     given = cluster.followed()
     state = World(given.state, given.batch.queues, demands=kept.demands)
     heads = {head.uid: head for head in given.batch.heads()}
-    choices = {uid: some for uid, head in heads.items() if (some := state.with_others(list(state.choices(head))))}
+    found_choices = {uid: state.with_others(list(state.choices(head))) for uid, head in heads.items()}
+    choices = {uid: of_one for uid, of_one in found_choices.items() if of_one}
     usable = [heads[uid] for uid in choices if any("gpu" in choice.requests for choice in choices[uid])]
     book, chance = ClassBook("gpu", LEVELS, Unit(GPU, 1)), random.Random(1)
     assert len(usable) > 3

@@ -18,7 +18,7 @@ from kqueue.core.joint.answer import PlanAnswer, answer_of
 from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.round import RoundInput, plan_round
 from kqueue.scheduling.joint.assembly import Assembly
-from kqueue.scheduling.joint.frames import Sent, pieces
+from kqueue.scheduling.joint.frames import Resync, Sent, pieces
 from kqueue.scheduling.joint.process import PlanningProcess, RoundFailedError
 from kqueue.scheduling.joint.worker import read, write
 from tests.unit.core.joint.test_never_worse import drawn
@@ -86,6 +86,7 @@ def test_messages_change_nothing() -> None:
     assert wanted.units
     for number in range(3):
         (asked,) = [found for data in pieces(number, given, trees) if (found := assembly.take(data)) is not None]
+        assert not isinstance(asked, Resync)
         assert asked[0] == number
         assert isinstance(asked[1], RoundInput)
         assert repr(plan_round(replace(asked[1], solver=solver()))) == repr(wanted)

@@ -15,9 +15,14 @@ from pathlib import Path
 import pytest
 
 from kqueue.core.joint.answer import PlanAnswer, answer_of
+from kqueue.core.joint.migration import MigrationAnswer
+from kqueue.core.joint.movable import Checkpoints
+from kqueue.core.joint.moving import RunningGang
 from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.round import RoundInput, plan_round
-from kqueue.scheduling.joint.frames import Assembly, TreeNumbers, pieces
+from kqueue.core.joint.running import RunningInput
+from kqueue.scheduling.joint import worker
+from kqueue.scheduling.joint.frames import Assembly, RoundFailed, TreeNumbers, pieces
 from kqueue.scheduling.joint.process import PlanningProcess, RoundFailedError
 from kqueue.scheduling.joint.worker import read, write
 from tests.unit.core.joint.test_never_worse import drawn
@@ -87,6 +92,35 @@ def test_messages_change_nothing() -> None:
         (asked,) = [found for data in pieces(number, given, trees) if (found := assembly.take(data)) is not None]
         assert asked[0] == number
         assert repr(plan_round(replace(asked[1], solver=solver()))) == repr(wanted)
+
+
+def test_running_workloads_come_with_the_round_and_not_with_the_next_one() -> None:
+    assembly, trees = Assembly(), TreeNumbers()
+    running = RunningInput(
+        checkpoints={f"w{n}": Checkpoints(age=n) for n in range(300)},
+        movable=tuple([RunningGang(key=f"ns/w{n}", queue="q", requests={}, places={}, usage={}) for n in range(50)]),
+    )
+    for given in (replace(drawn(6), running=running), drawn(6)):
+        (asked,) = [found for data in pieces(1, given, trees) if (found := assembly.take(data)) is not None]
+        assert asked[1].running == given.running
+
+
+def test_gains_follow_the_plan_of_a_round_with_movable_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    gang = RunningGang(key="ns/w", queue="q", requests={}, places={}, usage={})
+    given = replace(drawn(6), running=RunningInput(movable=(gang,)))
+    assert [type(one) for one in worker.answers(1, given)] == [PlanAnswer, MigrationAnswer]
+    assert [type(one) for one in worker.answers(1, drawn(6))] == [PlanAnswer]
+
+    def fail(_given: RoundInput) -> object:
+        raise ValueError("no gain")
+
+    monkeypatch.setattr(worker, "migration_gains", fail)
+    plan, gains = worker.answers(1, given)
+    assert isinstance(plan, PlanAnswer)
+    assert gains == MigrationAnswer(round=1, problem="ValueError: no gain")
+    monkeypatch.setattr(worker, "plan_round", fail)
+    (failed,) = worker.answers(1, given)
+    assert isinstance(failed, RoundFailed)
 
 
 class Mortal(PlanningProcess):

@@ -25,6 +25,7 @@ from kqueue.scheduling.joint import worker
 from kqueue.scheduling.joint.frames import Assembly, RoundFailed, TreeNumbers, pieces
 from kqueue.scheduling.joint.process import PlanningProcess, RoundFailedError
 from kqueue.scheduling.joint.worker import read, write
+from tests.unit.core.joint.test_migration import FOUR, asked, crowded
 from tests.unit.core.joint.test_never_worse import drawn
 
 SEEDS = range(0, 40, 2)
@@ -174,3 +175,38 @@ async def test_a_process_that_is_killed_while_it_plans_has_no_answer() -> None:
         await planner.get_ready()
         assert (await planner.plan(2, ROUND)).units == plan_round(ROUND).units
         await planner.stop()
+
+
+class Late(PlanningProcess):
+    """A process whose second answer, the gains of the first round, is read when `open` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+        self.open = asyncio.Event()
+
+    async def _answer(self, process: asyncio.subprocess.Process) -> object:
+        self.reads += 1
+        if self.reads == 2:
+            await self.open.wait()
+        return await super()._answer(process)
+
+
+async def test_a_round_that_follows_at_once_gets_its_own_plan() -> None:
+    """The gains of the first round are still on their way."""
+    view, gangs = crowded()
+    given, planner, seen = asked(view, [FOUR], gangs, waited=100), Late(), list[MigrationAnswer]()
+    planner.on_gains = seen.append
+    async with asyncio.timeout(120):
+        await planner.get_ready()
+        first = await planner.plan(1, given)
+        following = asyncio.ensure_future(planner.plan(2, given))
+        await asyncio.wait([following], timeout=0.5)
+        assert (planner.reads, following.done()) == (2, False)
+        planner.open.set()
+        second = await following
+        while len(seen) < 2:
+            await asyncio.sleep(0.01)
+        await planner.stop()
+    assert [first.round, second.round] == [1, 2]
+    assert [(one.round, one.problem, one.gains[0].gain) for one in seen] == [(1, "", 400), (2, "", 400)]

@@ -20,11 +20,13 @@ from kqueue.clock import Clock
 from kqueue.core.hints import PlanHint
 from kqueue.core.joint.answer import PlanAnswer, PlannedEntry, answer_of
 from kqueue.core.joint.defrag import DefragPlan, DefragQuestion, NoPlan
+from kqueue.core.joint.migration import MigrationAnswer
 from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.round import RoundInput, plan_round
 from kqueue.manager import joint as manager_joint
 from kqueue.manager.operator import Operator
-from kqueue.scheduling.joint.frames import Assembly, TreeNumbers, pieces, search_pieces
+from kqueue.scheduling.joint.assembly import Assembly
+from kqueue.scheduling.joint.frames import Resync, Sent, pieces, search_pieces
 from kqueue.scheduling.joint.process import RoundFailedError
 from tests.sim.joint_checks import faults_of_plan
 from tests.sim.terms import TermedOperator
@@ -136,10 +138,13 @@ class SimulatedPlanner:
 
     operator: TermedOperator
 
+    on_gains: Callable[[MigrationAnswer], None]
+    resyncs = 0
+
     def __init__(self, desk: Desk, process: int) -> None:
         self._desk, self._process = desk, process
         self._fault = PlannerFault.NONE
-        self._ends: tuple[Assembly, TreeNumbers] | None = None
+        self._ends: tuple[Assembly, Sent] | None = None
         self._find = solver() if desk.chance.random() < 0.75 else None  # a process without OR-tools has no bounds
         self.starts = 0
         self._turn = asyncio.Lock()
@@ -160,12 +165,12 @@ class SimulatedPlanner:
             await desk.clock.sleep(NEVER)
         if self._ends is None:
             self.starts += 1
-            self._ends = Assembly(), TreeNumbers()
+            self._ends = Assembly(), Sent()
 
     def plan(self, number: int, given: RoundInput) -> Coroutine[Any, Any, PlanAnswer]:
         """Return the plan of a round; see `RoundPlanner`."""
         assert self._ends is not None, "it is ready"
-        whole = list(pieces(number, given, TreeNumbers()))
+        whole = list(pieces(number, given, Sent()))
         messages = pieces(number, given, self._ends[1])
         asked = AskedRound(
             number=number,
@@ -205,6 +210,7 @@ class SimulatedPlanner:
         if self._fault is PlannerFault.KILLED_BEFORE:
             _lost(asked)
         assert arrived is not None, "the last message asks"
+        assert not isinstance(arrived, Resync), "no message is lost"
         number, given = arrived
         assert number == asked.number, "rounds are not mixed up"
         assert isinstance(given, RoundInput), "rounds and searches are not mixed up"
@@ -238,7 +244,7 @@ class SimulatedPlanner:
         async with self._turn:
             if self._ends is None:
                 self.starts += 1
-                self._ends = Assembly(), TreeNumbers()
+                self._ends = Assembly(), Sent()
             assembly, trees = self._ends
             arrived = None
             try:
@@ -251,6 +257,7 @@ class SimulatedPlanner:
                 await self.stop()
                 raise
             assert arrived is not None, "the last message asks"
+            assert not isinstance(arrived, Resync), "no message is lost"
             asked = arrived[1]
             assert isinstance(asked, DefragQuestion), "rounds and searches are not mixed up"
             self._desk.searches += 1
@@ -269,6 +276,7 @@ def _lost(asked: AskedRound) -> NoReturn:
 def _assembled(messages: list[bytes]) -> RoundInput:
     assembly = Assembly()
     (found,) = [found for data in messages if (found := assembly.take(data)) is not None]
+    assert not isinstance(found, Resync), "no message is lost"
     assert isinstance(found[1], RoundInput), "a round was sent"
     return found[1]
 

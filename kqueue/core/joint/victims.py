@@ -3,7 +3,8 @@
 All that the plan admits is charged.  Then the workloads that it leaves out, and the running workloads that policies let
 them preempt, share one network.  A running workload is before all waiting ones of equal or lower priority; among those
 of one priority the one that loses most work comes first.  A running workload that the cheapest flow does not schedule
-is proposed.  Policies are asked again by the cycle that preempts, so a flow never widens the set of legal victims.
+is proposed.  A flow splits gangs, so for a gang that needs one domain the cheapest victims of any one domain come in
+their place.  Policies are asked again by the cycle that preempts, so the set of legal victims is never widened.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from kqueue.core.demand import Demands
 from kqueue.core.hints import ProposedVictims
 from kqueue.core.joint.batch import RankedWorkload
 from kqueue.core.joint.classes import PodClass, classes_of
+from kqueue.core.joint.domain_victims import DomainVictims
 from kqueue.core.joint.graph import CostRangeError, FlowSolver
 from kqueue.core.joint.movable import Checkpoints
 from kqueue.core.joint.network import build
@@ -69,7 +71,7 @@ def proposed_victims(asked: VictimQuestion) -> dict[str, ProposedVictims]:
     some = sorted(every.values(), key=lambda one: (one.priority, seconds[one.uid], one.uid))[:_MOST]
     search = _Search(asked, _world_without(asked, some), {one.uid: one for one in some}, seconds)
     search.choose([one for one in asked.left if one.head.uid in legal])
-    return search.answer(legal, every)
+    return search.answer(legal, search.lost(every))
 
 
 def may_preempt(head: Head, snapshot: Snapshot, findings: Findings) -> list[Admitted]:
@@ -131,21 +133,28 @@ class _Search:
                 self.waiting.setdefault(next(iter(choice.requests)), []).append(one)
         self.unit_of = units_of(self.world, self.choices.values())
 
-    def answer(
-        self, legal: Mapping[str, Mapping[str, Admitted]], every: Mapping[str, Admitted]
-    ) -> dict[str, ProposedVictims]:
-        """Return the victims by workload; `legal` as in `_legal_victims`, `every` all of them by UID."""
-        topologies, found = self.world.snapshot.topologies, dict[str, ProposedVictims]()
-        lost = {
+    def lost(self, every: Mapping[str, Admitted]) -> dict[str, int]:
+        """Return the points of work that each of these running workloads loses, by UID."""
+        topologies = self.world.snapshot.topologies
+        return {
             uid: self.seconds[uid] * max(1, sum(units_of_running(one, self.unit_of, topologies).values()))
             for uid, one in sorted(every.items())
         }
-        for flavor in sorted(self.waiting):
-            leaving = self._leaving(flavor) if flavor in self.unit_of else frozenset()
+
+    def answer(
+        self, legal: Mapping[str, Mapping[str, Admitted]], lost: Mapping[str, int]
+    ) -> dict[str, ProposedVictims]:
+        """Return the victims by workload; `legal` as in `_legal_victims`."""
+        found = dict[str, ProposedVictims]()
+        for flavor in sorted(self.waiting.keys() & self.unit_of.keys()):
+            leaving, unit = self._leaving(flavor), self.unit_of[flavor]
+            domains = DomainVictims(self.world, self.running, flavor, unit)
             for one in self.waiting[flavor]:
-                victims = sorted(leaving.intersection(legal[one.head.uid]))
+                allowed = legal[one.head.uid]
+                given = class_input(one, flavor, self.choices, unit, None)
+                victims = domains.cheapest(given, allowed, lost) or leaving.intersection(allowed)
                 if victims:
-                    found[one.head.uid] = ProposedVictims(uids=tuple(victims), lost=lost)
+                    found[one.head.uid] = ProposedVictims(uids=tuple(sorted(victims)), lost=lost)
         return found
 
     def _leaving(self, flavor: str) -> frozenset[str]:

@@ -14,7 +14,7 @@ from kqueue.core.joint.moving import RunningGang, Topologies
 from kqueue.core.joint.running import NOTHING_RUNS, RunningInput
 from kqueue.model.moving import move_wishes
 from kqueue.scheduling.context import Context
-from kqueue.state.defrag.running import running_gangs
+from kqueue.state.defrag.running import running_gang
 from kqueue.state.defrag.view import DefragState
 
 RunningSource = Callable[[], Awaitable[RunningInput]]
@@ -113,5 +113,5 @@ class RunningReader:
             now=self._clock.now(),
         )
         limits, history = self._wishes.limits, self._wishes.history()
-        found = running_gangs(state, topologies, limits=limits, history=history)
-        return [gang for gang in found if not gang.immovable]
+        found = [running_gang(state, key, topologies, limits=limits, history=history) for key in objects]
+        return [gang for gang in found if gang is not None and not gang.immovable]

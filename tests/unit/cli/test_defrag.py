@@ -215,7 +215,13 @@ def test_the_hash_is_about_all_that_is_approved() -> None:
     assert plan_hash({**spec, "budget": {}}, status) != status["hash"]
     assert plan_hash({**spec, "approved": status["hash"]}, {**status, "phase": "Approved"}) == status["hash"]
     (move,) = status["moves"]
-    for change in ({"assignments": []}, {"uid": "other"}, {"pods": 9}, {"workload": "team-a/x"}):
+    changes: tuple[dict[str, object], ...] = (
+        {"assignments": []},
+        {"uid": "other"},
+        {"pods": 9},
+        {"workload": "team-a/x"},
+    )
+    for change in changes:
         assert plan_hash(spec, {**status, "moves": [{**move, **change}]}) != status["hash"], change
     carried = {**move, "state": "Done", "since": ago(1), "begun": ago(2), "message": "its pods are ready"}
     assert plan_hash(spec, {**status, "moves": [carried]}) == status["hash"]

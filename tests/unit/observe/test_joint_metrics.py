@@ -54,6 +54,17 @@ def test_moves_that_are_over_and_the_work_that_they_lost_are_counted() -> None:
     assert value(metrics, "kqueue_moved_pod_seconds_total") == 660
 
 
+def test_the_gain_of_moves_is_that_of_the_last_round() -> None:
+    metrics = Metrics()
+    metrics.joint.moves_gain({"a": 400, "b": 0})
+    assert value(metrics, "kqueue_joint_migration_gain_points", flavor="b") == 0
+    metrics.joint.moves_gain({"a": 30})
+    assert value(metrics, "kqueue_joint_migration_gain_points", flavor="a") == 30
+    assert value(metrics, "kqueue_joint_migration_gain_points", flavor="b") is None
+    metrics.joint.moves_gain({})
+    assert value(metrics, "kqueue_joint_migration_gain_points", flavor="a") is None
+
+
 def test_the_pause_is_asked_for_at_each_page() -> None:
     metrics, paused = Metrics(), [True]
     metrics.joint_paused(lambda: paused[0])

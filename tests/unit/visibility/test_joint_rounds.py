@@ -10,6 +10,7 @@ import pytest
 
 from kqueue.cli.explain_page import page
 from kqueue.core.explain import Blocker, BlockerKind
+from kqueue.core.joint.migration import MigrationGain
 from kqueue.core.joint.registry import DEFAULT_POLICIES, PolicySpec
 from kqueue.core.joint.statistics import NO_STATISTICS
 from kqueue.errors import NotFoundError
@@ -92,6 +93,20 @@ async def test_a_round_says_how_good_its_plan_is(desks: list[Desk]) -> None:
     assert [(e["rank"], e["name"], e["planned"]) for e in latest["entries"]] == [
         (1, "a", True), (2, "b", True), (3, "c", True), (4, "d", False),
     ]  # fmt: skip
+
+
+async def test_a_round_says_what_moves_would_gain(desks: list[Desk]) -> None:
+    desk = desk_of(desks, *FIVE_FIVE_NINE)
+    desk.world.start()
+    await desk.world.until_quiet()
+    assert "moves" not in await desk.ask("latest")
+    gains = [MigrationGain(flavor="b", gain=400, cost=10), MigrationGain(flavor="a")]
+    assert desk.rounds.history.gained(1, gains) is not None
+    assert desk.rounds.history.gained(99, gains) is None
+    assert (await desk.ask("latest"))["moves"] == [
+        {"flavor": "a", "gain": 0, "cost": 0},
+        {"flavor": "b", "gain": 400, "cost": 10},
+    ]
 
 
 async def test_workloads_of_namespaces_that_a_user_may_not_read_have_no_name(desks: list[Desk]) -> None:

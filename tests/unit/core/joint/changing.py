@@ -310,7 +310,7 @@ class Cluster:
             batch=Batch(queues={queue: tuple(heads) for queue, heads in queues.items()}),
             waited={h.uid: int((now - h.timestamp).total_seconds()) for h in self.waiting.values()},
             settings=JointSettings(order=self.order, steps=32),
-            policies=PolicyInput(specs=self.policies, statistics=NodeStatistics(samples)),
+            policies=PolicyInput(specs=self.policies, statistics=NodeStatistics.of(samples)),
         )
 
 

@@ -37,6 +37,7 @@ def taken(given: RoundInput, assembly: Assembly, sent: Sent, number: int = 1) ->
     """The input as the process gets it that has this assembly."""
     (asked,) = [found for data in pieces(number, given, sent) if (found := assembly.take(data)) is not None]
     assert not isinstance(asked, Resync), "the process has something else than it should have"
+    assert isinstance(asked[1], RoundInput), "a round was sent"
     return asked[1]
 
 
@@ -128,8 +129,8 @@ def test_a_book_makes_the_classes_that_are_made_anew(how: JointOrder) -> None:
                     quota={p.name: p.quota_requests.get(GPU, 0) for p in one.head.pod_sets},
                 )
             )
-        found = book.classes(some, choices, given.state.snapshot.queues, how)
-        assert list(map(members, found)) == list(map(members, classes_of(inputs, LEVELS, Unit(GPU, 1), how)))
+        classes = book.classes(some, choices, given.state.snapshot.queues, how)
+        assert list(map(members, classes)) == list(map(members, classes_of(inputs, LEVELS, Unit(GPU, 1), how)))
     assert book.sorted <= len(usable)
 
 

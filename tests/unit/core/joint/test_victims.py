@@ -34,7 +34,7 @@ from kqueue.core.topology import DomainUsage
 from kqueue.core.workload import Admitted, Head, Preempts, Snapshot, TopologyView
 from tests.builders import GPU, START, make_head, make_queue, make_snapshot
 from tests.unit.core.joint.test_never_worse import drawn
-from tests.unit.core.joint.worlds import racks, world_of
+from tests.unit.core.joint.worlds import anywhere, racks, world_of
 
 SOLVE = solver()
 COLUMN = FlavorResource("gpu", GPU)
@@ -496,3 +496,40 @@ def test_victims_change_nothing_else_of_a_plan(seed: int) -> None:
     joint = plan_round(given)
     assert replace(joint, workloads=tuple([replace(one, victims=None) for one in joint.workloads])) == usual
     assert plan_round(given) == joint
+
+
+def test_a_gang_that_needs_one_rack_gets_the_cheapest_rack() -> None:
+    """Two racks of two workloads each: the flow takes the cheaper one of each rack, which helps no gang of three."""
+    view = racks(4, 4)
+    some = [
+        running("a", view, {"r0": 2}, seconds=100),
+        running("b", view, {"r0": 2}, seconds=4000),
+        running("c", view, {"r1": 2}, seconds=200),
+        running("d", view, {"r1": 2}, seconds=3000),
+    ]
+    snapshot = with_running(world_of(view), some, LOWER)
+    heads = [make_head("w", pods=4, priority=9), make_head("x", pods=40, priority=0, age=5)]
+    hints = proposed(snapshot, heads)
+    assert hints["w"].victims is not None
+    assert hints["w"].victims.uids == ("c", "d")
+    assert gone(decided(snapshot, heads[0], hints)) == ["c", "d"]
+
+
+@pytest.mark.parametrize(("priority", "victims"), [(0, ("old",)), (1, ("new",)), (9, ("new",))])
+def test_workloads_of_low_priority_leave_first_whatever_they_lose(priority: int, victims: tuple[str, ...]) -> None:
+    view = racks(2, 2)
+    old = running("old", view, {"r0": 2}, seconds=3600, priority=priority)
+    new = running("new", view, {"r1": 2}, seconds=7200)
+    snapshot = with_running(world_of(view), [old, new], LOWER)
+    heads = [make_head("w", pods=2, priority=10), make_head("x", pods=40, priority=0, age=5)]
+    hint = proposed(snapshot, heads)["w"]
+    assert hint.victims is not None
+    assert hint.victims.uids == victims
+
+
+def test_a_gang_that_may_be_anywhere_takes_the_victims_of_the_flow() -> None:
+    snapshot, heads = two_racks()
+    hint = proposed(snapshot, [anywhere(heads[0]), heads[1]], checkpoints={"old": Checkpoints(age=10)})["w"]
+    assert hint.victims is not None
+    assert hint.victims.uids == ("old",)
+    assert hint.victims.lost == {"old": 140, "new": 1320}

@@ -126,7 +126,10 @@ def test_a_message_that_is_lost_is_noticed(seed: int) -> None:
 def after(assembly: Assembly, some: list[bytes]) -> tuple[int, RoundInput] | Resync:
     """What the last message asks for."""
     (asked,) = [found for data in some if (found := assembly.take(data)) is not None]
-    return asked
+    if isinstance(asked, Resync):
+        return asked
+    assert isinstance(asked[1], RoundInput), "a round was sent"
+    return asked[0], asked[1]
 
 
 def answers(given: RoundInput) -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from kqueue.core.joint.migration import MigrationGain
 from kqueue.core.joint.movable import MoveLimits
+from kqueue.core.joint.running import RunningInput
 from kqueue.core.joint.settings import JointSettings, VictimChoice
 from kqueue.scheduling.joint.process import PlanningProcess
 from kqueue.scheduling.joint.rounds import JointRounds
@@ -142,6 +143,43 @@ async def test_a_round_says_what_moves_would_gain(
         assert record.gains["default"].pays(2_000)
     else:
         assert record.gains == {}
+
+
+@pytest.mark.parametrize(
+    ("of_queue", "of_workload", "movable"),
+    [("Always", "", True), ("Always", "Never", False), ("Never", "Always", True), ("AfterCheckpoint", "", False)],
+)
+async def test_the_consent_of_a_cluster_queue_counts_for_its_workloads(
+    make: Callable[..., Scheduled], of_queue: str, of_workload: str, movable: bool
+) -> None:
+    """No workload needs an annotation of its own, and one of its own wins."""
+    queue = make_cluster_queue(cpus=100)
+    queue["metadata"]["annotations"] = {"kqueue.dev/reschedule": of_queue}
+    annotations = {"kqueue.dev/reschedule": of_workload} if of_workload else {}
+    world = racks(make, *(runs(f"u{n}", "20:00", annotations, h1=1) for n in range(3)), queues=[queue])
+    rounds, _ = join(world, Here(), moves=MoveLimits())
+    rounds.read_running(lambda: [f"ns/u{n}" for n in range(3)] if of_workload else [])
+    found = await rounds.running()
+    assert [gang.key for gang in found.movable] == ([f"ns/u{n}" for n in range(3)] if movable else [])
+
+
+async def test_a_cluster_without_annotations_reads_no_workload(make: Callable[..., Scheduled]) -> None:
+    world = racks(make, runs("u", "20:00", h1=1))
+    rounds, _ = join(world, Here(), joint=JOINT, moves=MoveLimits())
+    read: list[str] = []
+    newest = world.writer.newest
+
+    def counted(key: str) -> Any:
+        read.append(key)
+        return newest(key)
+
+    world.writer.newest = counted  # type: ignore[method-assign]
+    rounds.read_running(list)
+    assert await rounds.running() == RunningInput()
+    assert read == []
+    rounds.read_running(lambda: ["ns/u", "ns/gone"])
+    assert list((await rounds.running()).checkpoints) == ["uid-of-u"]
+    assert set(read) == {"ns/u"}
 
 
 async def test_gains_come_after_the_plan_of_the_process(make: Callable[..., Scheduled]) -> None:

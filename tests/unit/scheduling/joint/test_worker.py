@@ -15,12 +15,18 @@ from pathlib import Path
 import pytest
 
 from kqueue.core.joint.answer import PlanAnswer, answer_of
+from kqueue.core.joint.migration import MigrationAnswer
+from kqueue.core.joint.movable import Checkpoints
+from kqueue.core.joint.moving import RunningGang
 from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.round import RoundInput, plan_round
+from kqueue.core.joint.running import RunningInput
+from kqueue.scheduling.joint import worker
 from kqueue.scheduling.joint.assembly import Assembly
-from kqueue.scheduling.joint.frames import Resync, Sent, pieces
+from kqueue.scheduling.joint.frames import Resync, RoundFailed, Sent, pieces
 from kqueue.scheduling.joint.process import PlanningProcess, RoundFailedError
 from kqueue.scheduling.joint.worker import read, write
+from tests.unit.core.joint.test_migration import FOUR, asked, crowded
 from tests.unit.core.joint.test_never_worse import drawn
 
 SEEDS = range(0, 40, 2)
@@ -87,9 +93,41 @@ def test_messages_change_nothing() -> None:
     for number in range(3):
         (asked,) = [found for data in pieces(number, given, trees) if (found := assembly.take(data)) is not None]
         assert not isinstance(asked, Resync)
+        assert not isinstance(asked, Resync)
         assert asked[0] == number
         assert isinstance(asked[1], RoundInput)
         assert repr(plan_round(replace(asked[1], solver=solver()))) == repr(wanted)
+
+
+def test_running_workloads_come_with_the_round_and_not_with_the_next_one() -> None:
+    assembly, trees = Assembly(), Sent()
+    running = RunningInput(
+        checkpoints={f"w{n}": Checkpoints(age=n) for n in range(300)},
+        movable=tuple([RunningGang(key=f"ns/w{n}", queue="q", requests={}, places={}, usage={}) for n in range(50)]),
+    )
+    for given in (replace(drawn(6), running=running), drawn(6)):
+        (asked,) = [found for data in pieces(1, given, trees) if (found := assembly.take(data)) is not None]
+        assert not isinstance(asked, Resync)
+        assert isinstance(asked[1], RoundInput)
+        assert asked[1].running == given.running
+
+
+def test_gains_follow_the_plan_of_a_round_with_movable_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    gang = RunningGang(key="ns/w", queue="q", requests={}, places={}, usage={})
+    given = replace(drawn(6), running=RunningInput(movable=(gang,)))
+    assert [type(one) for one in worker.answers(1, given)] == [PlanAnswer, MigrationAnswer]
+    assert [type(one) for one in worker.answers(1, drawn(6))] == [PlanAnswer]
+
+    def fail(_given: RoundInput) -> object:
+        raise ValueError("no gain")
+
+    monkeypatch.setattr(worker, "migration_gains", fail)
+    plan, gains = worker.answers(1, given)
+    assert isinstance(plan, PlanAnswer)
+    assert gains == MigrationAnswer(round=1, problem="ValueError: no gain")
+    monkeypatch.setattr(worker, "plan_round", fail)
+    (failed,) = worker.answers(1, given)
+    assert isinstance(failed, RoundFailed)
 
 
 class Mortal(PlanningProcess):
@@ -143,3 +181,38 @@ async def test_a_process_that_is_killed_while_it_plans_has_no_answer() -> None:
         await planner.get_ready()
         assert (await planner.plan(2, ROUND)).units == plan_round(ROUND).units
         await planner.stop()
+
+
+class Late(PlanningProcess):
+    """A process whose second answer, the gains of the first round, is read when `open` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+        self.open = asyncio.Event()
+
+    async def _answer(self, process: asyncio.subprocess.Process) -> object:
+        self.reads += 1
+        if self.reads == 2:
+            await self.open.wait()
+        return await super()._answer(process)
+
+
+async def test_a_round_that_follows_at_once_gets_its_own_plan() -> None:
+    """The gains of the first round are still on their way."""
+    view, gangs = crowded()
+    given, planner, seen = asked(view, [FOUR], gangs, waited=100), Late(), list[MigrationAnswer]()
+    planner.on_gains = seen.append
+    async with asyncio.timeout(120):
+        await planner.get_ready()
+        first = await planner.plan(1, given)
+        following = asyncio.ensure_future(planner.plan(2, given))
+        await asyncio.wait([following], timeout=0.5)
+        assert (planner.reads, following.done()) == (2, False)
+        planner.open.set()
+        second = await following
+        while len(seen) < 2:
+            await asyncio.sleep(0.01)
+        await planner.stop()
+    assert [first.round, second.round] == [1, 2]
+    assert [(one.round, one.problem, one.gains[0].gain) for one in seen] == [(1, "", 400), (2, "", 400)]

@@ -628,6 +628,23 @@ async def sandbox(tmp_path: Path) -> AsyncIterator[Kubectl]:
     await sandbox.stop()
 
 
+async def test_measured_use_is_shown(sandbox: Kubectl) -> None:
+    """`kubectl top` shows what the annotation of a pod says, on the pod and on its node."""
+    node = (await sandbox("get", "nodes", "-o", "name")).split()[0].removeprefix("node/")
+    use = {"sandbox.kqueue.dev/use": "cpu=250m,memory=64Mi"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": use}}
+    pod["spec"] = {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}
+    await sandbox("apply", "-f", "-", stdin=pod)
+    await sandbox("wait", "--for=condition=Ready", "pod/p", "--timeout=10s")
+
+    nodes = [line.split() for line in (await sandbox("top", "nodes", "--no-headers")).splitlines()]
+    pods = [line.split() for line in (await sandbox("top", "pods", "--no-headers")).splitlines()]
+
+    assert {name: (cpu, memory) for name, cpu, _, memory, _ in nodes}[node] == ("250m", "64Mi")
+    assert len(nodes) == 4
+    assert pods == [["p", "250m", "64Mi"]]
+
+
 async def test_nodes_are_described_and_drained(sandbox: Kubectl) -> None:
     """Describe shows what runs on a node, taints and cordons show, and draining evicts."""
     node = (await sandbox("get", "nodes", "-o", "name")).split()[0].removeprefix("node/")

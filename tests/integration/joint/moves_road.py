@@ -142,6 +142,7 @@ class MovesRoad(JointRoad):
                     wanted <= {(e["involvedObject"]["name"], e["reason"]) for e in listed["items"]}
                 ),
                 what=f"Events {wanted}",
+                seconds=15,
             )
 
     async def evictions(self, name: str) -> int:

@@ -211,6 +211,7 @@ def kept_round() -> Iterator[Figure]:
         (asked,) = [found for data in messages if (found := assembly.take(data)) is not None]
         taken = time.process_time()
         assert not isinstance(asked, Resync)
+        assert isinstance(asked[1], RoundInput)
         there = {head.uid: head for head in asked[1].batch.heads()}
         order = tuple([replace(one, head=there[one.head.uid]) for one in order])
         world.relaxed(order, asked[1].kept, asked[1].state.snapshot)
@@ -296,14 +297,14 @@ def measured() -> Iterator[Figure]:
 
     yield Figure("mib", [len(body) / (1 << 20)])
     yield Figure("read_stall_ms", [run(read()) for _ in range(3)], at_most(50))
-    yield Figure("read_ms", processor_ms(lambda: run(read())))
+    yield Figure("read_ms", processor_ms(lambda _none: run(read()), lambda: None))
     store = StatisticsStore(interval=15, samples=10, clock=SystemClock().monotonic)
     samples = {f"node-{n}": (n, n, n) for n in range(12_500)}
     some = dict(islice(samples.items(), 2_000))
     for _ in range(10):
         store.add_nodes(samples)
-    yield Figure("add_2000_ms", processor_ms(lambda: store.add_nodes(some)), at_most(50))
-    yield Figure("copy_ms", processor_ms(lambda: store.statistics()), at_most(50))
+    yield Figure("add_2000_ms", processor_ms(lambda _none: store.add_nodes(some), lambda: None), at_most(50))
+    yield Figure("copy_ms", processor_ms(lambda _none: store.statistics(), lambda: None), at_most(50))
     yield Figure("kept_mib", [store.nodes.size / (1 << 20)])
 
 

@@ -68,9 +68,15 @@ class _JointDraft(Draft):
         """Submit a gang that waits for the rack that it prefers, if its queue has the policy."""
         rack = self.chance.choice(_RACKS)
         cpus = str(2 + _RACKS.index(rack))  # gangs with other wishes are no equals
-        topology = ("required", RACK_LABEL)
-        size = {"pods": self.chance.randint(1, 3), "gpus": 8, "topology": topology}
-        self.gang("choosy", queue="joint-c", cpus=cpus, prefers=f"{RACK_LABEL}={rack}", **size)
+        self.gang(
+            "choosy",
+            queue="joint-c",
+            cpus=cpus,
+            prefers=f"{RACK_LABEL}={rack}",
+            pods=self.chance.randint(1, 3),
+            gpus=8,
+            topology=("required", RACK_LABEL),
+        )
 
     def large(self) -> None:
         """Submit a gang that never fits; it would block a strict queue, so it goes to the queue that is not."""

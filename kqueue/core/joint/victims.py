@@ -151,7 +151,7 @@ class _Search:
             domains = DomainVictims(self.world, self.running, flavor, unit)
             for one in self.waiting[flavor]:
                 allowed = legal[one.head.uid]
-                given = class_input(one, flavor, self.choices, unit, None)
+                given = class_input(one, flavor, self.choices, unit)
                 victims = domains.cheapest(given, allowed, lost) or leaving.intersection(allowed)
                 if victims:
                     found[one.head.uid] = ProposedVictims(uids=tuple(sorted(victims)), lost=lost)

@@ -76,9 +76,9 @@ async def test_a_round_that_ends_before_its_first_step_holds_no_queue(make: Call
     world, planner = racks(make, *FIVE_FIVE_NINE), Here()
     rounds, _ = join(world, planner)
     assert rounds.pop(lambda _queue: True) == []
-    assert rounds.is_planning
+    planning = [rounds.is_planning]
     await rounds.stop()
-    assert not rounds.is_planning
+    assert [*planning, rounds.is_planning] == [True, False]
     world.start()
     await world.until_quiet()
     assert sorted(world.observed.reservations) == ["a", "b", "c"]

@@ -60,6 +60,11 @@ class NodeStatistics:
                     table[number, MEASURED.index(resource), column] = min(amount, MOST)
         return cls(tuple(samples), table.astype(np.int64))
 
+    def equals(self, other: NodeStatistics) -> bool:
+        """Whether both have the same samples and means."""
+        same = self.nodes == other.nodes and self.means == other.means
+        return same and np.array_equal(self.samples, other.samples)
+
     def measured(self, resource: str, percentile: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
         """Return this percentile of the samples of each node of `nodes`, and whether it has any."""
         if resource not in MEASURED or not self.samples.size:

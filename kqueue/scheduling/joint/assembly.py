@@ -57,8 +57,9 @@ class Assembly:
     _heads: dict[str, Head] = field(default_factory=dict)
     _movable: list[RunningGang] = field(default_factory=list)
     _checkpoints: dict[str, Checkpoints] = field(default_factory=dict)
+    """These two are sent whole with each round."""
     _measured: list[NodeStatistics] = field(default_factory=list)
-    """These three are sent whole with each round."""
+    """The parts of the last measured use."""
     _searched: dict[str, TopologyView] = field(default_factory=dict)
     _gangs: list[RunningGang] = field(default_factory=list)
     """These two are sent whole with each search."""
@@ -112,6 +113,8 @@ class Assembly:
             case CheckpointsPart():
                 self._checkpoints.update(part.of)
             case StatisticsPart():
+                if part.is_first:
+                    self._measured.clear()
                 self._measured.append(part.statistics)
 
     def _take_searched(self, part: SearchCapacity | GangsPart) -> None:
@@ -188,7 +191,7 @@ class Assembly:
         )
         running = RunningInput(checkpoints=self._checkpoints, movable=tuple(self._movable))
         policies = replace(rest.given.policies, statistics=joined(self._measured))
-        self._movable, self._checkpoints, self._measured = [], {}, []
+        self._movable, self._checkpoints = [], {}
         queues = {queue: tuple([self._heads[uid] for uid in uids]) for queue, uids in rest.batch.items()}
         return replace(
             rest.given,

@@ -129,9 +129,10 @@ class CheckpointsPart:
 
 @value(kw_only=True)
 class StatisticsPart:
-    """The measured use of some nodes, or of some kinds of pods."""
+    """The measured use of some nodes, or of some kinds of pods; `is_first`: what was sent before does not count."""
 
     statistics: NodeStatistics
+    is_first: bool
 
 
 @value(kw_only=True)
@@ -241,6 +242,7 @@ class Sent:
     flavors: dict[str, FlavorCapacity] = field(default_factory=dict)
     admitted: dict[str, dict[str, Admitted]] = field(default_factory=dict)
     heads: dict[str, Head] = field(default_factory=dict)
+    measured: NodeStatistics = NO_STATISTICS
 
     def number_of(self, tree: Tree) -> tuple[int, bool]:
         """Return the number of a topology, and whether it is new."""
@@ -329,8 +331,10 @@ class RoundMessages:
             yield sent.changing(MovablePart(gangs=gangs))
         for times in _parts(self.running.checkpoints.items(), _WORKLOADS):
             yield sent.changing(CheckpointsPart(of=dict(times)))
-        for measured in _measured(self.measured):
-            yield sent.changing(measured)
+        if not self.measured.equals(sent.measured):
+            sent.measured = self.measured
+            for number, part in enumerate(_measured(self.measured)):
+                yield sent.changing(StatisticsPart(statistics=part, is_first=not number))
         yield _dumped(Ask(round=self.round, rest=self.rest, fingerprint=sent.fingerprint()))
 
 
@@ -446,10 +450,10 @@ def _dumped(message: object) -> bytes:
     return pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def _measured(use: NodeStatistics) -> Iterator[StatisticsPart]:
-    """Yield the measured use; it is sent only if a policy of the round looks at it, because others do not get it."""
-    for begin in range(0, len(use.nodes), _MEASURED_NODES):
+def _measured(use: NodeStatistics) -> Iterator[NodeStatistics]:
+    """Yield the measured use in parts, at least one; it is empty unless a policy of the round looks at it."""
+    for begin in range(0, len(use.nodes) or 1, _MEASURED_NODES):
         some = slice(begin, begin + _MEASURED_NODES)
-        yield StatisticsPart(statistics=NodeStatistics(use.nodes[some], use.samples[:, :, some], {}))
+        yield NodeStatistics(use.nodes[some], use.samples[:, :, some], {})
     for means in _parts(use.means.items(), _MEASURED_NODES):
-        yield StatisticsPart(statistics=NodeStatistics(means=dict(means)))
+        yield NodeStatistics(means=dict(means))

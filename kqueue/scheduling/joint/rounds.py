@@ -108,6 +108,14 @@ class FutileRound:
         return (obj.metadata.uid, obj.metadata.generation) if obj is not None else ("", 0)
 
 
+@dataclass(slots=True)
+class _Read:
+    """What was read for a round so far."""
+
+    batch: dict[str, tuple[Head, ...]] = field(default_factory=dict)
+    running: RunningInput = NOTHING_RUNS
+
+
 class JointRounds:
     """Offers the workloads of joint queues to cycles, in the order of plans."""
 
@@ -262,15 +270,15 @@ class JointRounds:
         return key if key not in self._alone else None
 
     async def _run(self, number: int, queues: list[str]) -> None:
-        clock, plan, batch, running = self._context.clock, None, dict[str, tuple[Head, ...]](), NOTHING_RUNS
+        clock, plan, read = self._context.clock, None, _Read()
         began, since = clock.now(), clock.monotonic()
         try:
             with isolated() as planning:
-                plan = await within(clock, self._settings.time_limit, self._plan(number, queues, batch))
+                plan = await within(clock, self._settings.time_limit, self._plan(number, queues, read))
             if planning.error is not None:
                 self._note_failure(number, planning.error)
             if plan is None:
-                self._alone.update(head.key for heads in batch.values() for head in heads)
+                self._alone.update(head.key for heads in read.batch.values() for head in heads)
                 self._alone.update(key for queue in queues for key in self._queues.front(queue, 1)[0])
         finally:
             self._task, self._held, self.history.planning = None, frozenset(), None
@@ -278,7 +286,7 @@ class JointRounds:
             self.number = number
             seconds = dict(plan.seconds) if plan is not None else {}
             seconds["sync"] = max(0.0, clock.monotonic() - since - sum(seconds.values()))
-            uids = [head.uid for heads in batch.values() for head in heads]
+            uids = [head.uid for heads in read.batch.values() for head in heads]
             self._end(
                 RoundRecord(
                     number=number,
@@ -295,7 +303,7 @@ class JointRounds:
             early, self._early = self._early, None
             if early is not None and early.round == number:
                 self._gained(early)
-            elif not running.movable:
+            elif not read.running.movable:
                 self._gained(MigrationAnswer(round=number))
         self._wake()
 
@@ -340,17 +348,17 @@ class JointRounds:
         else:
             self.on_gains(record)
 
-    async def _plan(self, number: int, queues: list[str], batch: dict[str, tuple[Head, ...]]) -> PlanAnswer | None:
-        """Return the plan of a round, whose batch is read into `batch`; None: there is nothing to plan together."""
+    async def _plan(self, number: int, queues: list[str], read: _Read) -> PlanAnswer | None:
+        """Return the plan of a round, whose input is noted in `read`; None: there is nothing to plan together."""
         began = self._context.clock.now()
         await self._planner.get_ready()
-        batch.update(await self._reader.read(queues, self._settings.limits))
+        batch = read.batch = await self._reader.read(queues, self._settings.limits)
         if sum(map(len, batch.values())) < 2 and not self._reader.policies.have_say(batch):
             return None
         self.history.begin(number, began, [head.uid for heads in batch.values() for head in heads])
-        running = await self.running()
+        read.running = await self.running()
         self._futile.begin()
-        return _checked(await self._planned(number, batch, running), number, batch)
+        return _checked(await self._planned(number, batch, read.running), number, batch)
 
     async def _planned(self, number: int, batch: dict[str, tuple[Head, ...]], running: RunningInput) -> PlanAnswer:
         now, settings = self._context.clock.now(), self._settings

@@ -14,11 +14,11 @@ from tests.unit.core.joint.worlds import racks, round_of, world_of
 WORLDS = 60
 
 
-def drawn(seed: int) -> tuple[list[int], list[int]]:
+def drawn(seed: int, *, tenths: tuple[int, int] = (6, 9)) -> tuple[list[int], list[int]]:
     """Free hosts of racks, and the hosts of gangs that ask for most of them."""
     chance = random.Random(seed)
     rooms = [chance.randint(2, 9) for _ in range(chance.randint(3, 6))]
-    sizes, left = list[int](), chance.randint(6, 9) * sum(rooms) // 10
+    sizes, left = list[int](), chance.randint(*tenths) * sum(rooms) // 10
     while left >= 2:
         sizes.append(chance.randint(2, min(6, left)))
         left -= sizes[-1]
@@ -48,7 +48,7 @@ def test_gangs_that_prefer_a_rack_are_whole_where_all_can_be() -> None:
     """J2.41: no gang costs anything where there is an arrangement of one rack for each."""
     seen = Counter[bool]()
     for seed in range(WORLDS):
-        rooms, sizes = drawn(seed)
+        rooms, sizes = drawn(seed, tenths=(10, 10))
         heads = [
             make_head(f"g{n:02}", pods=size, required=None, preferred="rack", age=90 - n)
             for n, size in enumerate(sizes)

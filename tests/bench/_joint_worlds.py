@@ -33,11 +33,16 @@ GPU = "nvidia.com/gpu"
 GPUS = 8
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 REQUIRED = TopologyRequest(required="rack")
+_FILLING = 2, 12
+"""The fewest and the most hosts of the gangs that fill the cluster before the load comes."""
+_MISFITS = 100
+"""Gangs without room after which a cluster counts as full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """A load: racks of 16 hosts, 90 % of them filled and half of that left again, and gangs that ask for the rest.
+    """A load: racks of 16 hosts, of which gangs of 2 to 12 whole hosts have filled 90 %; half of these gangs have left
+    again; other gangs ask for the room.
 
     Args:
         demand: requested hosts by free ones.
@@ -90,16 +95,18 @@ def tree_of(racks: int, hosts: int) -> Tree:
 
 
 def fragmented(tree: Tree, chance: random.Random, load: Load) -> Capacity:
-    """A capacity that gangs have filled to 90 %, and half of which have left."""
+    """A capacity that gangs of 2 to 12 whole hosts have filled to 90 %, and a part of which have left."""
     capacity, there = Capacity.of(tree), list[tuple[DomainUsage, ...]]()
-    wanted = 9 * len(tree) * GPUS // 10
-    while wanted > 0:
-        pods, gpus = drawn(chance, load)
-        found = place(capacity, [PodSetRequest(name="main", count=pods, requests={GPU: gpus}, topology=REQUIRED)])
-        wanted -= pods * gpus
+    wanted, misfits = 9 * len(tree) // 10, 0
+    while wanted > 0 and misfits < _MISFITS:
+        pods = chance.randint(*_FILLING)
+        found = place(capacity, [PodSetRequest(name="main", count=pods, requests={GPU: GPUS}, topology=REQUIRED)])
         if isinstance(found, Placement):
+            wanted -= pods
             there.append(usage_of(found))
             capacity.charge(there[-1])
+        else:
+            misfits += 1
     for usage in chance.sample(there, int(len(there) * load.leave)):
         capacity.release(usage)
     return capacity

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 
 from kqueue.core.joint.batch import RankedWorkload
 from kqueue.core.joint.candidate import Candidate
+from kqueue.core.joint.packing import packed
 from kqueue.core.joint.units import Unit, units
 from kqueue.core.joint.world import Choice, PlannedAdmission, World, needs_one_domain
 from kqueue.core.topology.counting import pods_per_domain
@@ -26,6 +28,14 @@ _SETS = 14
 """Sets of workloads that `eject` takes out of one domain."""
 _FEWEST_STEPS = 2
 """Steps of the smallest repair."""
+_SHARE_REPACKED, _SHARE_PACKED = 32, 8
+"""The steps that are left for each workload that `repack` places anew, and for each domain that `pack` fills anew."""
+_WIDTHS = 4, 8, 16, 32, 1024
+"""Domains whose workloads `pack` arranges anew, one number after the other."""
+_TRIES = 200
+"""Domains that one search of `pack` fills."""
+_TRIES_OF_STEP = 1
+"""Domains that a search by numbers fills in about the time of a step."""
 
 
 def repack(world: World, candidate: Candidate, one: RankedWorkload, unit_of: Mapping[str, Unit]) -> bool:
@@ -39,7 +49,7 @@ def repack(world: World, candidate: Candidate, one: RankedWorkload, unit_of: Map
         if world.steps_left < _FEWEST_STEPS or _is_hopeless(world, candidate, choice, repack):
             continue
         moved = list(candidate.in_flavors(frozenset(choice.requests)))
-        if not moved or world.steps_left <= len(moved):
+        if not moved or world.steps_left < _SHARE_REPACKED * len(moved):
             continue
         world.steps_left -= len(moved) + 1
         ranks = {planned.head.uid: place for place, planned in enumerate(moved)}
@@ -161,6 +171,154 @@ def _exchanged(
             return False
         attempt.keep()
     candidate.admitted.update({planned.head.uid: planned for planned in (mine, *others)})
+    candidate.hopeless.clear()
+    return True
+
+
+def pack(world: World, candidate: Candidate, one: RankedWorkload, unit_of: Mapping[str, Unit]) -> bool:
+    """Place the workload and those of the candidate in the domains with most free room anew, as an exact search by
+    units says; return whether all fit.
+
+    Only workloads of one flavor that need one domain of the same level move.
+    """
+    for choice in world.choices(one.head):
+        if len(choice.requests) != 1 or not needs_one_domain(choice.requests):
+            continue
+        if world.steps_left < _FEWEST_STEPS or _is_hopeless(world, candidate, choice, pack):
+            continue
+        ((flavor, requests),) = choice.requests.items()
+        tree = world.snapshot.topologies[flavor].tree
+        level = _required_level(tree, requests)
+        if level is None or flavor not in unit_of:
+            continue
+        key, size = (pack, flavor, level), unit_of[flavor].of(requests)
+        if not size or size >= candidate.hopeless.get(key, size + 1):
+            continue
+        pool = _Pool.of(world, candidate, choice, level, unit_of)
+        for width in _WIDTHS:
+            if world.steps_left < max(_FEWEST_STEPS, _SHARE_PACKED * min(width, len(pool.free))):
+                break
+            if _packed_anew(world, candidate, pool, width):
+                return True
+            if width >= len(pool.free):
+                break
+        candidate.hopeless[key] = size
+    return False
+
+
+@dataclass(slots=True, kw_only=True)
+class _Pool:
+    """The domains whose workloads `pack` may move.
+
+    Args:
+        free: domain and free units, most units first.
+        inside: by domain, the workloads that may move, and their units.
+    """
+
+    choice: Choice
+    flavor: str
+    level: int
+    unit: Unit
+    free: list[tuple[int, int]]
+    inside: Mapping[int, Sequence[tuple[PlannedAdmission, int]]]
+
+    @property
+    def size(self) -> int:
+        """The units of the new workload."""
+        return self.unit.of(self.choice.requests[self.flavor])
+
+    @classmethod
+    def of(cls, world: World, candidate: Candidate, choice: Choice, level: int, unit_of: Mapping[str, Unit]) -> _Pool:
+        """Return the domains of a level for a workload of one flavor."""
+        ((flavor, requests),) = choice.requests.items()
+        view, unit = world.snapshot.topologies[flavor], unit_of[flavor]
+        inside = {
+            domain: [
+                (planned, size)
+                for planned in some
+                if len(planned.requests) == 1
+                and _required_level(view.tree, planned.requests[flavor]) == level
+                and (size := unit.of(planned.requests[flavor]))
+            ]
+            for domain, some in _by_domain(candidate, flavor, view.tree, level).items()
+        }
+        pods = {
+            request.shape: unit.of_pod(request)
+            for some in (requests, *(planned.requests[flavor] for group in inside.values() for planned, _ in group))
+            for request in some
+        }
+        free = np.max([pods_per_domain(view.capacity, shape)[level] * size for shape, size in pods.items()], axis=0)
+        order = np.argsort(-free, kind="stable").tolist()
+        return cls(
+            choice=choice,
+            flavor=flavor,
+            level=level,
+            unit=unit,
+            free=[(domain, int(free[domain])) for domain in order],
+            inside=inside,
+        )
+
+    def chosen(self, width: int) -> list[tuple[int, int]]:
+        """Return so many domains with most free room, with their free units.
+
+        One of four could have the new workload if all others left.
+        """
+        able = [one for one in self.free if one[1] + self.moving(one[0]) >= self.size][: max(1, width // 4)]
+        known = {domain for domain, _ in able}
+        return [*able, *[one for one in self.free if one[0] not in known][: width - len(able)]]
+
+    def of_pod(self, one: PlannedAdmission | Choice) -> int:
+        """Return the units of the largest pod."""
+        return max([self.unit.of_pod(request) for request in one.requests[self.flavor]])
+
+    def moving(self, domain: int) -> int:
+        """Return the units that may move out of a domain."""
+        return sum([size for _, size in self.inside.get(domain, ())])
+
+
+def _packed_anew(world: World, candidate: Candidate, pool: _Pool, width: int) -> bool:
+    """Arrange the workloads of the domains with most free room anew, and the new one with them."""
+    chosen = pool.chosen(width)
+    movers = [
+        (planned, size, number) for number, (d, _) in enumerate(chosen) for planned, size in pool.inside.get(d, ())
+    ]
+    rooms = [free + pool.moving(domain) for domain, free in chosen]
+    sizes = [pool.size, *(size for _, size, _ in movers)]
+    if sum(sizes) > sum(rooms):
+        return False
+    found = packed(sizes, rooms, most=_TRIES + len(rooms))
+    world.steps_left -= 1 + found.tries // _TRIES_OF_STEP
+    if found.places is None:
+        return False
+    into: dict[int, list[PlannedAdmission | Choice]] = defaultdict(list)
+    all_items: list[PlannedAdmission | Choice] = [pool.choice, *(planned for planned, _, _ in movers)]
+    for item, number in zip(all_items, found.places, strict=True):
+        into[number].append(item)
+    changed = {
+        number: items
+        for number, items in into.items()
+        if {id(item) for item in items} != {id(planned) for planned, _, there in movers if there == number}
+    }
+    stays = {id(planned) for planned, _, number in movers if number not in changed and number in into}
+    tree, moved = world.snapshot.topologies[pool.flavor].tree, list[PlannedAdmission]()
+    with world.attempt() as attempt:
+        for planned, _, _ in movers:
+            if id(planned) not in stays:
+                world.withdraw(planned)
+        for number, items in changed.items():
+            within = GangDomains(levels=tree.levels, paths=(tree.path_of(pool.level, chosen[number][0]),))
+            world.steps_left -= len(items)
+            for item in sorted(items, key=lambda one: -pool.of_pod(one)):
+                if isinstance(item, Choice):
+                    placed = world.place(item, within=within)
+                else:
+                    placed = world.again(item, within=within)
+                if placed is None:
+                    return False
+                world.admit(placed)
+                moved.append(placed)
+        attempt.keep()
+    candidate.admitted.update({planned.head.uid: planned for planned in moved})
     candidate.hopeless.clear()
     return True
 

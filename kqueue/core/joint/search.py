@@ -8,7 +8,7 @@ from typing import Protocol
 
 from kqueue.core.joint.batch import RankedWorkload
 from kqueue.core.joint.candidate import Candidate, CandidateName
-from kqueue.core.joint.repairs import eject, repack
+from kqueue.core.joint.repairs import eject, pack, repack
 from kqueue.core.joint.units import Unit
 from kqueue.core.joint.world import PlannedAdmission, World
 from kqueue.core.workload import Claim, Head
@@ -68,7 +68,7 @@ def _placed(world: World, found: Candidate, one: RankedWorkload, given: SearchIn
     planned = given.guide.place(world, head) if given.guide is not None else None
     planned = planned or world.find(head)
     if planned is None:
-        if repack(world, found, one, given.unit_of) or eject(world, found, one, given.unit_of):
+        if any(repair(world, found, one, given.unit_of) for repair in (pack, eject, repack)):
             return True
         planned = world.find(fewer) if fewer is not None else None
     if planned is None:

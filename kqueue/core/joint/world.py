@@ -135,11 +135,13 @@ class World:
         assignment = choice.assignment
         return self._placed(choice.head, choice.requests, assignment.usage, assignment.pod_sets, within, hint)
 
-    def again(self, planned: PlannedAdmission) -> PlannedAdmission | None:
+    def again(self, planned: PlannedAdmission, *, within: GangDomains | None = None) -> PlannedAdmission | None:
         """Return a withdrawn workload with domains, in the flavors that it had if it has room there; None: it has none.
 
-        Its quota is free, because it was withdrawn.
+        Its quota is free, because it was withdrawn.  `within`: the only domains for all its pods; None: all.
         """
+        if within is not None:
+            return self._placed(planned.head, planned.requests, planned.usage, planned.pod_sets, within)
         queue = self.snapshot.queues[planned.head.queue]
         if self._policies is None:
             found = self._placed(planned.head, planned.requests, planned.usage, planned.pod_sets)

@@ -41,7 +41,7 @@ def whole(world: World, candidate: Candidate) -> object:
     return state_of(world.snapshot), list(world.claims.all()), dict(candidate.admitted)
 
 
-@pytest.mark.parametrize("name", ["repack", "eject"])
+@pytest.mark.parametrize("name", ["repack", "eject", "pack"])
 def test_a_repair_that_fails_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """J2.35: quota, hosts and the candidate are as before."""
     tried: Counter[bool] = Counter()
@@ -54,7 +54,8 @@ def test_a_repair_that_fails_changes_nothing(name: str, monkeypatch: pytest.Monk
         assert (whole(world, candidate) == before) is not succeeds
         return succeeds
 
-    monkeypatch.setattr(search, "repack", lambda *_: False)  # otherwise it leaves little to the other one
+    for other in ("repack", "eject", "pack"):  # otherwise they leave little to each other
+        monkeypatch.setattr(search, other, lambda *_: False)
     monkeypatch.setattr(search, name, watch)
     for seed in range(WORLDS):
         plan(seed, JointOrder.STRICT)

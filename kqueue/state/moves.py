@@ -103,6 +103,8 @@ class Moves:
         """By the UID of a workload, the generation of the cache at which it was last taken before all others."""
         self._kept: dict[str, Claim] = {}
         """The claims of the last answer, by the UID of their workloads."""
+        self._goals: set[str] = set()
+        """The UIDs of gangs for which a domain is kept."""
         self._given_up: set[str] = set()
         """The UIDs of workloads for which nothing is kept, because plans of cycles failed on it."""
         self.goal_claim: Callable[[FollowedPlan], Claim | None] = lambda _plan: None
@@ -175,6 +177,7 @@ class Moves:
         if not self.has_plans:
             return ()
         kept: dict[str, Claim] = {}
+        self._goals = set()
         for plan in list(self._plans.values()):
             with isolated_logged(_log, "what a plan of moves keeps is unknown, so nothing is kept", plan=plan.name):
                 kept.update((c.uid, c) for c in self._claims_of(plan) if c.uid not in self._given_up)
@@ -197,6 +200,7 @@ class Moves:
             goal = self.goal_claim(plan)
             if goal is not None:
                 found.append(replace(goal, movers=self._movers(plan)))
+                self._goals.add(goal.uid)
         return found
 
     def _movers(self, plan: FollowedPlan) -> dict[str, tuple[str, str]]:
@@ -223,7 +227,7 @@ class Moves:
             return None
         head = self._head(obj, queue)
         domains = self.target_of(move, head) if head is not None else None
-        if head is None or domains is None:
+        if head is None or domains is None or not _is_of(move, head):
             return None
         pod_sets = _assigned(move, head)
         return Claim(
@@ -243,7 +247,7 @@ class Moves:
             return None
 
     def target_of(self, move: PlannedMove, head: Head) -> Mapping[str, tuple[DomainUsage, ...]] | None:
-        """Return the target of a move, by flavor; None: a domain of it is gone."""
+        """Return the target of a move, by flavor; None: a domain of it is gone, or pods of it have none."""
         known = self._cache.quota.with_topology
         per_pod = {pod_set.name: pod_set.request.requests for pod_set in head.pod_sets}
         found: dict[str, tuple[DomainUsage, ...]] = {}
@@ -252,7 +256,7 @@ class Moves:
             capacity = self._cache.ledger.capacity(flavor) if flavor is not None else None
             if flavor is None or where is None:
                 continue
-            if capacity is None:
+            if capacity is None or where.count != pod_set.count:
                 return None
             taken = [DomainUsage(where.named(d.values), per_pod[pod_set.name], d.count) for d in where.domains]
             if any(capacity.tree.leaf_of(one.values) is None for one in taken):
@@ -272,7 +276,7 @@ class Moves:
         for claim in self._kept.values():
             queue = claim.queue
             waits = self._queues.is_known(claim.key) and self._cache.held.holding(claim.key) is None
-            if waits and queue not in found and self._is_turn(claim) and self._tried.get(claim.uid) != generation:
+            if waits and queue not in found and self._tried.get(claim.uid) != generation and self._is_turn(claim):
                 self._tried[claim.uid] = generation
                 found[queue] = claim.key
         if len(self._tried) > len(self._kept):
@@ -280,22 +284,36 @@ class Moves:
         return found
 
     def _is_turn(self, claim: Claim) -> bool:
-        """Whether a workload may take what is kept for it: a gang waits for those that leave its domain."""
-        return not claim.movers
+        """Whether a workload may take what is kept for it.
+
+        A gang waits for those that leave its domain, and in a strict queue for those that come before it.
+        """
+        if claim.uid not in self._goals:
+            return True
+        if claim.movers:
+            return False
+        return not self._queues.is_strict(claim.queue) or self._queues.front(claim.queue, 1)[0] == [claim.key]
 
     def hints(self) -> dict[str, PlanHint]:
         """Return the domains that plans chose for workloads that wait, by UID."""
         found: dict[str, PlanHint] = {}
         for plan in self._plans.values() if self.has_plans else ():
-            for move in plan.kept() if plan.is_trusted else ():
-                obj = self._newest(move.workload) if move.state in _GONE else None
-                if obj is not None and is_planned(move, obj):
-                    found[obj.metadata.uid] = PlanHint(
+            with isolated_logged(_log, "the targets of a plan of moves cannot be read", plan=plan.name):
+                found.update(self._hints_of(plan) if plan.is_trusted else ())
+        return found
+
+    def _hints_of(self, plan: FollowedPlan) -> Iterator[tuple[str, PlanHint]]:
+        for move in plan.kept():
+            obj = self._newest(move.workload) if move.state in _GONE else None
+            if obj is not None and is_planned(move, obj):
+                yield (
+                    obj.metadata.uid,
+                    PlanHint(
                         flavors={one.name: one.flavors for one in move.assignments},
                         places=_places(move),
                         plan=f"moved by DefragmentationPlan {plan.name}",
-                    )
-        return found
+                    ),
+                )
 
 
 def followed(obj: DefragmentationPlan) -> FollowedPlan:
@@ -344,6 +362,12 @@ def _assigned(move: PlannedMove, head: Head) -> tuple[PodSetAssignment, ...]:
             PodSetAssignment(name=one.name, flavors=dict(one.flavors), usage=usage, count=count, topology=where)
         )
     return tuple(found)
+
+
+def _is_of(move: PlannedMove, head: Head) -> bool:
+    """Whether a move has no more pods of any pod set than its workload."""
+    counts = {pod_set.name: pod_set.request.count for pod_set in head.pod_sets}
+    return all((one.count or 0) <= counts.get(one.name, 0) for one in move.assignments)
 
 
 def _places(move: PlannedMove) -> dict[str, tuple[tuple[tuple[str, ...], int], ...]]:

@@ -44,6 +44,16 @@ def test_rounds_stale_entries_restarts_and_failed_policies_are_counted() -> None
     assert value(metrics, "kqueue_joint_policy_failures_total", policy="packing") == 1
 
 
+def test_moves_that_are_over_and_the_work_that_they_lost_are_counted() -> None:
+    metrics = Metrics()
+    metrics.joint.move_ended("done", 600)
+    metrics.joint.move_ended("done", 60)
+    metrics.joint.move_ended("aborted", 0)
+    assert value(metrics, "kqueue_moves_total", result="done") == 2
+    assert value(metrics, "kqueue_moves_total", result="aborted") == 1
+    assert value(metrics, "kqueue_moved_pod_seconds_total") == 660
+
+
 def test_the_pause_is_asked_for_at_each_page() -> None:
     metrics, paused = Metrics(), [True]
     metrics.joint_paused(lambda: paused[0])

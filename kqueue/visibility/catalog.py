@@ -207,7 +207,8 @@ def params_of(query: str) -> dict[str, str]:
 
 def _listed(name: str, kind: str, *, namespaced: bool) -> JSON:
     plural, _, subresource = name.partition("/")
-    singular = "" if subresource else plural.removesuffix("ies") + "y" if plural.endswith("ies") else plural[:-1]
+    one = plural.removesuffix("ies") + "y" if plural.endswith("ies") else plural.removesuffix("s")
+    singular = "" if subresource else one
     return {"name": name, "singularName": singular, "namespaced": namespaced, "kind": kind, "verbs": []}
 
 

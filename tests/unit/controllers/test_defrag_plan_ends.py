@@ -100,6 +100,7 @@ async def test_an_approved_plan_is_left_alone() -> None:
     assert phase(world) == "Proposed"
 
 
+@pytest.mark.mechanism("2.10")
 async def test_auto_approves_what_the_controller_proposed() -> None:
     """J5.14: the hash in the spec, and a condition that says by what right."""
     world = await proposed(**AUTO)

@@ -44,6 +44,7 @@ def stored_plan(number: int, phase: str, *, workload: str = "team-a/x", minutes:
     return plan
 
 
+@pytest.mark.mechanism("2.10")
 async def test_a_gang_that_waits_on_scattered_racks_gets_a_proposal() -> None:
     """J6.12: the plan, its status, and an event; nothing else is written."""
     world = ProposalWorld()

@@ -14,6 +14,7 @@ from kqueue.core.topology import Capacity, Leaf, Tree
 from kqueue.core.topology.tree import Ints
 from kqueue.core.workload import Admitted, Flavor, Head, QueueSpec, TopologyView
 from kqueue.scheduling.joint.frames import (
+    CHANGES,
     AdmittedPart,
     Ask,
     FlavorCapacity,
@@ -53,10 +54,10 @@ class Assembly:
         `Resync`: messages were lost, so that another assembly has to begin with nothing.
         """
         message = pickle.loads(data)
-        if isinstance(message, Ask):
-            return self._asked(message)
-        self._messages += 1
+        self._messages += isinstance(message, CHANGES)
         match message:
+            case Ask() as ask:
+                return self._asked(ask)
             case TreeBegins() as begins:
                 self._begun[begins.number] = begins, []
             case Leaves() as some:

@@ -20,7 +20,7 @@ import numpy as np
 
 from kqueue.core.joint.round import RoundInput
 from kqueue.core.planned_state import PlannedState
-from kqueue.core.topology import Capacity, Leaf, Tree
+from kqueue.core.topology import Leaf, Tree
 from kqueue.core.topology.tree import Ints
 from kqueue.core.value import value
 from kqueue.core.workload import Admitted, Head, Snapshot, TopologyView
@@ -33,6 +33,8 @@ _WHOLE = 4
 
 T = TypeVar("T")
 Tables = tuple[Sequence[str], Ints]
+Held = tuple[TopologyView, Tables, Tables | None]
+"""The domains of a flavor, and copies of their free amounts, with and without workloads."""
 
 
 @value(kw_only=True)
@@ -141,6 +143,10 @@ class Rest:
     batch: Mapping[str, tuple[str, ...]]
 
 
+CHANGES = (TreeBegins, Leaves, ForgetTree, FlavorCapacity, FreeLeaves, ForgetFlavor, AdmittedPart, HeadsPart)
+"""Messages that change what the process has; it counts them."""
+
+
 @value(kw_only=True)
 class RoundFailed:
     """The process has failed on the round."""
@@ -212,7 +218,7 @@ class RoundMessages:
 
     round: int
     rest: bytes
-    views: Mapping[str, tuple[TopologyView, Tables, Tables | None]]
+    views: Mapping[str, Held]
     admitted: Mapping[str, Mapping[str, Admitted]]
     heads: Mapping[str, Head]
 
@@ -237,20 +243,14 @@ class RoundMessages:
         return cls(
             round=number,
             rest=_dumped(rest),
-            views={flavor: (view, *_tables(view.capacity)) for flavor, view in snapshot.topologies.items()},
+            views=held(snapshot.topologies),
             admitted={queue: dict(workloads) for queue, workloads in snapshot.admitted.items()},
             heads={head.uid: head for heads in queues.values() for head in heads},
         )
 
     def pieces(self, sent: Sent) -> Iterator[bytes]:
         """Yield the messages to a process that has already what was sent, which is changed."""
-        for gone in sent.forget_trees(view.tree for view, _, _ in self.views.values()):
-            yield sent.changing(ForgetTree(number=gone))
-        for flavor in [flavor for flavor in sent.flavors if flavor not in self.views]:
-            del sent.flavors[flavor]
-            yield sent.changing(ForgetFlavor(flavor=flavor))
-        for flavor, (view, free, idle) in self.views.items():
-            yield from flavor_pieces(flavor, view, free, idle, sent)
+        yield from view_pieces(self.views, sent)
         for queue in {**sent.admitted, **self.admitted}:
             new, left = _changes(sent.admitted.setdefault(queue, {}), self.admitted.get(queue, {}))
             for some, gone_keys in _in_parts(new, left, _WORKLOADS):
@@ -266,13 +266,28 @@ def pieces(number: int, given: RoundInput, sent: Sent) -> Iterator[bytes]:
     return RoundMessages.of(number, given).pieces(sent)
 
 
-def _tables(capacity: Capacity) -> tuple[Tables, Tables | None]:
-    idle = capacity.empty()
-    return capacity.tables(), idle.tables() if idle is not capacity else None
+def held(topologies: Mapping[str, TopologyView]) -> dict[str, Held]:
+    """Return topologies with copies of their free amounts, which may change after the call."""
+    found: dict[str, Held] = {}
+    for flavor, view in topologies.items():
+        idle = view.capacity.empty()
+        found[flavor] = view, view.capacity.tables(), idle.tables() if idle is not view.capacity else None
+    return found
 
 
-def flavor_pieces(flavor: str, view: TopologyView, free: Tables, idle: Tables | None, sent: Sent) -> Iterator[bytes]:
-    """Yield the messages that give the process the domains of a flavor and their free amounts."""
+def view_pieces(views: Mapping[str, Held], sent: Sent) -> Iterator[bytes]:
+    """Yield the messages that give the process these domains and free amounts, and no others."""
+    for gone in sent.forget_trees(view.tree for view, _, _ in views.values()):
+        yield sent.changing(ForgetTree(number=gone))
+    for flavor in [flavor for flavor in sent.flavors if flavor not in views]:
+        del sent.flavors[flavor]
+        yield sent.changing(ForgetFlavor(flavor=flavor))
+    for flavor, one in views.items():
+        yield from _flavor_pieces(flavor, one, sent)
+
+
+def _flavor_pieces(flavor: str, one: Held, sent: Sent) -> Iterator[bytes]:
+    view, free, idle = one
     tree = view.tree
     number, is_new = sent.number_of(tree)
     if is_new:

@@ -1,4 +1,4 @@
-"""What the process that plans rounds has of the world, and the tables that it keeps from round to round."""
+"""The world of the process that plans rounds, and the tables that it keeps from round to round."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class Ask:
 
 @value(kw_only=True)
 class Rest:
-    """What is sent whole with each round.
+    """The values that are sent whole with each round.
 
     Args:
         snapshot: without domains and admitted workloads.
@@ -174,7 +174,7 @@ def fingerprint(
 
 @dataclass(slots=True)
 class Sent:
-    """What the process has already."""
+    """The values that the process has already."""
 
     messages: int = 0
     """Messages that change what it has."""

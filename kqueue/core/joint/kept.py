@@ -50,7 +50,7 @@ class KeptRows:
 
 @dataclass(slots=True)
 class Kept:
-    """What is kept of all flavors."""
+    """The tables of all flavors."""
 
     demands: Demands = field(default_factory=Demands)
     books: dict[str, ClassBook] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a flavor has room for, by form of gangs, and the domains to which a network has arcs.
+"""The room of a flavor by form of gangs, and the domains to which a network has arcs.
 
 Nothing here is per class and host: counts of pods are kept per shape (`counting.py`), and rows per form and domain.
 """

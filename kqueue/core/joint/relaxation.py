@@ -61,7 +61,7 @@ Choices = Mapping[str, Sequence[Choice]]
 """By UID, the flavors that a workload may have, in their order."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _Solving:
     """The common input of the networks of one relaxation, and their result."""
 
@@ -147,15 +147,7 @@ def relax(
 
     Raises CostRangeError when the costs are too large for the solver.
     """
-    solving = _Solving(
-        snapshot=snapshot,
-        choices=choices,
-        unit_of=unit_of,
-        how=how,
-        solver=solver,
-        policies=policies,
-        kept=kept or Kept(),
-    )
+    solving = _Solving(snapshot, choices, unit_of, how=how, solver=solver, policies=policies, kept=kept or Kept())
     found = solving.found
     waiting: dict[str, list[RankedWorkload]] = defaultdict(list)
     offered: dict[str, list[RankedWorkload]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""What the process that plans rounds has of the world, and the tables that it keeps from round to round."""
+"""The world of the process that plans rounds, and the tables that it keeps from round to round."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from kqueue.core.topology import Capacity, Leaf, Tree
 from kqueue.core.topology.tree import Ints
 from kqueue.core.workload import Admitted, Flavor, Head, QueueSpec, TopologyView
 from kqueue.scheduling.joint.frames import (
+    CHANGES,
     AdmittedPart,
     Ask,
     CheckpointsPart,
@@ -72,12 +73,12 @@ class Assembly:
         `Resync`: messages were lost, so that another assembly has to begin with nothing.
         """
         message = pickle.loads(data)
-        if isinstance(message, Ask):
-            return self._asked(message)
-        if isinstance(message, Defragment):
-            return self._question(message)
-        self._messages += 1
+        self._messages += isinstance(message, CHANGES)
         match message:
+            case Ask() as ask:
+                return self._asked(ask)
+            case Defragment() as search:
+                return self._question(search)
             case TreeBegins() as begins:
                 self._begun[begins.number] = begins, []
             case Leaves() as some:

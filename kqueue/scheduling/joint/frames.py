@@ -25,7 +25,7 @@ from kqueue.core.joint.round import RoundInput
 from kqueue.core.joint.running import NOTHING_RUNS, RunningInput
 from kqueue.core.joint.statistics import NO_STATISTICS, NodeStatistics
 from kqueue.core.planned_state import PlannedState
-from kqueue.core.topology import Capacity, Leaf, Tree
+from kqueue.core.topology import Leaf, Tree
 from kqueue.core.topology.tree import Ints
 from kqueue.core.value import value
 from kqueue.core.workload import Admitted, Head, Snapshot, TopologyView
@@ -38,6 +38,8 @@ _WHOLE = 4
 
 T = TypeVar("T")
 Tables = tuple[Sequence[str], Ints]
+Held = tuple[TopologyView, Tables, Tables | None]
+"""The domains of a flavor, and copies of their free amounts, with and without workloads."""
 
 
 @value(kw_only=True)
@@ -151,7 +153,7 @@ class Ask:
 
 @value(kw_only=True)
 class Rest:
-    """What is sent whole with each round.
+    """The values that are sent whole with each round.
 
     Args:
         snapshot: without domains and admitted workloads.
@@ -207,6 +209,13 @@ class GangsPart:
     gangs: tuple[RunningGang, ...]
 
 
+CHANGES = (
+    *(TreeBegins, Leaves, ForgetTree, FlavorCapacity, FreeLeaves, ForgetFlavor, AdmittedPart, HeadsPart),
+    *(MovablePart, CheckpointsPart, StatisticsPart, SearchCapacity, GangsPart),
+)
+"""Messages that change what the process has; it counts them."""
+
+
 @value(kw_only=True)
 class Defragment:
     """All that is left of a search for moves; the process answers it.
@@ -230,7 +239,7 @@ class Defragmented:
 
 @dataclass(slots=True)
 class Sent:
-    """What the process has already."""
+    """The values that the process has already."""
 
     messages: int = 0
     """Messages that change what it has."""
@@ -275,7 +284,7 @@ class RoundMessages:
 
     round: int
     rest: bytes
-    views: Mapping[str, tuple[TopologyView, Tables, Tables | None]]
+    views: Mapping[str, Held]
     admitted: Mapping[str, Mapping[str, Admitted]]
     heads: Mapping[str, Head]
     running: RunningInput
@@ -304,7 +313,7 @@ class RoundMessages:
         return cls(
             round=number,
             rest=_dumped(rest),
-            views={flavor: (view, *_tables(view.capacity)) for flavor, view in snapshot.topologies.items()},
+            views=held(snapshot.topologies),
             admitted={queue: dict(workloads) for queue, workloads in snapshot.admitted.items()},
             heads={head.uid: head for heads in queues.values() for head in heads},
             running=given.running,
@@ -313,13 +322,7 @@ class RoundMessages:
 
     def pieces(self, sent: Sent) -> Iterator[bytes]:
         """Yield the messages to a process that has already what was sent, which is changed."""
-        for gone in sent.forget_trees(view.tree for view, _, _ in self.views.values()):
-            yield sent.changing(ForgetTree(number=gone))
-        for flavor in [flavor for flavor in sent.flavors if flavor not in self.views]:
-            del sent.flavors[flavor]
-            yield sent.changing(ForgetFlavor(flavor=flavor))
-        for flavor, (view, free, idle) in self.views.items():
-            yield from flavor_pieces(flavor, view, free, idle, sent)
+        yield from view_pieces(self.views, sent)
         for queue in {**sent.admitted, **self.admitted}:
             new, left = _changes(sent.admitted.setdefault(queue, {}), self.admitted.get(queue, {}))
             for some, gone_keys in _in_parts(new, left, _WORKLOADS):
@@ -348,23 +351,37 @@ def search_pieces(number: int, question: DefragQuestion, sent: Sent) -> Iterator
 
     They leave what the process keeps for rounds as it is, but for new topologies.
     """
-    for flavor, view in question.topologies.items():
-        yield from _tree_pieces(view.tree, sent)
-        yield sent.changing(SearchCapacity(capacity=_capacity(flavor, view, sent, *_tables(view.capacity))))
+    for flavor, one in held(question.topologies).items():
+        yield from _tree_pieces(one[0].tree, sent)
+        yield sent.changing(SearchCapacity(capacity=_capacity(flavor, one, sent)))
     for gangs in _parts(question.running, _GANGS):
         yield sent.changing(GangsPart(gangs=gangs))
     yield _dumped(Defragment(search=number, goal=question.goal, settings=question.settings, messages=sent.messages))
 
 
-def _tables(capacity: Capacity) -> tuple[Tables, Tables | None]:
-    idle = capacity.empty()
-    return capacity.tables(), idle.tables() if idle is not capacity else None
+def held(topologies: Mapping[str, TopologyView]) -> dict[str, Held]:
+    """Return topologies with copies of their free amounts, which may change after the call."""
+    found: dict[str, Held] = {}
+    for flavor, view in topologies.items():
+        idle = view.capacity.empty()
+        found[flavor] = view, view.capacity.tables(), idle.tables() if idle is not view.capacity else None
+    return found
 
 
-def flavor_pieces(flavor: str, view: TopologyView, free: Tables, idle: Tables | None, sent: Sent) -> Iterator[bytes]:
-    """Yield the messages that give the process the domains of a flavor and their free amounts."""
-    yield from _tree_pieces(view.tree, sent)
-    whole = _capacity(flavor, view, sent, free, idle)
+def view_pieces(views: Mapping[str, Held], sent: Sent) -> Iterator[bytes]:
+    """Yield the messages that give the process these domains and free amounts, and no others."""
+    for gone in sent.forget_trees(view.tree for view, _, _ in views.values()):
+        yield sent.changing(ForgetTree(number=gone))
+    for flavor in [flavor for flavor in sent.flavors if flavor not in views]:
+        del sent.flavors[flavor]
+        yield sent.changing(ForgetFlavor(flavor=flavor))
+    for flavor, one in views.items():
+        yield from _flavor_pieces(flavor, one, sent)
+
+
+def _flavor_pieces(flavor: str, one: Held, sent: Sent) -> Iterator[bytes]:
+    yield from _tree_pieces(one[0].tree, sent)
+    whole = _capacity(flavor, one, sent)
     before, sent.flavors[flavor] = sent.flavors.get(flavor), whole
     part = _difference(before, whole) if before is not None else None
     if part is None:
@@ -383,8 +400,9 @@ def _tree_pieces(tree: Tree, sent: Sent) -> Iterator[bytes]:
             yield sent.changing(Leaves(number=number, leaves=some))
 
 
-def _capacity(flavor: str, view: TopologyView, sent: Sent, free: Tables, idle: Tables | None) -> FlavorCapacity:
+def _capacity(flavor: str, one: Held, sent: Sent) -> FlavorCapacity:
     """Return the free amounts of a flavor whose topology was sent."""
+    view, free, idle = one
     number, _ = sent.number_of(view.tree)
     return FlavorCapacity(flavor=flavor, tree=number, name=view.name, unusable=view.unusable, free=free, idle=idle)
 

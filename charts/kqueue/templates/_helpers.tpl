@@ -102,6 +102,13 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- if ternary $gates.VisibilityOnDemand $all (hasKey $gates "VisibilityOnDemand") -}}true{{- end -}}
 {{- end }}
 
+{{/* "true" if joint placement is on, else empty. */}}
+{{- define "kqueue.joint" -}}
+{{- $gates := include "kqueue.gates" . | fromJson -}}
+{{- $all := ternary (index $gates "AllAlpha") false (hasKey $gates "AllAlpha") -}}
+{{- if ternary $gates.JointPlacement $all (hasKey $gates "JointPlacement") -}}true{{- end -}}
+{{- end }}
+
 {{/* APIServices, the preferred version of a group first. */}}
 {{- define "kqueue.apis" -}}
 v1beta2.visibility.kueue.x-k8s.io, v1beta1.visibility.kueue.x-k8s.io, v1alpha1.visibility.kqueue.dev

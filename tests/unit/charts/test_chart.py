@@ -445,31 +445,40 @@ def test_budgets_are_read_only_where_preemption_respects_them(respects: bool) ->
     assert rights.get(("policy", "poddisruptionbudgets"), set()) == ({"list", "watch"} if respects else set())
 
 
+ON = {"featureGates": {"JointPlacement": True}}
+
+
 @pytest.mark.parametrize(
-    ("configuration", "metrics", "bandwidth"),
+    ("values", "metrics", "bandwidth"),
     [
-        pytest.param({}, set[str](), set[str](), id="off"),
-        pytest.param({"featureGates": {"JointPlacement": True}}, {"get", "list"}, set[str](), id="joint placement"),
+        pytest.param({}, False, False, id="off"),
+        pytest.param({"configuration": ON}, True, False, id="joint placement"),
+        pytest.param({"featureGates": [{"name": "JointPlacement", "enabled": True}]}, True, False, id="in the list"),
+        pytest.param({"configuration": {"featureGates": {"AllAlpha": True}}}, True, False, id="all gates"),
         pytest.param(
-            {"featureGates": {"JointPlacement": True}, "joint": {"statistics": {"source": "none"}}},
-            *(set[str](), set[str]()),
+            {"configuration": {"featureGates": {"AllAlpha": True, "JointPlacement": False}}}, False, False, id="but it"
+        ),
+        pytest.param(
+            {"configuration": {**ON, "joint": {"statistics": {"source": "none"}}}},
+            False,
+            False,
             id="nothing is measured",
         ),
         pytest.param(
-            {"featureGates": {"JointPlacement": True}, "joint": {"statistics": {"bandwidthMetric": "bytes_in_use"}}},
-            *({"get", "list"}, {"get", "list"}),
+            {"configuration": {**ON, "joint": {"statistics": {"bandwidthMetric": "bytes_in_use"}}}},
+            *(True, True),
             id="with bandwidth",
         ),
     ],
 )
-def test_measured_use_is_read_only_with_joint_placement(
-    configuration: dict[str, Any], metrics: set[str], bandwidth: set[str]
-) -> None:
+def test_measured_use_is_read_only_with_joint_placement(values: Any, metrics: bool, bandwidth: bool) -> None:
     """J7.2."""
-    rights = granted(one(objects({"configuration": configuration}), "ClusterRole", "kqueue-controller"))
+    rights = granted(one(objects(values), "ClusterRole", "kqueue-controller"))
+    reads = {"get", "list"}
     for plural in ("nodes", "pods"):
-        assert rights.get(("metrics.k8s.io", plural), set()) == metrics
-    assert rights.get(("custom.metrics.k8s.io", "nodes/bytes_in_use"), set()) == bandwidth
+        assert rights.get(("metrics.k8s.io", plural), set()) == (reads if metrics else set())
+    found = rights.get(("custom.metrics.k8s.io", "nodes/bytes_in_use"), set())
+    assert found == (reads if bandwidth else set())
 
 
 @pytest.mark.parametrize(

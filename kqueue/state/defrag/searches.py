@@ -11,6 +11,7 @@ from functools import partial
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
+from kqueue.core.explain import NO_DOMAINS, WaitReason
 from kqueue.core.value import value
 from kqueue.model.pending import Pending
 from kqueue.state.defrag.view import Lookup
@@ -53,9 +54,16 @@ def waits_for_topology(obj: wire.Workload, queues: Queues) -> bool:
     """Whether the last try of a waiting Workload found quota, and no domains."""
     verdict = queues.bulk_verdict(model.workload_key(obj))
     if verdict is not None and verdict.reason:
-        return verdict.reason == names.REASON_TOPOLOGY_PLACEMENT_FAILED
+        return _lacks_domains(verdict.reason, verdict.message)
     told = model.condition(obj.status.conditions, names.CONDITION_QUOTA_RESERVED)
-    return told is not None and (told.status, told.reason) == ("False", names.REASON_TOPOLOGY_PLACEMENT_FAILED)
+    return told is not None and told.status == "False" and _lacks_domains(told.reason, told.message)
+
+
+def _lacks_domains(reason: str, message: str) -> bool:
+    """Whether a workload fits on no free domains, or on none at all; the former reason is also that of missing quota."""
+    if reason == names.REASON_TOPOLOGY_PLACEMENT_FAILED:
+        return True
+    return reason == WaitReason.WAITING_FOR_QUOTA and message.startswith(NO_DOMAINS)
 
 
 def first_waiting(queues: Queues, workloads: Lookup[wire.Workload], most: int) -> Generator[None, None, list[str]]:

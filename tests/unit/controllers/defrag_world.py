@@ -47,10 +47,12 @@ def settings(**joint: Any) -> ProposalSettings:
     return proposal_settings(given)
 
 
-def gang(name: str, *, pods: int = 16, priority: int = 0, reason: str = TOPOLOGY, **more: Any) -> JSON:
+def gang(
+    name: str, *, pods: int = 16, priority: int = 0, reason: str = TOPOLOGY, message: str = "m", **more: Any
+) -> JSON:
     """A gang that waits, for this reason."""
     made = workload(name, None, 0, pods)
-    told = {"type": "QuotaReserved", "status": "False", "reason": reason, "message": "m"}
+    told = {"type": "QuotaReserved", "status": "False", "reason": reason, "message": message}
     made["status"] = {"conditions": [told | {"lastTransitionTime": utc_text(NOW)}]} if reason else {}
     made["spec"] |= {"priority": priority, **more}
     return made

@@ -12,6 +12,7 @@ import pytest
 from kqueue.clock import utc_text
 from kqueue.controllers.defrag_settings import proposal_settings, why_no_proposals
 from kqueue.controllers.resources import DEFRAGMENTATION_PLANS
+from kqueue.core.explain import NO_DOMAINS
 from kqueue.core.joint.movable import MovePolicy
 from kqueue.errors import ForbiddenError, ServerError
 from kqueue.state.defrag.document import plan_hash
@@ -74,6 +75,11 @@ async def test_a_gang_that_waits_on_scattered_racks_gets_a_proposal() -> None:
         pytest.param([gang("a")], ["a"], id="one that waits for topology"),
         pytest.param([gang("a", reason="WaitingForQuota")], [], id="one that waits for quota"),
         pytest.param([gang("a", reason="")], [], id="one that was not tried"),
+        pytest.param(
+            [gang("a", reason="WaitingForQuota", message=f"{NO_DOMAINS}: the best rack has room for 10 of 16 pods")],
+            ["a"],
+            id="one that has quota and no domains, because others have them",
+        ),
         pytest.param(
             [gang("a", priority=9, reason="WaitingForQuota"), gang("b")], ["b"], id="waiters for quota do not count"
         ),

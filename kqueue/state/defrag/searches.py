@@ -60,7 +60,7 @@ def waits_for_topology(obj: wire.Workload, queues: Queues) -> bool:
 
 
 def _lacks_domains(reason: str, message: str) -> bool:
-    """Whether a workload fits on no free domains, or on none at all; the former reason is also that of missing quota."""
+    """Whether a workload fits on no free domains, whose reason is that of missing quota, too, or on none at all."""
     if reason == names.REASON_TOPOLOGY_PLACEMENT_FAILED:
         return True
     return reason == WaitReason.WAITING_FOR_QUOTA and message.startswith(NO_DOMAINS)

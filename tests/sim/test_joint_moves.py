@@ -45,7 +45,7 @@ async def _freed(number: int, *, after: bool) -> int:
     that moves one of them.  Return the number of these writes.
     """
     tenancy = replace(one_queue(racks=(1, 3, 4)), joint=moving(auto=True))
-    desk = Desk(f"write {number}")
+    desk = Desk("moved")
     async with simulated(desk.seed, tenancy=tenancy, operator=desk.operator()) as world:
         invariants.watch(world)
         actor = MovesActor(world, Plan(), desk, an_hour=4)
@@ -77,7 +77,9 @@ async def _freed(number: int, *, after: bool) -> int:
 
 @pytest.mark.mechanism("2.10")
 @pytest.mark.mechanism("2.27")
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "after", [pytest.param(False, id="before"), pytest.param(True, id="after", marks=pytest.mark.slow)]
+)
 async def test_a_leader_that_is_killed_at_any_write_of_a_plan_is_gone_on_from(*, after: bool) -> None:
     """One gang moves once, it runs again, and the gang that waited starts; fewer writes are tried in every run."""
     writes = await _freed(0, after=after)

@@ -148,6 +148,10 @@ def root_cause(blockers: Sequence[Blocker]) -> Blocker:
     return whole[0] if whole else max(mildest_of.values(), key=lambda blocker: _ORDER[blocker.kind])
 
 
+NO_DOMAINS = "Quota is there; no room in the topology"
+"""The begin of the sentence about a workload that waits for domains while others have them."""
+
+
 def brief(blockers: Sequence[Blocker], may_name: MayName = no_reader) -> str:
     """Return the root cause as one short sentence, empty without blockers: for conditions, events and summaries."""
     if not blockers:
@@ -155,7 +159,7 @@ def brief(blockers: Sequence[Blocker], may_name: MayName = no_reader) -> str:
     cause = root_cause(blockers)
     text = _text(_BRIEF, cause, may_name)
     if cause.kind is BlockerKind.TOPOLOGY and not cause.never and not any(b.kind in _LACKS_QUOTA for b in blockers):
-        text = f"Quota is there; no room in the topology: {text}"
+        text = f"{NO_DOMAINS}: {text}"
     named = cause.pod_set not in ("", "main")
     return f"{text[:1].upper()}{text[1:]}{f' (pod set {cause.pod_set})' if named else ''}"
 

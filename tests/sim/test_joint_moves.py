@@ -15,7 +15,7 @@ from tests.sim.joint_planner import Desk
 from tests.sim.plan import Plan
 from tests.sim.test_joint_rounds import one_queue
 from tests.sim.test_seeds import _seeds
-from tests.sim.world import is_true, simulated
+from tests.sim.world import World, is_true, simulated
 
 
 async def moved(seed: int, *, steps: int = 36) -> MovesActor:
@@ -61,8 +61,7 @@ async def _freed(number: int, *, after: bool) -> int:
             world.arm_kill(number, after=after)
         while not actor.moves.phases["Done"] and world.clock.monotonic() < 1400:
             await world.pass_time(1)
-            if world.controller is None:
-                world.start_controller()
+            _restarted(world)
         writes = len(client.writes) - before
         await world.pass_time(30)
         told = f"killed at write {number}: {dict(actor.moves.phases)}"
@@ -87,3 +86,9 @@ async def test_a_leader_that_is_killed_at_any_write_of_a_plan_is_gone_on_from(*,
     every = os.environ.get("KQUEUE_SIM_TURNS") == "all"
     for number in range(1, writes, 1 if every else writes // 4):
         await _freed(number, after=after)
+
+
+def _restarted(world: World) -> None:
+    """Start the next controller if the last one was killed."""
+    if world.controller is None:
+        world.start_controller()

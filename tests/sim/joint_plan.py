@@ -69,7 +69,7 @@ class _JointDraft(Draft):
         rack = self.chance.choice(_RACKS)
         cpus = str(2 + _RACKS.index(rack))  # gangs with other wishes are no equals
         topology = ("required", RACK_LABEL)
-        size = {"pods": self.chance.randint(1, 3), "gpus": 8, "topology": topology}
+        size: dict[str, Any] = {"pods": self.chance.randint(1, 3), "gpus": 8, "topology": topology}
         self.gang("choosy", queue="joint-c", cpus=cpus, prefers=f"{RACK_LABEL}={rack}", **size)
 
     def large(self) -> None:

@@ -15,7 +15,7 @@ from tests.sim.joint_planner import Desk
 from tests.sim.plan import Plan
 from tests.sim.test_joint_rounds import one_queue
 from tests.sim.test_seeds import _seeds
-from tests.sim.world import is_true, simulated
+from tests.sim.world import World, is_true, simulated
 
 
 async def moved(seed: int, *, steps: int = 36) -> MovesActor:
@@ -40,6 +40,12 @@ async def test_moves_keep_every_promise(seed: int) -> None:
     await moved(seed)
 
 
+def _start_again(world: World) -> None:
+    """Start a controller if the last one was killed."""
+    if world.controller is None:
+        world.start_controller()
+
+
 async def _freed(number: int, *, after: bool) -> int:
     """Six gangs of two hosts come, three end, and one that needs a rack waits; the leader is killed at a write of the plan
     that moves one of them.  Return the number of these writes.
@@ -61,8 +67,7 @@ async def _freed(number: int, *, after: bool) -> int:
             world.arm_kill(number, after=after)
         while not actor.moves.phases["Done"] and world.clock.monotonic() < 1400:
             await world.pass_time(1)
-            if world.controller is None:
-                world.start_controller()
+            _start_again(world)
         writes = len(client.writes) - before
         await world.pass_time(30)
         told = f"killed at write {number}: {dict(actor.moves.phases)}"

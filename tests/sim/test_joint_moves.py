@@ -40,6 +40,12 @@ async def test_moves_keep_every_promise(seed: int) -> None:
     await moved(seed)
 
 
+def _start_again(world: World) -> None:
+    """Start a controller if the last one was killed."""
+    if world.controller is None:
+        world.start_controller()
+
+
 async def _freed(number: int, *, after: bool) -> int:
     """Six gangs of two hosts come, three end, and one that needs a rack waits; the leader is killed at a write of the plan
     that moves one of them.  Return the number of these writes.
@@ -61,7 +67,7 @@ async def _freed(number: int, *, after: bool) -> int:
             world.arm_kill(number, after=after)
         while not actor.moves.phases["Done"] and world.clock.monotonic() < 1400:
             await world.pass_time(1)
-            _restarted(world)
+            _start_again(world)
         writes = len(client.writes) - before
         await world.pass_time(30)
         told = f"killed at write {number}: {dict(actor.moves.phases)}"
@@ -86,9 +92,3 @@ async def test_a_leader_that_is_killed_at_any_write_of_a_plan_is_gone_on_from(*,
     every = os.environ.get("KQUEUE_SIM_TURNS") == "all"
     for number in range(1, writes, 1 if every else writes // 4):
         await _freed(number, after=after)
-
-
-def _restarted(world: World) -> None:
-    """Start the next controller if the last one was killed."""
-    if world.controller is None:
-        world.start_controller()

@@ -119,7 +119,9 @@ class Defragmentation:
             return status.evict(obj, reason=names.REASON_RESCHEDULED, message=message, stamp=stamp)
 
         with isolated(partial(self._not_evicted, plan, move)):
-            await self._workloads.write(move.workload, patch)
+            written = await self._workloads.write(move.workload, patch)
+            if written is not None:
+                self._reports.evicted(written, message)
 
     def _not_evicted(self, plan: DefragmentationPlan, move: PlannedMove, error: Exception) -> None:
         self._tries[_about(plan, move.workload)] += 1
@@ -178,6 +180,12 @@ class MoveReports:
         slots = f": slots {gain.slots_before} to {gain.slots_after}" if gain is not None else ""
         domain = "/".join(found.domain)
         return f"Moved by DefragmentationPlan {plan.metadata.name} to free {domain}{starts}{slots}"
+
+    def evicted(self, workload: wire.Workload, message: str) -> None:
+        """Tell that a workload was evicted."""
+        reason = f"{names.EVENT_EVICTED_DUE_TO_PREFIX}{names.REASON_RESCHEDULED}"
+        self._recorder.record(workload_reference(workload), reason=reason, message=message)
+        _log.info("workload evicted", workload=model.workload_key(workload), reason=names.REASON_RESCHEDULED)
 
     def withdrawn(self, plan: DefragmentationPlan) -> None:
         """Tell that the approval of a changed plan does not count."""

@@ -227,7 +227,7 @@ class Moves:
             return None
         head = self._head(obj, queue)
         domains = self.target_of(move, head) if head is not None else None
-        if head is None or domains is None:
+        if head is None or domains is None or not _is_of(move, head):
             return None
         pod_sets = _assigned(move, head)
         return Claim(
@@ -247,7 +247,7 @@ class Moves:
             return None
 
     def target_of(self, move: PlannedMove, head: Head) -> Mapping[str, tuple[DomainUsage, ...]] | None:
-        """Return the target of a move, by flavor; None: a domain of it is gone."""
+        """Return the target of a move, by flavor; None: a domain of it is gone, or pods of it have none."""
         known = self._cache.quota.with_topology
         per_pod = {pod_set.name: pod_set.request.requests for pod_set in head.pod_sets}
         found: dict[str, tuple[DomainUsage, ...]] = {}
@@ -256,7 +256,7 @@ class Moves:
             capacity = self._cache.ledger.capacity(flavor) if flavor is not None else None
             if flavor is None or where is None:
                 continue
-            if capacity is None:
+            if capacity is None or where.count != pod_set.count:
                 return None
             taken = [DomainUsage(where.named(d.values), per_pod[pod_set.name], d.count) for d in where.domains]
             if any(capacity.tree.leaf_of(one.values) is None for one in taken):
@@ -298,15 +298,22 @@ class Moves:
         """Return the domains that plans chose for workloads that wait, by UID."""
         found: dict[str, PlanHint] = {}
         for plan in self._plans.values() if self.has_plans else ():
-            for move in plan.kept() if plan.is_trusted else ():
-                obj = self._newest(move.workload) if move.state in _GONE else None
-                if obj is not None and is_planned(move, obj):
-                    found[obj.metadata.uid] = PlanHint(
+            with isolated_logged(_log, "the targets of a plan of moves cannot be read", plan=plan.name):
+                found.update(self._hints_of(plan) if plan.is_trusted else ())
+        return found
+
+    def _hints_of(self, plan: FollowedPlan) -> Iterator[tuple[str, PlanHint]]:
+        for move in plan.kept():
+            obj = self._newest(move.workload) if move.state in _GONE else None
+            if obj is not None and is_planned(move, obj):
+                yield (
+                    obj.metadata.uid,
+                    PlanHint(
                         flavors={one.name: one.flavors for one in move.assignments},
                         places=_places(move),
                         plan=f"moved by DefragmentationPlan {plan.name}",
-                    )
-        return found
+                    ),
+                )
 
 
 def followed(obj: DefragmentationPlan) -> FollowedPlan:
@@ -355,6 +362,12 @@ def _assigned(move: PlannedMove, head: Head) -> tuple[PodSetAssignment, ...]:
             PodSetAssignment(name=one.name, flavors=dict(one.flavors), usage=usage, count=count, topology=where)
         )
     return tuple(found)
+
+
+def _is_of(move: PlannedMove, head: Head) -> bool:
+    """Whether a move has no more pods of any pod set than its workload."""
+    counts = {pod_set.name: pod_set.request.count for pod_set in head.pod_sets}
+    return all((one.count or 0) <= counts.get(one.name, 0) for one in move.assignments)
 
 
 def _places(move: PlannedMove) -> dict[str, tuple[tuple[tuple[str, ...], int], ...]]:

@@ -8,8 +8,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec import convert
 
+from kqueue import model
 from kqueue.api import move_names
+from kqueue.api.wire import kueue as wire
 from kqueue.clock import SystemClock, utc_text
 from kqueue.config import Configuration
 from kqueue.config.joint import ReschedulingSettings
@@ -23,7 +26,7 @@ from kqueue.runtime.client import Client
 from kqueue.state.defrag.document import plan_object
 from kqueue.state.defrag.planning import AskedGoal, plan
 from tests.integration.controlplane.access import MERGE_PATCH
-from tests.integration.controlplane.cluster import WAIT_SECONDS, Cluster
+from tests.integration.controlplane.cluster import RACK_LABEL, WAIT_SECONDS, Cluster
 from tests.integration.joint.joint_road import LONG, JointRoad, configuration
 from tests.integration.road import Object, condition, has, job
 
@@ -124,6 +127,19 @@ class MovesRoad(JointRoad):
             what=f"the move of plan {name} is {' or '.join(states)}",
         )
 
+    async def add_rack(self, name: str, hosts: int) -> None:
+        """Add a rack with nodes that are free."""
+        labels = {"pool": "gpu", RACK_LABEL: name}
+        levels = ("cloud.provider.com/topology-block",)
+        await self.cluster.add_nodes((1, hosts), levels=levels, labels=labels, prefix=name)
+
+    async def nodes_of(self, name: str) -> set[str]:
+        """The nodes of a Job's pods."""
+        listed = (await self.cluster.get(self.pods))["items"]
+        return {
+            p["spec"]["nodeName"] for p in listed if p["metadata"]["labels"]["batch.kubernetes.io/job-name"] == name
+        }
+
     async def until_told_of(self, plan_: str) -> None:
         """Wait until Events on a plan, on `moves` and on `big` tell of it."""
         moved, big = [(await self.workload_of(name))["metadata"]["name"] for name in ("moves", "big")]
@@ -137,6 +153,7 @@ class MovesRoad(JointRoad):
                     wanted <= {(e["involvedObject"]["name"], e["reason"]) for e in listed["items"]}
                 ),
                 what=f"Events {wanted}",
+                seconds=15,
             )
 
     async def evictions(self, name: str) -> int:
@@ -148,6 +165,12 @@ class MovesRoad(JointRoad):
 def is_evicted(workload: Mapping[str, Any]) -> bool:
     """Whether a Workload is marked as evicted."""
     return has(dict(workload), "Evicted")
+
+
+def target_of(move: Mapping[str, Any]) -> list[str]:
+    """The hosts that a move has in its plan, none of which has two pods."""
+    assignment = convert(move["assignments"][0]["topologyAssignment"], wire.TopologyAssignment)
+    return [domain.values[-1] for domain in model.assignment(assignment).domains]
 
 
 def told(plan_: Object) -> list[str]:

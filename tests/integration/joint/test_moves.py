@@ -16,7 +16,7 @@ from kqueue.operations.defrag import storing
 from kqueue.runtime.client import Client, connect
 from tests.integration.controlplane.access import MERGE_PATCH
 from tests.integration.joint.joint_road import Plane, controlled, until
-from tests.integration.joint.moves_road import PLANS, Halt, MovesRoad, moving, told
+from tests.integration.joint.moves_road import PLANS, Halt, MovesRoad, moving, target_of, told
 
 pytestmark = [pytest.mark.slow, pytest.mark.mechanism("2.10")]
 
@@ -198,6 +198,29 @@ async def test_a_forged_state_evicts_no_workload_without_consent(either_plane: P
     await forge(road, name, "Running", state="Evicting")
     async with controlled(either_plane, moving()):
         assert "kqueue.dev/reschedule: Never" in await assert_nothing_moved(road, name, "Aborted")
+
+
+async def test_a_workload_whose_target_is_lost_goes_elsewhere(
+    sandbox_plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halt = Halt(monkeypatch, "Evicted")
+    async with filled(sandbox_plane) as (road, client, operator):
+        await road.add_rack("rack-2", 2)
+        await until(lambda: len(operator.watches.nodes.store) == 10, "all nodes are seen")
+        name = await approved(road, client)
+        await halt.until_reached()
+        (move,) = (await road.plan(name))["status"]["moves"]
+        lost = target_of(move)[0]
+        await road.cluster.request("DELETE", f"/api/v1/nodes/{lost}")
+        await until(lambda: len(operator.watches.nodes.store) == 9, "the node is gone")
+        halt.go()
+        done = await road.until_phase(name, *ENDS)
+        assert done["status"]["phase"] == "Done", told(done)
+        await road.until_running_pods("moves", 2)
+        await road.until_running_pods("big", 4)
+        nodes = await road.nodes_of("moves")
+        assert not nodes & set(target_of(move))
+        assert await road.evictions("moves") == 1
 
 
 async def test_the_workload_of_a_deleted_plan_goes_forward(

@@ -20,7 +20,7 @@ from kqueue.core.quota import FlavorResource
 from kqueue.operations.defrag.reading import ClusterObjects, state_of
 from kqueue.state.cache import Cache
 from kqueue.state.defrag.carrying import CarryLimits, PlanFacts
-from kqueue.state.defrag.document import plan_object
+from kqueue.state.defrag.document import hash_of, plan_object
 from kqueue.state.defrag.view import DefragState
 from kqueue.state.moves import Moves, followed, limited
 from kqueue.state.queue_policy import BEST_EFFORT_FIFO, STRICT_FIFO
@@ -244,6 +244,42 @@ def test_in_a_strict_queue_the_gang_takes_its_turn() -> None:
     assert world.moves.due() == {}
     world.queues.delete("team-a/earlier")
     assert world.moves.due() == {"team": "team-a/big"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: changed(one, count=1_000_000),
+        lambda one: changed(one, topology_assignment=changed(one.topology_assignment, slices=())),
+        lambda one: changed(
+            one,
+            topology_assignment=changed(
+                one.topology_assignment,
+                slices=(changed(one.topology_assignment.slices[0], pod_counts=wire.PodCounts(individual=(1,))),),
+            ),
+        ),
+    ],
+    ids=["too many pods", "no domains", "unreadable"],
+)
+def test_a_plan_of_a_hostile_writer_keeps_nothing_and_stops_no_other(change: Callable[[Any], Any]) -> None:
+    world = World()
+    forged = made(state="Replacing", begun=ago(10))
+    move = forged.status.moves[0]
+    moves = (changed(move, assignments=tuple(map(change, move.assignments))),)
+    forged = changed(forged, status=changed(forged.status, moves=moves))
+    digest = hash_of(forged)
+    forged = changed(
+        forged,
+        metadata=changed(forged.metadata, name="a-forged"),
+        spec=changed(forged.spec, approved=digest),
+        status=changed(forged.status, hash=digest),
+    )
+    world.put(left())
+    world.moves.on_plan(None, forged)
+    assert "uid-u" not in {claim.uid for claim in world.moves.claims()}
+    world.moves.on_plan(None, made(state="Replacing", begun=ago(10)))
+    assert "uid-u" in {claim.uid for claim in world.moves.claims()}
+    assert set(world.moves.hints()) == {"uid-u"}
 
 
 def test_a_claim_on_which_plans_of_cycles_fail_is_given_up() -> None:

@@ -156,17 +156,12 @@ def plan_picture(state: DefragState, plan: Mapping[str, Any]) -> PlanPicture:
     if domain and hosts.move(asked, out_of=domain) and (not gang or hosts.start(gang, within=domain)):
         after = hosts.cells(depth)
     concerned = _concerned(before, after, [domain[:depth], *(to[:depth] for _, to in asked)])
+    others = sorted({cell for path in concerned for cell in before[path]}.difference((FREE, SEVERAL, NO_ROOM)))
     return PlanPicture(
         before={path: before[path] for path in concerned},
         after={path: after[path] for path in concerned} if after is not None else None,
-        names={key: name_of(state, key) for key in (gang, *(key for key, _ in asked), *_shown(before, after)) if key},
+        names={key: name_of(state, key) for key in (gang, *(key for key, _ in asked), *others) if key},
     )
-
-
-def _shown(before: Cells, after: Cells | None) -> list[str]:
-    """Return the workloads on all hosts, by key."""
-    hosts = [host for cells in (before, after or {}) for row in cells.values() for host in row]
-    return sorted({host for host in hosts if host not in (FREE, SEVERAL, NO_ROOM)})
 
 
 def name_of(state: DefragState, key: str) -> str:

@@ -27,7 +27,7 @@ _ALL_TRIES = 4_000
 
 
 @dataclass(slots=True, kw_only=True)
-class Arrangement:
+class GangArrangement:
     """The gangs that could each be in one domain of a level.
 
     Args:
@@ -51,7 +51,7 @@ class Arrangement:
         admitted: Sequence[PlannedAdmission],
         largest: tuple[str, PodSetRequest],
         unit_of: Mapping[str, Unit],
-    ) -> Arrangement | None:
+    ) -> GangArrangement | None:
         """Return the gangs that require or prefer the level of the largest one; None: it names no level.
 
         `world`: without these gangs.

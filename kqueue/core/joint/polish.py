@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kqueue.core.joint.arrangement import Arrangement
+from kqueue.core.joint.arrangement import GangArrangement
 from kqueue.core.joint.candidate import Candidate
 from kqueue.core.joint.repairs import place_all
 from kqueue.core.joint.score import Score, Scorer
@@ -51,7 +51,7 @@ def _by_numbers(
     """Return the best arrangement with more whole gangs or more room for others; the given one if there is none."""
     if scorer.largest is None:
         return best
-    given = Arrangement.of(new_world(), admitted, scorer.largest, unit_of)
+    given = GangArrangement.of(new_world(), admitted, scorer.largest, unit_of)
     if given is None:
         return best
     for domains in given.found(best.score.slots):

@@ -110,7 +110,7 @@ class FutileRound:
 
 @dataclass(slots=True)
 class _Read:
-    """What was read for a round so far."""
+    """The input of a round, as far as it was read."""
 
     batch: dict[str, tuple[Head, ...]] = field(default_factory=dict)
     running: RunningInput = NOTHING_RUNS

@@ -317,7 +317,7 @@ class Nominator:
     def _claimed(self, claim: Claim, head: Head, profile: Profile) -> NominatedHead | None:
         """Return the entry with the flavors and domains of its claim; None: the claim no longer fits."""
         hint = self.hints.get(head.uid) if self.hints else None
-        for planned in (hint, None) if hint is not None and hint.wait is None else (None,):
+        for planned in (hint, None) if hint is not None and hint.has_place else (None,):
             whole = self._assigned(head, profile, planned.flavors if planned is not None else flavors_to_keep(head))
             if planned is not None:
                 whole.hint, whole.plan = planned.places, planned.plan

@@ -13,7 +13,7 @@ import pytest
 
 from kqueue.core import quota
 from kqueue.core.cycle import plan as plan_cycle
-from kqueue.core.decision import Decision, Preempt
+from kqueue.core.decision import Admit, Decision, Preempt
 from kqueue.core.hints import PlanHint, ProposedVictims, cheaper_targets
 from kqueue.core.joint.answer import answer_of
 from kqueue.core.joint.batch import Batch, RankedWorkload
@@ -263,6 +263,20 @@ def test_the_workload_that_loses_less_is_preempted(
     assert isinstance(decision, Preempt)
     assert decision.plan == ("joint round 7, gap 0.000" if joint != usual else "")
     assert ("which lose less work than others (joint round 7" in decision.message) is (joint != usual)
+
+
+def test_a_gang_takes_what_its_victims_have_left_while_the_plan_still_names_them() -> None:
+    """The plan has no places for it, and its claim has."""
+    snapshot, heads = two_racks()
+    hints = proposed(snapshot, heads, checkpoints={"old": Checkpoints(age=10)})
+    preempts = decided(snapshot, heads[0], hints)
+    assert isinstance(preempts, Preempt)
+    view = racks(2, 2)
+    left = with_running(world_of(view), [running("new", view, {"r1": 2}, seconds=600)], LOWER)
+    admits = decided(replace(left, claims=(preempts.claim,)), heads[0], hints)
+    assert isinstance(admits, Admit)
+    assert admits.plan == ""
+    assert [len(pod_set.topology.domains) for pod_set in admits.admission.pod_sets if pod_set.topology] == [2]
 
 
 def test_by_default_a_round_proposes_no_victims() -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from kqueue.api.bounds import INT64_MAX
-from kqueue.api.fields import Conditions, Count, ObjectName, PositiveCount, Time
+from kqueue.api.fields import Conditions, Count, ObjectName, PodSetName, PositiveCount, Time
 from kqueue.api.model import ATOMIC, ApiModel, Column, Resource, Rule, Served
 from kqueue.api.names import KQUEUE_API_VERSION, KQUEUE_GROUP, KQUEUE_VERSION
-from kqueue.api.workload import PodSetAssignment
+from kqueue.api.workload import LevelValues, NodeLevel, PodCounts, TopologyAssignment, TopologySlice
 
 Phase = Literal["Proposed", "Approved", "Running", "Done", "Aborted", "Failed", "Expired", "Superseded"]
 MoveState = Literal["Planned", "Reserved", "Evicting", "Replacing", "Running", "Done", "Aborted", "Failed"]
@@ -79,6 +80,54 @@ class DefragmentationPlanSpec(ApiModel):
     """Hash of the approved moves, which is status.hash; empty: the plan is not approved."""
 
 
+class PlannedLevelValues(LevelValues):
+    """Values of one level: exactly one of the two."""
+
+    rules = ()
+
+
+class PlannedPodCounts(PodCounts):
+    """Pods per domain: exactly one of the two."""
+
+    rules = ()
+
+
+class PlannedSlice(TopologySlice):
+    """Some domains of an assignment, stored by column."""
+
+    rules = ()
+    values_per_level: Annotated[tuple[PlannedLevelValues, ...], Field(min_length=1, max_length=16), ATOMIC]
+    """Values of the domains, one entry per level."""
+    pod_counts: PlannedPodCounts
+    """Pods in the domains."""
+
+
+class PlannedTopology(TopologyAssignment):
+    """Which domains are to hold the pods, in the form of an admission.
+
+    The API server allows expressions on so many values no cost that rules need, so the controller checks them.
+    """
+
+    rules = ()
+    levels: Annotated[tuple[NodeLevel, ...], Field(min_length=1, max_length=16), ATOMIC]
+    """Node label keys, the widest first; the host name alone where the topology reaches down to hosts."""
+    slices: Annotated[tuple[PlannedSlice, ...], Field(max_length=1000), ATOMIC]
+    """Domains with their pods."""
+
+
+class PlannedPodSet(ApiModel):
+    """Flavors and domains that one pod set is to have."""
+
+    name: PodSetName = "main"
+    """Pod set."""
+    flavors: Mapping[str, ObjectName] = {}
+    """Flavor of each resource."""
+    count: Count | None = None
+    """Number of its pods."""
+    topology_assignment: PlannedTopology | None = None
+    """Domains of the pods; absent without topology."""
+
+
 class PlannedMove(ApiModel):
     """A workload that moves."""
 
@@ -96,7 +145,7 @@ class PlannedMove(ApiModel):
     """Age of its last checkpoint when the plan was made.  Absent: unknown."""
     uid: Annotated[str, Field(max_length=64)] = ""
     """UID of the Workload.  Another Workload of the same name is not moved."""
-    assignments: Annotated[tuple[PodSetAssignment, ...], Field(max_length=64), ATOMIC] = ()
+    assignments: Annotated[tuple[PlannedPodSet, ...], Field(max_length=18), ATOMIC] = ()
     """Flavors and domains that its pod sets are to have, in the form of an admission."""
     state: MoveState = "Planned"
     """State of the move."""

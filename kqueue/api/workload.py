@@ -158,7 +158,7 @@ class IndividualValues(ApiModel):
 class LevelValues(ApiModel):
     """Values of one level: exactly one of the two."""
 
-    rules = (
+    rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="has(self.universal) != has(self.individual)",
             message="exactly one of universal and individual must be set",
@@ -174,7 +174,7 @@ class LevelValues(ApiModel):
 class PodCounts(ApiModel):
     """Pods per domain: exactly one of the two."""
 
-    rules = (
+    rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="has(self.universal) != has(self.individual)",
             message="exactly one of universal and individual must be set",
@@ -190,7 +190,7 @@ class PodCounts(ApiModel):
 class TopologySlice(ApiModel):
     """Some domains of an assignment, stored by column."""
 
-    rules = (
+    rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="self.valuesPerLevel.all(v, !has(v.individual) || size(v.individual.roots) == self.domainCount)",
             message="individual.roots must have domainCount entries",
@@ -215,7 +215,7 @@ class TopologySlice(ApiModel):
 class TopologyAssignment(ApiModel):
     """Which domains hold the pods, in a compressed form.  The whole is the union of the slices, in order."""
 
-    rules = (
+    rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="self.slices.all(s, size(s.valuesPerLevel) == size(self.levels))",
             message="every slice needs one entry of valuesPerLevel per level",

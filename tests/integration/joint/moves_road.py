@@ -85,7 +85,8 @@ class MovesRoad(JointRoad):
         await self.cluster.until(self.pods, run, what=f"{count} pods of {name} run")
 
     async def age(self, name: str, seconds: int) -> None:
-        """Write that the Workload of a Job has been admitted for so long."""
+        """Write that the Workload of a Job, whose pods are ready, has been admitted for so long."""
+        await self.until_workload(name, "PodsReady")
         workload = await self.workload_of(name)
         at = utc_text(SystemClock().now() - timedelta(seconds=seconds))
         conditions = [

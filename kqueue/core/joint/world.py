@@ -161,7 +161,10 @@ class World:
         self.steps_made += 1
         requests = wanted
         if within is not None:
-            requests = {f: [replace(p, within=within) for p in some] for f, some in wanted.items()}
+            limited = {f: [p.limited_to(within) for p in some] for f, some in wanted.items()}
+            requests = {f: [p for p in some if p is not None] for f, some in limited.items()}
+            if any(None in some for some in limited.values()):
+                return None
         capacities = {flavor: self.snapshot.topologies[flavor].capacity for flavor in requests}
         profile = self.snapshot.queues[head.queue].profile.with_algorithm(head.algorithm)
         found = place_workload(capacities, requests, profile=profile, explain=False, hint=hint)

@@ -145,6 +145,16 @@ class GangDomains:
     paths: tuple[Path, ...]
     required: bool = True
 
+    def common(self, other: GangDomains) -> GangDomains | None:
+        """Return the other domains as far as these allow them; None: they allow none of them."""
+        if not self.required:
+            return other
+        if self.levels != other.levels:
+            return None
+        pairs = [(one, two) for one in self.paths for two in other.paths]
+        paths = {max(one, two, key=len) for one, two in pairs if one[: len(two)] == two[: len(one)]}
+        return replace(other, paths=tuple(sorted(paths))) if paths else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSetRequest:
@@ -194,6 +204,11 @@ class PodSetRequest:
         """
         slices = self.topology.slices
         return -self.count % slices[0].size if self.ended and slices and slices[0].size > 0 else 0
+
+    def limited_to(self, domains: GangDomains) -> PodSetRequest | None:
+        """Return the request for these domains, as far as it allows them; None: it allows none of them."""
+        both = domains if self.within is None else self.within.common(domains)
+        return replace(self, within=both) if both is not None else None
 
     def avoiding(self, hosts: frozenset[str]) -> PodSetRequest:
         """Return the same request, which also avoids these hosts."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from kqueue.core.joint.score import Scorer
 from kqueue.core.joint.settings import JointOrder
 from kqueue.core.joint.units import Unit
 from kqueue.core.joint.world import World
+from kqueue.core.topology.request import GangDomains, PodSetRequest
 from tests.builders import GPU, make_head
 from tests.unit.core.joint.test_never_worse import state_of
 from tests.unit.core.joint.worlds import racks, round_of, world_of
@@ -79,3 +81,31 @@ def test_an_exchange_that_is_not_worth_it_changes_nothing(monkeypatch: pytest.Mo
     for seed in range(WORLDS):
         plan(seed, JointOrder.PRIORITY)
     assert min(kept[True], kept[False]) > 5, kept
+
+
+RACK_LEVELS = ("rack", "host")
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "common"),
+    [
+        pytest.param([("a",)], [("a",)], [("a",)], id="the same"),
+        pytest.param([("a",)], [("b",)], None, id="others"),
+        pytest.param([("a",), ("b", "1")], [("b",)], [("b", "1")], id="a part of a domain"),
+        pytest.param([("a",)], [("a", "1")], [("a", "1")], id="a narrower domain"),
+        pytest.param([("a", "1"), ("a", "2")], [("a",)], [("a", "1"), ("a", "2")], id="two parts"),
+    ],
+)
+def test_a_repair_keeps_to_the_domains_of_a_request(
+    own: list[tuple[str, ...]], other: list[tuple[str, ...]], common: list[tuple[str, ...]] | None
+) -> None:
+    """A workload that waits for its data may not be moved where it would rather wait."""
+    mine = GangDomains(levels=RACK_LEVELS, paths=tuple(own))
+    wanted = GangDomains(levels=RACK_LEVELS, paths=tuple(other))
+    request = PodSetRequest(name="main", count=1, requests={}, within=mine)
+    limited = request.limited_to(wanted)
+    assert (limited.within.paths if limited is not None and limited.within is not None else None) == (
+        tuple(common) if common is not None else None
+    )
+    assert replace(request, within=replace(mine, required=False)).limited_to(wanted) == replace(request, within=wanted)
+    assert mine.common(replace(wanted, levels=("zone", "host"))) is None

@@ -55,7 +55,7 @@ class PlannerFault(StrEnum):
     SPLIT = "the answer has too few pods of each gang"
 
 
-ANSWERED = frozenset({PlannerFault.NONE, PlannerFault.OVERDRAWN, PlannerFault.NONSENSE, PlannerFault.SPLIT})
+ANSWERED = frozenset({PlannerFault.NONE, PlannerFault.SPLIT})
 """Faults with which the plan of a round is carried out all the same: each hint is checked by the cycle."""
 
 

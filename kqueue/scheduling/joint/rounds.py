@@ -24,6 +24,7 @@ from kqueue.core.decision import Admit, Decision
 from kqueue.core.hints import NO_HINTS, Hints
 from kqueue.core.joint.answer import PlanAnswer, PlannedEntry
 from kqueue.core.joint.batch import Batch
+from kqueue.core.joint.host_room import HostRoom
 from kqueue.core.joint.migration import MigrationAnswer
 from kqueue.core.joint.movable import MoveHistory, MoveLimits, MovePolicy
 from kqueue.core.joint.registry import DEFAULT_POLICIES, PolicySpec
@@ -46,6 +47,8 @@ from kqueue.state.statistics import UseSummary
 
 _log = structlog.get_logger(__name__)
 
+_CHECKED = 100
+"""Workloads of a plan that are checked before the event loop gets a turn."""
 _FAILURES, _WITHIN, _PAUSE = 3, 600.0, 600.0
 """So many failures within so many seconds pause joint placement for so many seconds."""
 
@@ -358,9 +361,10 @@ class JointRounds:
         self.history.begin(number, began, [head.uid for heads in batch.values() for head in heads])
         read.running = await self.running()
         self._futile.begin()
-        return _checked(await self._planned(number, batch, read.running), number, batch)
+        return await self._planned(number, batch, read.running)
 
     async def _planned(self, number: int, batch: dict[str, tuple[Head, ...]], running: RunningInput) -> PlanAnswer:
+        """Ask for the plan, and check it.  Raises RoundFailedError."""
         now, settings = self._context.clock.now(), self._settings
         uids = [head.uid for heads in batch.values() for head in heads]
         snapshot = self._planning.snapshot(batch)
@@ -375,7 +379,16 @@ class JointRounds:
             policies=self._reader.policies.read(batch, snapshot),
             running=running,
         )
-        return await self._planner.plan(number, given)
+        room = HostRoom(snapshot.topologies)
+        plan = _checked(await self._planner.plan(number, given), number, batch)
+        heads = {head.uid: head for of_queue in batch.values() for head in of_queue}
+        for number_of_entry, entry in enumerate(plan.entries, 1):
+            fault = room.take(heads[entry.uid], entry.hint) if entry.hint is not None else ""
+            if fault:
+                raise RoundFailedError(f"the plan is not possible: {fault}")
+            if number_of_entry % _CHECKED == 0:
+                await self._context.clock.sleep(0)
+        return plan
 
     def _note_failure(self, number: int, error: Exception) -> None:
         now = self._context.clock.monotonic()

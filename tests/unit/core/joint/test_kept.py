@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from dataclasses import replace
@@ -28,9 +29,11 @@ from kqueue.scheduling.joint.worker import audited
 from tests.builders import GPU
 from tests.unit.core.joint.changing import EVENTS, LEVELS, Cluster
 
-PARTS, EACH, WHOLE = 20, 500, 100
-"""Clusters, events of each, and events from one whole plan to the next."""
-ALL = [pytest.param(part, marks=() if part < 3 else pytest.mark.slow) for part in range(PARTS)]
+EACH, WHOLE = 200, 100
+"""Events of one cluster, and events from one whole plan to the next."""
+PARTS = int(os.environ.get("KQUEUE_KEPT_EVENTS", "400")) // EACH
+"""Clusters; `make test-deep` draws 10,000 events."""
+ALL = list(range(PARTS))
 
 
 def taken(given: RoundInput, assembly: Assembly, sent: Sent, number: int = 1) -> RoundInput:

@@ -45,6 +45,8 @@ class Subject:
     state: State = "initial"
     decided: str = ""
     """UID of the object that the assumption is about."""
+    decision: Charge | None = None
+    """The charge of the last decision; writes of earlier ones may still be under way."""
     written: int = 0
     """Version in which the assumption was stored."""
 
@@ -164,7 +166,7 @@ class Assumptions(RuleBasedStateMachine):
             return
         decided = msgspec.structs.replace(make_workload(name, host="h1", cpus=CPUS), metadata=seen.metadata)
         charge = self.cache.held.assumed(holding(decided))
-        subject.state, subject.decided = "assumed", seen.metadata.uid
+        subject.state, subject.decided, subject.decision = "assumed", seen.metadata.uid, charge
         self.open.append((subject, charge, seen.metadata.uid))
 
     def _store_decision(self, subject: Subject, uid: str) -> wire.Workload | None:
@@ -195,7 +197,7 @@ class Assumptions(RuleBasedStateMachine):
             else:
                 self.cache.held.on_answer(subject.key, stored)
         charge.settle()
-        if self._is_assumed(subject, uid):
+        if self._is_assumed(subject, uid) and subject.decision is charge:
             subject.state = "initial"
 
     # --- what must hold

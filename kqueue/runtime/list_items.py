@@ -8,7 +8,8 @@ form is decoded item by item.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Generic, TypeVar
+from types import GenericAlias
+from typing import Generic, TypeVar, cast
 
 import msgspec
 
@@ -36,7 +37,7 @@ class ListItems(Generic[T]):
         """Take the struct of an item, and the field that servers write first; no list inside of an item may have
         objects that begin with this field.
         """
-        self._many: msgspec.json.Decoder[list[T]] = msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
+        self._many = msgspec.json.Decoder(cast("type[list[T]]", GenericAlias(list, (kind,))))
         self._one: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind)
         self._loose = msgspec.json.Decoder(_Loose)
         self._raws = msgspec.json.Decoder(list[msgspec.Raw])

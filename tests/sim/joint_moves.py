@@ -68,7 +68,7 @@ class MoveWatch:
         return sum(self._moved.values())
 
     def moves_are_allowed(self, _world: World) -> Breaches:
-        """Nobody is moved without consent, before the target is reserved, twice by one plan, or beyond the limit."""
+        """No workload is moved without consent, before its target is reserved, twice by one plan, or beyond the limit."""
         yield from self._found
 
     def _take(self, kind: ServedKind, change: StoreChange) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import pickle
 import random
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -24,7 +25,6 @@ from kqueue.core.joint.migration import MigrationAnswer
 from kqueue.core.joint.ortools_flow import solver
 from kqueue.core.joint.round import RoundInput, plan_round
 from kqueue.manager import joint as manager_joint
-from kqueue.manager.operator import Operator
 from kqueue.scheduling.joint.assembly import Assembly
 from kqueue.scheduling.joint.frames import Resync, Sent, pieces, search_pieces
 from kqueue.scheduling.joint.process import RoundFailedError
@@ -120,12 +120,12 @@ class Desk:
         self.next.clear()
         self.delays.clear()
 
-    def operator(self) -> type[TermedOperator]:
-        """Return the class of controller processes whose rounds are planned here."""
-        return partial(_operator, self)  # type: ignore[return-value]
+    def operator(self) -> Callable[..., TermedOperator]:
+        """Return a maker of controller processes whose rounds are planned here."""
+        return partial(_operator, self)
 
 
-def _operator(desk: Desk, **given: Any) -> Operator:
+def _operator(desk: Desk, **given: Any) -> TermedOperator:
     desk.processes, desk.clock = desk.processes + 1, given["clock"]
     planner = SimulatedPlanner(desk, desk.processes)
     with mock.patch.object(manager_joint, "PlanningProcess", return_value=planner):
@@ -188,12 +188,19 @@ class SimulatedPlanner:
     async def _exchange(
         self, asked: AskedRound, first: list[bytes], others: Iterator[bytes], whole: list[bytes]
     ) -> PlanAnswer:
-        try:
+        async with self._ended_unless_done() as ends:
+            ends.callback(_note_end, asked)
             return await self._answer(asked, await self._sent(asked, first, others), whole)
-        except BaseException:
-            asked.given_up = asked.answer is None
-            await self.stop()
-            raise
+
+    @asynccontextmanager
+    async def _ended_unless_done(self) -> AsyncIterator[ExitStack]:
+        """End the process if the block does not come to its end, also when it is cancelled; yield further ends."""
+        async with AsyncExitStack() as process:
+            process.push_async_callback(self.stop)
+            with ExitStack() as ends:
+                yield ends
+                ends.pop_all()
+            process.pop_all()
 
     async def _sent(self, asked: AskedRound, first: list[bytes], others: Iterator[bytes]) -> RoundInput:
         """Send the messages one by one; return what has arrived."""
@@ -247,15 +254,12 @@ class SimulatedPlanner:
                 self._ends = Assembly(), Sent()
             assembly, trees = self._ends
             arrived = None
-            try:
+            async with self._ended_unless_done():
                 for data in search_pieces(1, question, trees):
                     arrived = assembly.take(data)
                     await self._desk.clock.sleep(0)
                 if self._desk.chance.randrange(1000) < self._desk.per_thousand:
                     raise RoundFailedError("the planning process has ended in a search")
-            except BaseException:
-                await self.stop()
-                raise
             assert arrived is not None, "the last message asks"
             assert not isinstance(arrived, Resync), "no message is lost"
             asked = arrived[1]
@@ -267,6 +271,11 @@ class SimulatedPlanner:
     async def stop(self) -> None:
         """End the process, with all that it knows."""
         self._ends = None
+
+
+def _note_end(asked: AskedRound) -> None:
+    """Note that a round is given up, if it has no answer."""
+    asked.given_up = asked.answer is None
 
 
 def _lost(asked: AskedRound) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Plans that move running gangs: whoever is lost or in the way, nobody is moved unasked, twice or in vain."""
+"""Plans that move running gangs: whatever fails, no gang is moved without consent, twice by a plan, or for nothing."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ async def submit(world: World, gangs: dict[str, int] = GANGS) -> None:
 
 
 def admitted(world: World, *gangs: str) -> list[str]:
-    """Those of these gangs that are admitted."""
+    """The gangs of this list that are admitted."""
     return [name for name in gangs or GANGS if is_true(world.workload_of(name), names.CONDITION_ADMITTED)]
 
 

@@ -146,7 +146,7 @@ class World:
         pods: bool = False,
         serving: bool = False,
         gangs: tuple[str, ...] = (),
-        operator: type[Operator] = Operator,
+        operator: Callable[..., Operator] = Operator,
     ) -> None:
         """`job_sets`: the cluster has JobSets and their controller.  `pods`: pods may be queued themselves.  `serving`:
         Deployments and StatefulSets may be queued.  `gangs`: dialects of gangs that are on.  `operator`: the class of a

@@ -34,7 +34,7 @@ class DomainVictims:
     def cheapest(self, given: ClassInput, allowed: Mapping[str, Admitted], lost: Mapping[str, int]) -> frozenset[str]:
         """Return the UIDs of the workloads that lose least if a gang starts in any one domain.
 
-        Of those that are allowed, workloads of low priority come first, whatever they lose.  Empty: the gang needs no
+        Allowed workloads of low priority come first, whatever they lose.  Empty: the gang needs no
         one domain, or no domain can be freed.
 
         Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -153,14 +154,8 @@ class MovesRoad(JointRoad):
             ("default", {(plan_, "PlanRunning"), (plan_, "MoveEvicting"), (plan_, "MoveDone"), (plan_, "PlanDone")}),
             (self.namespace, {(moved, "EvictedDueToRescheduled"), (moved, "MoveDone"), (big, "PlanDone")}),
         ):
-            await self.cluster.until(
-                f"/api/v1/namespaces/{namespace}/events",
-                lambda listed, wanted=wanted: (  # type: ignore[misc]
-                    wanted <= {(e["involvedObject"]["name"], e["reason"]) for e in listed["items"]}
-                ),
-                what=f"Events {wanted}",
-                seconds=15,
-            )
+            path = f"/api/v1/namespaces/{namespace}/events"
+            await self.cluster.until(path, partial(_tells, wanted), what=f"Events {wanted}", seconds=15)
 
     async def evictions(self, name: str) -> int:
         """Return how often the Workload of a Job was evicted."""
@@ -229,3 +224,8 @@ class Halt:
         """Let reconcilers of other processes run as they are; the one that stands still does not go on."""
         self._patch.setattr(Defragmentation, "_write", self._before[0])
         self._patch.setattr(Defragmentation, "_evict", self._before[1])
+
+
+def _tells(wanted: set[tuple[str, str]], listed: Object) -> bool:
+    """Whether all these Events, by object and reason, are in a list."""
+    return wanted <= {(event["involvedObject"]["name"], event["reason"]) for event in listed["items"]}

@@ -1,4 +1,4 @@
-"""Measured use in a running cluster: it chooses hosts, its absence is told, and a slow metrics API delays nothing."""
+"""Measured use in a running cluster chooses hosts; the doctor names its absence; a slow metrics API delays no cycle."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ async def answer(operator: Operator, road: MovesRoad, name: str) -> Object:
     return await view.view(asked(workload=f"{road.namespace}/{name}"))
 
 
-def writes(operator: Operator) -> list[str]:
+def writes(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The writes of a controller from now on: verb, kind and path."""
     client, found = operator.manager.client, list[str]()
     send = client.send
@@ -94,17 +94,19 @@ def writes(operator: Operator) -> list[str]:
             found.append(f"{call.verb} {call.resource.plural} {call.path}")
         return await send(call)
 
-    client.send = noted  # type: ignore[method-assign]
+    monkeypatch.setattr(client, "send", noted)
     return found
 
 
-async def test_a_gang_on_scattered_racks_gets_a_proposal_and_nothing_else_is_written(either_plane: Plane) -> None:
+async def test_a_gang_on_scattered_racks_gets_a_proposal_and_nothing_else_is_written(
+    either_plane: Plane, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """J6.12, J6.20: two writes for the plan, and none about the workload that it would move."""
     road = await MovesRoad.half_full(either_plane.cluster)
     async with proposing(either_plane) as operator:
         await road.fill()
         moved = (await road.workload_of("moves"))["metadata"]["name"]
-        written = writes(operator)
+        written = writes(operator, monkeypatch)
         name = await road.wait_big()
         plan = await only_plan(road, "Proposed")
         assert plan["spec"] == {

@@ -10,7 +10,7 @@ import pytest
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import utc_text
 from kqueue.controllers.resources import DEFRAGMENTATION_PLANS
-from kqueue.errors import ConflictError, NotFoundError, ServerError, TerminalError
+from kqueue.errors import ApiError, ConflictError, NotFoundError, ServerError, TerminalError
 from kqueue.state.defrag.document import plan_hash
 from tests.unit.controllers.defrag_world import ProposalWorld, gang, settings
 
@@ -28,7 +28,7 @@ async def proposed(**joint: Any) -> ProposalWorld:
 
 
 def change(world: ProposalWorld, **patch: Any) -> None:
-    """Somebody else writes the plan."""
+    """Another client writes the plan."""
     world.client.change(DEFRAGMENTATION_PLANS, world.only()["metadata"]["name"], patch)
 
 
@@ -153,7 +153,7 @@ async def test_auto_does_not_approve_what_another_client_has_changed(patch: JSON
     assert phase(world) == "Expired"
 
 
-async def test_a_plan_that_is_carried_out_at_once_keeps_its_phase() -> None:
+async def test_a_plan_that_is_carried_out_at_once_keeps_its_phase(monkeypatch: pytest.MonkeyPatch) -> None:
     """It runs before the approval has its condition."""
     world = await proposed(**AUTO)
     name, patch = world.only()["metadata"]["name"], world.client.patch
@@ -164,7 +164,7 @@ async def test_a_plan_that_is_carried_out_at_once_keeps_its_phase() -> None:
             world.client.change(DEFRAGMENTATION_PLANS, name, {"status": {"phase": "Running"}})
         return answer
 
-    world.client.patch = quick  # type: ignore[method-assign]
+    monkeypatch.setattr(world.client, "patch", quick)
     await world.settle()
     assert phase(world) == "Running"
     assert conditions(world)[-1] == ("Approved", "AutoBudget")
@@ -181,11 +181,11 @@ async def test_a_person_who_approves_meanwhile_wins() -> None:
 
 
 @pytest.mark.parametrize("error", [ConflictError("changed", status=409), ServerError("down", status=500)])
-async def test_a_write_that_fails_is_made_again(error: Exception) -> None:
+async def test_a_write_that_fails_is_made_again(error: ApiError) -> None:
     """The reconciler is called again by its queue."""
     world = await proposed()
     await world.clock.advance(10 * MINUTE)
-    world.client.fail(error)  # type: ignore[arg-type]
+    world.client.fail(error)
     with pytest.raises(type(error)):
         await world.settle()
     await world.settle()

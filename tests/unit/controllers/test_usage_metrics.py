@@ -377,8 +377,9 @@ async def test_a_list_that_fails_delays_no_other_and_is_read_again(failure: byte
                 before = desk.api.times(broken)
                 await desk.clock.advance(10 * INTERVAL)
                 assert desk.api.times(broken) == before + 10
-                assert desk.usage.summary() is not None
-                assert desk.usage.summary().problems == ()  # type: ignore[union-attr]
+                mended = desk.usage.summary()
+                assert mended is not None
+                assert mended.problems == ()
         assert [log["log_level"] for log in logs].count("warning") == 1
         assert [log["log_level"] for log in logs].count("error") == isinstance(failure, ZeroDivisionError)
 

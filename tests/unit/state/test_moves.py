@@ -42,7 +42,8 @@ class World:
     def __post_init__(self) -> None:
         found = state_of(self.objects, NOW)
         self.cache: Cache = found.cache
-        self.workloads: dict[str, wire.Workload] = dict(found.workloads)  # type: ignore[call-overload]
+        keys = [f"{one['metadata']['namespace']}/{one['metadata']['name']}" for one in self.objects.workloads]
+        self.workloads = {key: obj for key in keys if (obj := found.workloads.get(key)) is not None}
         self.queues = Queues(lambda: NOW)
         self.queues.set_cluster_queue("team", BEST_EFFORT_FIFO)
         for namespace in ("team-a", "team-b"):

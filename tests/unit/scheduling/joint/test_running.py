@@ -163,7 +163,9 @@ async def test_the_consent_of_a_cluster_queue_counts_for_its_workloads(
     assert [gang.key for gang in found.movable] == ([f"ns/u{n}" for n in range(3)] if movable else [])
 
 
-async def test_a_cluster_without_annotations_reads_no_workload(make: Callable[..., Scheduled]) -> None:
+async def test_a_cluster_without_annotations_reads_no_workload(
+    make: Callable[..., Scheduled], monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = racks(make, runs("u", "20:00", h1=1))
     rounds, _ = join(world, Here(), joint=JOINT, moves=MoveLimits())
     read: list[str] = []
@@ -173,7 +175,7 @@ async def test_a_cluster_without_annotations_reads_no_workload(make: Callable[..
         read.append(key)
         return newest(key)
 
-    world.writer.newest = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(world.writer, "newest", counted)
     rounds.read_running(list)
     assert await rounds.running() == RunningInput()
     assert read == []

@@ -136,7 +136,8 @@ class Gateway:
         server = web.Server(self._handle, handler_cancellation=True, access_log=None)
         runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=0.01)
         await runner.setup()
-        async with self._access.session() as self._far:
+        # every watch holds a connection for itself
+        async with self._access.session(connections=0) as self._far:
             try:
                 await web.TCPSite(runner, "127.0.0.1", 0).start()
                 self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"

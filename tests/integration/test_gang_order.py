@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from itertools import groupby
 
 import pytest
 
+from kqueue.state import gang_hold
 from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.cluster import Cluster
 from tests.integration.controlplane.plane import ControlPlane
@@ -54,8 +56,14 @@ def gang_of(workload: Object, bases: dict[str, str]) -> str:
 
 @pytest.mark.mechanism("0.9")
 @pytest.mark.parametrize(("quorum", "own"), [(5, 1), (3, 3)])
-async def test_reservations_of_a_gang_are_one_run(either_plane: Plane, quorum: int, own: int) -> None:
-    """Row 0.9: of three gangs of five.  Releases of gangs that were admitted together are sent at the same time."""
+async def test_reservations_of_a_gang_are_one_run(
+    either_plane: Plane, quorum: int, own: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row 0.9: of three gangs of five.  Releases of gangs that were admitted together are sent at the same time.
+
+    The limit of five seconds has unit tests; here it is out of reach, because a busy machine may need longer for a run.
+    """
+    monkeypatch.setattr(gang_hold, "HOLD_FOR", timedelta(minutes=1))
     async with world(either_plane, gpus=8 * SIZE * len(GANGS)) as gangs:
         await use_profile(gangs.cluster, "team", "back-to-back")
         await hold(gangs.cluster, "team")

@@ -51,9 +51,9 @@ class Access:
         return cls(cluster["server"].rstrip("/"), tls_context(cluster, user), headers)
 
     @asynccontextmanager
-    async def session(self) -> AsyncIterator[aiohttp.ClientSession]:
-        """A pool of connections for many requests; belongs to the running event loop."""
-        connector = aiohttp.TCPConnector(ssl=self.tls if self.tls is not None else True, limit=16)
+    async def session(self, *, connections: int = 16) -> AsyncIterator[aiohttp.ClientSession]:
+        """A pool of at most `connections` (0: any number) for many requests; belongs to the running event loop."""
+        connector = aiohttp.TCPConnector(ssl=self.tls if self.tls is not None else True, limit=connections)
         timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS)
         async with aiohttp.ClientSession(
             self.url, connector=connector, headers=self.headers, timeout=timeout

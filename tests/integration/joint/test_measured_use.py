@@ -114,18 +114,14 @@ def _kinds(operator: Operator) -> int:
     return summary.kinds if summary is not None else 0
 
 
-@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.controlplane)], ids=["sandbox", "real"])
-async def test_without_a_metrics_api_reservations_count_and_the_doctor_says_so(
-    real: bool, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    """The real control plane has no metrics server."""
-    if real:
-        plane: ControlPlane = request.getfixturevalue("real_plane")
+async def test_without_a_metrics_api_reservations_count_and_the_doctor_says_so(tmp_path: Path) -> None:
+    async with sandbox(tmp_path, metrics=False) as plane:
         await _without_metrics(plane)
-        await plane.cluster.reset()
-        return
-    async with sandbox(tmp_path, metrics=False) as without:
-        await _without_metrics(without)
+
+
+@pytest.mark.controlplane
+async def test_a_control_plane_without_a_metrics_server_has_no_measured_use(plane: ControlPlane) -> None:
+    await _without_metrics(plane)
 
 
 async def _without_metrics(plane: Plane) -> None:

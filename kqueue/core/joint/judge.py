@@ -10,7 +10,8 @@ import numpy as np
 from kqueue.core.joint.classes import PodClass
 from kqueue.core.joint.costs import PLACE_MAX
 from kqueue.core.joint.fair_shares import FairShares
-from kqueue.core.joint.policy_view import WorldView
+from kqueue.core.joint.policy import NEVER, Depth
+from kqueue.core.joint.policy_view import JudgedPods, WorldView
 from kqueue.core.joint.round_policies import RoundPolicies
 from kqueue.core.topology.tree import Ints
 
@@ -29,9 +30,25 @@ class Judge:
 
     def domains(self, one: PodClass, level: int) -> Ints:
         """Return the points per unit of each domain of a level for a class."""
-        head = one.members[0].head
-        pods = self.policies.judged(head, one.form.workers, self.flavor, waited=one.waited)
-        return np.minimum(self.policies.of(self.flavor).domains(pods, level, self.view, in_search=False), PLACE_MAX)
+        costs = self.policies.of(self.flavor).domains(self._judged(one), level, self.view, in_search=False)
+        return np.minimum(costs, PLACE_MAX)
+
+    @property
+    def looks_at_hosts(self) -> bool:
+        """Whether hosts of one domain may have different costs."""
+        return self.policies.of(self.flavor).depth is Depth.HOST
+
+    def is_free(self, one: PodClass) -> bool:
+        """Whether the policies choose each host of the pods of a class."""
+        return self._judged(one).is_free and one.form.leader is None
+
+    def hosts(self, one: PodClass, nth: int) -> Ints:
+        """Return the points per unit of the n-th pod of a class on each leaf; `NEVER` is kept."""
+        costs = self.policies.of(self.flavor).hosts(self._judged(one), nth, self.view)
+        return np.where(costs == NEVER, NEVER, np.minimum(costs, PLACE_MAX))
+
+    def _judged(self, one: PodClass) -> JudgedPods:
+        return self.policies.judged(one.members[0].head, one.form.workers, self.flavor, waited=one.waited)
 
     @property
     def shares(self) -> FairShares | None:

@@ -21,9 +21,11 @@ from kqueue.core.joint.classes import NO_LEVEL, GangShape, PodClass
 from kqueue.core.joint.costs import PLACE_MAX, Costs, RankCosts
 from kqueue.core.joint.fair_shares import FairShares
 from kqueue.core.joint.graph import Flow, Graph
+from kqueue.core.joint.host_groups import HostGroups, Seats
 from kqueue.core.joint.judge import Judge
 from kqueue.core.joint.kept import KeptRows
 from kqueue.core.joint.policies.topology import TIGHTEST
+from kqueue.core.joint.policy import NEVER
 from kqueue.core.joint.quota_arcs import quota_arcs
 from kqueue.core.joint.reach import Reach, Room, cheapest
 from kqueue.core.joint.round_policies import RoundPolicies
@@ -37,6 +39,10 @@ from kqueue.core.workload import Snapshot, TopologyView
 SOURCE, UNSCHEDULED, SINK = range(3)
 _FEWEST_ARCS, _MOST_ARCS, _ALL_ARCS = 16, 64, 65_536
 """Arcs of a class to domains of its level: at least, at most, and of all classes together."""
+_MOST_COSTS = 512
+"""Different costs of hosts in one network."""
+_MOST_STEPS = 8
+"""Pods of one host whose costs may grow; further ones cost as much as the last of these."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,6 +64,8 @@ class Network:
     quota: range
     costs: Costs
     moves: Mapping[int, int] = field(default_factory=dict)
+    hosts: _Hosts | None = None
+    """The groups of hosts; None: no class has arcs to hosts."""
 
     def scheduled(self, flow: Flow) -> list[int]:
         """Return the units of each class that the flow schedules."""
@@ -68,6 +76,20 @@ class Network:
         first, domains = self.to_domains[which]
         units = flow.units[first : first + len(domains)]
         return {int(domain): int(carried) for domain, carried in zip(domains, units, strict=True) if carried}
+
+    def on_hosts(self, flow: Flow) -> dict[int, dict[int, int]]:
+        """Return the pods on each leaf, by the number of a class that has arcs to groups of hosts."""
+        found: dict[int, dict[int, int]] = {}
+        if self.hosts is None:
+            return found
+        seats = Seats(self.hosts.groups, self.hosts.free)
+        for number, (first, groups, fits) in self.hosts.arcs.items():
+            size, pods = self.hosts.size_of(self.classes[number]), dict[int, int]()
+            for group, units in zip(groups.tolist(), flow.units[first : first + len(groups)].tolist(), strict=True):
+                if units >= size:
+                    pods.update(seats.take(group, units // size, size, fits))
+            found[number] = pods
+        return found
 
     def is_by_rank(self, flow: Flow) -> bool:
         """Whether it is certain that a cheapest flow has the most units of the first rank, then of the second ...
@@ -96,6 +118,29 @@ class Network:
         counted = np.isin(self.graph.order, [*self.into, *self.moves.values()])
         waits = (self.graph.tails == SOURCE) & (self.graph.heads == UNSCHEDULED)
         return replace(self.graph, costs=np.where(counted | waits, self.graph.costs, 0))
+
+
+@dataclass(slots=True)
+class _Hosts:
+    """The groups of hosts of a network.
+
+    Args:
+        first: the node of group 0.
+        free: the free units of each leaf.
+        seen: the points per unit of the first pod on each leaf, by what the costs of a class follow from.
+        arcs: by the number of a class, its first arc, the groups, and the pods that fit on each leaf.
+    """
+
+    unit: Unit
+    groups: HostGroups
+    first: int
+    free: Ints
+    seen: Mapping[Hashable, Ints]
+    arcs: dict[int, tuple[int, Ints, Ints]] = field(default_factory=dict)
+
+    def size_of(self, one: PodClass) -> int:
+        """Return the units of one pod."""
+        return self.unit.of_pod(one.form.workers)
 
 
 @dataclass(slots=True)
@@ -142,6 +187,7 @@ class _Builder:
     levels: list[_Level] = field(default_factory=list)
     whole: int = 0
     """The node of the whole flavor."""
+    hosts: _Hosts | None = None
     rooms: dict[int, Room] = field(default_factory=dict)
     """By the identity of a form, which the classes keep."""
     reaches: dict[Hashable, Reach] = field(default_factory=dict)
@@ -178,10 +224,13 @@ class _Builder:
             room = self.rooms[id(form)] = Room.of(form, self.view.capacity, self.unit)
         return room
 
+    def seen_key(self, one: PodClass) -> Hashable:
+        """Return what the costs of a class follow from."""
+        return id(one.form) if self.judge is None else (id(one.form), self.judge.key(one))
+
     def reach_of(self, one: PodClass, room: Room, level: _Level) -> Reach:
         """Return the arcs of a class to the domains of its level."""
-        form, judge = one.form, self.judge
-        key = id(form) if judge is None else (id(form), judge.key(one))
+        form, judge, key = one.form, self.judge, self.seen_key(one)
         reach = self.reaches.get(key)
         if reach is None:
             if judge is None:
@@ -229,7 +278,7 @@ def build(
     first = builder.new_nodes(len(classes))
     moves: dict[int, int] = {}
     to_domains = [
-        _add_class(builder, one, first + number) if one.stay is None else _add_running(builder, number, first, moves)
+        _add_class(builder, number, first + number) if one.stay is None else _add_running(builder, number, first, moves)
         for number, one in enumerate(classes)
     ]
     _add_ports(builder)
@@ -249,7 +298,7 @@ def build(
         np.array([costs.unscheduled - costs.reward(one.rank, one.waited) for one in classes], dtype=np.int64),
     )
     into = range(begins, begins + len(classes))
-    return Network(builder.graph(demand), classes, into, to_domains, of_quota, costs, moves)
+    return Network(builder.graph(demand), classes, into, to_domains, of_quota, costs, moves, builder.hosts)
 
 
 def _depth(builder: _Builder) -> int:
@@ -275,7 +324,59 @@ def _add_domains(builder: _Builder) -> None:
         builder.add(parents, first + np.arange(len(free)), free)
         builder.levels.append(_Level(first, free))
     lowest = builder.levels[-1]
-    builder.add(lowest.first + np.arange(len(lowest.free)), SINK, lowest.free)
+    seen = _costs_of_hosts(builder)
+    if seen:
+        _add_hosts(builder, lowest, on_leaves, seen)
+    else:
+        builder.add(lowest.first + np.arange(len(lowest.free)), SINK, lowest.free)
+
+
+def _costs_of_hosts(builder: _Builder) -> dict[Hashable, tuple[PodClass, Ints]]:
+    """Return the points per unit of the first pod on each leaf, by what the costs of a class follow from, and its first
+    class.
+
+    Only for classes whose pods may be anywhere, and whose policies look at hosts.  Further classes are left to the
+    search.
+    """
+    found: dict[Hashable, tuple[PodClass, Ints]] = {}
+    judge = builder.judge
+    if judge is None or not judge.looks_at_hosts or not len(builder.view.tree):
+        return found
+    for one in builder.classes:
+        key = builder.seen_key(one)
+        if one.form.level == NO_LEVEL and key not in found and judge.is_free(one):
+            found[key] = one, judge.hosts(one, 1)
+            if len(found) == _MOST_COSTS:
+                break
+    return found
+
+
+def _add_hosts(builder: _Builder, lowest: _Level, free: Ints, seen: Mapping[Hashable, tuple[PodClass, Ints]]) -> None:
+    """Add groups of hosts below the lowest domains.
+
+    How costs grow with the pods of a host is what the class with most units says.
+    """
+    judge, tree = builder.judge, builder.view.tree
+    assert judge is not None, "costs of hosts come from policies"
+    largest = max((one for one, _ in seen.values()), key=lambda one: one.demand)
+    room, unit = builder.room_of(largest.form), builder.unit
+    most = min(_MOST_STEPS, int(room.pods[tree.lowest].max(initial=1)))
+    growing = [judge.hosts(largest, nth) for nth in range(1, most + 1)]
+    fits = {id(one.form): np.minimum(builder.room_of(one.form).pods[tree.lowest], 1) for one, _ in seen.values()}
+    groups = HostGroups.of(
+        tree.domain_of(len(builder.levels) - 1),
+        free,
+        [*(row for _, row in seen.values()), *fits.values()],
+        growing,
+        unit.of_pod(largest.form.workers),
+    )
+    first = builder.new_nodes(len(groups))
+    nodes = first + np.arange(len(groups))
+    builder.add(lowest.first + groups.parents, nodes, groups.free)
+    for capacities, costs in groups.steps:
+        some = np.flatnonzero(capacities)
+        builder.add(nodes[some], SINK, capacities[some], costs[some])
+    builder.hosts = _Hosts(unit, groups, first, free, {key: row for key, (_, row) in seen.items()})
 
 
 def _add_quota(builder: _Builder, snapshot: Snapshot, column: FlavorResource, demand: int) -> list[int]:
@@ -316,14 +417,15 @@ def _trees(snapshot: Snapshot, classes: Sequence[PodClass]) -> int:
     return len({id(snapshot.nodes[one.queue].root) for one in classes})
 
 
-def _add_class(builder: _Builder, one: PodClass, node: int) -> tuple[int, Ints]:
+def _add_class(builder: _Builder, number: int, node: int) -> tuple[int, Ints]:
     """Add the arcs of a class to the domains that may hold its gangs or pods; return those to domains of its level."""
+    one = builder.classes[number]
     form, demand, gangs = one.form, one.demand, len(one.members)
     room = builder.room_of(form)
     if form.level == NO_LEVEL:
         everywhere = _everywhere(room, gangs, demand)
         if everywhere:
-            _add_anywhere(builder, one, node, room, everywhere)
+            _add_anywhere(builder, number, node, room, everywhere)
         return builder.arcs, np.zeros(0, dtype=np.int64)
     level = builder.levels[form.level]
     reach = builder.reach_of(one, room, level)
@@ -355,7 +457,7 @@ def _add_running(builder: _Builder, number: int, first: int, moves: dict[int, in
         return builder.arcs, np.zeros(0, dtype=np.int64)
     others = builder.new_nodes()
     moves[number] = builder.add(node, others, one.demand, stay.move)
-    return _add_class(builder, one, others)
+    return _add_class(builder, number, others)
 
 
 def _everywhere(room: Room, gangs: int, demand: int) -> int:
@@ -363,20 +465,31 @@ def _everywhere(room: Room, gangs: int, demand: int) -> int:
     return min(demand, int(room.units(0, gangs).sum())) if len(room.pods) else 0
 
 
-def _add_anywhere(builder: _Builder, one: PodClass, node: int, room: Room, everywhere: int) -> None:
-    """Add the arcs of a class that may use all domains: to the cheapest of the lowest level, and to the whole flavor.
+def _add_anywhere(builder: _Builder, number: int, node: int, room: Room, everywhere: int) -> None:
+    """Add the arcs of a class that may use all domains: to the cheapest groups of hosts, or of domains of the lowest
+    level, and to the whole flavor.
 
     Where policies find no difference, the arc to the whole flavor is enough.
     """
-    depth = len(builder.levels) - 1
-    costs = builder.judge.domains(one, depth) if builder.judge is not None else None
-    dearest = 0
-    if costs is not None and costs.any():
-        units = room.units(depth, len(one.members))
-        domains = np.flatnonzero(units)
-        nearest = domains[cheapest(costs[domains], builder.room)]
-        builder.add(node, builder.levels[depth].first + nearest, np.minimum(one.demand, units[nearest]), costs[nearest])
-        dearest = int(costs[domains].max(initial=0))
+    one, hosts = builder.classes[number], builder.hosts
+    depth, lowest = len(builder.levels) - 1, builder.view.tree.lowest
+    if hosts is not None and builder.seen_key(one) in hosts.seen:
+        row = hosts.seen[builder.seen_key(one)]
+        units = hosts.groups.sums(np.where(row == NEVER, 0, room.units(lowest, len(one.members))))
+        places, first, costs = np.flatnonzero(units), hosts.first, hosts.groups.firsts(row)
+    else:
+        found = builder.judge.domains(one, depth) if builder.judge is not None else None
+        units = room.units(depth, len(one.members)) if found is not None and found.any() else np.zeros(0, np.int64)
+        places, first = np.flatnonzero(units), builder.levels[depth].first
+        costs, hosts = found if found is not None else units, None
+    nearest = places[cheapest(costs[places], builder.room)]
+    arc = builder.arcs
+    if len(nearest):
+        builder.add(node, first + nearest, np.minimum(one.demand, units[nearest]), costs[nearest])
+    dearest = int(costs[places].max(initial=0))
+    if hosts is not None:
+        hosts.arcs[number] = arc, nearest, room.pods[lowest]
+        dearest = min(PLACE_MAX, dearest + 1)  # so that of equal hosts the flow names some
     builder.add(node, builder.whole, everywhere, dearest)
 
 

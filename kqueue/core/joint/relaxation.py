@@ -19,7 +19,9 @@ from kqueue.core.joint.round_policies import RoundPolicies
 from kqueue.core.joint.settings import JointOrder
 from kqueue.core.joint.units import Unit
 from kqueue.core.joint.world import Choice, PlannedAdmission, World
+from kqueue.core.topology.arranged import has_domains
 from kqueue.core.topology.request import GangDomains, PodSetRequest
+from kqueue.core.topology.tree import Tree
 from kqueue.core.workload import Head, Snapshot
 
 
@@ -55,6 +57,9 @@ class _Shared:
     units: int
     """The pods of one member."""
     domains: dict[int, int]
+    """Units by domain of the level."""
+    hosts: dict[int, int] = field(default_factory=dict)
+    """Pods by leaf, of gangs that may be anywhere."""
 
 
 Choices = Mapping[str, Sequence[Choice]]
@@ -107,9 +112,11 @@ class _Solving:
         found.arcs += len(network.graph.tails)
         found.classes += len(network.classes)
         scheduled = network.scheduled(flow)
+        on_hosts = network.on_hosts(flow)
         for number, (one, units) in enumerate(zip(network.classes, scheduled, strict=True)):
             found.scheduled.append((one, units))
-            shared = _Shared(one.form.level, one.form.units, network.domains(flow, number))
+            hosts = on_hosts.get(number, {})
+            shared = _Shared(one.form.level, one.form.units, network.domains(flow, number), hosts)
             for member in one.members:
                 given = min(units, one.form.units)
                 units -= given
@@ -207,32 +214,66 @@ def _units(choice: Choice, unit_of: Mapping[str, Unit]) -> int:
 
 
 class FlowGuide:
-    """Places a workload in the domain to which the relaxation sends all its units."""
+    """Places a workload in the domain, or on the hosts, to which the relaxation sends all its units."""
 
     def __init__(self, relaxation: Relaxation) -> None:
         """Take a relaxation, which is not changed."""
-        self._shared: dict[int, dict[int, int]] = {}
+        self._unused: dict[int, dict[int, int]] = {}
         self._relaxation = relaxation
 
     def place(self, world: World, head: Head) -> PlannedAdmission | None:
-        """Return the workload in the domain of its level with most unused flow of its class; None: the flow splits it,
-        or the domain has no room.
+        """Return the workload in the domain of its level with most unused flow of its class, or on the hosts of this
+        flow if it may be anywhere; None: the flow splits it, or there is no room.
         """
         for choice in world.choices(head):
             if len(choice.requests) != 1:
                 continue
             (flavor,) = choice.requests
             shared = self._relaxation.shared.get((head.uid, flavor))
-            if shared is None or shared.level < 0:
-                continue
-            unused = self._shared.setdefault(id(shared), dict(shared.domains))
-            domain = min(unused, key=lambda d: (-unused[d], d), default=None)
-            if domain is None or unused[domain] < shared.units:
+            if shared is None:
                 continue
             tree = world.snapshot.topologies[flavor].tree
-            within = GangDomains(levels=tree.levels, paths=(tree.path_of(shared.level, domain),))
-            planned = world.place(choice, within=within)
+            planned = (
+                self._on_hosts(world, choice, shared)
+                if shared.level < 0
+                else self._in_domain(world, choice, shared, tree)
+            )
             if planned is not None:
-                unused[domain] -= shared.units
                 return planned
         return None
+
+    def _in_domain(self, world: World, choice: Choice, shared: _Shared, tree: Tree) -> PlannedAdmission | None:
+        unused = self._unused.setdefault(id(shared), dict(shared.domains))
+        domain = min(unused, key=lambda d: (-unused[d], d), default=None)
+        if domain is None or unused[domain] < shared.units:
+            return None
+        planned = world.place(
+            choice, within=GangDomains(levels=tree.levels, paths=(tree.path_of(shared.level, domain),))
+        )
+        if planned is not None:
+            unused[domain] -= shared.units
+        return planned
+
+    def _on_hosts(self, world: World, choice: Choice, shared: _Shared) -> PlannedAdmission | None:
+        """Take the hosts in path order, each as far as it has room now."""
+        ((flavor, requests),) = choice.requests.items()
+        if not shared.hosts or len(requests) != 1:
+            return None
+        (request,), view = requests, world.snapshot.topologies[flavor]
+        unused, taken, wanted = self._unused.setdefault(id(shared), dict(shared.hosts)), dict[int, int](), request.count
+        for leaf in sorted(unused):
+            pods = view.capacity.times(leaf, request.requests.items(), min(unused[leaf], wanted))
+            if pods:
+                taken[leaf] = pods
+                wanted -= pods
+            if not wanted:
+                break
+        if wanted:
+            return None
+        hint = {request.name: [(view.tree.paths[leaf], pods) for leaf, pods in taken.items()]}
+        planned = world.place(choice, hint=hint)
+        if planned is None or not all(has_domains(p.topology, hint, p.name) for p in planned.pod_sets if p.topology):
+            return None
+        for leaf, pods in taken.items():
+            unused[leaf] -= pods
+        return planned

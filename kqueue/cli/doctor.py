@@ -64,7 +64,7 @@ class _Scope:
             installation.labelled,
             installation.visibility,
             installation.controller,
-            JointPlacementCheck(client).joint,
+            JointPlacementCheck(client, clock).joint,
             tenants.queues,
             tenants.flavors,
             tenants.labels,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from kqueue.operations.checkup.joint import verdict_of
+from kqueue.clock import utc_text
+from kqueue.operations.checkup.joint import verdict_of, with_plans
+from kqueue.operations.checkup.values import ok, warning
+from tests.builders import START
 
 SOLVER = {"solver": "ortools 9.15"}
 FAILED = {"items": [{"number": 7, "problem": "the planning process has ended in round 7"}, {"number": 6}]}
@@ -49,3 +53,39 @@ def test_the_problem_of_the_last_round_is_a_detail() -> None:
     assert verdict_of({"enabled": True, **SOLVER, **FAILED}).details == (
         "round 7: the planning process has ended in round 7",
     )
+
+
+def plan(name: str, phase: str, *, minutes: int = 5, workload: str = "") -> dict[str, Any]:
+    """A stored plan whose proposal is valid for some more minutes."""
+    goal = {"workload": {"namespace": "team", "name": workload}} if workload else {"flavor": "gpu", "nodes": 4}
+    until = utc_text(START + timedelta(minutes=minutes))
+    return {"metadata": {"name": name}, "spec": {"goal": goal}, "status": {"phase": phase, "validUntil": until}}
+
+
+def test_plans_that_wait_for_approval_are_named() -> None:
+    found = [
+        plan("a", "Proposed", workload="job-big"),
+        plan("b", "Proposed"),
+        plan("old", "Proposed", minutes=-1),
+        plan("done", "Done"),
+    ]
+    assert with_plans(ok("on"), found, START) == ok(
+        "on",
+        "plan a waits for approval, for team/job-big: kqueue defrag show a",
+        "plan b waits for approval: kqueue defrag show b",
+    )
+
+
+def test_a_plan_that_has_failed_is_a_warning() -> None:
+    found = [plan("a", "Failed", workload="job-big")]
+    verdict = with_plans(ok("on"), found, START)
+    assert verdict.status.value == "warning"
+    assert verdict.details == ("plan a has failed, for team/job-big: kqueue defrag show a",)
+    paused = warning("paused", "wait", "round 7")
+    assert with_plans(paused, found, START) == warning("paused", "wait", "round 7", *verdict.details)
+
+
+def test_ten_plans_are_named() -> None:
+    verdict = with_plans(ok("on"), [plan(f"p{n}", "Proposed") for n in range(12)], START)
+    assert len(verdict.details) == 11
+    assert verdict.details[-1] == "and 2 more: kqueue defrag list"

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from kqueue.api import names
+from kqueue.clock import utc_text
 from tests.sim import invariants
 from tests.sim.api_client import NONE, ROUGH
 from tests.sim.joint_actor import losing_the_lease
-from tests.sim.joint_moves import MovesActor, draw_moves, moving
+from tests.sim.joint_moves import PLANS, MovesActor, draw_moves, moving
 from tests.sim.joint_planner import Desk
+from tests.sim.objects import NAMESPACE, WORKLOADS
 from tests.sim.plan import Plan
 from tests.sim.test_joint_rounds import one_queue
 from tests.sim.test_seeds import _seeds
@@ -92,3 +97,61 @@ async def test_a_leader_that_is_killed_at_any_write_of_a_plan_is_gone_on_from(*,
     every = os.environ.get("KQUEUE_SIM_TURNS") == "all"
     for number in range(1, writes, 1 if every else writes // 4):
         await _freed(number, after=after)
+
+
+async def _evict(world: World, job: str, message: str, *, runs_since: float = 0.0, **annotations: str | None) -> None:
+    """Write what a broken controller would: a move of a gang, whose annotations and start are changed before."""
+    workload = world.workload_of(job)
+    assert workload is not None
+    name, now = workload["metadata"]["name"], world.clock.now()
+    kept = [dict(c) for c in workload["status"]["conditions"] if c["type"] != names.CONDITION_EVICTED]
+    for admitted in (c for c in kept if c["type"] == names.CONDITION_ADMITTED and runs_since):
+        admitted["lastTransitionTime"] = utc_text(now - timedelta(seconds=runs_since))
+    evicted = {"type": names.CONDITION_EVICTED, "reason": names.REASON_RESCHEDULED, "message": message}
+    notes = {f"kqueue.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    await world.api.patch(WORKLOADS, name, {"metadata": {"annotations": notes}}, namespace=NAMESPACE)
+    for status in ("False", "True"):
+        conditions = [*kept, {**evicted, "status": status, "lastTransitionTime": utc_text(now)}]
+        change = {"status": {"conditions": conditions}}
+        await world.api.patch(WORKLOADS, name, change, namespace=NAMESPACE, subresource="status")
+
+
+async def test_each_promise_about_moves_can_be_seen_broken() -> None:
+    """A plan that nobody approved, a second move, no consent, no checkpoint, and a gang that has just started."""
+    desk = Desk("broken")
+    tenancy = replace(one_queue(racks=(1, 3, 4)), joint=moving(auto=False))
+    async with simulated(desk.seed, tenancy=tenancy, operator=desk.operator()) as world:
+        actor = MovesActor(world, Plan(), desk, an_hour=3)
+        for each in range(6):
+            await actor.submit(f"small-{each}", queue="q", pods=2, consent="Always", run_seconds=3000 - each % 2 * 2980)
+        await world.pass_time(60)
+        await actor.submit("big", queue="q", pods=4, run_seconds=100)
+        await world.pass_time(640)
+        (plan,) = [found for found in world.objects(PLANS) if found["status"]["phase"] == "Proposed"]
+        world.kill_controller()
+
+        moved_by = f"Moved by DefragmentationPlan {plan['metadata']['name']} without leave"
+        found: list[str] = []
+
+        async def broken(job: str, message: str = moved_by, **planted: Any) -> str:
+            await _evict(world, job, message, **planted)
+            told = [one.partition(": ")[2] for one in actor.moves.moves_are_allowed(world) if one not in found]
+            found.extend(actor.moves.moves_are_allowed(world))
+            return "\n".join(told)
+
+        first = await broken("small-0")
+        assert "was evicted in the states" in first
+        assert "was moved by a plan that is Proposed, approved ''" in first
+        assert "twice" not in first
+        assert "was moved twice by one plan" in await broken("small-0")
+        assert "was moved by no plan" in await broken("small-2", "Moved by nobody")
+        assert "its consent is Never" in await broken("small-2", reschedule=None)
+        late = await broken("small-2", reschedule="AfterCheckpoint")
+        assert "its last checkpoint is None" in late
+        assert "is the move number 4 within an hour, 3 are allowed" in late
+        old = utc_text(world.clock.now() - timedelta(hours=1))
+        assert "its last checkpoint is" in await broken("small-2", last_checkpoint=old)
+        saved = await broken("small-2", last_checkpoint=utc_text(world.clock.now()))
+        assert "its last checkpoint is" not in saved
+        assert "it runs since" not in saved
+        assert "it runs since" in await broken("small-4", runs_since=599)

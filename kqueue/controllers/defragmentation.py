@@ -140,6 +140,8 @@ def _changed_status(plan: DefragmentationPlan, step: Step, at: str) -> dict[str,
         moves = [msgspec.to_builtins(move) for move in plan.status.moves]
         for number, of_move in step.moves.items():
             moves[number] |= _entered(of_move, at)
+            if of_move.state is MoveState.PLANNED:
+                moves[number].pop("since", None)
         changed["moves"] = moves
     if step.phase is not None:
         others = [msgspec.to_builtins(c) for c in plan.status.conditions if c.type != step.phase]
@@ -152,7 +154,9 @@ def _changed_status(plan: DefragmentationPlan, step: Step, at: str) -> dict[str,
 
 def _entered(of_move: MoveChange, at: str) -> dict[str, Any]:
     """Return the fields of a move that enters a state."""
-    found: dict[str, Any] = {"state": of_move.state, "since": at, "message": _cut(of_move.message)}
+    found: dict[str, Any] = {"state": of_move.state, "message": _cut(of_move.message)}
+    if of_move.state is not MoveState.PLANNED:
+        found["since"] = at
     if of_move.state is MoveState.EVICTING:
         found["begun"] = at
     return found

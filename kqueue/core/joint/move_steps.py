@@ -90,6 +90,8 @@ class MoveSeen:
     workload: str
     queue: str
     state: MoveState
+    message: str = ""
+    """The reason for the state, as it is written."""
     age: int = 0
     exists: bool = True
     active: bool = True
@@ -204,12 +206,14 @@ def _approved(plan: PlanSeen, limits: StepLimits) -> Step:
     if plan.goal in _SETTLED:
         return Step(phase=PlanPhase.SUPERSEDED, reason=f"Gang{plan.goal}", message=_SETTLED[plan.goal])
     if plan.other:
-        return Step(look=LOOK_SECONDS)
+        return _held_up(plan, f"DefragmentationPlan {plan.other} is carried out first")
     obstacle = _obstacle(plan, range(len(plan.moves)))
     if obstacle:
         return Step(phase=PlanPhase.ABORTED, reason="NotPossible", message=obstacle)
-    if plan.limited or any(move.busy for move in plan.moves):
-        return Step(look=LOOK_SECONDS)
+    if plan.limited:
+        return _held_up(plan, plan.limited)
+    if any(move.busy for move in plan.moves):
+        return _held_up(plan, _BUSY)
     begun = {number: _reserved() for number in _to_begin(plan, limits)}
     return Step(phase=PlanPhase.RUNNING, reason="Begun", message="its first target is reserved", moves=begun)
 
@@ -253,7 +257,7 @@ def _further(plan: PlanSeen, limits: StepLimits) -> Step:
         if plan.limited:
             if plan.age > PAUSE_SECONDS:
                 return Step(phase=PlanPhase.ABORTED, reason="Limited", message=plan.limited)
-            return Step(look=LOOK_SECONDS)
+            return _held_up(plan, plan.limited)
         obstacle = _obstacle(plan, begin)
         if obstacle:
             return _stopped(plan, PlanPhase.ABORTED, "NotPossible", obstacle)
@@ -263,6 +267,15 @@ def _further(plan: PlanSeen, limits: StepLimits) -> Step:
     if plan.goal is GoalState.WAITS and plan.age <= limits.timeout:
         return Step(look=LOOK_SECONDS)  # the room is kept for it
     return Step(phase=PlanPhase.DONE, reason="Moved", message=_ENDS[plan.goal])
+
+
+def _held_up(plan: PlanSeen, why: str) -> Step:
+    """Return the step of a plan whose next move must wait: the move says why, and the plan is looked at again."""
+    for number, move in _in_state(plan, MoveState.PLANNED):
+        if move.message != why:
+            return Step(moves={number: MoveChange(state=MoveState.PLANNED, message=why)})
+        break
+    return Step(look=LOOK_SECONDS)
 
 
 def _over(plan: PlanSeen, limits: StepLimits) -> Step:
@@ -329,6 +342,7 @@ def _leaving(move: MoveSeen, limits: StepLimits) -> MoveChange | None:
     return None
 
 
+_BUSY = "another workload of its ClusterQueue is being moved"
 _SETTLED: Mapping[GoalState, str] = {
     GoalState.STARTED: "the gang has started without it",
     GoalState.GONE: "the gang is gone",

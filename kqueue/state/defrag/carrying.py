@@ -209,6 +209,7 @@ class PlanFacts:
             workload=move.workload,
             queue=queue,
             state=MoveState(move.state),
+            message=move.message,
             age=int((now - move.since).total_seconds()) if move.since is not None else 0,
             exists=exists,
             active=obj is not None and obj.spec.active and not _is_on_hold(obj),

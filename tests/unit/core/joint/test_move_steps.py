@@ -89,15 +89,28 @@ def test_every_move_is_checked_before_the_first_one_begins(facts: dict[str, Any]
     assert not step.moves
 
 
-@pytest.mark.parametrize("facts", [{"other": "another"}, {"limited": "4 moves"}])
-def test_a_plan_waits_for_another_one_and_for_the_next_hour(facts: dict[str, Any]) -> None:
-    step = next_step(plan(move(), phase=PlanPhase.APPROVED, **facts), LIMITS)
-    assert not step.writes
-    assert step.look is not None
+def assert_waits(seen: PlanSeen, why: str) -> None:
+    """Nothing begins; the first move that has not begun says why, and it is written once."""
+    step = next_step(seen, LIMITS)
+    ((number, change),) = step.moves.items()
+    assert (step.phase, change.state) == (None, MoveState.PLANNED)
+    assert why in change.message
+    moves = [replace(m, message=change.message) if n == number else m for n, m in enumerate(seen.moves)]
+    again = next_step(replace(seen, moves=tuple(moves)), LIMITS)
+    assert not again.writes
+    assert again.look is not None
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [({"other": "another"}, "DefragmentationPlan another is carried out first"), ({"limited": "4 moves"}, "4 moves")],
+)
+def test_a_plan_waits_for_another_one_and_for_the_next_hour(facts: dict[str, Any], why: str) -> None:
+    assert_waits(plan(move(), phase=PlanPhase.APPROVED, **facts), why)
 
 
 def test_a_plan_waits_while_a_workload_of_the_same_queue_is_moved() -> None:
-    assert not next_step(plan(move(busy=True), phase=PlanPhase.APPROVED), LIMITS).writes
+    assert_waits(plan(move(busy=True), phase=PlanPhase.APPROVED), "another workload of its ClusterQueue")
     assert not next_step(plan(move(DONE), move(name="b", busy=True)), LIMITS).writes
 
 
@@ -209,7 +222,7 @@ def test_the_next_move_is_checked_before_it_begins() -> None:
 
 def test_a_plan_pauses_at_the_limit_of_an_hour_and_then_ends() -> None:
     seen = plan(move(DONE), move(name="b"), limited="4 moves began within the last hour")
-    assert not next_step(replace(seen, age=PAUSE_SECONDS), LIMITS).writes
+    assert_waits(replace(seen, age=PAUSE_SECONDS), "4 moves began within the last hour")
     late = next_step(replace(seen, age=PAUSE_SECONDS + 1), LIMITS)
     assert (late.phase, late.message) == (PlanPhase.ABORTED, seen.limited)
 

@@ -8,12 +8,12 @@ import pytest
 
 from tests.sim import gang_invariants, invariants
 from tests.sim.api_client import NONE, ROUGH, Faults
+from tests.sim.chosen import SLOW, seeds
 from tests.sim.gang_actor import GangActor
 from tests.sim.gang_forms import DIALECTS
 from tests.sim.gang_plan import draw_gangs
 from tests.sim.kinds_plan import kinds_tenancy
 from tests.sim.plan import End, Plan
-from tests.sim.test_seeds import SLOW, _seeds
 from tests.sim.world import World, simulated
 
 
@@ -28,7 +28,7 @@ async def lived(seed: int, plan: Plan, faults: Faults) -> tuple[World, dict[str,
         return world, actor.ends()
 
 
-@pytest.mark.parametrize("seed", _seeds("0-11"))
+@pytest.mark.parametrize("seed", seeds("0-5"))
 async def test_gangs_of_all_sizes_live_together(seed: int) -> None:
     """Sixty steps of gangs, groups, pods and Jobs; every third world without faults."""
     await lived(seed, draw_gangs(seed), NONE if seed % 3 == 0 else ROUGH)

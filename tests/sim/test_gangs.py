@@ -13,6 +13,7 @@ from kqueue.api import gang_names, names
 from kqueue.sandbox.api import EVENTS, NODES, PODS
 from kqueue.sandbox.topology_spec import RACK_LABEL
 from tests.sim import gang_invariants, invariants
+from tests.sim.chosen import seeds, sizes
 from tests.sim.gangs import LABELS, LONG, base_workload, create, create_all, is_gated, members, running
 from tests.sim.kinds import pod
 from tests.sim.objects import CLUSTER_QUEUES, NAMESPACE, WORKLOADS, job
@@ -141,7 +142,7 @@ async def _singles(gangs: int, count: int) -> list[str]:
 
 
 @pytest.mark.mechanism("0.18")
-@pytest.mark.parametrize("count", [60, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", sizes(60, 500))
 async def test_single_pods_are_admitted_as_if_there_were_no_waiting_gangs(count: int) -> None:
     """Row 0.18: the same pods in the same order, with and without fifty gangs that lack a member."""
     alone, beside = await _singles(0, count), await _singles(50, count)
@@ -173,12 +174,8 @@ async def test_what_a_starting_gang_has_reserved_is_given_to_nobody() -> None:
     assert "16 cpu of flavor cheap asked, ClusterQueue plain has 4 free" in waits["message"]
 
 
-def _seeds(count: int, usual: int) -> list[Any]:
-    return [pytest.param(seed, marks=pytest.mark.slow if seed >= usual else ()) for seed in range(count)]
-
-
 @pytest.mark.mechanism("0.15")
-@pytest.mark.parametrize("seed", _seeds(100, 8))
+@pytest.mark.parametrize("seed", seeds("0-23"))
 async def test_two_gangs_never_stand_half_started_in_each_others_way(seed: int) -> None:
     """Row 0.15: there is room for one of two gangs of eight; their pods come in turns, and one gang runs after the other."""
     chance = random.Random(seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -13,13 +12,13 @@ from kqueue.api import names
 from kqueue.clock import utc_text
 from tests.sim import invariants
 from tests.sim.api_client import NONE, ROUGH
+from tests.sim.chosen import is_deep, seeds
 from tests.sim.joint_actor import losing_the_lease
 from tests.sim.joint_moves import PLANS, MovesActor, draw_moves, moving
 from tests.sim.joint_planner import Desk
 from tests.sim.objects import NAMESPACE, WORKLOADS
 from tests.sim.plan import Plan
 from tests.sim.test_joint_rounds import one_queue
-from tests.sim.test_seeds import _seeds
 from tests.sim.world import World, is_true, simulated
 
 
@@ -39,7 +38,7 @@ async def moved(seed: int, *, steps: int = 36) -> MovesActor:
         return actor
 
 
-@pytest.mark.parametrize("seed", _seeds("0,1"))
+@pytest.mark.parametrize("seed", seeds("0,1"))
 @pytest.mark.mechanism("2.10")
 async def test_moves_keep_every_promise(seed: int) -> None:
     await moved(seed)
@@ -94,7 +93,7 @@ async def test_a_leader_that_is_killed_at_any_write_of_a_plan_is_gone_on_from(*,
     """One gang moves once, it runs again, and the gang that waited starts; fewer writes are tried in every run."""
     writes = await _freed(0, after=after)
     assert writes > 10
-    every = os.environ.get("KQUEUE_SIM_TURNS") == "all"
+    every = is_deep()
     for number in range(1, writes, 1 if every else writes // 4):
         await _freed(number, after=after)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ from kqueue.sandbox.api import JOBS, Object
 from kqueue.sandbox.topology_spec import POOL_LABEL, RACK_LABEL
 from tests.readings import page_of
 from tests.sim import invariants
+from tests.sim.chosen import is_deep
 from tests.sim.joint_actor import JointActor
 from tests.sim.joint_planner import AskedRound, Desk, PlannerFault
 from tests.sim.joint_tenancy import JOINT, LOCAL
@@ -40,7 +40,7 @@ from tests.sim.world import World, condition, is_true, simulated
 
 STRIDE = 53
 """Turns of the event loop from one run of a story to the next."""
-FIRST_TURNS = range(1, STRIDE + 1) if os.environ.get("KQUEUE_SIM_TURNS") == "all" else (3,)
+FIRST_TURNS = range(1, STRIDE + 1) if is_deep() else (3,)
 """Every turn has a run with `KQUEUE_SIM_TURNS=all`."""
 GANGS = {"first": 5, "second": 5, "third": 9}
 """Whole hosts; one by one, the first takes the rack that the third needs."""

@@ -6,11 +6,11 @@ import pytest
 
 from tests.sim import invariants
 from tests.sim.api_client import NONE, ROUGH, Faults
+from tests.sim.chosen import seeds
 from tests.sim.joint_actor import JointActor, losing_the_lease
 from tests.sim.joint_plan import draw_joint
 from tests.sim.joint_planner import Desk
 from tests.sim.joint_tenancy import joint_tenancy
-from tests.sim.test_seeds import _seeds
 from tests.sim.world import World, simulated
 
 TURNS_OF_A_TERM = 150
@@ -33,7 +33,7 @@ async def lived_jointly(
         return world, actor
 
 
-@pytest.mark.parametrize("seed", _seeds("0,1"))
+@pytest.mark.parametrize("seed", seeds("0,1"))
 @pytest.mark.mechanism("2.6")
 @pytest.mark.mechanism("2.8")
 @pytest.mark.mechanism("2.23")
@@ -43,7 +43,7 @@ async def test_joint_placement_keeps_every_promise(seed: int) -> None:
     assert actor.desk.rounds
 
 
-@pytest.mark.parametrize("seed", _seeds("5"))
+@pytest.mark.parametrize("seed", seeds("5"))
 @pytest.mark.mechanism("2.27")
 async def test_joint_placement_lives_on_where_the_lease_is_lost(seed: int) -> None:
     """Terms end at drawn turns of the event loop; no leader carries out the plan of an earlier one."""

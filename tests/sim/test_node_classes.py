@@ -12,9 +12,9 @@ from kqueue.config.gangs import NodeClassSettings
 from kqueue.sandbox.api import PODS, Object
 from kqueue.sandbox.topology_spec import POOL_LABEL
 from tests.sim import invariants
+from tests.sim.chosen import seeds
 from tests.sim.objects import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACE, cluster_queue, job, ours, template
 from tests.sim.tenancy import Tenancy, pool
-from tests.sim.test_gangs import _seeds
 from tests.sim.world import World, owner_of, simulated
 
 CARD, GROUP = "h100", "lab"
@@ -78,7 +78,7 @@ def places(world: World) -> dict[str, set[str]]:
 
 
 @pytest.mark.mechanism("3.36")
-@pytest.mark.parametrize("seed", _seeds(50, 3))
+@pytest.mark.parametrize("seed", seeds("0-15"))
 async def test_nodes_of_a_class_have_pods_of_this_class_only(seed: int) -> None:
     """Row 3.36: whatever is created, in any order, and though the scarce and the private nodes are the only free ones."""
     chance = random.Random(seed)

@@ -19,6 +19,7 @@ from kqueue.sandbox import route
 from kqueue.sandbox.api import EVENTS, PODS, GroupVersionResource, Object
 from kqueue.sandbox.topology_spec import POOL_LABEL
 from tests.sim import invariants
+from tests.sim.chosen import sizes
 from tests.sim.gangs import LABELS_AND_OBJECTS, LONG, labelled
 from tests.sim.kinds import POD_GROUPS, Group, pod
 from tests.sim.objects import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACE, WORKLOADS, cluster_queue, job, ours
@@ -184,7 +185,7 @@ def everything(world: World) -> dict[str, str]:
     return {f"{kind.plural} {meta['name']}": meta["resourceVersion"] for kind, meta in found}
 
 
-@pytest.mark.parametrize("gangs", [60, pytest.param(1_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("gangs", sizes(60, 1_000))
 async def test_gangs_in_all_phases_are_quiet_and_quiet_after_a_restart(gangs: int) -> None:
     """G7.22: no write in ten minutes, and none by a new controller, which knows nothing of the former one.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -13,6 +12,7 @@ from tests.readings import failing
 from tests.sim import invariants
 from tests.sim.actor import REST_SECONDS, Actor
 from tests.sim.api_client import NONE, ROUGH, Faults
+from tests.sim.chosen import SLOW, seeds
 from tests.sim.kinds_actor import KindsActor
 from tests.sim.kinds_plan import draw_kinds, kinds_tenancy
 from tests.sim.objects import CLUSTER_QUEUES, NAMESPACE, WORKLOADS, job
@@ -22,24 +22,6 @@ from tests.sim.tenancy import PEACEFUL, Tenancy, rivals
 from tests.sim.test_jobset import low
 from tests.sim.test_pod_group import PODS_OF_GROUP, member
 from tests.sim.world import World, condition, is_true, simulated
-
-SLOW = pytest.mark.slow
-
-
-def _seeds(usual: str = "0-19,87,99,179,1016,1039") -> list[object]:
-    """Sixteen, four more that are slow, and some that once failed; `KQUEUE_SIM_SEEDS=1000-1100` (or 7,9,12) chooses
-    others.
-
-    In 87 a Job runs with fewer pods after its eviction; in 99 others leave for a Job when an older equal one comes, and
-    it starts in other room; in 179 a Job ends when a rest does; in the last two a sliced gang is evicted when some of its
-    pods have ended.
-    """
-    chosen = os.environ.get("KQUEUE_SIM_SEEDS", "")
-    numbers: list[int] = []
-    for part in (chosen or usual).split(","):
-        first, _, last = part.partition("-")
-        numbers += range(int(first), int(last or first) + 1)
-    return [pytest.param(n, id=f"seed-{n}", marks=SLOW if n >= 16 and not chosen else ()) for n in numbers]
 
 
 async def lived(seed: int, plan: Plan, faults: Faults, tenancy: Tenancy = PEACEFUL) -> tuple[World, dict[str, End]]:
@@ -51,21 +33,21 @@ async def lived(seed: int, plan: Plan, faults: Faults, tenancy: Tenancy = PEACEF
         return world, actor.ends()
 
 
-@pytest.mark.parametrize("seed", _seeds())
+@pytest.mark.parametrize("seed", seeds())
 @pytest.mark.mechanism("3.15")
 async def test_whatever_happens_every_promise_holds(seed: int) -> None:
     """Sixty steps, every third world without faults; at the end each Job has come to the end it must come to."""
     await lived(seed, draw(seed), NONE if seed % 3 == 0 else ROUGH)
 
 
-@pytest.mark.parametrize("seed", _seeds())
+@pytest.mark.parametrize("seed", seeds())
 async def test_rivals_get_what_is_theirs(seed: int) -> None:
     """Sixty steps of tenants who preempt each other, every third world without faults; whoever can run has run."""
     tenancy = rivals(seed)
     await lived(seed, draw_rivalry(seed, tenancy), NONE if seed % 3 == 0 else ROUGH, tenancy)
 
 
-@pytest.mark.parametrize("seed", _seeds("0-11,17,18"))
+@pytest.mark.parametrize("seed", seeds("0-5,10,17,18"))
 async def test_all_kinds_live_together(seed: int) -> None:
     """Sixty steps of JobSets, pods, groups and what serves beside Jobs; every third world without faults.
 

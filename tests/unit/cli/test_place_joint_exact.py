@@ -66,7 +66,7 @@ def test_the_optimum_is_the_best_of_all_ways(seed: int, order: str) -> None:
 def test_plans_are_mostly_optimal() -> None:
     """Where about as much is asked for as is free: of small random inputs, at least nine in ten."""
     equal = 0
-    for seed in range(60):
+    for seed in range(20):
         chance = random.Random(seed)
         sizes = {rack: chance.randint(4, 12) for rack in "abcdef"}
         gangs: list[JSON] = []
@@ -74,7 +74,7 @@ def test_plans_are_mostly_optimal() -> None:
             gangs.append(make_gang(f"g{len(gangs)}", chance.randint(2, 10)))
         plan, optimum = units(make_joint(make_racks(**sizes), *gangs))
         equal += plan == optimum
-    assert equal >= 54, equal
+    assert equal >= 18, equal
 
 
 def test_the_first_gang_is_kept_although_others_use_more() -> None:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from typing import TypeVar
 
 from kqueue.api.wire.metrics import PodMetrics
@@ -251,9 +251,24 @@ def first() -> Iterator[Figure]:
     known, assembly = Sent(), Assembly()
     for data in pieces(1, given, known):
         assembly.take(data)
-    yield Figure(
-        "again_ms", processor_ms(lambda _: [assembly.take(data) for data in pieces(2, given, known)], lambda: None)
-    )
+
+    def read(changed: RoundInput) -> None:
+        check(
+            any(isinstance(assembly.take(data), tuple) for data in pieces(2, changed, known)), "no round was asked for"
+        )
+
+    yield Figure("again_ms", processor_ms(read, lambda: given))
+    hosts = count()
+    yield Figure("node_ms", processor_ms(read, lambda: _without_a_host(given, next(hosts))))
+
+
+def _without_a_host(given: RoundInput, host: int) -> RoundInput:
+    """The same round without one of the hosts."""
+    view = given.state.snapshot.topologies["gpu"]
+    tree, edit = view.tree.edited([host], [])
+    fewer = replace(view, tree=tree, capacity=view.capacity.edited(tree, edit, [], idle=[]))
+    snapshot = replace(given.state.snapshot, topologies={"gpu": fewer})
+    return replace(given, state=replace(given.state, snapshot=snapshot))
 
 
 def stall() -> Iterator[Figure]:

@@ -37,6 +37,7 @@ from kqueue.scheduling.joint.frames import (
     SearchCapacity,
     StatisticsPart,
     TreeBegins,
+    TreeEdit,
     fingerprint,
 )
 
@@ -84,6 +85,8 @@ class Assembly:
             case Leaves() as some:
                 if some.number in self._begun:
                     self._begun[some.number][1].extend(some.leaves)
+            case TreeEdit() as edit:
+                self._take_edit(edit)
             case ForgetTree() as gone:
                 self._trees.pop(gone.number, None)
             case FlavorCapacity() | FreeLeaves() | ForgetFlavor() as changed:
@@ -105,6 +108,12 @@ class Assembly:
             case other:
                 raise TypeError(f"a message of the type {type(other).__name__} is unknown")
         return None
+
+    def _take_edit(self, edit: TreeEdit) -> None:
+        """Take a topology that follows from another one; if that was lost, the fingerprint tells."""
+        base = self._tree(edit.base)
+        if base is not None and all(number < len(base) for number in edit.removed):
+            self._trees[edit.number] = base.edited(edit.removed, edit.added)[0]
 
     def _take_whole(self, part: MovablePart | CheckpointsPart | StatisticsPart) -> None:
         """Take a part of what is sent whole with each round."""

@@ -1,10 +1,10 @@
 """The messages between the manager and the process that plans rounds and searches for moves.
 
 A world of 12,500 hosts is sent in many small pieces, so that the event loop is never held for long.  A topology is sent
-once, and again only when it has changed; of free amounts and workloads only what has changed since the last round.  The
-last message of a round has a fingerprint of all that the process should have; a process that has something else asks
-for everything anew.  Both ends are the same version of kqueue, and the process is a child of the manager, so that
-pickled values are safe here.
+once, then only the leaves that come, go or change; of free amounts and workloads only what has changed since the last
+round.  The last message of a round has a fingerprint of all that the process should have; a process that has something
+else asks for everything anew.  Both ends are the same version of kqueue, and the process is a child of the manager, so
+that pickled values are safe here.
 """
 
 from __future__ import annotations
@@ -58,6 +58,20 @@ class Leaves:
 
     number: int
     leaves: tuple[Leaf, ...]
+
+
+@value(kw_only=True)
+class TreeEdit:
+    """The topology `number`: the topology `base` without some of its leaves, and with others.
+
+    Args:
+        removed: the numbers of leaves in `base`.
+    """
+
+    number: int
+    base: int
+    removed: tuple[int, ...]
+    added: tuple[Leaf, ...]
 
 
 @value(kw_only=True)
@@ -210,7 +224,7 @@ class GangsPart:
 
 
 CHANGES = (
-    *(TreeBegins, Leaves, ForgetTree, FlavorCapacity, FreeLeaves, ForgetFlavor, AdmittedPart, HeadsPart),
+    *(TreeBegins, Leaves, TreeEdit, ForgetTree, FlavorCapacity, FreeLeaves, ForgetFlavor, AdmittedPart, HeadsPart),
     *(MovablePart, CheckpointsPart, StatisticsPart, SearchCapacity, GangsPart),
 )
 """Messages that change what the process has; it counts them."""
@@ -261,6 +275,11 @@ class Sent:
         self.last_tree += 1
         self.trees[id(tree)] = self.last_tree, tree
         return self.last_tree, True
+
+    def tree_of(self, flavor: str) -> tuple[int, Tree] | None:
+        """Return the topology that a flavor had in the last round, with its number; None: it had none."""
+        before = self.flavors.get(flavor)
+        return next((one for one in self.trees.values() if before is not None and one[0] == before.tree), None)
 
     def forget_trees(self, used: Iterable[Tree]) -> list[int]:
         """Forget all topologies but these; return the numbers of the forgotten ones."""
@@ -352,7 +371,7 @@ def search_pieces(number: int, question: DefragQuestion, sent: Sent) -> Iterator
     They leave what the process keeps for rounds as it is, but for new topologies.
     """
     for flavor, one in held(question.topologies).items():
-        yield from _tree_pieces(one[0].tree, sent)
+        yield from _tree_pieces(flavor, one[0].tree, sent)
         yield sent.changing(SearchCapacity(capacity=_capacity(flavor, one, sent)))
     for gangs in _parts(question.running, _GANGS):
         yield sent.changing(GangsPart(gangs=gangs))
@@ -370,6 +389,8 @@ def held(topologies: Mapping[str, TopologyView]) -> dict[str, Held]:
 
 def view_pieces(views: Mapping[str, Held], sent: Sent) -> Iterator[bytes]:
     """Yield the messages that give the process these domains and free amounts, and no others."""
+    for flavor, (view, _, _) in views.items():  # before the topologies are forgotten of which they are edits
+        yield from _tree_pieces(flavor, view.tree, sent)
     for gone in sent.forget_trees(view.tree for view, _, _ in views.values()):
         yield sent.changing(ForgetTree(number=gone))
     for flavor in [flavor for flavor in sent.flavors if flavor not in views]:
@@ -380,7 +401,6 @@ def view_pieces(views: Mapping[str, Held], sent: Sent) -> Iterator[bytes]:
 
 
 def _flavor_pieces(flavor: str, one: Held, sent: Sent) -> Iterator[bytes]:
-    yield from _tree_pieces(one[0].tree, sent)
     whole = _capacity(flavor, one, sent)
     before, sent.flavors[flavor] = sent.flavors.get(flavor), whole
     part = _difference(before, whole) if before is not None else None
@@ -390,14 +410,32 @@ def _flavor_pieces(flavor: str, one: Held, sent: Sent) -> Iterator[bytes]:
         yield sent.changing(part)
 
 
-def _tree_pieces(tree: Tree, sent: Sent) -> Iterator[bytes]:
+def _tree_pieces(flavor: str, tree: Tree, sent: Sent) -> Iterator[bytes]:
     """Yield the messages that give the process a topology, unless it has it."""
     number, is_new = sent.number_of(tree)
-    if is_new:
+    if not is_new:
+        return
+    base = sent.tree_of(flavor)
+    edit = _edit(number, *base, tree) if base is not None else None
+    if edit is not None:
+        yield sent.changing(edit)
+    else:
         begins = TreeBegins(number=number, topology=tree.topology, levels=tree.levels, tolerations=tree.tolerations)
         yield sent.changing(begins)
         for some in _parts(tree.leaves, _LEAVES):
             yield sent.changing(Leaves(number=number, leaves=some))
+
+
+def _edit(number: int, base: int, before: Tree, now: Tree) -> TreeEdit | None:
+    """Return the difference between two topologies; None: too much differs for one message."""
+    if (before.topology, before.levels, before.tolerations) != (now.topology, now.levels, now.tolerations):
+        return None
+    theirs, mine = dict(zip(now.paths, now.leaves, strict=True)), dict(zip(before.paths, before.leaves, strict=True))
+    removed = [n for n, (path, leaf) in enumerate(mine.items()) if theirs.get(path) is not leaf]
+    added = [leaf for path, leaf in theirs.items() if mine.get(path) is not leaf]
+    if len(added) > _LEAVES or len(removed) > _WHOLE * _LEAVES:
+        return None
+    return TreeEdit(number=number, base=base, removed=tuple(removed), added=tuple(added))
 
 
 def _capacity(flavor: str, one: Held, sent: Sent) -> FlavorCapacity:

@@ -10,6 +10,8 @@ import pytest
 
 from kqueue.core.joint.answer import answer_of
 from kqueue.core.joint.round import RoundInput, plan_round
+from kqueue.core.topology import Tree
+from kqueue.scheduling.joint import frames
 from kqueue.scheduling.joint.assembly import Assembly
 from kqueue.scheduling.joint.frames import (
     AdmittedPart,
@@ -20,6 +22,8 @@ from kqueue.scheduling.joint.frames import (
     Leaves,
     Resync,
     Sent,
+    TreeBegins,
+    TreeEdit,
     pieces,
 )
 from kqueue.scheduling.joint.process import PlanningProcess, RoundFailedError
@@ -83,12 +87,46 @@ def test_an_admission_is_sent_as_its_host_and_its_workload() -> None:
         assert len(free.leaves) == 1
 
 
-def test_a_changed_topology_is_sent_with_its_leaves() -> None:
+def test_of_a_changed_topology_only_the_changed_leaves_are_sent() -> None:
+    """A node of a flavor that has eight or more; what the process has then is what it would get anew."""
+    cluster, sent, assembly = cluster_of(), Sent(), Assembly()
+    after(assembly, list(pieces(1, cluster.followed(), sent)))
+    cluster.relabelled()
+    changes = list(pieces(2, cluster.followed(), sent))
+    (edit,) = [one for one in map(pickle.loads, changes) if isinstance(one, TreeEdit)]
+    assert (len(edit.removed), len(edit.added)) == (1, 1)
+    assert not any(isinstance(pickle.loads(data), Leaves) for data in changes)
+    asked, anew = after(assembly, changes), after(Assembly(), list(pieces(2, cluster.followed(), Sent())))
+    assert not isinstance(asked, Resync)
+    assert not isinstance(anew, Resync)
+    for flavor, view in anew[1].state.snapshot.topologies.items():
+        there = asked[1].state.snapshot.topologies[flavor]
+        assert there.tree.leaves == view.tree.leaves
+        assert there.tree.paths == view.tree.paths
+        assert there.tree.flaw(range(len(there.tree))) is None
+        assert there.capacity.tables()[0] == view.capacity.tables()[0]
+        assert (there.capacity.tables()[1] == view.capacity.tables()[1]).all()
+
+
+def test_a_topology_of_which_too_much_has_changed_is_sent_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, sent = cluster_of(), Sent()
     messages(cluster.followed(), sent)
     cluster.relabelled()
+    monkeypatch.setattr(frames, "_LEAVES", 0)
     kinds = {type(message) for message in messages(cluster.followed(), sent)}
-    assert {Leaves, FlavorCapacity} <= kinds
+    assert TreeEdit not in kinds
+    assert {TreeBegins, FlavorCapacity} <= kinds
+
+
+def test_another_topology_is_sent_whole() -> None:
+    cluster, sent = cluster_of(), Sent()
+    messages(cluster.followed(), sent)
+    place = cluster.places["gpu"]
+    place.tree = Tree(topology="another", levels=place.tree.levels, leaves=list(place.tree.leaves))
+    place.capacity = place.made(place.tree, [])
+    kinds = {type(message) for message in messages(cluster.followed(), sent)}
+    assert TreeEdit not in kinds
+    assert {TreeBegins, Leaves, FlavorCapacity} <= kinds
 
 
 def test_a_flavor_without_domains_is_forgotten() -> None:

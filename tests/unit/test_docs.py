@@ -223,6 +223,7 @@ def manifests(text: str) -> Iterator[dict[str, Any]]:
                     yield document
 
 
+@cache
 def schemas() -> dict[str, Any]:
     """Schema by kind."""
     found = {}

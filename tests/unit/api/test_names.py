@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -16,10 +17,17 @@ from kqueue.sandbox import names as sandbox_names
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def sources(names: Path) -> list[str]:
-    """The product and its sandbox without the file of names."""
-    files = [path for room in ("kqueue", "webhooks") for path in (ROOT / room).rglob("*.py")]
-    return [path.read_text() for path in files if path != names]
+@cache
+def used() -> tuple[frozenset[str], dict[Path, frozenset[str]]]:
+    """The names that the product and its sandbox read, and the texts in each of their files."""
+    names, texts = set[str](), dict[Path, frozenset[str]]()
+    for path in (path for room in ("kqueue", "webhooks") for path in (ROOT / room).rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+        names |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+        constants = [node.value for node in nodes if isinstance(node, ast.Constant)]
+        texts[path] = frozenset(value for value in constants if isinstance(value, str))
+    return frozenset(names), texts
 
 
 @pytest.mark.parametrize(
@@ -28,18 +36,10 @@ def sources(names: Path) -> list[str]:
 def test_every_name_of_the_reference_is_used(module: ModuleType) -> None:
     """By its constant, or by its value where an enumeration or a schema writes it out."""
     path = ROOT.joinpath(*module.__name__.split(".")).with_suffix(".py")
-    trees = [ast.parse(source) for source in [*sources(path), path.read_text()]]
-    nodes = [node for tree in trees for node in ast.walk(tree)]
-    used = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    used |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    literals = {
-        node.value
-        for tree in trees[:-1]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
+    read, texts = used()
+    literals = frozenset[str]().union(*(some for where, some in texts.items() if where != path))
     constants = {name: value for name, value in vars(module).items() if name.isupper()}
     composed = {name for name in constants if name.startswith("REASON_DEACTIVATED_DUE_TO_")}
-    idle = [n for n, value in constants.items() if n not in used | composed and value not in literals]
+    idle = [n for n, value in constants.items() if n not in read | composed and value not in literals]
 
     assert idle == []

@@ -344,9 +344,10 @@ class GangClock:
             another = self._gangs.rejected_before(gang)
             if another is not None:
                 return GangLook(again=max(_ANOTHER_FIRST, (another - now).total_seconds()))
+            self._gangs.give_time(gang, now)  # first, because the event of the write may come before its answer
             wrote = await self._leave(workload, too_few(start, self._rules))
             if wrote:
-                self._gangs.note_rejection(gang.workload, now)
+                self._gangs.drop(gang.workload)
             return GangLook(wrote=wrote)
         times = [(at - now).total_seconds() for at in (start.due, gang.until, gang.rejectable) if at is not None]
         return GangLook(again=min((seconds for seconds in times if seconds > 0), default=None))

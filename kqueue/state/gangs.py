@@ -165,12 +165,9 @@ class Gangs:
         if promise is not None:
             self.on_promise(promise.queue)
 
-    def note_rejection(self, workload: str, now: datetime) -> None:
-        """Note that a gang was rejected: other gangs of its flavors get time to use what it leaves."""
-        gang = self._starting.get(workload)
-        self.drop(workload)
-        if gang is not None:
-            self._grace.update(dict.fromkeys(gang.flavors, now))
+    def give_time(self, gang: StartingGang, now: datetime) -> None:
+        """Give other gangs of its flavors time to use what a gang leaves that is rejected now."""
+        self._grace.update(dict.fromkeys(gang.flavors, now))
 
     def last_rejection(self, flavors: frozenset[str]) -> datetime | None:
         """Return the time of the last rejection of a gang in any of these flavors; None: there was none."""

@@ -351,6 +351,31 @@ async def test_of_two_gangs_in_one_flavor_the_less_complete_one_is_rejected(make
         assert (waits, world.evicted("near")) == ("", "GangRejected")
 
 
+@pytest.mark.mechanism("4.13")
+async def test_the_event_of_a_rejection_may_come_before_its_answer(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gang has left the ranks then, and the other one still has its time again."""
+    world = make(*members_of("near", 5), *members_of("far", 5))
+    for gang, numbers in (("near", (0, 1, 2, 3)), ("far", (0, 1))):
+        await world.start(gang)
+        world.schedule(gang, *numbers)
+        world.find_no_node(gang, [number for number in range(5) if number not in numbers])
+        await world.rest(key_of(gang))
+    await world.clock.advance(10)
+    write, near = world.writer.write, list[str]()
+
+    async def seen_first(key: str, change: Any, **more: Any) -> Any:
+        written = await write(key, change, **more)
+        if key == workload_key_of_gang(key_of("far"), ON):
+            world.starting.drop(key)
+            await world.look(key_of("near"))
+            near.append(world.evicted("near"))
+        return written
+
+    monkeypatch.setattr(world.writer, "write", seen_first)
+    await world.look(key_of("far"))
+    assert (world.evicted("far"), near[:1]) == ("GangRejected", [""])
+
+
 async def test_a_restart_gives_gangs_time_before_a_rejection(make: Make) -> None:
     """The new process does not know yet which gang is closer to its quorum."""
     world = make(*members_of("g", 2))

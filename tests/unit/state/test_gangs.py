@@ -83,7 +83,7 @@ def test_the_least_complete_of_the_gangs_that_share_a_flavor_goes_first() -> Non
     assert gangs.rejected_before(far) is None
     gangs.note(later)
     assert gangs.rejected_before(far) == later.rejectable
-    gangs.note_rejection("ns/far", START)
+    gangs.give_time(far, START)
     assert gangs.last_rejection(frozenset({"default"})) == START
     assert gangs.last_rejection(frozenset({"other"})) is None
 

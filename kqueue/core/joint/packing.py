@@ -79,9 +79,7 @@ class _Packing:
     counts: Counts
     bins: list[tuple[int, int]]
     reach: dict[int, int]
-    """By room, the most that sums of sizes use of it."""
-    sums: list[int]
-    """By place of a size: the bits of all sums of this and smaller sizes."""
+    """By room, the most that sums of gangs use of it."""
     usable: list[int] = field(default_factory=list)
     many: list[Counts] = field(default_factory=list)
     tries: int = 0
@@ -94,9 +92,10 @@ class _Packing:
         kinds = tuple(sorted(number, reverse=True))
         total = sum(sizes)
         bins = sorted((min(room, total), domain) for domain, room in enumerate(rooms) if room >= kinds[-1])
-        sums = _sums(kinds, max((room for room, _ in bins), default=0))
-        reach = {room: (sums[0] & (1 << room + 1) - 1).bit_length() - 1 for room, _ in bins}
-        found = cls(kinds, tuple([number[kind] for kind in kinds]), bins, reach, sums)
+        counts, widest = tuple([number[kind] for kind in kinds]), max((room for room, _ in bins), default=0)
+        sums, *_ = _sums(kinds, counts, widest)
+        reach = {room: (sums & (1 << room + 1) - 1).bit_length() - 1 for room, _ in bins}
+        found = cls(kinds, counts, bins, reach)
         usable, many = 0, tuple([0] * len(kinds))
         found.usable, found.many = [usable], [many]
         for room, _ in reversed(bins):
@@ -114,9 +113,11 @@ class _Packing:
         """
         failed = set[tuple[int, Counts]]()
         ways: list[Way] = []
-        stack = [(self.counts, self._ways(0, self.counts))] if self._may_fit(0, self.counts) else []
+        size = sum([kind * number for kind, number in zip(self.kinds, self.counts, strict=True)])
+        fits = self._may_fit(0, self.counts, size)
+        stack = [(self.counts, size, self._ways(0, self.counts, size))] if fits else []
         while stack:
-            counts, others = stack[-1]
+            counts, size, others = stack[-1]
             way = next(others, None)
             if way is None:
                 failed.add((len(stack) - 1, counts))
@@ -129,14 +130,18 @@ class _Packing:
             left = _without(counts, way)
             if not any(left):
                 return [*ways, way]
-            if (len(stack), left) not in failed and self._may_fit(len(stack), left):
+            size -= sum([self.kinds[number] * many for number, many in way])
+            if (len(stack), left) not in failed and self._may_fit(len(stack), left, size):
                 ways.append(way)
-                stack.append((left, self._ways(len(stack), left)))
+                stack.append((left, size, self._ways(len(stack), left, size)))
         return None
 
-    def _may_fit(self, place: int, counts: Counts) -> bool:
-        """Whether the domains from this place on could have all gangs, as far as sums and large gangs tell."""
-        if self._size(counts) > self.usable[place]:
+    def _may_fit(self, place: int, counts: Counts, size: int) -> bool:
+        """Whether the domains from this place on could have all gangs, as far as sums and large gangs tell.
+
+        `size`: of all gangs.
+        """
+        if size > self.usable[place]:
             return False
         as_large = 0
         for number, room in zip(counts, self.many[place], strict=True):
@@ -145,32 +150,34 @@ class _Packing:
                 return False
         return True
 
-    def _size(self, counts: Counts) -> int:
-        return sum([kind * number for kind, number in zip(self.kinds, counts, strict=True)])
-
-    def _ways(self, place: int, counts: Counts) -> Iterator[Way]:
+    def _ways(self, place: int, counts: Counts, size: int) -> Iterator[Way]:
         """Yield the ways to fill the domain at this place, those that use most of it first, then those with larger
         gangs; the later domains can have what each leaves.
         """
-        room, _ = self.bins[place]
+        reach = self.reach[self.bins[place][0]]
+        sums = _sums(self.kinds, counts, reach)
         self._calls = 0
-        for waste in range(self.usable[place] - self._size(counts) + 1):
-            if waste > self.reach[room]:
-                return
-            yield from self._using(self.reach[room] - waste, 0, counts)
+        for waste in range(min(self.usable[place] - size, reach) + 1):
+            if sums[0] >> reach - waste & 1:
+                yield from self._using(reach - waste, 0, counts, sums)
 
-    def _using(self, units: int, first: int, counts: Counts) -> Iterator[Way]:
-        """Yield the ways to use exactly so many units for gangs from the first of these sizes on, the larger first."""
+    def _using(self, units: int, first: int, counts: Counts, sums: Sequence[int]) -> Iterator[Way]:
+        """Yield the ways to use exactly so many units for gangs from the first of these sizes on, the larger first.
+
+        `sums`: of these gangs, by place of a size; there is at least one way.
+        """
         self._calls += 1
         if not units:
             yield ()
         for number in range(first, len(self.kinds)):
-            if not units or self._calls > _CALLS or not self.sums[number] >> units & 1:
+            if not units or self._calls > _CALLS or not sums[number] >> units & 1:
                 return
-            kind = self.kinds[number]
+            kind, smaller = self.kinds[number], sums[number + 1]
             for many in range(min(counts[number], units // kind), 0, -1):
-                for others in self._using(units - many * kind, number + 1, counts):
-                    yield ((number, many), *others)
+                rest = units - many * kind
+                if smaller >> rest & 1:
+                    for others in self._using(rest, number + 1, counts, sums):
+                        yield ((number, many), *others)
 
 
 def _without(counts: Counts, way: Way) -> Counts:
@@ -180,13 +187,18 @@ def _without(counts: Counts, way: Way) -> Counts:
     return tuple(left)
 
 
-def _sums(kinds: Sequence[int], most: int) -> list[int]:
-    """Return by place of a size the bits of all sums up to `most`; this and smaller sizes count any number of times."""
-    found, bits, within = list[int](), 1, (1 << most + 1) - 1
-    for kind in reversed(kinds):
-        times = kind
-        while times <= most:
-            bits |= bits << times & within
-            times *= 2
+def _sums(kinds: Sequence[int], counts: Sequence[int], most: int) -> list[int]:
+    """Return by place of a size the bits of all sums up to `most` of so many gangs of this and smaller sizes.
+
+    The last entry is that of no gangs.
+    """
+    bits, within = 1, (1 << most + 1) - 1
+    found = [bits]
+    for kind, count in zip(reversed(kinds), reversed(counts), strict=True):
+        left, step = min(count, most // kind), 1
+        while left:
+            taken = min(step, left)
+            bits |= bits << kind * taken & within
+            left, step = left - taken, step * 2
         found.append(bits)
     return found[::-1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, islice
 
 import numpy as np
 
@@ -221,11 +221,10 @@ class _Pool:
     unit: Unit
     free: list[tuple[int, int]]
     inside: Mapping[int, Sequence[tuple[PlannedAdmission, int]]]
-
-    @property
-    def size(self) -> int:
-        """The units of the new workload."""
-        return self.unit.of(self.choice.requests[self.flavor])
+    size: int
+    """The units of the new workload."""
+    units_inside: Mapping[int, int]
+    """By domain, the units that may move."""
 
     @classmethod
     def of(cls, world: World, candidate: Candidate, choice: Choice, level: int, unit_of: Mapping[str, Unit]) -> _Pool:
@@ -254,8 +253,10 @@ class _Pool:
             flavor=flavor,
             level=level,
             unit=unit,
-            free=[(domain, int(free[domain])) for domain in order],
+            free=list(zip(order, free[order].tolist(), strict=True)),
             inside=inside,
+            size=unit.of(requests),
+            units_inside={domain: sum([size for _, size in some]) for domain, some in inside.items()},
         )
 
     def chosen(self, width: int) -> list[tuple[int, int]]:
@@ -263,9 +264,11 @@ class _Pool:
 
         One of four could have the new workload if all others left.
         """
-        able = [one for one in self.free if one[1] + self.moving(one[0]) >= self.size][: max(1, width // 4)]
+        could = (one for one in self.free if one[1] + self.moving(one[0]) >= self.size)
+        able = list(islice(could, max(1, width // 4)))
         known = {domain for domain, _ in able}
-        return [*able, *[one for one in self.free if one[0] not in known][: width - len(able)]]
+        others = (one for one in self.free if one[0] not in known)
+        return [*able, *islice(others, max(0, width - len(able)))]
 
     def of_pod(self, one: PlannedAdmission | Choice) -> int:
         """Return the units of the largest pod."""
@@ -273,7 +276,7 @@ class _Pool:
 
     def moving(self, domain: int) -> int:
         """Return the units that may move out of a domain."""
-        return sum([size for _, size in self.inside.get(domain, ())])
+        return self.units_inside.get(domain, 0)
 
 
 def _packed_anew(world: World, candidate: Candidate, pool: _Pool, width: int) -> bool:

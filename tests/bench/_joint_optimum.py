@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from math import ceil
-
-from ortools.linear_solver import pywraplp
+from typing import Any
 
 _LIMIT_MS = 15_000
+
+
+def _solver() -> Any:
+    """Return a solver; other rows do not have its memory."""
+    from ortools.linear_solver import pywraplp
+
+    solver = pywraplp.Solver.CreateSolver("SAT")
+    solver.SetTimeLimit(_LIMIT_MS)
+    return solver
 
 
 def most_further(sizes: Sequence[int], rooms: Sequence[int], largest: int) -> int | None:
@@ -16,8 +24,7 @@ def most_further(sizes: Sequence[int], rooms: Sequence[int], largest: int) -> in
 
     None: the solver reached its limit.
     """
-    solver = pywraplp.Solver.CreateSolver("SAT")
-    solver.SetTimeLimit(_LIMIT_MS)
+    solver = _solver()
     counts = Counter(sizes)
     inside = {(size, rack): solver.IntVar(0, n, "") for size, n in counts.items() for rack in range(len(rooms))}
     further = [solver.IntVar(0, room // largest, "") for room in rooms]
@@ -34,8 +41,7 @@ def fewest_split(sizes: Sequence[int], rooms: Sequence[int]) -> int:
 
     If the solver reaches its limit, the number that it has proved by then.
     """
-    solver = pywraplp.Solver.CreateSolver("SAT")
-    solver.SetTimeLimit(_LIMIT_MS)
+    solver = _solver()
     counts = Counter(sizes)
     inside = {(size, rack): solver.IntVar(0, n, "") for size, n in counts.items() for rack in range(len(rooms))}
     split = {size: solver.IntVar(0, n, "") for size, n in counts.items()}

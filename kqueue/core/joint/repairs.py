@@ -5,7 +5,7 @@ Workloads that ran before the round never move.  A repair that fails leaves the 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
@@ -48,8 +48,9 @@ def repack(world: World, candidate: Candidate, one: RankedWorkload, unit_of: Map
             continue
         if world.steps_left < _FEWEST_STEPS or _is_hopeless(world, candidate, choice, repack):
             continue
-        moved = list(candidate.in_flavors(frozenset(choice.requests)))
-        if not moved or world.steps_left < _SHARE_REPACKED * len(moved):
+        most = world.steps_left // _SHARE_REPACKED
+        moved = list(islice(candidate.in_flavors(frozenset(choice.requests)), most + 1))
+        if not 0 < len(moved) <= most:
             continue
         world.steps_left -= len(moved) + 1
         ranks = {planned.head.uid: place for place, planned in enumerate(moved)}
@@ -293,37 +294,66 @@ def _packed_anew(world: World, candidate: Candidate, pool: _Pool, width: int) ->
     world.steps_left -= 1 + found.tries // _TRIES_OF_STEP
     if found.places is None:
         return False
-    into: dict[int, list[PlannedAdmission | Choice]] = defaultdict(list)
-    all_items: list[PlannedAdmission | Choice] = [pool.choice, *(planned for planned, _, _ in movers)]
-    for item, number in zip(all_items, found.places, strict=True):
-        into[number].append(item)
-    changed = {
-        number: items
-        for number, items in into.items()
-        if {id(item) for item in items} != {id(planned) for planned, _, there in movers if there == number}
-    }
-    stays = {id(planned) for planned, _, number in movers if number not in changed and number in into}
-    tree, moved = world.snapshot.topologies[pool.flavor].tree, list[PlannedAdmission]()
+    tree = world.snapshot.topologies[pool.flavor].tree
+    targets = _with_most_at_home(sizes, found.places, [None, *(number for _, _, number in movers)])
+    new, entering = targets[0], defaultdict[int, list[PlannedAdmission | Choice]](list)
+    entering[new].append(pool.choice)
+    staying, moved = defaultdict[int, list[PlannedAdmission]](list), dict[str, PlannedAdmission]()
     with world.attempt() as attempt:
-        for planned, _, _ in movers:
-            if id(planned) not in stays:
+        for (planned, _, number), target in zip(movers, targets[1:], strict=True):
+            if target == number:
+                staying[number].append(planned)
+            else:
                 world.withdraw(planned)
-        for number, items in changed.items():
+                entering[target].append(planned)
+        for number, items in sorted(entering.items()):
             within = GangDomains(levels=tree.levels, paths=(tree.path_of(pool.level, chosen[number][0]),))
-            world.steps_left -= len(items)
-            for item in sorted(items, key=lambda one: -pool.of_pod(one)):
-                if isinstance(item, Choice):
-                    placed = world.place(item, within=within)
-                else:
-                    placed = world.again(item, within=within)
-                if placed is None:
-                    return False
-                world.admit(placed)
-                moved.append(placed)
+            placed = _placed_within(world, pool, items, within)
+            if placed is None:  # hosts are used otherwise than the numbers say: all of the domain are placed anew
+                for planned in staying[number]:
+                    world.withdraw(planned)
+                placed = _placed_within(world, pool, [*items, *staying[number]], within)
+            if placed is None:
+                return False
+            moved.update({planned.head.uid: planned for planned in placed})
         attempt.keep()
-    candidate.admitted.update({planned.head.uid: planned for planned in moved})
+    candidate.admitted.update(moved)
     candidate.hopeless.clear()
     return True
+
+
+def _with_most_at_home(sizes: Sequence[int], places: Sequence[int], homes: Sequence[int | None]) -> list[int]:
+    """Return the places in another order among equal sizes, so that as many as possible have their home."""
+    free: dict[int, Counter[int]] = defaultdict(Counter)
+    for size, place in zip(sizes, places, strict=True):
+        free[size][place] += 1
+    found: list[int | None] = []
+    for size, home in zip(sizes, homes, strict=True):
+        stays = home is not None and free[size][home] > 0
+        found.append(home if stays else None)
+        if stays and home is not None:
+            free[size][home] -= 1
+    left = {size: counts.elements() for size, counts in free.items()}
+    return [next(left[size]) if place is None else place for size, place in zip(sizes, found, strict=True)]
+
+
+def _placed_within(
+    world: World, pool: _Pool, items: Sequence[PlannedAdmission | Choice], within: GangDomains
+) -> list[PlannedAdmission] | None:
+    """Place and charge workloads in one domain, those with the largest pods first; None: one has no room, and all are
+    withdrawn again.
+    """
+    placed: list[PlannedAdmission] = []
+    world.steps_left -= len(items)
+    with world.attempt() as attempt:
+        for item in sorted(items, key=lambda one: -pool.of_pod(one)):
+            planned = world.place(item, within=within) if isinstance(item, Choice) else world.again(item, within=within)
+            if planned is None:
+                return None
+            world.admit(planned)
+            placed.append(planned)
+        attempt.keep()
+    return placed
 
 
 def _roomiest(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import count
 
 from kqueue.core import flavors, quota
 from kqueue.core.charging import charge_domains, release_domains
@@ -82,9 +83,29 @@ class World:
         self._policies = policies if policies is not None and policies.have_say else None
         self._residents = self._policies.residents() if self._policies is not None else None
         self._log: list[tuple[PlannedAdmission, bool]] = []
+        self._changes = 0
+        """Changes of quota."""
+        self._known: tuple[Head, int, list[Choice], Iterator[Choice]] | None = None
+        """The last workload whose flavors were looked for, the changes until then, what was found, and what follows."""
 
     def choices(self, head: Head) -> Iterator[Choice]:
-        """Yield flavors whose quota has room for all pods, in the order in which they are tried."""
+        """Yield flavors whose quota has room for all pods, in the order in which they are tried.
+
+        A search and its repairs ask one after the other for the same workload: they are looked for once.
+        """
+        known = self._known
+        if known is None or known[0] is not head or known[1] != self._changes:
+            known = self._known = head, self._changes, [], self._tried_in_turn(head)
+        _, _, found, others = known
+        for number in count():
+            if number == len(found):
+                choice = next(others, None)
+                if choice is None:
+                    return
+                found.append(choice)
+            yield found[number]
+
+    def _tried_in_turn(self, head: Head) -> Iterator[Choice]:
         tried, seen = head, set[tuple[tuple[str, str], ...]]()
         hooks = self._hooks_of(head.queue)
         while True:
@@ -240,6 +261,7 @@ class World:
     def keep(self, claim: Claim) -> None:
         """Reserve resources for a workload that preempts others; this is not undone by `attempt`."""
         self.claims.keep(claim)
+        self._changes += 1
 
     @contextmanager
     def attempt(self) -> Iterator[Undoable]:
@@ -270,6 +292,7 @@ class World:
 
     def _change(self, planned: PlannedAdmission, *, admitted: bool) -> None:
         """Charge a workload, or release what it was charged with."""
+        self._changes += 1
         node = self.snapshot.nodes[planned.head.queue]
         change_usage = quota.add_usage if admitted else quota.remove_usage
         change_domains = charge_domains if admitted else release_domains

@@ -242,7 +242,11 @@ def pods_within(capacity: Capacity, pod_set: PodSetRequest, closed: Ints = NOWHE
     """Return `pods_per_domain` of a pod set without the leaves that other pods of its gang exclude, and without
     `closed` ones.
     """
-    pods, inside = pods_per_domain(capacity, pod_set.shape), open_leaves(capacity.tree, pod_set.within)
+    return _pods_inside(capacity, pod_set.shape, open_leaves(capacity.tree, pod_set.within), closed)
+
+
+def _pods_inside(capacity: Capacity, shape: Shape, inside: Mask, closed: Ints) -> list[Ints]:
+    pods = pods_per_domain(capacity, shape)
     if inside is None and not len(closed):
         return pods
     some = pods[-1].copy() if inside is None else pods[-1] * inside
@@ -264,7 +268,8 @@ def tally(
     With `affinity`, preferred terms score the leaves.
     """
     tree = capacity.tree
-    pods, inside = pods_within(capacity, workers, closed.workers), open_leaves(tree, workers.within)
+    inside = open_leaves(tree, workers.within)
+    pods = _pods_inside(capacity, workers.shape, inside, closed.workers)
     if resolved.layered or leader is not None:
         result = _rolled_up(capacity, workers, leader, resolved, pods[-1], closed, inside)
     else:

@@ -82,7 +82,7 @@ def webhook_path(group: str, version: str, kind: str) -> str:
 _BATCH_JOB = ("batch", "Job")
 
 
-def _kubeflow(version: str, kind: str) -> Kind:
+def _kubeflow(version: str, kind: str, *makes: GroupKind) -> Kind:
     name = kind.lower()
     return Kind(
         framework=f"kubeflow.org/{name}",
@@ -90,6 +90,8 @@ def _kubeflow(version: str, kind: str) -> Kind:
         version=version,
         kind=kind,
         plural=f"{name}s",
+        built_in=True,
+        makes=frozenset({POD, *makes}),
         pod_label="training.kubeflow.org/job-name",
     )
 
@@ -167,7 +169,7 @@ _ROWS = (
     _kubeflow("v1", "XGBoostJob"),
     _kubeflow("v1", "PaddleJob"),
     _kubeflow("v1", "JAXJob"),
-    _kubeflow("v2beta1", "MPIJob"),
+    _kubeflow("v2beta1", "MPIJob", _BATCH_JOB),  # a Job runs its launcher
     Kind(
         framework="trainer.kubeflow.org/trainjob",
         group="trainer.kubeflow.org",

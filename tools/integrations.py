@@ -20,7 +20,11 @@ PAGE = ROOT / "docs" / "integrations.md"
 BEGIN = "<!-- the matrix: written by `make integrations` from the marks of the tests; do not edit -->"
 END = "<!-- the end of the matrix -->"
 
-_BUILT_IN = [row.kind for row in FRAMEWORKS.values() if row.built_in]
+_TRAINING = "Training job"
+"""PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob and MPIJob, which have one adapter."""
+_BUILT_IN = list(
+    dict.fromkeys(_TRAINING if row.group == "kubeflow.org" else row.kind for row in FRAMEWORKS.values() if row.built_in)
+)
 _AFTER_PODS = _BUILT_IN.index("Pod") + 1
 GANGS = ("gang by labels", "PodGroup", "BatchProcess", "Volcano PodGroup", "Kubernetes PodGroup")
 KINDS = (*_BUILT_IN[:_AFTER_PODS], "Pod group", *_BUILT_IN[_AFTER_PODS:], "declared kind", *GANGS)
@@ -33,24 +37,33 @@ FEATURES = (
 )  # fmt: skip
 
 WITHOUT: Mapping[str, tuple[str, ...]] = {
-    "partial admission": ("Pod", "Pod group", "Deployment", "StatefulSet", "JobSet", "declared kind", *GANGS),
-    "replacement pods": ("Pod", "Deployment", "StatefulSet", "declared kind"),
-    "fast admission": ("Job", "JobSet", "Pod", "Deployment", "StatefulSet", "declared kind", "BatchProcess"),
-    "excess pods": ("Job", "JobSet", "Pod", "Deployment", "StatefulSet", "declared kind", *GANGS),
+    "partial admission": (
+        _TRAINING,
+        "Pod",
+        "Pod group",
+        "Deployment",
+        "StatefulSet",
+        "JobSet",
+        "declared kind",
+        *GANGS,
+    ),
+    "replacement pods": (_TRAINING, "Pod", "Deployment", "StatefulSet", "declared kind"),
+    "fast admission": (_TRAINING, "Job", "JobSet", "Pod", "Deployment", "StatefulSet", "declared kind", "BatchProcess"),
+    "excess pods": (_TRAINING, "Job", "JobSet", "Pod", "Deployment", "StatefulSet", "declared kind", *GANGS),
     "managed by": ("Pod", "Pod group", "Deployment", "StatefulSet", "declared kind", *GANGS),
     "child jobs": ("Pod", "Pod group", "Deployment", "StatefulSet", *GANGS),
-    "workload slices": ("JobSet", "Pod", "Pod group", "Deployment", "StatefulSet", "declared kind", *GANGS),
-    "reclaimable pods": ("Pod", "Deployment", "StatefulSet", "declared kind"),
+    "workload slices": (_TRAINING, "JobSet", "Pod", "Pod group", "Deployment", "StatefulSet", "declared kind", *GANGS),
+    "reclaimable pods": (_TRAINING, "Pod", "Deployment", "StatefulSet", "declared kind"),
     "ranks": ("Pod", "Deployment"),
     "prebuilt workload": ("Deployment", "StatefulSet", *GANGS),
     "finished": ("Deployment", "StatefulSet"),
     "maximum execution time": ("Deployment", "StatefulSet"),
-    "scale": ("Pod", "Pod group", "Job", "declared kind", *GANGS),
+    "scale": (_TRAINING, "Pod", "Pod group", "Job", "declared kind", *GANGS),
     "pods beyond the quorum": tuple(kind for kind in KINDS if kind not in GANGS),
 }
 """Kinds without a feature, because it does not apply to them or Kueue does not have it either."""
 
-PLAYED = ("JobSet", "declared kind")
+PLAYED = ("JobSet", _TRAINING, "declared kind")
 """Kinds whose controller is no part of Kubernetes: on the real control plane a double simulates it."""
 _PLAYED_WORDS = "real API server with a double"
 

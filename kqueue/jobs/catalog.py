@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from kqueue import kinds
+from kqueue.jobs import kubeflow
 from kqueue.jobs.deployment import Deployment
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.jobset import JobSet
@@ -61,5 +62,7 @@ def _add_job(adapter: JobKind) -> None:
 
 _add_job(BatchJob())
 _add_job(JobSet())
+for _training in kubeflow.ALL:
+    _add_job(_training)
 for _adapter in (PlainPod(), Deployment(), StatefulSet()):  # queued through pods, or not as one object
     _reviewed[_adapter.framework] = _adapter

@@ -101,10 +101,14 @@ def workload_name_of(kind: WorkloadSource, job: JSON, switches: JobFeatures) -> 
 def priority_source(job: JSON, pod_sets: Sequence[JSON]) -> PrioritySource | None:
     """Return the class that decides a job's priority; None: the cluster's default PriorityClass, or 0 without one.
 
-    The job's own label comes first, then the first template that names a class.
+    The job's own label comes first, then the class of its scheduling policy (a field of training jobs), then the first
+    template that names a class.
     """
     if rules.priority_class(job):
         return PrioritySource(names.WORKLOAD_PRIORITY_CLASS_KIND, rules.priority_class(job))
+    of_policy = text(job, "spec", "runPolicy", "schedulingPolicy", "priorityClass")
+    if of_policy:
+        return PrioritySource(kube_names.PRIORITY_CLASS_KIND, of_policy)
     for pod_set in pod_sets:
         named = text(pod_set, "template", "spec", "priorityClassName")
         if named:

@@ -99,6 +99,54 @@
   resources: [statefulsets/finalizers]
   verbs: [update]
 {{- end }}
+{{- if has "kubeflow.org/pytorchjob" .frameworks }}
+- apiGroups: [kubeflow.org]
+  resources: [pytorchjobs]
+  verbs: [get, list, watch, patch{{ if .deletes }}, delete{{ end }}]
+- apiGroups: [kubeflow.org]
+  resources: [pytorchjobs/finalizers]
+  verbs: [update]
+{{- end }}
+{{- if has "kubeflow.org/tfjob" .frameworks }}
+- apiGroups: [kubeflow.org]
+  resources: [tfjobs]
+  verbs: [get, list, watch, patch{{ if .deletes }}, delete{{ end }}]
+- apiGroups: [kubeflow.org]
+  resources: [tfjobs/finalizers]
+  verbs: [update]
+{{- end }}
+{{- if has "kubeflow.org/xgboostjob" .frameworks }}
+- apiGroups: [kubeflow.org]
+  resources: [xgboostjobs]
+  verbs: [get, list, watch, patch{{ if .deletes }}, delete{{ end }}]
+- apiGroups: [kubeflow.org]
+  resources: [xgboostjobs/finalizers]
+  verbs: [update]
+{{- end }}
+{{- if has "kubeflow.org/paddlejob" .frameworks }}
+- apiGroups: [kubeflow.org]
+  resources: [paddlejobs]
+  verbs: [get, list, watch, patch{{ if .deletes }}, delete{{ end }}]
+- apiGroups: [kubeflow.org]
+  resources: [paddlejobs/finalizers]
+  verbs: [update]
+{{- end }}
+{{- if has "kubeflow.org/jaxjob" .frameworks }}
+- apiGroups: [kubeflow.org]
+  resources: [jaxjobs]
+  verbs: [get, list, watch, patch{{ if .deletes }}, delete{{ end }}]
+- apiGroups: [kubeflow.org]
+  resources: [jaxjobs/finalizers]
+  verbs: [update]
+{{- end }}
+{{- if has "kubeflow.org/mpijob" .frameworks }}
+- apiGroups: [kubeflow.org]
+  resources: [mpijobs]
+  verbs: [get, list, watch, patch{{ if .deletes }}, delete{{ end }}]
+- apiGroups: [kubeflow.org]
+  resources: [mpijobs/finalizers]
+  verbs: [update]
+{{- end }}
 {{- end }}
 
 {{/* Rights of the controller for group objects of enabled gang dialects: (dict "frameworks" list). */}}
@@ -196,6 +244,24 @@
 - apiGroups: [jobset.x-k8s.io]
   resources: [jobsets]
   verbs: [get, list, patch]
+- apiGroups: [kubeflow.org]
+  resources: [pytorchjobs]
+  verbs: [list]
+- apiGroups: [kubeflow.org]
+  resources: [tfjobs]
+  verbs: [list]
+- apiGroups: [kubeflow.org]
+  resources: [xgboostjobs]
+  verbs: [list]
+- apiGroups: [kubeflow.org]
+  resources: [paddlejobs]
+  verbs: [list]
+- apiGroups: [kubeflow.org]
+  resources: [jaxjobs]
+  verbs: [list]
+- apiGroups: [kubeflow.org]
+  resources: [mpijobs]
+  verbs: [list]
 {{- end }}
 
 {{/* Roles of users, as JSON: path of the kind, and viewers as in user-roles.yaml. */}}

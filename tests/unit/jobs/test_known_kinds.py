@@ -1,4 +1,4 @@
-"""The entries of the how-to on Ray and Kubeflow: each reads a manifest of its kind, starts it, stops it and sees its end."""
+"""The entries of the how-to on Ray: each reads a manifest of its kind, starts it, stops it and sees its end."""
 
 from __future__ import annotations
 
@@ -48,29 +48,11 @@ MANIFESTS: dict[str, tuple[JSON, JSON, JSON]] = {
         {"jobStatus": "SUCCEEDED", "message": "done", "rayClusterStatus": {"state": "ready"}},
     ),
     "RayCluster": ({"suspend": True, **RAY}, {"state": "ready"}, {}),
-    "PyTorchJob": (
-        {"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": {"Master": replicas(1), "Worker": replicas(3)}},
-        {"conditions": [{"type": "Running", "status": "True"}]},
-        {"conditions": [{"type": "Running", "status": "False"}, {"type": "Succeeded", "status": "True"}]},
-    ),
-    "TFJob": (
-        {"runPolicy": {"suspend": True}, "tfReplicaSpecs": {"Chief": replicas(1), "PS": replicas(2)}},
-        {"conditions": [{"type": "Running", "status": "True"}]},
-        {"conditions": [{"type": "Succeeded", "status": "True"}]},
-    ),
-    "MPIJob": (
-        {"slotsPerWorker": 1, "runPolicy": {"suspend": True}, "mpiReplicaSpecs": {"Launcher": replicas(1), "Worker": replicas(4)}},
-        {"conditions": [{"type": "Running", "status": "True"}]},
-        {"conditions": [{"type": "Succeeded", "status": "True"}]},
-    ),
 }  # fmt: skip
 """By kind: a spec, a status when all pods are ready, and one after its success."""
 POD_SETS = {
     "RayJob": [("head", 1), ("small", 2), ("large", 3)],
     "RayCluster": [("head", 1), ("small", 2), ("large", 3)],
-    "PyTorchJob": [("master", 1), ("worker", 3)],
-    "TFJob": [("chief", 1), ("ps", 2)],
-    "MPIJob": [("launcher", 1), ("worker", 4)],
 }
 
 
@@ -121,11 +103,7 @@ def test_an_entry_follows_an_object_of_its_kind(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(MANIFESTS) - {"RayCluster"}))
 def test_a_failure_is_seen(name: str) -> None:
-    status = (
-        {"jobStatus": "FAILED", "message": "worker died"}
-        if name == "RayJob"
-        else {"conditions": [{"type": "Failed", "status": "True"}]}
-    )
+    status = {"jobStatus": "FAILED", "message": "worker died"}
     done = KINDS[name].finished({"spec": MANIFESTS[name][0], "status": status})
 
     assert done is not None

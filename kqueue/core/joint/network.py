@@ -75,7 +75,8 @@ class Network:
         """Return the units of a class by domain of its level, as far as they go to it directly."""
         first, domains = self.to_domains[which]
         units = flow.units[first : first + len(domains)]
-        return {int(domain): int(carried) for domain, carried in zip(domains, units, strict=True) if carried}
+        used = np.flatnonzero(units)
+        return dict(zip(domains[used].tolist(), units[used].tolist(), strict=True))
 
     def on_hosts(self, flow: Flow) -> dict[int, dict[int, int]]:
         """Return the pods on each leaf, by the number of a class that has arcs to groups of hosts."""

@@ -161,14 +161,8 @@ class Declared:
             )
         if rules.managed(new, around):
             found += _shape_problems(parts)
-        found += topology_request.job_problems(new, around.switches)
-        for part in parts:
-            count = part.count if old is None else None
-            found += topology_request.problems(
-                part.template, new, path=part.path, count=count, switches=around.switches
-            )
         members = [GroupMember(part.path, part.template, part.count) for part in parts]
-        return [*found, *pod_set_groups.problems(members, new, around.switches)]
+        return [*found, *pod_set_groups.topology_problems(members, new, around.switches, counted=old is None)]
 
     def warnings(self, new: JSON, around: JobContext) -> list[str]:
         """Return warnings about topology annotations without effect."""

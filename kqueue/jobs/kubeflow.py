@@ -21,7 +21,6 @@ from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.template import as_pod_set
 from kqueue.kube import names as kube_names
 
-_SUSPENDED: Patch = {"spec": {"runPolicy": {"suspend": True}}}
 _LAUNCHER, _WORKER = "Launcher", "Worker"
 
 
@@ -54,12 +53,13 @@ class TrainingJob:
         types: the replica types, in the order of the pod sets.
         version: of the API group `kubeflow.org`.
         controller: the value of `spec.runPolicy.managedBy` for Kubeflow's own controller.
-        labels: labels that all pods have beside that with the name of the job.
         prebuilt: whether a job may use a prebuilt Workload.
     """
 
     defaults_on_update = False
     held_by = "spec.runPolicy.suspend"
+    _labels_checked_on_update = False
+    """Whether the rules for labels and annotations of a new job hold for its updates, too.  Source: Kueue."""
 
     def __init__(
         self,
@@ -69,15 +69,13 @@ class TrainingJob:
         *,
         version: str = "v1",
         controller: str = kube_names.TRAINING_CONTROLLER,
-        labels: Mapping[str, str] | None = None,
         prebuilt: bool = True,
     ) -> None:
         name = kind.lower()
         self.framework, self.resource = f"kubeflow.org/{name}", f"{name}s"
         self.gvk = GroupVersionKind("kubeflow.org", version, kind)
         self.own_controller = controller
-        self._specs, self._types, self._labels = specs, tuple(types), dict(labels or {})
-        self._prebuilt = prebuilt
+        self._specs, self._types, self._prebuilt = specs, tuple(types), prebuilt
 
     def is_suspended(self, job: JSON) -> bool:
         """Whether `spec.runPolicy.suspend` is true."""
@@ -89,7 +87,7 @@ class TrainingJob:
 
     def suspend(self, job: JSON) -> Patch:
         """Return a patch of only `spec.runPolicy.suspend`."""
-        return {} if self.is_suspended(job) else _SUSPENDED
+        return {} if self.is_suspended(job) else {"spec": {"runPolicy": {"suspend": True}}}
 
     def active(self, job: JSON) -> bool:
         """Whether any replica type has active pods."""
@@ -97,8 +95,8 @@ class TrainingJob:
         return any(whole(mapping(status), "active") for status in statuses.values())
 
     def pod_selector(self, job: JSON) -> Mapping[str, str]:
-        """Return the label with the name of the job, and those of the kind."""
-        return {kube_names.TRAINING_JOB_NAME_LABEL: text(job, "metadata", "name"), **self._labels}
+        """Return the label with the name of the job, which the kind's controller puts on all pods."""
+        return {kube_names.TRAINING_JOB_NAME_LABEL: text(job, "metadata", "name")}
 
     def managed_by(self, job: JSON) -> str:
         """Return `spec.runPolicy.managedBy`, or the kind's own controller."""
@@ -148,39 +146,21 @@ class TrainingJob:
         return {}
 
     def defaults(self, job: JSON, around: JobContext) -> Patch:
-        """Return the patch for queue and class named `default`, and the suspension of managed jobs.
-
-        Workers of an MPIJob whose launcher is a worker, too, get ranks from 1 on.
-        """
+        """Return the patch for queue and class named `default`, and the suspension of managed jobs."""
         if mapping(job, "metadata").get("deletionTimestamp"):
             return {}
         new = apply_merge_patch(job, rules.default_labels(job, around))
-        if rules.managed(new, around):
-            new = apply_merge_patch(new, _SUSPENDED)
-        if around.switches.topology:
-            new = apply_merge_patch(new, self._offset(new))
-        return merge_patch(job, new)
-
-    def _offset(self, job: JSON) -> Patch:
-        """Return the annotation that lets workers begin with rank 1: a launcher that is a worker has rank 0."""
-        launcher, worker = (mapping(job, "spec", self._specs, name) for name in (_LAUNCHER, _WORKER))
-        if not (flag(job, "spec", "runLauncherAsWorker") and launcher and worker):
-            return {}
-        if names.PODSET_GROUP_NAME_ANNOTATION in annotations_of(mapping(launcher, "template")):
-            return {}
-        offset = {"metadata": {"annotations": {names.POD_INDEX_OFFSET_ANNOTATION: "1"}}}
-        return {"spec": {self._specs: {_WORKER: {"template": offset}}}}
+        return merge_patch(job, apply_merge_patch(new, self.suspend(new) if rules.managed(new, around) else {}))
 
     def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
         """Check the shared rules, whether a Workload can be made, and the topology request of each replica type.
 
-        Shared rules about labels are checked at creation only, as the compatible system does.  An object that is being
-        deleted has no problems, so that its finalizers can be removed.
+        An object that is being deleted has no problems, so that its finalizers can be removed.
         """
         if mapping(new, "metadata").get("deletionTimestamp"):
             return []
         found: list[FieldError] = []
-        if old is None or self.gvk.kind == "MPIJob":
+        if old is None or self._labels_checked_on_update:
             found += rules.create_problems(new, around, prebuilt=self._prebuilt, elastic=False)
         if old is not None:
             found += rules.update_problems(
@@ -188,14 +168,8 @@ class TrainingJob:
             )
         if rules.managed(new, around):
             found += self._shape_problems(new)
-        found += topology_request.job_problems(new, around.switches)
-        for replicas in self._replicas(new):
-            count = replicas.count if old is None else None
-            found += topology_request.problems(
-                replicas.template, new, path=replicas.path, count=count, switches=around.switches
-            )
         members = [GroupMember(one.path, one.template, one.count) for one in self._replicas(new)]
-        return [*found, *pod_set_groups.problems(members, new, around.switches)]
+        return [*found, *pod_set_groups.topology_problems(members, new, around.switches, counted=old is None)]
 
     def warnings(self, new: JSON, around: JobContext) -> list[str]:
         """Return warnings about topology annotations without effect."""
@@ -229,13 +203,52 @@ class TrainingJob:
             yield FieldError(at, f"must have one of {', '.join(self._types)} to be queued")
         for name in mapping(job, "spec", self._specs):
             if name not in self._types:
-                yield FieldError(f"{at}.{name}", f"its pods would be counted by nobody; use {', '.join(self._types)}")
+                yield FieldError(
+                    f"{at}.{name}", f"kqueue does not count pods of this type; use {', '.join(self._types)}"
+                )
         for replicas in found:
             if not mapping(replicas.template, "spec"):
                 yield FieldError(replicas.path, "must be a pod template with a spec")
             if not 0 <= replicas.count <= INT32_MAX:
                 number = f"{at}.{replicas.type}.replicas"
                 yield FieldError(number, f"must be 0 to {INT32_MAX}", replicas.count)
+
+
+class MPIJob(TrainingJob):
+    """The adapter of MPIJob, whose launcher is a batch Job."""
+
+    _labels_checked_on_update = True
+
+    def __init__(self) -> None:
+        super().__init__(
+            "MPIJob",
+            "mpiReplicaSpecs",
+            (_LAUNCHER, _WORKER),
+            version="v2beta1",
+            controller=kube_names.MPI_CONTROLLER,
+        )
+
+    def pod_selector(self, job: JSON) -> Mapping[str, str]:
+        """Return the labels with the names of the job and of its operator."""
+        return {**super().pod_selector(job), kube_names.TRAINING_OPERATOR_LABEL: kube_names.MPI_OPERATOR}
+
+    def defaults(self, job: JSON, around: JobContext) -> Patch:
+        """Return the defaults of training jobs; beside a launcher that is a worker, workers get ranks from 1 on."""
+        patch = super().defaults(job, around)
+        if not around.switches.topology or mapping(job, "metadata").get("deletionTimestamp"):
+            return patch
+        new = apply_merge_patch(job, patch)
+        return merge_patch(job, apply_merge_patch(new, self._offset(new)))
+
+    def _offset(self, job: JSON) -> Patch:
+        """Return the annotation that lets workers begin with rank 1: a launcher that is a worker has rank 0."""
+        launcher, worker = (mapping(job, "spec", self._specs, name) for name in (_LAUNCHER, _WORKER))
+        if not (flag(job, "spec", "runLauncherAsWorker") and launcher and worker):
+            return {}
+        if names.PODSET_GROUP_NAME_ANNOTATION in annotations_of(mapping(launcher, "template")):
+            return {}
+        offset = {"metadata": {"annotations": {names.POD_INDEX_OFFSET_ANNOTATION: "1"}}}
+        return {"spec": {self._specs: {_WORKER: {"template": offset}}}}
 
 
 def _pod_set(replicas: _Replicas, job: JSON, switches: JobFeatures) -> JSON:
@@ -253,13 +266,6 @@ TENSORFLOW = TrainingJob("TFJob", "tfReplicaSpecs", ("Chief", "Master", "PS", _W
 XGBOOST = TrainingJob("XGBoostJob", "xgbReplicaSpecs", ("Master", _WORKER))
 PADDLE = TrainingJob("PaddleJob", "paddleReplicaSpecs", ("Master", _WORKER))
 JAX = TrainingJob("JAXJob", "jaxReplicaSpecs", (_WORKER,), prebuilt=False)
-MPI = TrainingJob(
-    "MPIJob",
-    "mpiReplicaSpecs",
-    (_LAUNCHER, _WORKER),
-    version="v2beta1",
-    controller=kube_names.MPI_CONTROLLER,
-    labels={kube_names.TRAINING_OPERATOR_LABEL: kube_names.MPI_OPERATOR},
-)
+MPI = MPIJob()
 ALL = (PYTORCH, TENSORFLOW, XGBOOST, PADDLE, JAX, MPI)
 """All training kinds."""

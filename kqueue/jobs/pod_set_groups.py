@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kqueue.errors import FieldError
-from kqueue.jobs import syntax
+from kqueue.jobs import syntax, topology_request
 from kqueue.jobs.fields import annotations_of
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.topology_request import GROUP, PREFERRED, REQUIRED, effective
@@ -23,6 +23,20 @@ class GroupMember:
     path: str
     template: Mapping[str, Any]
     count: int
+
+
+def topology_problems(
+    members: Sequence[GroupMember], job: Mapping[str, Any], switches: JobFeatures, *, counted: bool
+) -> Iterator[FieldError]:
+    """Yield all mistakes in the topology requests of a job: its own aliases, each template, and groups.
+
+    `counted`: whether sizes are compared with the number of pods, which kqueue may have written.
+    """
+    yield from topology_request.job_problems(job, switches)
+    for member in members:
+        count = member.count if counted else None
+        yield from topology_request.problems(member.template, job, path=member.path, count=count, switches=switches)
+    yield from problems(members, job, switches)
 
 
 def problems(members: Sequence[GroupMember], job: Mapping[str, Any], switches: JobFeatures) -> Iterator[FieldError]:

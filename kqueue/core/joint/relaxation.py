@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kqueue.core.joint.batch import RankedWorkload
 from kqueue.core.joint.class_book import Sees
-from kqueue.core.joint.classes import ClassInput, PodClass
+from kqueue.core.joint.classes import NO_LEVEL, ClassInput, PodClass
 from kqueue.core.joint.graph import FlowSolver
 from kqueue.core.joint.kept import Kept
 from kqueue.core.joint.network import Network, build
@@ -235,7 +235,7 @@ class FlowGuide:
             tree = world.snapshot.topologies[flavor].tree
             planned = (
                 self._on_hosts(world, choice, shared)
-                if shared.level < 0
+                if shared.level == NO_LEVEL
                 else self._in_domain(world, choice, shared, tree)
             )
             if planned is not None:

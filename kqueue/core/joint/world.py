@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from kqueue.core import flavors, quota
@@ -57,6 +57,21 @@ class Choice:
         return self.assignment.places
 
 
+@dataclass(slots=True)
+class _LastChoices:
+    """The choices of the workload that was asked about last.
+
+    Args:
+        changes: the changes of quota before the question.
+        others: yields those that are not found yet.
+    """
+
+    head: Head
+    changes: int
+    others: Iterator[Choice]
+    found: list[Choice] = field(default_factory=list)
+
+
 class World:
     """A copy of the state.  All changes go through `admit` and `withdraw`, so that they can be undone."""
 
@@ -85,25 +100,23 @@ class World:
         self._log: list[tuple[PlannedAdmission, bool]] = []
         self._changes = 0
         """Changes of quota."""
-        self._known: tuple[Head, int, list[Choice], Iterator[Choice]] | None = None
-        """The last workload whose flavors were looked for, the changes until then, what was found, and what follows."""
+        self._last: _LastChoices | None = None
 
     def choices(self, head: Head) -> Iterator[Choice]:
         """Yield flavors whose quota has room for all pods, in the order in which they are tried.
 
         A search and its repairs ask one after the other for the same workload: they are looked for once.
         """
-        known = self._known
-        if known is None or known[0] is not head or known[1] != self._changes:
-            known = self._known = head, self._changes, [], self._tried_in_turn(head)
-        _, _, found, others = known
+        last = self._last
+        if last is None or last.head is not head or last.changes != self._changes:
+            last = self._last = _LastChoices(head, self._changes, self._tried_in_turn(head))
         for number in count():
-            if number == len(found):
-                choice = next(others, None)
+            if number == len(last.found):
+                choice = next(last.others, None)
                 if choice is None:
                     return
-                found.append(choice)
-            yield found[number]
+                last.found.append(choice)
+            yield last.found[number]
 
     def _tried_in_turn(self, head: Head) -> Iterator[Choice]:
         tried, seen = head, set[tuple[tuple[str, str], ...]]()

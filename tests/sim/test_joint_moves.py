@@ -50,19 +50,25 @@ def _start_again(world: World) -> None:
         world.start_controller()
 
 
+async def half_full(actor: MovesActor, *, run_seconds: int) -> None:
+    """Six gangs of two hosts come, every second one ends soon, and then one comes that needs a rack."""
+    for each in range(6):
+        seconds = 20 if each % 2 else run_seconds
+        await actor.submit(f"small-{each}", queue="q", pods=2, consent="Always", run_seconds=seconds)
+    await actor.world.pass_time(60)
+    await actor.submit("big", queue="q", pods=4, run_seconds=100)
+
+
 async def _freed(number: int, *, after: bool) -> int:
-    """Six gangs of two hosts come, three end, and one that needs a rack waits; the leader is killed at a write of the plan
-    that moves one of them.  Return the number of these writes.
+    """A gang waits for a rack; the leader is killed at a write of the plan that moves another one.  Return the number of
+    these writes.
     """
     tenancy = replace(one_queue(racks=(1, 3, 4)), joint=moving(auto=True))
     desk = Desk("moved")
     async with simulated(desk.seed, tenancy=tenancy, operator=desk.operator()) as world:
         invariants.watch(world)
         actor = MovesActor(world, Plan(), desk, an_hour=4)
-        for each in range(6):
-            await actor.submit(f"small-{each}", queue="q", pods=2, consent="Always", run_seconds=1500 - each % 2 * 1480)
-        await world.pass_time(60)
-        await actor.submit("big", queue="q", pods=4, run_seconds=100)
+        await half_full(actor, run_seconds=1500)
         await world.pass_time(540)
         assert world.controller is not None
         client = world.controller.client
@@ -121,10 +127,7 @@ async def test_each_promise_about_moves_can_be_seen_broken() -> None:
     tenancy = replace(one_queue(racks=(1, 3, 4)), joint=moving(auto=False))
     async with simulated(desk.seed, tenancy=tenancy, operator=desk.operator()) as world:
         actor = MovesActor(world, Plan(), desk, an_hour=3)
-        for each in range(6):
-            await actor.submit(f"small-{each}", queue="q", pods=2, consent="Always", run_seconds=3000 - each % 2 * 2980)
-        await world.pass_time(60)
-        await actor.submit("big", queue="q", pods=4, run_seconds=100)
+        await half_full(actor, run_seconds=3000)
         await world.pass_time(640)
         (plan,) = [found for found in world.objects(PLANS) if found["status"]["phase"] == "Proposed"]
         world.kill_controller()

@@ -327,17 +327,23 @@ async def test_each_scheduled_member_gives_the_gang_new_time(make: Make) -> None
     assert (before, world.evicted("g")) == ("", "GangRejected")
 
 
+async def near_and_far(make: Make) -> Clocked:
+    """Two gangs of five in one flavor that may be rejected now; of one four members have nodes, of the other two."""
+    world = make(*members_of("near", 5), *members_of("far", 5))
+    for gang, numbers in (("near", (0, 1, 2, 3)), ("far", (0, 1))):
+        await world.start(gang)
+        world.schedule(gang, *numbers)
+        world.find_no_node(gang, [number for number in range(5) if number not in numbers])
+        await world.rest(key_of(gang))
+    await world.clock.advance(10)
+    return world
+
+
 @pytest.mark.mechanism("4.13")
 async def test_of_two_gangs_in_one_flavor_the_less_complete_one_is_rejected(make: Make) -> None:
     """G3.47: in either order of events; then the other one has its time again."""
     for order in (("near", "far"), ("far", "near")):
-        world = make(*members_of("near", 5), *members_of("far", 5))
-        for gang, numbers in (("near", (0, 1, 2, 3)), ("far", (0, 1))):
-            await world.start(gang)
-            world.schedule(gang, *numbers)
-            world.find_no_node(gang, [number for number in range(5) if number not in numbers])
-            await world.rest(key_of(gang))
-        await world.clock.advance(10)
+        world = await near_and_far(make)
         for gang in (*order, *order):
             await world.look(key_of(gang))
         first = world.evicted("near"), world.evicted("far")
@@ -354,13 +360,7 @@ async def test_of_two_gangs_in_one_flavor_the_less_complete_one_is_rejected(make
 @pytest.mark.mechanism("4.13")
 async def test_the_event_of_a_rejection_may_come_before_its_answer(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The gang has left the ranks then, and the other one still has its time again."""
-    world = make(*members_of("near", 5), *members_of("far", 5))
-    for gang, numbers in (("near", (0, 1, 2, 3)), ("far", (0, 1))):
-        await world.start(gang)
-        world.schedule(gang, *numbers)
-        world.find_no_node(gang, [number for number in range(5) if number not in numbers])
-        await world.rest(key_of(gang))
-    await world.clock.advance(10)
+    world = await near_and_far(make)
     write, near = world.writer.write, list[str]()
 
     async def seen_first(key: str, change: Any, **more: Any) -> Any:

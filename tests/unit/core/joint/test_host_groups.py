@@ -106,11 +106,11 @@ CROSSED = by_queue(a={H1: 1}, b={H1: 100})
 """ClusterQueue a takes the first host, though the second one is as good for it, and much worse for b."""
 
 
-def crossed(**more: object) -> JointPlan:
+def crossed(*, solved: bool = True) -> JointPlan:
     view = racks(2, gpus=1)
     heads = [small("first", 1, queue="a", age=9), small("second", 1, queue="b")]
     policies = PolicyInput(specs=(CROSSED,))
-    return round_of(world_of(view, queues=("a", "b")), heads, policies=policies, **more)  # type: ignore[arg-type]
+    return round_of(world_of(view, queues=("a", "b")), heads, policies=policies, solved=solved)
 
 
 def test_a_gang_leaves_the_host_that_another_one_needs() -> None:

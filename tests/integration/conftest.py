@@ -17,9 +17,26 @@ from tests.integration.controlplane import binaries
 from tests.integration.controlplane.cluster import Cluster
 from tests.integration.controlplane.command_lines import ALL_PARTS
 from tests.integration.controlplane.plane import ControlPlane
+from tests.sim.chosen import is_deep
 
 CRDS = Path(__file__).resolve().parents[2] / "config" / "crd"
 """Our own definitions."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the sandbox's half of tests marked `seldom_on_sandbox`, if the real control plane runs the other half."""
+    if is_deep() or binaries.why_missing() is not None:
+        return
+    left_out = [item for item in items if item.get_closest_marker("seldom_on_sandbox") and on_sandbox(item)]
+    if left_out and len(left_out) < len(items):  # a run of nothing else has asked for these
+        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def on_sandbox(item: pytest.Item) -> bool:
+    """Whether this is the run on the sandbox of a test for both planes."""
+    call = getattr(item, "callspec", None)
+    return call is not None and call.params.get("wanted_real_plane") == "sandbox"
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -19,7 +19,7 @@ from tests.integration.controlplane.cluster import Cluster
 from tests.integration.road import KUEUE, Road, has, make_road
 from tests.integration.test_uninstall import Plane, installed
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 CANARY = (
     *("canary-old", "canary-room", "canary-suspend", "canary-workload", "canary-quota", "canary-admit"),

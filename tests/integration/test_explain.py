@@ -34,7 +34,7 @@ API_SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.visibility.k
 LONG = 600
 HOSTNAME = "kubernetes.io/hostname"
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from tests.integration.test_dashboard import grant
 from tests.integration.test_doctor import answers
 from tests.integration.test_pod_groups import controller, prepared
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 Plane = ControlPlane | SandboxPlane
 

@@ -21,7 +21,7 @@ from tests.integration.test_attacks import attacked
 from tests.integration.test_pods import PARTS, Pods, gates
 from tests.unit.sandbox.test_admission import Webhook, patching, served
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 Plane = ControlPlane | SandboxPlane
 NAME, QUORUM = "pod-group.scheduling.x-k8s.io/name", "pod-group.scheduling.x-k8s.io/min-available"

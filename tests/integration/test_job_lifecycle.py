@@ -16,7 +16,7 @@ from tests.integration.controlplane.access import MERGE_PATCH
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.road import KUEUE, Road, condition, has, job, make_road, shown
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 Object = dict[str, Any]
 Plane = ControlPlane | SandboxPlane

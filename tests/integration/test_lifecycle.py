@@ -14,7 +14,7 @@ from tests.integration.controlplane.access import APPLY_PATCH, MERGE_PATCH
 from tests.integration.road import KUEUE, Object, has, job
 from tests.integration.teams import FAST, Plane, Teams, configuration, flags, make_priorities, make_teams
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 CHECKED = {"admissionChecksStrategy": {"admissionChecks": [{"name": "nodes"}]}}
 READY = "waitForPodsReady: {timeout: 2s, requeuingStrategy: {backoffBaseSeconds: 1, backoffLimitCount: 1}}\n"

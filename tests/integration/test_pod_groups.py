@@ -16,7 +16,7 @@ from tests.integration.gang_dialects import VOLCANO, X_K8S, Dialect, Groups, Pla
 from tests.integration.road import Object, make_road
 from tests.integration.test_pods import PARTS, gates
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 either_form = pytest.mark.parametrize("form", [X_K8S, VOLCANO], ids=["coscheduling", "volcano"])
 

@@ -20,7 +20,7 @@ from tests.integration.controlplane.cluster import RACK_LABEL
 from tests.integration.controlplane.plane import ControlPlane
 from tests.integration.road import KUEUE, Object, Road, condition, controller, has, make_road
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 Plane = ControlPlane | SandboxPlane
 PREFIX = "kueue.x-k8s.io/"

@@ -267,6 +267,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.seldom_on_sandbox
 @pytest.mark.parametrize("step", STEPS)
 async def test_a_controller_killed_anywhere_goes_on_where_it_was(
     either_plane: Plane, step: str, tmp_path: Path

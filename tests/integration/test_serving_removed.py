@@ -10,7 +10,7 @@ from tests.integration.road import make_road
 from tests.integration.serving import PREFIX, Plane, Serving, gates
 from tests.integration.test_uninstall import CONFIGURATION, installed, uninstall
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 
 def configured(*frameworks: str) -> str:

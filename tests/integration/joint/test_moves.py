@@ -18,7 +18,7 @@ from tests.integration.controlplane.access import MERGE_PATCH
 from tests.integration.joint.joint_road import Plane, controlled, until
 from tests.integration.joint.moves_road import PLANS, Halt, MovesRoad, moving, target_of, told
 
-pytestmark = [pytest.mark.slow, pytest.mark.mechanism("2.10")]
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox, pytest.mark.mechanism("2.10")]
 
 ENDS = ("Done", "Aborted", "Failed", "Superseded", "Expired")
 

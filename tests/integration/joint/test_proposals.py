@@ -29,7 +29,7 @@ from tests.integration.joint.moves_road import PLANS, MovesRoad, told
 from tests.integration.road import Object
 from tests.unit.visibility.worlds import asked
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seldom_on_sandbox]
 
 
 @asynccontextmanager

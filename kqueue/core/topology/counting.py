@@ -232,26 +232,49 @@ def open_leaves(tree: Tree, within: GangDomains | None) -> Mask:
     if within is None or not within.required:
         return None
     mask = np.zeros(len(tree), dtype=np.bool_)
-    if tree.levels[: len(within.levels)] == within.levels:
-        for path in within.paths:
-            mask[leaves_within(tree, path)] = True
+    for path in _paths_within(tree, within):
+        mask[leaves_within(tree, path)] = True
     return mask
+
+
+def _paths_within(tree: Tree, within: GangDomains) -> Sequence[Path]:
+    """Return the paths of the gang's domains; none of them is in a tree with other levels."""
+    return within.paths if tree.levels[: len(within.levels)] == within.levels else ()
 
 
 def pods_within(capacity: Capacity, pod_set: PodSetRequest, closed: Ints = NOWHERE.workers) -> list[Ints]:
     """Return `pods_per_domain` of a pod set without the leaves that other pods of its gang exclude, and without
     `closed` ones.
     """
-    return _pods_inside(capacity, pod_set.shape, open_leaves(capacity.tree, pod_set.within), closed)
-
-
-def _pods_inside(capacity: Capacity, shape: Shape, inside: Mask, closed: Ints) -> list[Ints]:
-    pods = pods_per_domain(capacity, shape)
-    if inside is None and not len(closed):
-        return pods
+    tree, pods = capacity.tree, pods_per_domain(capacity, pod_set.shape)
+    within = pod_set.within if pod_set.within is not None and pod_set.within.required else None
+    if not len(closed):
+        if within is None:
+            return pods
+        paths = _paths_within(tree, within)
+        if len(paths) == 1:
+            return _inside_one(tree, pods, paths[0])
+    inside = open_leaves(tree, within)
     some = pods[-1].copy() if inside is None else pods[-1] * inside
     some[closed] = 0
-    return _roll_up(capacity.tree, some)
+    return _roll_up(tree, some)
+
+
+def _inside_one(tree: Tree, pods: Sequence[Ints], path: Path) -> list[Ints]:
+    """Return the pods per domain without those outside the domain at `path`; this needs no new sums."""
+    found = [np.zeros(len(there), dtype=np.int64) for there in pods]
+    leaves = leaves_within(tree, path)
+    if leaves.start == leaves.stop:
+        return found
+    whole = max(len(path) - 1, 0)
+    for level, there in enumerate(pods):
+        domain_of = tree.domain_of(level)
+        first, last = domain_of.item(leaves.start), domain_of.item(leaves.stop - 1)
+        if level >= whole:
+            found[level][first : last + 1] = there[first : last + 1]
+        else:  # all pods of a wider domain are in this one
+            found[level][first] = pods[whole].item(tree.domain_of(whole).item(leaves.start))
+    return found
 
 
 def tally(
@@ -269,7 +292,7 @@ def tally(
     """
     tree = capacity.tree
     inside = open_leaves(tree, workers.within)
-    pods = _pods_inside(capacity, workers.shape, inside, closed.workers)
+    pods = pods_within(capacity, workers, closed.workers)
     if resolved.layered or leader is not None:
         result = _rolled_up(capacity, workers, leader, resolved, pods[-1], closed, inside)
     else:

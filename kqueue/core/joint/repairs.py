@@ -38,6 +38,25 @@ _TRIES_OF_STEP = 1
 """Domains that a search by numbers fills in about the time of a step."""
 
 
+def find(world: World, candidate: Candidate, head: Head) -> PlannedAdmission | None:
+    """Return what `World.find` returns; gangs of a form for which there was no room are not looked for again before a
+    workload of the candidate moves.
+
+    Until then room gets only less.  Slices are looked for each time: fewer pods may be no whole number of slices.
+    """
+    profile = world.snapshot.queues[head.queue].profile.with_algorithm(head.algorithm)
+    for choice in world.choices(head):
+        sliced = any(request.topology.slices for some in choice.requests.values() for request in some)
+        search = find, profile
+        if choice.requests and not sliced and _is_hopeless(world, candidate, choice, search):
+            continue
+        found = world.by_policy(choice) or world.place(choice)
+        if found is not None:
+            return found
+        _note_hopeless(candidate, choice, search)
+    return None
+
+
 def repack(world: World, candidate: Candidate, one: RankedWorkload, unit_of: Mapping[str, Unit]) -> bool:
     """Place the workload and all of the candidate in its flavors anew, the largest first; return whether all fit.
 
@@ -81,11 +100,10 @@ def _is_hopeless(world: World, candidate: Candidate, choice: Choice, repair: Has
     if count >= candidate.hopeless.get((repair, form), count + 1):
         return True
     for flavor, requests in choice.requests.items():
-        capacity = world.snapshot.topologies[flavor].capacity
         for resource in {resource for request in requests for resource, amount in request.requests.items() if amount}:
-            row = capacity.row(resource)
+            free = world.free(flavor, resource)
             asked = sum(request.requests.get(resource, 0) * request.count for request in requests)
-            if row is None or asked > int(row.clip(0).sum()):
+            if free is None or asked > free:
                 return True
     return False
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from kqueue.core.joint.batch import RankedWorkload
 from kqueue.core.joint.candidate import Candidate, CandidateName
-from kqueue.core.joint.repairs import eject, pack, repack
+from kqueue.core.joint.repairs import eject, find, pack, repack
 from kqueue.core.joint.units import Unit
 from kqueue.core.joint.world import PlannedAdmission, World
 from kqueue.core.workload import Claim, Head
@@ -66,7 +66,7 @@ def _placed(world: World, found: Candidate, one: RankedWorkload, given: SearchIn
     """Admit a workload if there is a way; return whether it is admitted."""
     head, fewer = one.head, given.reduced.get(one.head.uid)
     planned = given.guide.place(world, head) if given.guide is not None else None
-    planned = planned or world.find(head)
+    planned = planned or find(world, found, head)
     if planned is None:
         if any(repair(world, found, one, given.unit_of) for repair in (pack, eject, repack)):
             return True

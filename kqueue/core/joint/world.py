@@ -101,6 +101,8 @@ class World:
         self._changes = 0
         """Changes of quota."""
         self._last: _LastChoices | None = None
+        self._free: dict[tuple[str, str], tuple[int, int | None]] = {}
+        """By flavor and resource, the generation of the capacity and the free amount then."""
 
     def choices(self, head: Head) -> Iterator[Choice]:
         """Yield flavors whose quota has room for all pods, in the order in which they are tried.
@@ -132,6 +134,16 @@ class World:
             if not has_more_flavors(assignment.last_tried):
                 return
             tried = replace(head, last_tried=assignment.last_tried)
+
+    def free(self, flavor: str, resource: str) -> int | None:
+        """Return the free amount of a resource on all leaves of a flavor together; None: no leaf ever had any."""
+        capacity = self.snapshot.topologies[flavor].capacity
+        known = self._free.get((flavor, resource))
+        if known is None or known[0] != capacity.generation:
+            row = capacity.row(resource)
+            total = int(row.clip(0).sum()) if row is not None else None
+            known = self._free[flavor, resource] = capacity.generation, total
+        return known[1]
 
     def with_others(self, choices: Sequence[Choice]) -> Sequence[Choice]:
         """Return the choices of a workload, and one more for each other flavor with a topology that it may get later:

@@ -15,8 +15,9 @@ from kqueue.core.joint.candidate import Candidate
 from kqueue.core.joint.score import Scorer
 from kqueue.core.joint.settings import JointOrder
 from kqueue.core.joint.units import Unit
-from kqueue.core.joint.world import World
+from kqueue.core.joint.world import PlannedAdmission, World
 from kqueue.core.topology.request import GangDomains, PodSetRequest
+from kqueue.core.workload import Head
 from tests.builders import GPU, make_head
 from tests.unit.core.joint.test_never_worse import state_of
 from tests.unit.core.joint.worlds import racks, round_of, world_of
@@ -62,6 +63,26 @@ def test_a_repair_that_fails_changes_nothing(name: str, monkeypatch: pytest.Monk
     for seed in range(WORLDS):
         plan(seed, JointOrder.STRICT)
     assert min(tried[True], tried[False]) > 5, tried
+
+
+def test_a_search_leaves_out_only_gangs_without_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gang of a form that had no room is not looked for again, and none that has room is passed over."""
+    tried: Counter[str] = Counter()
+    find = repairs.find
+
+    def watch(world: World, candidate: Candidate, head: Head) -> PlannedAdmission | None:
+        before = world.steps_made
+        found = find(world, candidate, head)
+        looked = world.steps_made > before
+        tried["placed" if found else "looked for" if looked else "left out"] += 1
+        assert world.find(head) == found
+        return found
+
+    monkeypatch.setattr(search, "find", watch)
+    for seed in range(WORLDS):
+        plan(seed, JointOrder.STRICT)
+    assert len(tried) == 3, tried
+    assert min(tried.values()) > 10, tried
 
 
 def test_an_exchange_that_is_not_worth_it_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,17 @@ Source: the roles of Kueue's chart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadKind:
+    """A kind whose objects kqueue reads, because objects of another kind refer to them."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """One kind.
 
@@ -37,6 +48,7 @@ class Kind:
         pod_label: label of the pods of an object, with its name; empty: there is none.
         stop_writes_status: to stop an object, kqueue also writes its status.
         watched: a reconciler of its own reads objects that are queued through their pods.
+        reads: kinds of other objects from which the pods of an object follow (`kqueue/jobs/others.py`).
         viewers: who gets the chart's role that views objects, in the letters of its file of user roles; empty: the
             chart has no roles of users for the kind.
     """
@@ -56,6 +68,7 @@ class Kind:
     pod_label: str = ""
     stop_writes_status: bool = False
     watched: bool = False
+    reads: tuple[ReadKind, ...] = ()
     viewers: str = ALL_VIEWERS
 
     @property
@@ -79,7 +92,19 @@ def webhook_path(group: str, version: str, kind: str) -> str:
     return f"{group.replace('.', '-')}-{version}-{kind.lower()}"
 
 
-_BATCH_JOB = ("batch", "Job")
+_BATCH_JOB, _JOB_SET = ("batch", "Job"), ("jobset.x-k8s.io", "JobSet")
+_TRAINER = "trainer.kubeflow.org"
+TRAINING_RUNTIMES = (
+    ReadKind(
+        group=_TRAINER,
+        version="v1alpha1",
+        kind="ClusterTrainingRuntime",
+        plural="clustertrainingruntimes",
+        namespaced=False,
+    ),
+    ReadKind(group=_TRAINER, version="v1alpha1", kind="TrainingRuntime", plural="trainingruntimes"),
+)
+"""The kinds of runtimes: what a TrainJob runs is a copy of a runtime's template."""
 
 
 def _kubeflow(version: str, kind: str, *makes: GroupKind) -> Kind:
@@ -176,6 +201,11 @@ _ROWS = (
         version="v1alpha1",
         kind="TrainJob",
         plural="trainjobs",
+        built_in=True,
+        makes=frozenset({_JOB_SET}),
+        child_label="jobset.sigs.k8s.io/jobset-name",
+        pod_label="jobset.sigs.k8s.io/jobset-name",
+        reads=TRAINING_RUNTIMES,
     ),
     Kind(framework="ray.io/rayjob", group="ray.io", version="v1", kind="RayJob", plural="rayjobs"),
     Kind(
@@ -262,6 +292,13 @@ def framework_above(group: str, kind: str) -> str | None:
     if row is None or row.framework:
         return framework_of(group, kind)
     return next((name for name, above in _frameworks.items() if row.group_kind in (above.makes or ())), None)
+
+
+def kinds_between(framework: str) -> list[Kind]:
+    """Return the kinds between the objects of a framework and the batch Jobs that they are run as; [] for most."""
+    row = _frameworks.get(framework)
+    made = [_owners[kind] for kind in sorted(row.makes or ()) if kind in _owners] if row is not None else []
+    return [kind for kind in made if kind.child_label]
 
 
 def implies_pods(frameworks: Collection[str]) -> bool:

@@ -18,7 +18,7 @@ from kqueue.jobs.gang.batch_process import FRAMEWORK as BATCH_PROCESSES
 from kqueue.jobs.gang.batch_process import WORKSPACE_KIND
 from kqueue.jobs.gang.dialect import Dialect
 from kqueue.jobs.gang.registry import dialect_of
-from kqueue.kinds import ALL_VIEWERS, FRAMEWORKS, GANG_DIALECTS, OWNERS, Kind
+from kqueue.kinds import ALL_VIEWERS, FRAMEWORKS, GANG_DIALECTS, OWNERS, Kind, ReadKind, kinds_between
 
 CHART = Path(__file__).resolve().parent.parent / "charts" / "kqueue"
 TEMPLATE = CHART / "templates" / "_kinds.tpl"
@@ -57,6 +57,11 @@ def template() -> str:
             *(line for dialect in _with_objects() for line in _where(dialect, _group_rule(dialect, "get"))),
             "{{- end }}",
             "",
+            '{{/* Objects that jobs of enabled kinds refer to, for webhooks: (dict "frameworks" list). */}}',
+            '{{- define "kqueue.readOthers" -}}',
+            *(line for kind in FRAMEWORKS.values() for line in _read_by_webhooks(kind)),
+            "{{- end }}",
+            "",
             "{{/* Kinds whose objects are searched for leftovers before kqueue is removed. */}}",
             '{{- define "kqueue.startedKinds" -}}',
             *(line for name in BY_FRAMEWORK for line in _started(FRAMEWORKS[name])),
@@ -78,6 +83,7 @@ def _queued(kind: Kind) -> list[str]:
     if kind.framework in BY_FRAMEWORK:
         rules += _rule(kind, "get, list, watch, patch{{ if .deletes }}, delete{{ end }}")
         rules += _rule(kind, "patch", "/status") if kind.stop_writes_status else []
+        rules += [line for other in (*kind.reads, *kinds_between(kind.framework)) for line in _seen(other)]
     elif kind.watched:
         rules += _rule(kind, "get, list, watch")
     elif kind.framework == "pod":  # rights for pods do not depend on enabled kinds
@@ -86,6 +92,17 @@ def _queued(kind: Kind) -> list[str]:
     else:
         return []
     return [f"{{{{- if {is_on} }}}}", *rules, *_rule(kind, "update", "/finalizers"), "{{- end }}"]
+
+
+def _seen(kind: Kind | ReadKind) -> list[str]:
+    """Return the rights for objects that are only watched, because jobs refer to them or own them."""
+    return _rule_for(kind.group, kind.plural, "get, list, watch")
+
+
+def _read_by_webhooks(kind: Kind) -> list[str]:
+    """Return the rights of webhooks for objects that jobs of an enabled kind refer to."""
+    rules = [line for other in kind.reads for line in _rule_for(other.group, other.plural, "get")]
+    return [f"{{{{- if has {json.dumps(kind.framework)} .frameworks }}}}", *rules, "{{- end }}"] if rules else []
 
 
 def _started(kind: Kind) -> list[str]:

@@ -180,16 +180,20 @@ def _validate_job(kind: ReviewedKind, observer: JobContextFinder) -> Handler:
             return misdirected
         try:
             around = await observer.at_change(request, starts=_starts(kind, request))
+            complete = await observer.completer(kind, request)
         except LookupFailedError as e:
             return _unknown(e)
         except InvalidObjectError as e:
             return ReviewResult(problems=e.errors)
-        problems = ratcheted(
-            request, lambda obj, old: [*kind.problems(obj, old, around), *node_classes.request_problems(obj)]
-        )
+
+        def judge(obj: JSON, old: JSON | None) -> list[FieldError]:
+            before = complete(old) if old is not None else None
+            return [*kind.problems(complete(obj), before, around), *node_classes.request_problems(obj)]
+
+        problems = ratcheted(request, judge)
         if around.not_admitted:
             problems.append(FieldError(kind.held_by, _STAYS_HELD.format(kind.gvk.kind)))
-        warnings = [*kind.warnings(request.obj, around), *_strangers(request, around)]
+        warnings = [*kind.warnings(complete(request.obj), around), *_strangers(request, around)]
         if not problems:
             warnings += await observer.warnings(request)
         return ReviewResult(problems=problems, warnings=warnings)

@@ -6,7 +6,7 @@ An object that names its queue and has no controller needs no look-up.  The proc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,7 +19,9 @@ from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, text
 from kqueue.jobs.gang.naming import workload_of_gang
 from kqueue.jobs.gang.registry import framework_of_kind
 from kqueue.jobs.gang.value import GangRef
-from kqueue.jobs.kind import JobContext
+from kqueue.jobs.kind import JobContext, ReviewedKind
+from kqueue.jobs.others import Reference, completed, reads_others, references
+from kqueue.jobs.patch import apply_merge_patch
 from kqueue.jobs.switches import JobFeatures
 from kqueue.kinds import POD, GroupKind
 from kqueue.kube import names as kube_names
@@ -53,6 +55,10 @@ class ReviewLookups(gang_context.GangLookups, Protocol):
 
     async def holds_quota(self, workload: str, namespace: str) -> bool:
         """Whether quota is reserved for the Workload of this name; False if it does not exist."""
+        ...
+
+    async def other(self, reference: Reference) -> JSON | None:
+        """Return an object that a job refers to; None: it does not exist, or its kind is not served."""
         ...
 
     async def topology_levels(self, wanted: Collection[str]) -> frozenset[str] | None:
@@ -90,6 +96,10 @@ class NoLookups:
     async def holds_quota(self, workload: str, namespace: str) -> bool:
         """Return False, so that the object may change."""
         return False
+
+    async def other(self, reference: Reference) -> JSON | None:
+        """Return None: without look-ups no object is found."""
+        return None
 
     async def topology_levels(self, wanted: Collection[str]) -> frozenset[str] | None:
         """Return None: levels are unknown."""
@@ -209,6 +219,19 @@ class JobContextFinder:
             not_admitted=not_admitted,
             false_mark=false_mark,
         )
+
+    async def completer(self, kind: ReviewedKind, request: Request) -> Callable[[JSON], JSON]:
+        """Return the function that gives the reviewed object, before and after, the other objects that its kind reads.
+
+        Raises:
+            LookupFailedError: an object that a job refers to could not be read.
+        """
+        if not reads_others(kind) or mapping(request.obj, "metadata").get("deletionTimestamp"):
+            return lambda obj: obj
+        here = {"metadata": {"namespace": request.namespace}}
+        seen = [apply_merge_patch(obj, here) for obj in (request.obj, request.old) if obj is not None]
+        found = {reference: await self._lookups.other(reference) for reference in references(kind, *seen)}
+        return lambda obj: completed(apply_merge_patch(obj, here), found)
 
     async def warnings(self, request: Request) -> list[str]:
         """Warn of misspelt names and unjudged fields in a user's object; a controller's objects repeat its template."""

@@ -1,7 +1,7 @@
 """Checks whether an object can be the child of its owner, for kinds whose owner determines name or size.
 
 The check finds forged children if no webhook saw the account that created them.  JobSets determine the names and sizes
-of their Jobs.  The Job controller creates no Jobs, but a Job may be the parent of Jobs: their pods count against the
+of their Jobs, TrainJobs the name of their JobSet.  The Job controller creates no Jobs, but a Job may be the parent of Jobs: their pods count against the
 parent.
 """
 
@@ -20,6 +20,7 @@ from kqueue.model import template_requests
 
 Object = Mapping[str, Any]
 _JOB_SET, _JOB = ("jobset.x-k8s.io", "JobSet"), ("batch", "Job")
+_TRAIN_JOB = ("trainer.kubeflow.org", "TrainJob")
 
 
 def may_be_child(owner_kind: GroupKind, owner: JSON, child: JSON, siblings: Iterable[JSON] = ()) -> bool:
@@ -37,6 +38,8 @@ def may_be_child(owner_kind: GroupKind, owner: JSON, child: JSON, siblings: Iter
         return True
     if owner_kind == _JOB_SET:
         return any(_is_of(owner, replicated, child) for replicated in objects(owner, "spec", "replicatedJobs"))
+    if owner_kind == _TRAIN_JOB:  # Trainer gives the JobSet the name of the TrainJob
+        return text(owner, "metadata", "name") == text(child, "metadata", "name")
     if owner_kind == _JOB and mapping(child, "spec", "template"):
         return _fits(owner, child, siblings)
     return True

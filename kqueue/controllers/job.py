@@ -24,6 +24,7 @@ from kqueue.controllers.job_slices import JobSlices
 from kqueue.controllers.job_workload import OWNER_INDEX, JobWorkload, is_owner, owner_key, owner_keys
 from kqueue.controllers.job_writes import JobWrites, job_key
 from kqueue.controllers.manager import Manager
+from kqueue.controllers.others import completer, enqueue_readers
 from kqueue.controllers.owned_jobs import CHILD_OF
 from kqueue.controllers.owner_context import OwnerContext, OwnerReports
 from kqueue.controllers.owner_lifecycle import OwnerLifecycle
@@ -91,7 +92,7 @@ class JobReconciler:
         """Take the next step for one job."""
         job = next((found for store in self._jobs if (found := store.get(key)) is not None), None)
         if job is not None and not job["metadata"].get("deletionTimestamp"):
-            return await self._look(job)
+            return await self._look(self._writes.complete(job))
         owned = self._workload.owned(key)
         if not owned:
             return Result()
@@ -315,6 +316,7 @@ def _make_reconciler(manager: Manager, kind: JobKind, stores: Sequence[Store[JSO
         clock=manager.clock,
         short_stop=manager.short_stop,
         echo_timeout=context.policy.echo_timeout,
+        complete=completer(kind, {key: watch.store for key, watch in manager.watches.others.items()}),
     )
     workload = JobWorkload(
         context,
@@ -395,6 +397,7 @@ def _subscribe(manager: Manager, kind: JobKind, stores: Sequence[Store[JSON]], j
     on_class = enqueue_all(jobs, *stores)
     for store in stores:
         store.subscribe(on_job)
+        enqueue_readers(kind, store, watches.others, jobs)
     watches.workloads.subscribe(on_workload)
     watches.pods.subscribe(on_pod)
     watches.workload_priorities.subscribe(on_class)

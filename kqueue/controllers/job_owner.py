@@ -146,13 +146,12 @@ class JobOwner:
         infos = self._steps.infos(self.workload)
         # An interrupted stop is finished first: templates are restored before they are changed again.
         await self.stop(OwnerStop(reason=names.REASON_WORKLOAD_EVICTED, message=""))
-        patch = infos if isinstance(infos, Refused) else self._kind.start(self._job, infos)
-        if isinstance(patch, Refused):
-            await self._steps.finish(self.workload, names.REASON_FAILED_TO_START, str(patch))
-            message = f"The job contradicts what it was admitted with: {patch}"
+        refused = infos if isinstance(infos, Refused) else await self._writes.start(self._job, infos)
+        if refused is not None:
+            await self._steps.finish(self.workload, names.REASON_FAILED_TO_START, str(refused))
+            message = f"The job contradicts what it was admitted with: {refused}"
             self._writes.event(self._job, reason=names.REASON_FAILED_TO_START, message=message, warning=True)
             return
-        await self._writes.patch(self._job, patch)
         self._releases.tell_released(self.workload, _released_with_job(self.workload))
         self._writes.event(self._job, reason=names.EVENT_STARTED, message=start_message(self.workload))
         admission = self.workload.status.admission

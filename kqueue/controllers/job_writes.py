@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -12,7 +12,8 @@ from kqueue.controllers.record import ObjectReference, Recorder
 from kqueue.controllers.short_stop import STOP_SECONDS, ShortStop
 from kqueue.errors import ConflictError, NotFoundError
 from kqueue.jobs import rules
-from kqueue.jobs.kind import JobKind, PodSetInfo
+from kqueue.jobs.kind import JobKind, PodSetInfo, Refused
+from kqueue.jobs.patch import apply_merge_patch
 from kqueue.runtime.client import Client, Propagation
 from kqueue.runtime.own_writes import OwnWrites
 from kqueue.runtime.resources import ResourceType
@@ -22,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 JSON = dict[str, Any]
 _STEPS_MAX = 4
-"""The largest number of writes of one stop."""
+"""The largest number of writes of one start or stop."""
 
 
 def job_key(job: Mapping[str, Any]) -> str:
@@ -42,13 +43,14 @@ class JobWrites:
         clock: Clock,
         short_stop: ShortStop | None = None,
         echo_timeout: float = 60.0,
+        complete: Callable[[JSON], JSON] = lambda job: job,
     ) -> None:
         """Take the client and the options; `short_stop` ends pods that run without quota; None: they are charged to no
-        queue.
+        queue.  `complete` adds the other objects that the kind reads to a job (`kqueue/jobs/others.py`).
 
         `echo_timeout` is the number of seconds after which the writer no longer waits for the watch event of a write.
         """
-        self._kind, self._client, self._recorder = kind, client, recorder
+        self._kind, self._client, self._recorder, self.complete = kind, client, recorder, complete
         self._short_stop = short_stop or ShortStop(client)
         self._resource = ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)
         self._written: OwnWrites[str, int] = OwnWrites(clock, echo_timeout, version_of=int)
@@ -64,7 +66,7 @@ class JobWrites:
         """Read the job from the API server; None: it does not exist."""
         namespace, name = split_key(key)
         try:
-            return await self._client.get_json(self._resource, name, namespace)
+            return self.complete(await self._client.get_json(self._resource, name, namespace))
         except NotFoundError:
             return None
 
@@ -79,7 +81,7 @@ class JobWrites:
             subresource=subresource or None,
         )
         self._written.remember(job_key(job), int(written["metadata"]["resourceVersion"]))
-        return written
+        return self.complete(written)
 
     async def delete(self, job: JSON) -> None:
         """Delete the job and, in the background, all objects that it owns; no effect if it is gone or replaced."""
@@ -90,6 +92,18 @@ class JobWrites:
             )
         except (NotFoundError, ConflictError):
             return
+
+    async def start(self, job: JSON, infos: Sequence[PodSetInfo]) -> Refused | None:
+        """Make the writes that start the job, the last of which resumes it; return why the kind refuses to start it."""
+        for _ in range(_STEPS_MAX):
+            patch = self._kind.start(job, infos)
+            if isinstance(patch, Refused):
+                return patch
+            last = not self._kind.is_suspended(apply_merge_patch(job, patch))
+            job = await self.patch(job, patch)
+            if last:
+                break
+        return None
 
     async def stop(self, job: JSON, infos: Sequence[PodSetInfo], why: str, message: str) -> JSON:
         """Take all remaining steps of a stop; return the written job.  A stopped job is not changed.

@@ -6,6 +6,7 @@ from kqueue.api import names
 from kqueue.jobs.gang.batch_process import KIND, PLURAL, WORKSPACE_KIND
 from kqueue.jobs.gang.dialect import Dialect
 from kqueue.jobs.kind import ReviewedKind
+from kqueue.kinds import ReadKind
 from kqueue.runtime.resources import ResourceType
 
 NODES = ResourceType("", "v1", "nodes", "Node", namespaced=False)
@@ -43,6 +44,11 @@ GANGS = ResourceType(names.KQUEUE_VISIBILITY_GROUP, "v1alpha1", "gangs", "Gang")
 def resource_of(kind: ReviewedKind) -> ResourceType:
     """Return the resource of the API server with the objects of the kind."""
     return ResourceType(kind.gvk.group, kind.gvk.version, kind.resource, kind.gvk.kind)
+
+
+def read_resource(kind: ReadKind) -> ResourceType:
+    """Return the resource of the API server with objects that jobs refer to."""
+    return ResourceType(kind.group, kind.version, kind.plural, kind.kind, namespaced=kind.namespaced)
 
 
 def group_object_resources(dialect: Dialect) -> list[ResourceType]:

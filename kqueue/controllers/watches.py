@@ -13,12 +13,12 @@ from kqueue.clock import Clock
 from kqueue.config import Timings
 from kqueue.controllers import resources as kinds
 from kqueue.controllers.raw import RawObject, as_json
-from kqueue.controllers.resources import resource_of
+from kqueue.controllers.resources import read_resource, resource_of
 from kqueue.core.topology import NodeFacts
 from kqueue.jobs.catalog import BY_FRAMEWORK, child_labels
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.kind import JobKind
-from kqueue.kinds import GroupKind
+from kqueue.kinds import FRAMEWORKS, GroupKind, kinds_between
 from kqueue.model import PodView, pod_view
 from kqueue.runtime.client import Client
 from kqueue.runtime.reflector import Projection, Reflector, Selection, WatchSettings
@@ -61,6 +61,10 @@ class Watches:
         """Objects with a queue name, or all objects, by framework."""
         self.child_jobs: dict[str, Reflector[RawObject, dict[str, Any]]] = {}
         """Jobs without a queue name of their own, by the framework of their parents."""
+        self.between: dict[GroupKind, Reflector[RawObject, dict[str, Any]]] = {}
+        """Objects between jobs of enabled kinds and the batch Jobs that run them, as the JobSets of TrainJobs are."""
+        self.others: dict[GroupKind, Reflector[RawObject, dict[str, Any]]] = {}
+        """Objects that jobs of enabled kinds refer to, by API group and kind."""
         self.nodes = self.watch(kinds.NODES, wire_core.Node, model.node_facts)
         self.namespaces = self.watch(kinds.NAMESPACES, wire_core.Namespace)
         self.limit_ranges = self.watch(kinds.LIMIT_RANGES, wire_core.LimitRange)
@@ -121,16 +125,37 @@ class Watches:
         selector = queued(manages_all=manages_all)
         for kind in kinds_on:
             self.jobs[kind.framework] = self.watch_owners(resource_of(kind), selector=selector)
+            self._watch_others(kind.framework)
+        for kind in kinds_on:
+            self._watch_between(kind.framework, manages_all=manages_all)
         if manages_all or BatchJob.framework not in self.jobs:
             return
-        children = resource_of(BY_FRAMEWORK[BatchJob.framework])
+        children, seen = resource_of(BY_FRAMEWORK[BatchJob.framework]), set[str]()
         for parent, label in child_labels().items():
-            if parent in self.jobs:
+            if parent in self.jobs and label not in seen:
+                seen.add(label)
                 self.child_jobs[parent] = self.watch_owners(
                     children,
                     selector=f"{label},!{names.QUEUE_NAME_LABEL}",
                     suffix=f"-of-{parent.rpartition('/')[2]}",
                 )
+
+    def _watch_others(self, framework: str) -> None:
+        for kind in FRAMEWORKS[framework].reads if framework in FRAMEWORKS else ():
+            if (kind.group, kind.kind) not in self.others:
+                self.others[kind.group, kind.kind] = self.watch_owners(read_resource(kind), selector="")
+
+    def _watch_between(self, framework: str, *, manages_all: bool) -> None:
+        """Watch the objects that jobs of a framework are run as, where no other watch has them."""
+        for kind in kinds_between(framework):
+            queued_themselves = kind.framework in self.jobs
+            if kind.group_kind in self.between or (queued_themselves and manages_all):
+                continue
+            self.between[kind.group_kind] = self.watch_owners(
+                resource_of(BY_FRAMEWORK[kind.framework]),
+                selector=f"!{names.QUEUE_NAME_LABEL}" if queued_themselves else "",
+                suffix=f"-of-{framework.rpartition('/')[2]}",
+            )
 
     def all(self) -> list[Reflector[Any, Any]]:
         """Return all watches in the order in which they start."""
@@ -143,7 +168,7 @@ class Watches:
     def jobs_by_kind(self) -> dict[GroupKind, list[Store[dict[str, Any]]]]:
         """Return the stores of jobs by API group and kind."""
         found: dict[GroupKind, list[Store[dict[str, Any]]]] = {}
-        for watch in (*self.jobs.values(), *self.child_jobs.values()):
+        for watch in (*self.jobs.values(), *self.child_jobs.values(), *self.between.values()):
             found.setdefault((watch.resource.group, watch.resource.kind), []).append(watch.store)
         return found
 

@@ -16,6 +16,7 @@ from kqueue.jobs.jobset import JobSet
 from kqueue.jobs.kind import JobKind, ReviewedKind
 from kqueue.jobs.pod import PlainPod
 from kqueue.jobs.stateful_set import StatefulSet
+from kqueue.jobs.trainjob import TrainJob
 from kqueue.kinds import FRAMEWORKS, GroupKind, Kind
 
 _jobs: dict[str, JobKind] = {}
@@ -64,5 +65,6 @@ _add_job(BatchJob())
 _add_job(JobSet())
 for _training in kubeflow.ALL:
     _add_job(_training)
+_add_job(TrainJob())
 for _adapter in (PlainPod(), Deployment(), StatefulSet()):  # queued through pods, or not as one object
     _reviewed[_adapter.framework] = _adapter

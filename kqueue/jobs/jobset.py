@@ -150,15 +150,19 @@ class JobSet:
         """
         if mapping(new, "metadata").get("deletionTimestamp"):
             return []
-        switches = around.switches
-        known = [] if old is None else _exclusive_problems(old, switches)
         return [
             *rules.create_problems(new, around, elastic=False),
             *([] if old is None else self._change_problems(new, old, around)),
-            *(_shape_problems(new) if rules.managed(new, around) else ()),
-            *self._topology_problems(new, old, switches),
-            *(problem for problem in _exclusive_problems(new, switches) if problem not in known),
+            *self.template_problems(new, old, around),
         ]
+
+    def template_problems(self, new: JSON, old: JSON | None, around: JobContext) -> Iterator[FieldError]:
+        """Yield the mistakes in the replicated jobs: what cannot become a pod set, and their topology requests."""
+        switches = around.switches
+        known = [] if old is None else _exclusive_problems(old, switches)
+        yield from _shape_problems(new) if rules.managed(new, around) else ()
+        yield from self._topology_problems(new, old, switches)
+        yield from (problem for problem in _exclusive_problems(new, switches) if problem not in known)
 
     def warnings(self, new: JSON, around: JobContext) -> list[str]:
         """Return warnings about annotations that have no effect, or another effect than expected."""
@@ -166,15 +170,17 @@ class JobSet:
         if names.JOB_MIN_PARALLELISM_ANNOTATION in annotations_of(new):
             path = syntax.entry_path("metadata.annotations", names.JOB_MIN_PARALLELISM_ANNOTATION)
             found.append(f"{path} is ignored: a JobSet starts with all of its pods or not at all")
+        return list(dict.fromkeys([*found, *self.template_warnings(new, around)]))
+
+    def template_warnings(self, new: JSON, around: JobContext) -> Iterator[str]:
+        """Yield warnings about the topology requests of the replicated jobs."""
         if not around.switches.topology:
-            return found
+            return
         for path, replicated in _replicated(new):
-            found += topology_request.warnings(_template(replicated), new, path=path)
+            yield from topology_request.warnings(_template(replicated), new, path=path)
         if any(True for _ in _exclusive_paths(new)) and not _exclusive_problems(new, around.switches):
-            found.append(
-                f"{_EXCLUSIVE} is left to the JobSet controller; on a flavor with a topology the JobSet will not start"
-            )
-        return list(dict.fromkeys(found))
+            controller = f"{_EXCLUSIVE} is left to the JobSet controller"
+            yield f"{controller}; on a flavor with a topology the JobSet will not start"
 
     def _change_problems(self, new: JSON, old: JSON, around: JobContext) -> Iterator[FieldError]:
         yield from rules.update_problems(

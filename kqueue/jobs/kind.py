@@ -163,7 +163,8 @@ class ReviewedKind(Protocol):
 class JobKind(ReviewedKind, Protocol):
     """One kind of job: converts jobs to Workloads, and admissions to patches of jobs.
 
-    Merge patches carry no resource version; the caller adds the precondition.
+    Merge patches carry no resource version; the caller adds the precondition.  A kind whose pods follow from other
+    objects, too, has the method of `ReadsOthers` (`kqueue/jobs/others.py`); it is then given completed jobs.
     """
 
     @property
@@ -202,7 +203,11 @@ class JobKind(ReviewedKind, Protocol):
         ...
 
     def start(self, job: JSON, infos: Sequence[PodSetInfo]) -> Patch | Refused:
-        """Return one patch that unsuspends the job with the infos merged into its templates."""
+        """Return the patch that unsuspends the job with the infos merged into its templates.
+
+        A kind that needs two writes returns a patch after which the job is still suspended.  The caller writes it and
+        calls again with the written job.
+        """
         ...
 
     def stop(self, job: JSON, infos: Sequence[PodSetInfo]) -> tuple[StopStep, ...]:

@@ -21,12 +21,14 @@ from kqueue.controllers.resources import (
     WORKLOAD_PRIORITY_CLASSES,
     WORKLOADS,
     group_object_resources,
+    read_resource,
 )
 from kqueue.errors import ApiError, NotFoundError
 from kqueue.jobs.ancestry import Lineage, OwnerKind, has_known_owner, lineage_of
 from kqueue.jobs.fields import JSON, condition_status, mapping, objects, strings, text
 from kqueue.jobs.gang.registry import dialect_of
 from kqueue.jobs.gang.value import GangRef
+from kqueue.jobs.others import Reference
 from kqueue.kinds import GroupKind
 from kqueue.runtime.client import Client
 from kqueue.runtime.resources import ResourceType
@@ -131,6 +133,10 @@ class ApiLookups:
                 self._versions[ref.framework] = resource
                 return found
         return None
+
+    async def other(self, reference: Reference) -> JSON | None:
+        """Return an object that a job refers to; None: it does not exist, or its kind is not served."""
+        return await self.get(read_resource(reference.kind), reference.namespace, reference.name)
 
     async def topology_levels(self, wanted: Collection[str]) -> frozenset[str] | None:
         """Return the levels of all Topologies; at most MISSING_SECONDS old where a level of `wanted` is missing."""

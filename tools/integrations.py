@@ -39,6 +39,7 @@ FEATURES = (
 WITHOUT: Mapping[str, tuple[str, ...]] = {
     "partial admission": (
         _TRAINING,
+        "TrainJob",
         "Pod",
         "Pod group",
         "Deployment",
@@ -47,12 +48,42 @@ WITHOUT: Mapping[str, tuple[str, ...]] = {
         "declared kind",
         *GANGS,
     ),
-    "replacement pods": (_TRAINING, "Pod", "Deployment", "StatefulSet", "declared kind"),
-    "fast admission": (_TRAINING, "Job", "JobSet", "Pod", "Deployment", "StatefulSet", "declared kind", "BatchProcess"),
-    "excess pods": (_TRAINING, "Job", "JobSet", "Pod", "Deployment", "StatefulSet", "declared kind", *GANGS),
+    "replacement pods": (_TRAINING, "TrainJob", "Pod", "Deployment", "StatefulSet", "declared kind"),
+    "fast admission": (
+        _TRAINING,
+        "TrainJob",
+        "Job",
+        "JobSet",
+        "Pod",
+        "Deployment",
+        "StatefulSet",
+        "declared kind",
+        "BatchProcess",
+    ),
+    "excess pods": (
+        _TRAINING,
+        "TrainJob",
+        "Job",
+        "JobSet",
+        "Pod",
+        "Deployment",
+        "StatefulSet",
+        "declared kind",
+        *GANGS,
+    ),
     "managed by": ("Pod", "Pod group", "Deployment", "StatefulSet", "declared kind", *GANGS),
     "child jobs": ("Pod", "Pod group", "Deployment", "StatefulSet", *GANGS),
-    "workload slices": (_TRAINING, "JobSet", "Pod", "Pod group", "Deployment", "StatefulSet", "declared kind", *GANGS),
+    "workload slices": (
+        _TRAINING,
+        "TrainJob",
+        "JobSet",
+        "Pod",
+        "Pod group",
+        "Deployment",
+        "StatefulSet",
+        "declared kind",
+        *GANGS,
+    ),
     "reclaimable pods": (_TRAINING, "Pod", "Deployment", "StatefulSet", "declared kind"),
     "ranks": ("Pod", "Deployment"),
     "prebuilt workload": ("Deployment", "StatefulSet", *GANGS),
@@ -63,7 +94,7 @@ WITHOUT: Mapping[str, tuple[str, ...]] = {
 }
 """Kinds without a feature, because it does not apply to them or Kueue does not have it either."""
 
-PLAYED = ("JobSet", _TRAINING, "declared kind")
+PLAYED = ("JobSet", _TRAINING, "TrainJob", "declared kind")
 """Kinds whose controller is no part of Kubernetes: on the real control plane a double simulates it."""
 _PLAYED_WORDS = "real API server with a double"
 

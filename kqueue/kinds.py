@@ -104,7 +104,9 @@ TRAINING_RUNTIMES = (
     ),
     ReadKind(group=_TRAINER, version="v1alpha1", kind="TrainingRuntime", plural="trainingruntimes"),
 )
-"""The kinds of runtimes: what a TrainJob runs is a copy of a runtime's template."""
+"""The kinds of runtimes, whose templates TrainJobs fill in."""
+JOB_SETS = ReadKind(group="jobset.x-k8s.io", version="v1alpha2", kind="JobSet", plural="jobsets")
+"""JobSets, as objects that TrainJobs are run as."""
 
 
 def _kubeflow(version: str, kind: str, *makes: GroupKind) -> Kind:

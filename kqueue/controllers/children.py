@@ -1,8 +1,8 @@
 """Checks whether an object can be the child of its owner, for kinds whose owner determines name or size.
 
 The check finds forged children if no webhook saw the account that created them.  JobSets determine the names and sizes
-of their Jobs, TrainJobs the name of their JobSet.  The Job controller creates no Jobs, but a Job may be the parent of Jobs: their pods count against the
-parent.
+of their Jobs, TrainJobs the name of their JobSet.  The Job controller creates no Jobs, but a Job may be the parent of
+Jobs: their pods count against the parent.
 """
 
 from __future__ import annotations

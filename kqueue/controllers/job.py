@@ -316,7 +316,7 @@ def _make_reconciler(manager: Manager, kind: JobKind, stores: Sequence[Store[JSO
         clock=manager.clock,
         short_stop=manager.short_stop,
         echo_timeout=context.policy.echo_timeout,
-        complete=completer(kind, {key: watch.store for key, watch in manager.watches.others.items()}),
+        complete=completer(kind, manager.watches.read_by(kind)),
     )
     workload = JobWorkload(
         context,
@@ -397,7 +397,7 @@ def _subscribe(manager: Manager, kind: JobKind, stores: Sequence[Store[JSON]], j
     on_class = enqueue_all(jobs, *stores)
     for store in stores:
         store.subscribe(on_job)
-        enqueue_readers(kind, store, watches.others, jobs)
+        enqueue_readers(kind, store, watches.read_by(kind), jobs)
     watches.workloads.subscribe(on_workload)
     watches.pods.subscribe(on_pod)
     watches.workload_priorities.subscribe(on_class)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kqueue.controllers.raw import key_of
@@ -13,7 +13,6 @@ from kqueue.jobs.kind import JobKind
 from kqueue.jobs.others import Reference, completed, reads_others, references
 from kqueue.kinds import GroupKind
 from kqueue.runtime.controller import Controller
-from kqueue.runtime.reflector import Reflector
 from kqueue.runtime.store import Store, object_key
 
 JSON = dict[str, Any]
@@ -21,7 +20,7 @@ _READS = "reads"
 """Index of jobs by the objects that they refer to."""
 
 
-def completer(kind: JobKind, others: Mapping[GroupKind, Store[JSON]]) -> Callable[[JSON], JSON]:
+def completer(kind: JobKind, others: Mapping[GroupKind, Sequence[Store[JSON]]]) -> Callable[[JSON], JSON]:
     """Return the function that completes jobs of a kind from the watches; a kind that reads no others keeps its jobs
     as they are.
     """
@@ -29,21 +28,22 @@ def completer(kind: JobKind, others: Mapping[GroupKind, Store[JSON]]) -> Callabl
         return lambda job: job
 
     def find(reference: Reference) -> JSON | None:
-        store = others.get((reference.kind.group, reference.kind.kind))
-        return store.get(object_key(reference.namespace, reference.name)) if store is not None else None
+        stores = others.get((reference.kind.group, reference.kind.kind), ())
+        return next((found for store in stores if (found := store.get(_key(reference))) is not None), None)
 
     return lambda job: completed(job, {reference: find(reference) for reference in references(kind, job)})
 
 
 def enqueue_readers(
-    kind: JobKind, jobs: Store[JSON], others: Mapping[GroupKind, Reflector[Any, JSON]], controller: Controller
+    kind: JobKind, jobs: Store[JSON], others: Mapping[GroupKind, Sequence[Store[JSON]]], controller: Controller
 ) -> None:
     """Enqueue jobs whenever an object that they refer to appears, changes or disappears."""
     if not reads_others(kind):
         return
     jobs.add_index(_READS, lambda job: [_index(r.kind.group, r.kind.kind, _key(r)) for r in references(kind, job)])
-    for (group, name), watch in others.items():
-        watch.store.subscribe(_handler(group, name, jobs, controller))
+    for (group, name), stores in others.items():
+        for store in stores:
+            store.subscribe(_handler(group, name, jobs, controller))
 
 
 def _handler(

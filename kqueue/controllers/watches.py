@@ -172,6 +172,15 @@ class Watches:
             found.setdefault((watch.resource.group, watch.resource.kind), []).append(watch.store)
         return found
 
+    def read_by(self, kind: JobKind) -> dict[GroupKind, list[Store[dict[str, Any]]]]:
+        """Return the stores of the other objects that jobs of a kind refer to or are run as."""
+        row = FRAMEWORKS.get(kind.framework)
+        jobs = self.jobs_by_kind()
+        found = {between.group_kind: jobs.get(between.group_kind, []) for between in kinds_between(kind.framework)}
+        for read in row.reads if row is not None else ():
+            found[read.group, read.kind] = [self.others[read.group, read.kind].store]
+        return found
+
 
 def queued(*, manages_all: bool) -> str:
     """Return the label selector of managed owners; empty (which selects every object) if all owners are managed."""

@@ -36,7 +36,7 @@ class ReadsOthers(Protocol):
     def reads(self, job: JSON) -> tuple[Reference, ...]:
         """Return the objects from which the pods of the job follow, besides the job itself.
 
-        Their kinds are those of the kind's row (`reads` in `kqueue/kinds.py`).
+        Their kinds are among `reads` of the kind's row and `kinds_between` (`kqueue/kinds.py`).
         """
         ...
 
@@ -47,10 +47,14 @@ def reads_others(kind: object) -> TypeGuard[ReadsOthers]:
 
 
 def references(kind: object, *jobs: JSON | None) -> Sequence[Reference]:
-    """Return the objects that an adapter needs beside these jobs, each once; None stands for no job."""
+    """Return the objects that an adapter needs beside these jobs, each once; None stands for no job.
+
+    References without a name are left out: no object has it, and in a URL it would stand for all objects.
+    """
     if not reads_others(kind):
         return ()
-    return list(dict.fromkeys(reference for job in jobs if job is not None for reference in kind.reads(job)))
+    named = (reference for job in jobs if job is not None for reference in kind.reads(job) if reference.name)
+    return list(dict.fromkeys(named))
 
 
 def completed(job: JSON, found: Mapping[Reference, JSON | None]) -> JSON:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kqueue.jobs.fields import JSON, flag, labels_of, mapping, objects, text, whole
+from kqueue.jobs.meaning import canonical
 from kqueue.kube import names as kube_names
 
 PATCHES = "runtimePatches"
@@ -42,6 +43,55 @@ def replicated_jobs(job: JSON, runtime: JSON, *, without: str = "") -> list[JSON
         found.append(one)
     counts = _counts(job, runtime, found)
     return [_rendered(one, count, job, runtime) for one, count in zip(found, counts, strict=True)]
+
+
+def as_it_runs(rendered: Sequence[JSON], runs: Sequence[Mapping[str, Any]]) -> list[JSON]:
+    """Return the replicated jobs that run: each as rendered if it is as large, else as it is in the running JobSet.
+
+    Trainer adds parts without requests to a JobSet, so templates are compared by requests only.
+    """
+    by_name = {text(one, "name"): one for one in rendered}
+    found = []
+    for one in runs:
+        wanted = by_name.get(text(one, "name"))
+        found.append(wanted if wanted is not None and _size(wanted) == _size(one) else _rendered_part(one))
+    return found
+
+
+def _size(replicated: Mapping[str, Any]) -> object:
+    """Return what a replicated job asks for: its numbers, and the resources of each container."""
+    spec = mapping(replicated, "template", "spec")
+    replicas = whole(replicated, "replicas")
+    pod = mapping(spec, "template", "spec")
+    asked = {
+        (part, text(one, "name")): canonical(mapping(one, "resources"))
+        for part in ("containers", "initContainers")
+        for one in objects(pod, part)
+        if mapping(one, "resources")
+    }
+    return 1 if replicas is None else replicas, whole(spec, "parallelism"), whole(spec, "completions"), asked
+
+
+def _rendered_part(replicated: Mapping[str, Any]) -> JSON:
+    template = mapping(replicated, "template")
+    spec = mapping(template, "spec")
+    written = {**spec, "template": _without_ports(mapping(spec, "template"))}
+    return {**replicated, "template": {**template, "spec": written}}
+
+
+def _without_ports(template: Mapping[str, Any]) -> JSON:
+    """Return a pod template with host ports only: Trainer adds other ports, which need no room on a host."""
+    spec = dict(mapping(template, "spec"))
+    for part in ("containers", "initContainers"):
+        if part in spec:
+            spec[part] = [_with_host_ports(one) for one in objects(spec, part)]
+    return {**template, "spec": spec}
+
+
+def _with_host_ports(container: Mapping[str, Any]) -> JSON:
+    ports = [port for port in objects(container, "ports") if whole(port, "hostPort")]
+    rest = {key: value for key, value in container.items() if key != "ports"}
+    return {**rest, "ports": ports} if ports else rest
 
 
 def patched(template: Mapping[str, Any], patch: Mapping[str, Any]) -> JSON:
@@ -96,8 +146,9 @@ def _counts(job: JSON, runtime: JSON, found: Sequence[JSON]) -> list[int]:
 def _rendered(replicated: JSON, count: int, job: JSON, runtime: JSON) -> JSON:
     template = mapping(replicated, "template")
     spec = {**mapping(template, "spec"), "parallelism": count, "completions": count}
+    spec["template"] = _without_ports(mapping(spec, "template"))
     if labels_of(template):
-        spec["template"] = _with_trainer(mapping(spec, "template"), job, runtime)
+        spec["template"] = _with_trainer(spec["template"], job, runtime)
     one = {**replicated, "template": {**template, "spec": spec}}
     return {**one, "replicas": 1} if _step(replicated) in _STEPS_OF_ONE_REPLICA else one
 

@@ -2,7 +2,9 @@
 
 A TrainJob names a runtime and fills in its JobSet template.  So the adapter reads the runtime, renders the JobSet, and
 leaves the rest to the adapter of JobSets.  An admission is written to kqueue's entry of `spec.runtimePatches`, and not
-to the runtime, which other TrainJobs share.
+to the runtime, which other TrainJobs share.  Trainer does not change a running JobSet after its runtime: of a running
+job the adapter reads the JobSet, too, so that another runtime stops no job, and that pods which nobody admitted are
+seen.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any
 from kqueue.api import names
 from kqueue.errors import FieldError, InvalidObjectError
 from kqueue.jobs import rules
+from kqueue.jobs.ancestry import controller_uid
 from kqueue.jobs.fields import JSON, annotations_of, flag, mapping, objects, text
 from kqueue.jobs.jobset import JobSet
 from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext, PodSetInfo, Refused, StopStep
@@ -21,8 +24,8 @@ from kqueue.jobs.others import Reference, other
 from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.template import info_of
-from kqueue.jobs.training_runtime import PATCHES, patched, replicated_jobs
-from kqueue.kinds import TRAINING_RUNTIMES, ReadKind
+from kqueue.jobs.training_runtime import PATCHES, as_it_runs, patched, replicated_jobs
+from kqueue.kinds import JOB_SETS, TRAINING_RUNTIMES, ReadKind
 from kqueue.kube import names as kube_names
 
 _GROUP = "trainer.kubeflow.org"
@@ -43,11 +46,9 @@ class TrainJob:
     own_controller = kube_names.TRAINJOB_CONTROLLER
 
     def reads(self, job: JSON) -> tuple[Reference, ...]:
-        """Return the runtime that the job names; nothing if it names none, or one of another kind."""
-        kind, name = _runtime_kind(job), text(job, "spec", "runtimeRef", "name")
-        if kind is None or not name:
-            return ()
-        return (Reference(kind, text(job, "metadata", "namespace") if kind.namespaced else "", name),)
+        """Return the runtime that the job names, if it is one, and the JobSet of a job that is not suspended."""
+        runtime = _runtime_of(job)
+        return tuple(read for read in (runtime, None if self.is_suspended(job) else _job_set_of(job)) if read)
 
     def is_suspended(self, job: JSON) -> bool:
         """Whether `spec.suspend` is true."""
@@ -100,7 +101,7 @@ class TrainJob:
             patches.append({"name": before["name"], "template": {"spec": {"template": template}}})
             reasons += _left_over(text(before, "name"), patched(_template(before), template), _template(after))
         if reasons:
-            return Refused(tuple(f"{self._runtime_text(job)}: {reason}" for reason in reasons))
+            return Refused(tuple(f"{_runtime_of(job)}: {reason}" for reason in reasons))
         if not _is_starting(job):
             return merge_patch(job, _marked(_with_entry(job, patches), "true"))
         return merge_patch(job, apply_merge_patch(_marked(job, None), {"spec": {"suspend": False}}))
@@ -129,14 +130,14 @@ class TrainJob:
         """Whether the ready and succeeded child Jobs are all of the rendered JobSet's; without the runtime, as many as
         its status lists.
         """
-        if self._runtime(job) is None:
+        if not _is_known(job):
             listed = [{"replicas": 1}] * len(_statuses(job))
             return bool(listed) and _JOB_SET.pods_ready(_as_job_set(job, listed))
         return _JOB_SET.pods_ready(self._rendered(job))
 
     def reclaimable(self, job: JSON) -> Mapping[str, int]:
         """Return the pods of succeeded child Jobs, as for a JobSet; nothing without the runtime."""
-        return _JOB_SET.reclaimable(self._rendered(job)) if self._runtime(job) is not None else {}
+        return _JOB_SET.reclaimable(self._rendered(job)) if _is_known(job) else {}
 
     def defaults(self, job: JSON, around: JobContext) -> Patch:
         """Return the patch for queue and class named `default`, the suspension of managed jobs, and kqueue's entry,
@@ -160,40 +161,40 @@ class TrainJob:
             )
         if not (around.switches.topology or rules.managed(new, around)):
             return found
-        if self._runtime(new) is None:
+        if not _is_known(new):
             return [*found, self._missing(new)]
-        before = self._rendered(old) if old is not None and self._runtime(old) is not None else None
+        before = self._rendered(old) if old is not None and _is_known(old) else None
         rendered = _JOB_SET.template_problems(self._rendered(new), before, around)
         return [*found, *(self._moved(new, problem) for problem in rendered)]
 
     def warnings(self, new: JSON, around: JobContext) -> list[str]:
         """Return warnings about topology annotations of the rendered JobSet without effect."""
-        if self._runtime(new) is None:
+        if not _is_known(new):
             return []
         found = _JOB_SET.template_warnings(self._rendered(new), around)
-        return list(dict.fromkeys(f"{self._runtime_text(new)}, spec.template: {warning}" for warning in found))
+        return list(dict.fromkeys(f"{_runtime_of(new)}, spec.template: {warning}" for warning in found))
 
-    # --- the runtime -------------------------------------------------------------------------------------------
-
-    def _runtime(self, job: JSON) -> JSON | None:
-        return next((other(job, reference) for reference in self.reads(job)), None)
-
-    def _runtime_text(self, job: JSON) -> str:
-        return next((str(reference) for reference in self.reads(job)), text(job, "spec", "runtimeRef", "kind"))
+    # --- the JobSet --------------------------------------------------------------------------------------------
 
     def _rendered(self, job: JSON, *, without: str = "") -> JSON:
-        """Return the JobSet that Trainer makes of the job.  Raises InvalidObjectError if there is no runtime."""
-        runtime = self._runtime(job)
-        if runtime is None:
+        """Return the JobSet that Trainer makes of the job, or has made of a running one.
+
+        Raises:
+            InvalidObjectError: there is no runtime, and no JobSet runs.
+        """
+        runtime, runs = _runtime(job), _running_job_set(job)
+        if runtime is None and runs is None:
             raise _invalid(job, [self._missing(job)])
-        template = mapping(runtime, "spec", "template", "spec")
-        return _as_job_set(job, replicated_jobs(job, runtime, without=without), template)
+        replicated = replicated_jobs(job, runtime, without=without) if runtime is not None else []
+        if runs is not None:
+            replicated = as_it_runs(replicated, objects(runs, "spec", "replicatedJobs"))
+        template = mapping(runs, "spec") if runs is not None else mapping(runtime, "spec", "template", "spec")
+        return _as_job_set(job, replicated, template)
 
     def _missing(self, job: JSON) -> FieldError:
-        for reference in self.reads(job):
-            return FieldError(
-                f"{_REFERENCE}.name", f"there is no {reference}: create it, or name another", reference.name
-            )
+        named = _runtime_of(job)
+        if named is not None:
+            return FieldError(f"{_REFERENCE}.name", f"there is no {named}: create it, or name another", named.name)
         if _runtime_kind(job) is not None:
             return FieldError(f"{_REFERENCE}.name", "must name a runtime")
         kinds = " or ".join(_RUNTIMES)
@@ -203,7 +204,7 @@ class TrainJob:
         """Return a mistake in the rendered JobSet as one of the job's runtime; others stay as they are."""
         if not problem.path.startswith("spec.replicatedJobs"):
             return problem
-        where = f"{self._runtime_text(job)}, spec.template.{problem.path}"
+        where = f"{_runtime_of(job)}, spec.template.{problem.path}"
         remedy = f"correct it there or in spec.{PATCHES}"
         return replace(problem, path=_REFERENCE, problem=f"{where}: {problem.problem}; {remedy}")
 
@@ -213,6 +214,38 @@ def _runtime_kind(job: JSON) -> ReadKind | None:
     named = mapping(job, "spec", "runtimeRef")
     kind = _RUNTIMES.get(text(named, "kind") or "ClusterTrainingRuntime")
     return kind if text(named, "apiGroup") in ("", _GROUP) else None
+
+
+def _runtime_of(job: JSON) -> Reference | None:
+    """Return the runtime that a job names; None: it names none, or another kind of object."""
+    kind, name = _runtime_kind(job), text(job, "spec", "runtimeRef", "name")
+    if kind is None or not name:
+        return None
+    return Reference(kind, text(job, "metadata", "namespace") if kind.namespaced else "", name)
+
+
+def _runtime(job: JSON) -> JSON | None:
+    named = _runtime_of(job)
+    return other(job, named) if named is not None else None
+
+
+def _job_set_of(job: JSON) -> Reference:
+    return Reference(JOB_SETS, text(job, "metadata", "namespace"), text(job, "metadata", "name"))
+
+
+def _running_job_set(job: JSON) -> JSON | None:
+    """Return the JobSet of a running job; None: it is suspended, or none belongs to the job."""
+    if flag(job, "spec", "suspend"):
+        return None
+    found = other(job, _job_set_of(job))
+    if found is None or flag(found, "spec", "suspend"):
+        return None
+    return found if controller_uid(found) == text(job, "metadata", "uid") else None
+
+
+def _is_known(job: JSON) -> bool:
+    """Whether the JobSet of a job can be rendered, or runs."""
+    return _runtime(job) is not None or _running_job_set(job) is not None
 
 
 def _invalid(job: JSON, problems: list[FieldError]) -> InvalidObjectError:

@@ -14,7 +14,7 @@ from kqueue.jobs.others import Reference, completed, references
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.trainjob import TrainJob
-from kqueue.kinds import FRAMEWORKS, TRAINING_RUNTIMES
+from kqueue.kinds import FRAMEWORKS, JOB_SETS, TRAINING_RUNTIMES
 from tests.unit.jobs.builders import JSON, UID, prefixed
 
 KIND, ON, HERE = TrainJob(), JobFeatures(), JobContext()
@@ -518,6 +518,77 @@ def test_succeeded_child_jobs_give_their_quota_back(
     of: JSON | None, statuses: list[JSON], given_back: dict[str, int]
 ) -> None:
     assert KIND.reclaimable(make(of, status={"jobsStatus": statuses})) == given_back
+
+
+# --- a running JobSet -------------------------------------------------------------------------------------------------
+
+
+def beside(job: JSON, of: JSON | None, *parts: JSON, uid: str = UID, suspend: bool = False) -> JSON:
+    """The job with its runtime as it is now and the JobSet that runs it."""
+    owner = {"apiVersion": KIND.gvk.api_version, "kind": "TrainJob", "name": "train", "uid": uid, "controller": True}
+    metadata = {"name": "train", "namespace": "team", "ownerReferences": [owner]}
+    job_set = {"metadata": metadata, "spec": {"suspend": suspend, "replicatedJobs": list(parts)}}
+    return completed(job, {TORCH: of, Reference(JOB_SETS, "team", "train"): job_set})
+
+
+def as_made(pods: int, **more: Any) -> JSON:
+    """A replicated job as Trainer writes it, with parts of its own."""
+    made = part(job={"parallelism": pods, "completions": pods}, replicas=1, **more)
+    container = made["template"]["spec"]["template"]["spec"]["containers"][0]
+    container |= {"env": [{"name": "PET_NNODES", "value": str(pods)}], "ports": [{"containerPort": 29500}]}
+    return made
+
+
+SMALL, LARGE = runtime(policy={"numNodes": 2}), runtime(policy={"numNodes": 9})
+PLAIN = [{"name": "node", "image": "old", "resources": {"requests": {"cpu": "1"}}}]
+
+
+@pytest.mark.parametrize(
+    ("job", "count"),
+    [
+        pytest.param(beside(running(SMALL), SMALL, as_made(2)), 2, id="as-rendered"),
+        pytest.param(beside(running(SMALL), LARGE, as_made(2)), 2, id="a-later-change-of-the-runtime-does-not-reach-it"),
+        pytest.param(beside(running(SMALL), None, as_made(2)), 2, id="without-the-runtime"),
+        pytest.param(beside(running(SMALL), SMALL, as_made(9)), 9, id="a-runtime-that-was-larger-for-a-moment"),
+        pytest.param(beside(running(SMALL), SMALL, as_made(9), suspend=True), 2, id="a-suspended-jobset-may-still-change"),
+        pytest.param(beside(running(SMALL), SMALL, as_made(9), uid="other"), 2, id="the-jobset-of-another"),
+        pytest.param(beside(make(SMALL), SMALL, as_made(9)), 2, id="a-suspended-job-is-rendered"),
+    ],
+)  # fmt: skip
+def test_a_running_job_is_what_runs(job: JSON, count: int) -> None:
+    """Trainer changes no JobSet that runs; parts that it adds do not matter."""
+    (pod_set,) = KIND.pod_sets(job, ON)
+    (container,) = pod_set["template"]["spec"]["containers"]
+
+    assert pod_set["count"] == count
+    assert "ports" not in container
+    assert {key: container[key] for key in PLAIN[0]} == PLAIN[0]
+
+
+def test_what_runs_may_request_more_than_the_runtime_says() -> None:
+    larger = as_made(2)
+    larger["template"]["spec"]["template"]["spec"]["containers"][0]["resources"] = GPUS
+    (pod_set,) = KIND.pod_sets(beside(running(SMALL), SMALL, larger), ON)
+
+    assert pod_set["template"]["spec"]["containers"][0]["resources"] == GPUS
+
+
+def test_a_running_job_without_its_runtime_is_sound() -> None:
+    job = beside(running(SMALL, status={"jobsStatus": [child(ready=1)]}), None, as_made(2))
+
+    assert KIND.problems(job, job, HERE) == []
+    assert KIND.pods_ready(job)
+    assert list(references(KIND, job)) == [TORCH, Reference(JOB_SETS, "team", "train")]
+    assert list(references(KIND, {**job, "metadata": {"namespace": "team"}})) == [TORCH]
+
+
+def test_host_ports_stay() -> None:
+    """They need room on a host."""
+    of = part()
+    of["template"]["spec"]["template"]["spec"]["containers"][0]["ports"] = [{"containerPort": 1}, {"hostPort": 2}]
+    (pod_set,) = KIND.pod_sets(make(runtime(of)), ON)
+
+    assert pod_set["template"]["spec"]["containers"][0]["ports"] == [{"hostPort": 2}]
 
 
 # --- webhooks ---------------------------------------------------------------------------------------------------------

@@ -397,7 +397,7 @@ def _subscribe(manager: Manager, kind: JobKind, stores: Sequence[Store[JSON]], j
     on_class = enqueue_all(jobs, *stores)
     for store in stores:
         store.subscribe(on_job)
-        enqueue_readers(kind, store, watches.read_by(kind), jobs)
+        enqueue_readers(kind, store, watches.read_by(kind), jobs.enqueue)
     watches.workloads.subscribe(on_workload)
     watches.pods.subscribe(on_pod)
     watches.workload_priorities.subscribe(on_class)

@@ -12,7 +12,6 @@ from kqueue.controllers.raw import key_of
 from kqueue.jobs.kind import JobKind
 from kqueue.jobs.others import Reference, completed, reads_others, references
 from kqueue.kinds import GroupKind
-from kqueue.runtime.controller import Controller
 from kqueue.runtime.store import Store, object_key
 
 JSON = dict[str, Any]
@@ -35,7 +34,10 @@ def completer(kind: JobKind, others: Mapping[GroupKind, Sequence[Store[JSON]]]) 
 
 
 def enqueue_readers(
-    kind: JobKind, jobs: Store[JSON], others: Mapping[GroupKind, Sequence[Store[JSON]]], controller: Controller
+    kind: JobKind,
+    jobs: Store[JSON],
+    others: Mapping[GroupKind, Sequence[Store[JSON]]],
+    enqueue: Callable[[str], None],
 ) -> None:
     """Enqueue jobs whenever an object that they refer to appears, changes or disappears."""
     if not reads_others(kind):
@@ -43,17 +45,17 @@ def enqueue_readers(
     jobs.add_index(_READS, lambda job: [_index(r.kind.group, r.kind.kind, _key(r)) for r in references(kind, job)])
     for (group, name), stores in others.items():
         for store in stores:
-            store.subscribe(_handler(group, name, jobs, controller))
+            store.subscribe(_handler(group, name, jobs, enqueue))
 
 
 def _handler(
-    group: str, kind: str, jobs: Store[JSON], controller: Controller
+    group: str, kind: str, jobs: Store[JSON], enqueue: Callable[[str], None]
 ) -> Callable[[JSON | None, JSON | None], None]:
     def on_change(old: JSON | None, new: JSON | None) -> None:
         seen = new if new is not None else old
         assert seen is not None
         for job in jobs.keys_by_index(_READS, _index(group, kind, key_of(seen))):
-            controller.enqueue(job)
+            enqueue(job)
 
     return on_change
 

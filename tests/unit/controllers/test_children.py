@@ -65,6 +65,15 @@ def test_jobs_below_a_job_count_against_it_together(child: JSON, siblings: list[
     assert may_be_child(("batch", "Job"), job("parent"), child, siblings) is made
 
 
+@pytest.mark.parametrize(("name", "made"), [("train", True), ("other", False)])
+def test_the_jobset_of_a_trainjob_has_its_name(name: str, made: bool) -> None:
+    """Others that name the TrainJob as their controller were not made by Trainer."""
+    owner = {"metadata": {"name": "train"}, "spec": {"suspend": False}}
+    child = {"metadata": {"name": name}, "spec": {"replicatedJobs": []}}
+
+    assert may_be_child(("trainer.kubeflow.org", "TrainJob"), owner, child) is made
+
+
 @pytest.mark.parametrize(
     ("kind", "owner"),
     [

@@ -13,6 +13,8 @@ from kqueue.controllers.resources import PODS
 from kqueue.errors import InvalidObjectError, NotFoundError, ServerError
 from kqueue.jobs.ancestry import owner_kinds
 from kqueue.jobs.gang.value import GangRef
+from kqueue.jobs.others import Reference
+from kqueue.kinds import TRAINING_RUNTIMES
 from kqueue.manager.lookups import FOUND_SECONDS, MISSING_SECONDS, VERSION_SECONDS, ApiLookups
 from kqueue.runtime.resources import ResourceType
 from webhooks.surroundings import LookupFailedError
@@ -250,3 +252,25 @@ async def test_a_level_is_not_waited_for_long() -> None:
     desk.server.before = asyncio.Event().wait
     with pytest.raises(LookupFailedError, match=r"within 0.5 s"):
         await desk.lookups.topology_levels({"rack"})
+
+
+async def test_an_object_that_jobs_refer_to_is_found_by_its_kind() -> None:
+    """In the cluster or in a namespace; one that is missing, or whose kind is not served, is None."""
+    desk = Desk()
+    desk.server.objects["torch"] = {"spec": {}}
+    of_cluster, of_namespace = TRAINING_RUNTIMES
+    found = [
+        await desk.lookups.other(reference)
+        for reference in (
+            Reference(of_cluster, "", "torch"),
+            Reference(of_namespace, "ns", "torch"),
+            Reference(of_namespace, "ns", "missing"),
+        )
+    ]
+
+    assert found == [{"spec": {}}, {"spec": {}}, None]
+    assert desk.server.asked == [
+        "clustertrainingruntimes.trainer.kubeflow.org/None/torch",
+        "trainingruntimes.trainer.kubeflow.org/ns/torch",
+        "trainingruntimes.trainer.kubeflow.org/ns/missing",
+    ]

@@ -58,6 +58,8 @@ CORE = {
     "configuration",
     "node_classes",
 }
+TRAINJOB, JOBSET = "trainer.kubeflow.org/trainjob", "jobset.x-k8s.io/jobset"
+SETS, SETS_OF_TRAINJOBS = "jobsets.jobset.x-k8s.io", "jobsets.jobset.x-k8s.io-of-trainjob"
 NEW_YEAR = "2026-01-01T00:00:00Z"
 ALL = {"configuration"}
 """Makes every workload and queue be looked at."""
@@ -183,6 +185,34 @@ async def test_only_enabled_frameworks_are_watched(make: Make, frameworks: str, 
 
     assert operator.watches.jobs.keys() == jobs
     assert {"watch-jobs.batch"} & operator.checks.results().keys() == ({"watch-jobs.batch"} if jobs else set())
+
+
+@pytest.mark.parametrize(
+    ("frameworks", "everything", "watched"),
+    [
+        pytest.param("batch/job", False, set(), id="no-trainjobs"),
+        pytest.param(TRAINJOB, False, {SETS_OF_TRAINJOBS}, id="their-jobsets"),
+        pytest.param(
+            f"batch/job, {TRAINJOB}", False, {SETS_OF_TRAINJOBS, "jobs.batch-of-trainjob"}, id="and-the-jobs-below"
+        ),
+        pytest.param(
+            f"batch/job, {JOBSET}, {TRAINJOB}", False, {SETS, SETS_OF_TRAINJOBS, "jobs.batch-of-jobset"}, id="jobs-once"
+        ),
+        pytest.param(
+            f"batch/job, {JOBSET}, {TRAINJOB}", True, {SETS}, id="where-all-are-watched-none-is-watched-again"
+        ),
+    ],
+)
+async def test_what_trainjobs_refer_to_and_run_as_is_watched_once(
+    make: Make, frameworks: str, everything: bool, watched: set[str]
+) -> None:
+    """Their runtimes, and the JobSets and Jobs below them that no other watch has."""
+    text = f"integrations: {{frameworks: [{frameworks}]}}\nmanageJobsWithoutQueueName: {str(everything).lower()}\n"
+    names = set(make(config=make_configuration(text=text)).watches.named())
+    runtimes = {f"{kind}.trainer.kubeflow.org" for kind in ("clustertrainingruntimes", "trainingruntimes")}
+
+    assert {name for name in names if "-of-" in name or name.startswith(SETS)} == watched
+    assert (runtimes <= names) is (TRAINJOB in frameworks)
 
 
 async def test_what_counts_in_quota_is_as_the_file_says(make: Make) -> None:

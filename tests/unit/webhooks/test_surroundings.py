@@ -12,6 +12,7 @@ from kqueue.errors import FieldError, InvalidObjectError
 from kqueue.jobs.ancestry import Ancestor, Lineage
 from kqueue.jobs.gang.value import GangRef
 from kqueue.jobs.kind import GroupVersionKind
+from kqueue.jobs.others import Reference
 from kqueue.jobs.switches import JobFeatures
 from webhooks.accounts import Accounts
 from webhooks.review import Request, RequestUser, ReviewResult
@@ -38,6 +39,7 @@ class World:
         self.labels: dict[str, dict[str, str]] = {}
         self.above: tuple[tuple[str, str], ...] = ()
         self.groups: dict[GangRef, Object] = {}
+        self.others: dict[str, Object] = {}
         self.quota = False
         self.levels: frozenset[str] | None = None
         self.admitted = False
@@ -80,6 +82,10 @@ class World:
     async def holds_quota(self, workload: str, namespace: str) -> bool:
         self._ask(f"quota {workload[: workload.rindex('-') + 1]}")
         return self.quota
+
+    async def other(self, reference: Reference) -> Object | None:
+        self._ask(str(reference))
+        return self.others.get(str(reference))
 
     async def topology_levels(self, wanted: Collection[str]) -> frozenset[str] | None:
         self._ask("levels")
@@ -468,3 +474,60 @@ async def test_nobody_else_marks_a_pod_beyond_its_quorum(
     said = [(problem.path, problem.problem) for problem in answer.problems]
     expected = (f"metadata.annotations[{EXTRA}]", "is written by kqueue alone; take it out")
     assert said == ([expected] if refused else [])
+
+
+# --- other objects ----------------------------------------------------------------------------------------------------
+
+RUNTIME = {"spec": {"template": {"spec": {"replicatedJobs": [{"name": "node"}]}}}}
+TORCH = "TrainingRuntime ns/torch"
+
+
+def train(*, suspend: bool = True, **metadata: Any) -> Object:
+    """A TrainJob; the API server says the namespace of a new one only beside it."""
+    reference = {"name": "torch", "kind": "TrainingRuntime"}
+    meta = {"name": "t", "labels": {QUEUE: "main"}, **metadata}
+    return {"kind": "TrainJob", "metadata": meta, "spec": {"suspend": suspend, "runtimeRef": reference}}
+
+
+async def trained(world: World, obj: Object, old: Object | None = None) -> ReviewResult:
+    """The answer of the validating webhook of TrainJobs."""
+    found = routes(["trainer.kubeflow.org/trainjob"], POLICY.switches, policy=POLICY, lookups=world)
+    return await found["/validate-trainer-kubeflow-org-v1alpha1-trainjob"](request(obj, old))
+
+
+@pytest.mark.parametrize(
+    ("obj", "asked"),
+    [
+        pytest.param(train(), [TORCH], id="its-runtime"),
+        pytest.param(train(suspend=False), [TORCH, "JobSet ns/t"], id="of-a-running-one-its-jobset-too"),
+        pytest.param(train(deletionTimestamp="now"), [], id="nothing-of-one-that-is-being-deleted"),
+    ],
+)
+async def test_what_a_job_refers_to_is_looked_up(obj: Object, asked: list[str]) -> None:
+    """Each object once, also for an update."""
+    world = World()
+    world.others[TORCH] = RUNTIME
+    answer = await trained(world, obj, obj)
+
+    assert answer.allowed
+    assert [what for what in world.asked if not what.startswith("levels")] == asked
+
+
+async def test_a_job_whose_runtime_is_gone_can_still_be_changed() -> None:
+    """So that it can be stopped; a new one is refused."""
+    world = World()
+    created = await trained(world, train())
+    changed = await trained(world, train(annotations={"a": "b"}), train())
+
+    assert [problem.path for problem in created.problems] == ["spec.runtimeRef.name"]
+    assert changed.allowed
+
+
+async def test_a_runtime_that_cannot_be_looked_up_refuses_in_words() -> None:
+    world = World()
+    world.fails = LookupFailedError(f"the API server did not answer about {TORCH} within 2 s")
+    answer = await trained(world, train())
+
+    assert answer.fault is not None
+    assert answer.fault.code == 503
+    assert TORCH in answer.fault.sentence

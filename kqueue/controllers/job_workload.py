@@ -149,6 +149,7 @@ class JobWorkload:
             infos = infos_at_stop(as_json(mine[0])) if len(mine) == 1 else ()
             job = await self._writes.stop(job, infos, "NoMatchingWorkload", "no Workload matches the job")
         if not self.busy(job, owned):
+            await self._writes.stop(job, (), "NoMatchingWorkload", "no Workload matches the job")  # in several writes
             for workload in owned:
                 if await self._steps.delete_unlike(workload, job["metadata"]):
                     self._deleted(job, workload, "which no longer matches")

@@ -84,7 +84,7 @@ async def submit(road: Road, *, kind: str = "ClusterTrainingRuntime", runtime: s
 async def test_a_trainjob_starts_whole_in_one_rack_and_ends(either_plane: Plane, tmp_path: Path) -> None:
     """Its nodes have hosts in the order of their index; neither its JobSet nor the Job below is queued by itself."""
     async with world(either_plane, tmp_path) as (road, refused):
-        await road.cluster.apply(runtime(3), RUNTIMES)
+        await road.cluster.apply(runtime(2), RUNTIMES)
         await submit(road, trainer={"numNodes": 4})
         await road.until_workload("train", "PodsReady")
         pods = (await road.cluster.get(road.pods))["items"]
@@ -107,7 +107,9 @@ async def test_a_trainjob_starts_whole_in_one_rack_and_ends(either_plane: Plane,
 @pytest.mark.proves("TrainJob", "eviction and requeue")
 @pytest.mark.proves("TrainJob", "webhook defaults")
 async def test_a_trainjob_is_stopped_restored_and_started_again(either_plane: Plane, tmp_path: Path) -> None:
-    """A drained queue stops it; kqueue's patches are gone after its pods, and those of its user stay."""
+    """A drained queue stops it; kqueue's patches are gone after its pods, and those of its user stay.  A runtime
+    that was changed meanwhile stops nothing, and counts from the next start on.
+    """
     labelled = {"name": "node", "template": {"spec": {"template": {"metadata": {"labels": {"app": "train"}}}}}}
     mine = {"template": {"spec": {"replicatedJobs": [labelled]}}}
     async with world(either_plane, tmp_path) as (road, refused):
@@ -117,12 +119,16 @@ async def test_a_trainjob_is_stopped_restored_and_started_again(either_plane: Pl
         await road.until_workload("train", "PodsReady")
         started = await road.cluster.get(path)
         pods = (await road.cluster.get(f"{road.pods}?labelSelector=app=train"))["items"]
+        larger = {"spec": {"mlPolicy": {"numNodes": 4}}}
+        await road.cluster.request("PATCH", f"{RUNTIMES}/torch", larger, content_type=MERGE_PATCH)
         await road.cluster.request("PATCH", QUEUE, {"spec": {"stopPolicy": "HoldAndDrain"}}, content_type=MERGE_PATCH)
         await road.until_workload("train", "QuotaReserved", status="False")
         stopped = await road.cluster.get(path)
         left = (await road.cluster.get(road.pods))["items"]
         await road.cluster.request("PATCH", QUEUE, {"spec": {"stopPolicy": "None"}}, content_type=MERGE_PATCH)
-        await road.until_workload("train", "PodsReady")
+        await road.until_workload("train", "Admitted")
+        again = await road.workload_of("train")
+        events = (await road.cluster.get(f"/api/v1/namespaces/{road.namespace}/events"))["items"]
 
     assert made["spec"]["suspend"] is True
     assert [entry["manager"] for entry in made["spec"]["runtimePatches"]] == ["me", MANAGER]
@@ -132,6 +138,8 @@ async def test_a_trainjob_is_stopped_restored_and_started_again(either_plane: Pl
     assert len(pods) == 3
     assert stopped["spec"] == made["spec"]
     assert left == []
+    assert [pod_set["count"] for pod_set in again["spec"]["podSets"]] == [4]
+    assert not [event for event in events if "no Workload matches" in event["message"]]
     assert refused == []
 
 

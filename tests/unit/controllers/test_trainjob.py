@@ -211,6 +211,20 @@ async def test_an_evicted_job_is_suspended_then_emptied_then_gives_its_quota_bac
     assert world.recorder.reasons.count("Stopped") == 1
 
 
+async def test_a_job_that_is_stopped_for_another_runtime_is_emptied_too(world: TrainJobs) -> None:
+    """Its next Workload has nothing of the last admission."""
+    await world.running()
+    world.evict()
+    await world.rest()
+    world.client.change(read_resource(CLUSTER), "torch", {"spec": {"mlPolicy": {"numNodes": 5}}})
+    world.tell()
+    await world.rest()
+
+    assert written(world.job) == []
+    assert counts(world.found) == [("node", 5)]
+    assert "nodeSelector" not in world.found["spec"]["podSets"][0]["template"]["spec"]
+
+
 @pytest.mark.parametrize("edit", ["changed", "deleted"])
 async def test_a_running_job_outlives_its_runtime(world: TrainJobs, edit: str) -> None:
     """Trainer leaves its JobSet as it is."""

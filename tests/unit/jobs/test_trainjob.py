@@ -113,6 +113,7 @@ def child(name: str = "node", **counts: int) -> JSON:
 # --- the runtime ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.proves("TrainJob", "managed by")
 def test_a_trainjob_is_found_by_framework_and_by_kind() -> None:
     row = FRAMEWORKS["trainer.kubeflow.org/trainjob"]
 

@@ -139,7 +139,14 @@ def labels() -> str:
         "Every name that kqueue reads or writes in objects; most are Kueue's.",
         "",
     ]
-    for module in ("api/names.py", "api/gang_names.py", "api/move_names.py", "kube/names.py", "sandbox/names.py"):
+    for module in (
+        "api/names.py",
+        "api/kind_names.py",
+        "api/gang_names.py",
+        "api/move_names.py",
+        "kube/names.py",
+        "sandbox/names.py",
+    ):
         lines += _names_of((ROOT / "kqueue" / module).read_text())
     return "\n".join(lines)
 

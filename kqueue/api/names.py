@@ -242,10 +242,6 @@ SCARCE_ANNOTATION: Final = "kqueue.dev/scarce"
 PRIVATE_GROUP_LABEL: Final = "kqueue.dev/private-group"
 """Label on jobs, pod templates, pods and Workloads: the private group of machines that the pods want. As an annotation
 on a ResourceFlavor: the private group that its nodes belong to. It is also the key of the taint of these nodes."""
-STARTING_ANNOTATION: Final = "kqueue.dev/starting"
-"""On a TrainJob while kqueue starts it in two writes: `true` from the first write to the second."""
-RUNTIME_PATCH_MANAGER: Final = "kueue.x-k8s.io/manager"
-"""Manager of kqueue's entry in the runtime patches of a TrainJob."""
 TRY_AGAIN_ANNOTATION: Final = "kqueue.dev/try-again"
 """On Workloads in quarantine: any value that it did not have before lets kqueue try them again."""
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from kqueue.api import names
+from kqueue.api import kind_names
 from kqueue.errors import FieldError, InvalidObjectError
 from kqueue.jobs import rules
 from kqueue.jobs.ancestry import controller_uid
@@ -30,7 +30,7 @@ from kqueue.kube import names as kube_names
 
 _GROUP = "trainer.kubeflow.org"
 _REFERENCE = "spec.runtimeRef"
-_MANAGER = names.RUNTIME_PATCH_MANAGER
+_MANAGER = kind_names.RUNTIME_PATCH_MANAGER
 _RUNTIMES = {kind.kind: kind for kind in TRAINING_RUNTIMES}
 _JOB_SET = JobSet()
 
@@ -278,13 +278,13 @@ def _template(replicated: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _is_starting(job: JSON) -> bool:
     """Whether kqueue has made the first of the two writes of a start, and the second did not follow yet."""
-    return flag(job, "spec", "suspend") and names.STARTING_ANNOTATION in annotations_of(job)
+    return flag(job, "spec", "suspend") and kind_names.STARTING_ANNOTATION in annotations_of(job)
 
 
 def _marked(job: JSON, value: str | None) -> JSON:
-    if value is None and names.STARTING_ANNOTATION not in annotations_of(job):
+    if value is None and kind_names.STARTING_ANNOTATION not in annotations_of(job):
         return job
-    return apply_merge_patch(job, {"metadata": {"annotations": {names.STARTING_ANNOTATION: value}}})
+    return apply_merge_patch(job, {"metadata": {"annotations": {kind_names.STARTING_ANNOTATION: value}}})
 
 
 def _entry(job: JSON) -> Mapping[str, Any] | None:

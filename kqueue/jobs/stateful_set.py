@@ -19,7 +19,7 @@ _WITHOUT_EFFECT = (names.PREBUILT_WORKLOAD_NAME_ANNOTATION, names.MAX_EXEC_TIME_
 
 
 class StatefulSet:
-    """The webhooks' adapter of StatefulSets; `controllers.stateful_set` has the reconciler."""
+    """The webhooks' adapter of StatefulSets; `controllers.composed` has the reconciler."""
 
     framework = FRAMEWORK
     gvk = GVK

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from kqueue.controllers.composed import STATEFUL_SETS, StatefulSetReconciler
 from kqueue.controllers.owner_context import OwnerReports
 from kqueue.controllers.resources import PODS, WORKLOADS
-from kqueue.controllers.stateful_set import STATEFUL_SETS, StatefulSetReconciler
 from kqueue.errors import ConflictError
 from kqueue.runtime.controller import Result
 from kqueue.runtime.store import Store
@@ -18,7 +18,7 @@ from tests.unit.controllers.fakes import Call
 from tests.unit.controllers.pod_world import Pods
 from tests.unit.jobs.builders import JSON, prefixed
 from tests.unit.jobs.pods import make_pod
-from tests.unit.jobs.test_stateful_set_plan import INDEX, made
+from tests.unit.jobs.test_composed import INDEX, made
 
 KEY = "team/db"
 MOST = 80

@@ -23,14 +23,14 @@ from kqueue.controllers.resources import resource_of
 from kqueue.controllers.watches import queued
 from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, as_json
 from kqueue.errors import NotFoundError
+from kqueue.jobs import composed as plan
 from kqueue.jobs import rules
-from kqueue.jobs import stateful_set_plan as plan
 from kqueue.jobs.catalog import REVIEWED
+from kqueue.jobs.composed import Next
 from kqueue.jobs.fields import labels_of, mapping, objects, text
 from kqueue.jobs.gang import counts
 from kqueue.jobs.pod_view import ManagedPod
 from kqueue.jobs.stateful_set import FRAMEWORK, GVK, is_ours, replicas
-from kqueue.jobs.stateful_set_plan import Next
 from kqueue.jobs.workload import Priority
 from kqueue.runtime.controller import Result
 from kqueue.runtime.resources import ResourceType

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from kqueue.jobs import stateful_set_plan as plan
+from kqueue.jobs import composed as plan
+from kqueue.jobs.composed import Next
 from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.gang.match import match_prebuilt
 from kqueue.jobs.gang.members import in_order, is_fast, is_serving
 from kqueue.jobs.gang.pods import managed_pod
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.jobs.pod_view import ManagedPod
-from kqueue.jobs.stateful_set_plan import Next
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority
 from tests.unit.jobs.builders import UID, prefixed

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from kqueue import kinds
 from kqueue.jobs import kubeflow
+from kqueue.jobs.composed import ComposedKind
 from kqueue.jobs.deployment import Deployment
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.jobset import JobSet
@@ -29,6 +30,8 @@ BY_GROUP_KIND: Mapping[GroupKind, JobKind] = MappingProxyType(_jobs_by_kind)
 """The same adapters by API group and kind; the version does not matter."""
 REVIEWED: Mapping[str, ReviewedKind] = MappingProxyType(_reviewed)
 """Every kind that has webhooks, by the name that `integrations.frameworks` uses."""
+COMPOSED: tuple[ComposedKind, ...] = (StatefulSet(),)
+"""Kinds whose pods are queued in groups with prebuilt Workloads."""
 
 
 def register(row: Kind, adapter: JobKind) -> None:
@@ -66,5 +69,6 @@ _add_job(JobSet())
 for _training in kubeflow.ALL:
     _add_job(_training)
 _add_job(TrainJob())
-for _adapter in (PlainPod(), Deployment(), StatefulSet()):  # queued through pods, or not as one object
+_through_pods: tuple[ReviewedKind, ...] = (PlainPod(), Deployment(), *COMPOSED)
+for _adapter in _through_pods:
     _reviewed[_adapter.framework] = _adapter

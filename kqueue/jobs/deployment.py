@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from kqueue.api import names
 from kqueue.errors import FieldError
-from kqueue.jobs import rules, serving
+from kqueue.jobs import serving
 from kqueue.jobs.fields import JSON, mapping
 from kqueue.jobs.kind import GroupVersionKind, JobContext
 from kqueue.jobs.patch import Patch, merge_patch
 
 FRAMEWORK = "deployment"
 _WITHOUT_EFFECT = (
-    names.PREBUILT_WORKLOAD_NAME_ANNOTATION,
-    names.MAX_EXEC_TIME_SECONDS_LABEL,
+    *serving.WITHOUT_EFFECT,
     names.ADMISSION_GATED_BY_ANNOTATION,
     names.CARD_TYPE_ANNOTATION,
     names.CARD_TYPE_PREFERRED_ANNOTATION,
@@ -42,25 +41,20 @@ class Deployment:
         new = serving.labelled(job, around)
         if not serving.is_managed(new, around):
             return {}
-        labels = {names.MANAGED_LABEL: "true"}
-        for key, value in (
-            (names.QUEUE_NAME_LABEL, rules.queue_name(new)),
-            (names.PRIORITY_CLASS_LABEL, rules.priority_class(new)),
-        ):
-            if value:
-                labels[key] = value
         annotations = {names.POD_SUSPENDING_PARENT_ANNOTATION: FRAMEWORK}
-        return merge_patch(job, serving.with_template(new, labels=labels, annotations=annotations))
+        return merge_patch(job, serving.with_template(new, labels=serving.queue_labels(new), annotations=annotations))
 
     def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
         """Check the shared rules; queue and priority class against ready pods; the topology of one pod."""
         if mapping(new, "metadata").get("deletionTimestamp"):
             return []
-        found = list(serving.problems(new, old, around, kind="Deployment", queued="its pods are queued one by one"))
+        how, templates = "its pods are queued one by one", serving.only_template(new)
+        found = list(serving.problems(new, old, around, templates=templates, kind="Deployment", queued=how))
         if serving.is_managed(new, around):
             found += serving.topology_problems(new, old, around, count=1)
         return found
 
     def warnings(self, new: JSON, around: JobContext) -> list[str]:
         """Return a warning for each label and annotation without effect."""
-        return serving.warnings(new, around, kind="Deployment", without_effect=_WITHOUT_EFFECT)
+        templates = serving.only_template(new)
+        return serving.warnings(new, around, templates=templates, kind="Deployment", without_effect=_WITHOUT_EFFECT)

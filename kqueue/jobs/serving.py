@@ -1,11 +1,12 @@
-"""Rules that Deployments and StatefulSets share: they never finish, and are queued through their pods.
+"""Rules that Deployments, StatefulSets and LeaderWorkerSets share: they never finish, and are queued through their
+pods.
 
-For both, "suspended" means that none of their pods is ready.
+For all of them, "suspended" means that none of their pods is ready.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kqueue.api import names
@@ -15,10 +16,19 @@ from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, whole
 from kqueue.jobs.gang import marks
 from kqueue.jobs.kind import JobContext
 from kqueue.jobs.patch import Patch, apply_merge_patch
+from kqueue.jobs.pod_shape import shape
+from kqueue.jobs.several import Placed
 
 TEMPLATE = "spec.template"
+WITHOUT_EFFECT = (names.PREBUILT_WORKLOAD_NAME_ANNOTATION, names.MAX_EXEC_TIME_SECONDS_LABEL)
+"""Labels and annotations that no component reads on an owner of groups of pods."""
 _QUEUE = f"metadata.labels[{names.QUEUE_NAME_LABEL}]"
 _ELASTIC = f"metadata.annotations[{names.ELASTIC_JOB_ANNOTATION}]"
+
+
+def only_template(obj: Mapping[str, Any]) -> tuple[Placed, ...]:
+    """Return the pod template of a kind that has one, with its path."""
+    return ((TEMPLATE, mapping(obj, "spec", "template")),)
 
 
 def serves(obj: Mapping[str, Any]) -> bool:
@@ -38,13 +48,30 @@ def labelled(obj: JSON, around: JobContext) -> JSON:
     return apply_merge_patch(obj, rules.default_labels(obj, around))
 
 
-def with_template(obj: JSON, *, labels: Mapping[str, str], annotations: Mapping[str, str]) -> JSON:
-    """Return the object with more labels and annotations on its pod template."""
+def with_template(
+    obj: JSON, *, labels: Mapping[str, str], annotations: Mapping[str, str], path: str = TEMPLATE
+) -> JSON:
+    """Return the object with more labels and annotations on the pod template at `path`."""
     metadata: Patch = {"labels": dict(labels), "annotations": dict(annotations)}
-    return apply_merge_patch(obj, {"spec": {"template": {"metadata": metadata}}})
+    patch: Patch = {"metadata": metadata}
+    for step in reversed(path.split(".")):
+        patch = {step: patch}
+    return apply_merge_patch(obj, patch)
 
 
-def problems(new: JSON, old: JSON | None, around: JobContext, *, kind: str, queued: str) -> Iterator[FieldError]:
+def queue_labels(obj: Mapping[str, Any]) -> dict[str, str]:
+    """Return the labels for a template whose pods name the queue and the priority class of the object themselves."""
+    labels = {names.MANAGED_LABEL: "true"}
+    if rules.queue_name(obj):
+        labels[names.QUEUE_NAME_LABEL] = rules.queue_name(obj)
+    if rules.priority_class(obj):
+        labels[names.PRIORITY_CLASS_LABEL] = rules.priority_class(obj)
+    return labels
+
+
+def problems(
+    new: JSON, old: JSON | None, around: JobContext, *, templates: Sequence[Placed], kind: str, queued: str
+) -> Iterator[FieldError]:
     """Yield mistakes in labels and annotations of the object itself, and in changes of them.
 
     `queued` says how pods of the kind are queued, for messages.
@@ -57,7 +84,8 @@ def problems(new: JSON, old: JSON | None, around: JobContext, *, kind: str, queu
     if around.switches.admission_gated_by:
         yield from rules.gate_problems(new)
     if is_managed(new, around):
-        yield from marks.template_problems(new, around, kind=kind, instead=queued)
+        for path, template in templates:
+            yield from marks.template_problems(template, around, path=path, kind=kind, instead=queued)
     if old is not None:
         yield from _queue_change(new, old)
         yield from rules.priority_change(new, old, suspended=not serves(old))
@@ -82,13 +110,28 @@ def topology_problems(new: JSON, old: JSON | None, around: JobContext, *, count:
     yield from topology_request.problems(template, {}, path=TEMPLATE, count=count, switches=around.switches)
 
 
-def warnings(obj: JSON, around: JobContext, *, kind: str, without_effect: tuple[str, ...]) -> list[str]:
-    """Return warnings: labels and annotations of the object that no component reads, and those of the template's
+def shape_problems(new: Placed, old: Mapping[str, Any], *, kind: str) -> Iterator[FieldError]:
+    """Yield each field of a template by which its pods would request or run elsewhere than those of `old` do."""
+    path, template = new
+    before, after = shape(mapping(old, "spec")), shape(mapping(template, "spec"))
+    for key in sorted(before.keys() | after.keys()):
+        if before.get(key) != after.get(key):
+            yield FieldError(
+                f"{path}.spec.{key}",
+                f"what pods request and where they may run cannot change while the {kind} is queued; make another",
+            )
+
+
+def warnings(
+    obj: JSON, around: JobContext, *, templates: Sequence[Placed], kind: str, without_effect: tuple[str, ...]
+) -> list[str]:
+    """Return warnings: labels and annotations of the object that no component reads, and those of the templates'
     topology.
     """
     found = [
         f"{key} has no effect on a {kind}" for key in without_effect if key in {**labels_of(obj), **annotations_of(obj)}
     ]
     if around.switches.topology:
-        found += topology_request.warnings(mapping(obj, "spec", "template"), {}, path=TEMPLATE)
+        for path, template in templates:
+            found += topology_request.warnings(template, {}, path=path)
     return found

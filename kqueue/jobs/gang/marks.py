@@ -8,7 +8,7 @@ from typing import Any
 from kqueue.api import gang_names, names
 from kqueue.errors import FieldError
 from kqueue.jobs import pod_view, rules
-from kqueue.jobs.fields import JSON, annotations_of, mapping, text
+from kqueue.jobs.fields import JSON, annotations_of, text
 from kqueue.jobs.gang.key import KUEUE_GROUPS, gang_key
 from kqueue.jobs.gang.registry import dialect_of, dialects, membership
 from kqueue.jobs.gang.value import GangMembership
@@ -88,12 +88,14 @@ def warnings(pod: JSON, around: JobContext) -> Iterator[str]:
             yield f"{_ELASTIC} has no effect on a pod of a gang"
 
 
-def template_problems(obj: JSON, around: JobContext, *, kind: str, instead: str) -> Iterator[FieldError]:
-    """Yield the mark of a gang on the pod template of a queued object whose pods are queued in another way.
+def template_problems(
+    template: Mapping[str, Any], around: JobContext, *, path: str, kind: str, instead: str
+) -> Iterator[FieldError]:
+    """Yield the mark of a gang on a pod template of a queued object whose pods are queued in another way.
 
-    `instead` says that way, as in "its pods are queued one by one".
+    `path` is that of the template; `instead` says the way, as in "its pods are queued one by one".
     """
-    gang = gang_of(mapping(obj, "spec", "template"), around.switches)
+    gang = gang_of(template, around.switches)
     if gang is not None:
-        path = f"spec.template.{dialect_of(gang.framework).joined_by}"
-        yield FieldError(path, f"cannot be on a queued {kind}: {instead}", gang.name)
+        at = f"{path}.{dialect_of(gang.framework).joined_by}"
+        yield FieldError(at, f"cannot be on a queued {kind}: {instead}", gang.name)

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from kqueue.controllers.composed import STATEFUL_SETS, StatefulSetReconciler
+from kqueue.controllers.composed import STATEFUL_SETS, ComposedReconciler
 from kqueue.controllers.owner_context import OwnerReports
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.errors import ConflictError
+from kqueue.jobs.stateful_set import StatefulSet
 from kqueue.runtime.controller import Result
 from kqueue.runtime.store import Store
 from tests.unit.controllers.builders import status_of
@@ -35,9 +36,10 @@ class Sets(Pods):
         super().__init__()
         self.sets: Store[JSON] = Store("stateful sets")
         self.latencies: list[float] = []
-        self.reconciler = StatefulSetReconciler(
+        self.reconciler = ComposedReconciler(
             self.context(),
-            stateful_sets=self.sets,
+            kind=StatefulSet(),
+            objects=self.sets,
             pods=self.pods,
             pod_writes=self.writes,
             reports=OwnerReports(created=self.latencies.append),

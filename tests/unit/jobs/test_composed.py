@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from kqueue.jobs import composed as plan
-from kqueue.jobs.composed import Next
+from kqueue.jobs.composed import GroupPlan, Next, outdated
 from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.gang.match import match_prebuilt
 from kqueue.jobs.gang.members import in_order, is_fast, is_serving
 from kqueue.jobs.gang.pods import managed_pod
 from kqueue.jobs.patch import apply_merge_patch
 from kqueue.jobs.pod_view import ManagedPod
+from kqueue.jobs.stateful_set import StatefulSet
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.workload import Priority
 from tests.unit.jobs.builders import UID, prefixed
@@ -56,8 +56,14 @@ def made(
     }  # fmt: skip
 
 
+def plan_of(stateful_set: JSON, switches: JobFeatures = ON) -> GroupPlan:
+    kind = StatefulSet()
+    (group,) = kind.groups(stateful_set, switches)
+    return GroupPlan(kind, stateful_set, group, switches)
+
+
 def workload(stateful_set: JSON, *conditions: JSON, **changes: Any) -> JSON:
-    found = plan.workload_of(stateful_set, Priority(), ON)
+    found = plan_of(stateful_set).workload(Priority())
     return apply_merge_patch({**found, "status": {"conditions": list(conditions)}}, changes)
 
 
@@ -65,11 +71,13 @@ def pod(number: int = 0, *, revision: str = "new", parent: str | None = "statefu
     marks = prefixed(role_hash="abc") | ({} if parent is None else prefixed(pod_suspending_parent=parent))
     labels = {INDEX: str(number), REVISION: revision}
     made_so = make_pod(f"db-{number}", annotations=marks, labels=labels, queue=None, finalizer=False, **settings)
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": UID, "controller": True}
+    made_so["metadata"]["ownerReferences"] = [owner]
     return managed_pod(made_so, ON)
 
 
 def stamped(found: ManagedPod, stateful_set: JSON, its: JSON, switches: JobFeatures = ON) -> ManagedPod:
-    change = plan.stamp(found, stateful_set, its, switches)
+    change = plan_of(stateful_set, switches).stamp(found, its)
     return managed_pod(apply_merge_patch(found.obj, change), switches)
 
 
@@ -81,12 +89,12 @@ def test_its_workload_is_one_pod_set_of_all_replicas() -> None:
     stateful_set = made(
         labels=prefixed(priority_class="high") | {"team": "a"}, annotations=prefixed(admission_gated_by="a.b/c")
     )
-    found = plan.workload_of(
-        stateful_set, Priority(value=5, kind="WorkloadPriorityClass", name="high"), ON, CopiedKeys(labels=("team",))
+    found = plan_of(stateful_set).workload(
+        Priority(value=5, kind="WorkloadPriorityClass", name="high"), CopiedKeys(labels=("team",))
     )
     (pod_set,) = found["spec"]["podSets"]
 
-    assert found["metadata"]["name"] == plan.names_of(stateful_set, ON)[0]
+    assert found["metadata"]["name"] == plan_of(stateful_set).names[0]
     assert found["metadata"]["name"].startswith("statefulset-db-")
     assert found["metadata"]["ownerReferences"] == [
         {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": UID}
@@ -105,7 +113,7 @@ def test_its_workload_is_one_pod_set_of_all_replicas() -> None:
 
 def test_topology_is_asked_for_as_the_template_says() -> None:
     """Annotations of the template, as with a Job."""
-    (pod_set,) = plan.pod_sets(made(template=prefixed(podset_required_topology="rack")), ON)
+    (pod_set,) = plan_of(made(template=prefixed(podset_required_topology="rack"))).group.pod_sets
 
     assert pod_set["topologyRequest"] == {"required": "rack", "podIndexLabel": INDEX}
 
@@ -148,7 +156,7 @@ LEAVING = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
 )  # fmt: skip
 def test_what_is_done_with_the_workload(stateful_set: JSON, its: JSON | None, runs: bool, expected: Next) -> None:
     """One thing at a time; the answer of the API server brings the next."""
-    assert plan.next_step(stateful_set, its, ON, runs=runs) is expected
+    assert plan_of(stateful_set).next_step(its, runs=runs) is expected
 
 
 # --- its pods
@@ -172,7 +180,7 @@ def test_pods_join_the_group_once(switches: JobFeatures) -> None:
     assert marks["kueue.x-k8s.io/pod-group-total-count"] == "3"
     assert (is_fast(after), is_serving(after)) == (True, True)
     assert prefixed(queue_name="main", priority_class="high", managed="true").items() <= labels.items()
-    assert plan.stamp(after, stateful_set, its, switches) == {}
+    assert plan_of(stateful_set, switches).stamp(after, its) == {}
 
 
 @pytest.mark.parametrize(
@@ -186,7 +194,7 @@ def test_pods_join_the_group_once(switches: JobFeatures) -> None:
 )
 def test_pods_that_do_not_join(found: ManagedPod) -> None:
     """They are left alone."""
-    assert plan.stamp(found, made(), workload(made()), ON) == {}
+    assert plan_of(made()).stamp(found, workload(made())) == {}
 
 
 def test_later_only_queue_and_size_are_handed_on() -> None:
@@ -194,9 +202,9 @@ def test_later_only_queue_and_size_are_handed_on() -> None:
     member = stamped(pod(), made(), workload(made()))
     moved = made(queue="other", labels=prefixed(priority_class="new"))
 
-    assert plan.stamp(member, moved, workload(made()), ON) == {"metadata": {"labels": prefixed(queue_name="other")}}
-    assert plan.stamp(member, made(5), workload(made()), ON) == {}
-    assert plan.stamp(member, made(2), workload(made()), ON) == {
+    assert plan_of(moved).stamp(member, workload(made())) == {"metadata": {"labels": prefixed(queue_name="other")}}
+    assert plan_of(made(5)).stamp(member, workload(made())) == {}
+    assert plan_of(made(2)).stamp(member, workload(made())) == {
         "metadata": {"annotations": prefixed(pod_group_total_count="2")}
     }
 
@@ -238,7 +246,7 @@ def test_held_pods_of_the_old_revision_go(stateful_set: JSON, expected: list[str
         pod(3, revision="old", deleted=0),
     ]
 
-    assert [found.name for found in plan.outdated(stateful_set, pods)] == expected
+    assert [found.name for found in outdated(stateful_set, pods)] == expected
 
 
 def test_what_metrics_read_is_copied_to_the_workload_of_a_set() -> None:
@@ -246,7 +254,7 @@ def test_what_metrics_read_is_copied_to_the_workload_of_a_set() -> None:
     own = {"labels": {"tier": "gold"}, "annotations": {"example.com/cost": "7"}}
     stateful_set = {"metadata": {"name": "web", "namespace": "team", "uid": "u", **own}, "spec": {"template": {}}}
     keys = CopiedKeys(metric_labels=("tier", "no"), metric_annotations=("example.com/cost", "no"))
-    found = plan.workload_of(stateful_set, Priority(), ON, keys)["metadata"]
+    found = plan_of(stateful_set).workload(Priority(), keys)["metadata"]
 
     assert (found["labels"]["tier"], found["annotations"]["example.com/cost"]) == ("gold", "7")
     assert "no" not in found["labels"] | found["annotations"]

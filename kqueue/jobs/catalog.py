@@ -15,6 +15,7 @@ from kqueue.jobs.deployment import Deployment
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.jobset import JobSet
 from kqueue.jobs.kind import JobKind, ReviewedKind
+from kqueue.jobs.leader_worker_set import LeaderWorkerSet
 from kqueue.jobs.pod import PlainPod
 from kqueue.jobs.stateful_set import StatefulSet
 from kqueue.jobs.trainjob import TrainJob
@@ -30,7 +31,7 @@ BY_GROUP_KIND: Mapping[GroupKind, JobKind] = MappingProxyType(_jobs_by_kind)
 """The same adapters by API group and kind; the version does not matter."""
 REVIEWED: Mapping[str, ReviewedKind] = MappingProxyType(_reviewed)
 """Every kind that has webhooks, by the name that `integrations.frameworks` uses."""
-COMPOSED: tuple[ComposedKind, ...] = (StatefulSet(),)
+COMPOSED: tuple[ComposedKind, ...] = (StatefulSet(), LeaderWorkerSet())
 """Kinds whose pods are queued in groups with prebuilt Workloads."""
 
 

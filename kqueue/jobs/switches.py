@@ -53,6 +53,8 @@ class JobFeatures:
     """RemoveFinalizersWithStrictPatch: a finalizer is removed only from the version of the pod that was read."""
     concurrent_admission: bool = False
     """ConcurrentAdmission: a ClusterQueue may try several flavors at once."""
+    immutable_group_size: bool = True
+    """LWSImmutableGroupSize: the size of the groups of a queued LeaderWorkerSet cannot change."""
     gangs: tuple[str, ...] = ("pod",)
     """The dialects of gangs that are on, by framework, in the order in which they count for a pod of several groups;
     not a feature gate.
@@ -84,6 +86,7 @@ GATES: Mapping[str, str] = MappingProxyType(
         "strict_on_flavors": "RejectUpdatesToCQWithInvalidOnFlavors",
         "strict_finalizers": "RemoveFinalizersWithStrictPatch",
         "concurrent_admission": "ConcurrentAdmission",
+        "immutable_group_size": "LWSImmutableGroupSize",
     }
 )
 """Names of the fields and their feature gates."""

@@ -284,7 +284,7 @@ def pod_of(parent: str | None) -> JSON:
             ["pod"], "statefulset", False, id="not where StatefulSets were on before: nobody would group them"
         ),
         pytest.param(["pod"], "deployment", True, id="where Deployments were on before each stands for itself"),
-        pytest.param([LEADERS], LEADERS, False, id="of a kind that is not built"),
+        pytest.param([LEADERS], LEADERS, True, id="those of a LeaderWorkerSet are"),
     ],
 )
 def test_no_pod_is_gated_that_would_stay_gated(frameworks: list[str], parent: str | None, gated: bool) -> None:

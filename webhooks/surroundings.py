@@ -347,7 +347,20 @@ class JobContextFinder:
         owner = controller_kind(request.obj)
         if owner is None or not lineage.owners or not _names_another_controller(request):
             return False
+        if (
+            owner == POD
+            and self._gates_its_pods(request.obj)
+            and self.policy.accounts.operates(request.user, request.namespace)
+        ):
+            return False
         return not self.policy.accounts.makes(request.user, owner, request.namespace)
+
+    def _gates_its_pods(self, obj: JSON) -> bool:
+        """Whether the template of an object names a parent that suspends its pods, so that each of them is gated and
+        reviewed itself: workers of a LeaderWorkerSet have a StatefulSet whose controller is their leader.
+        """
+        template = mapping(obj, "spec", "template")
+        return _claims_a_parent(template) and self._is_on(template)
 
     def _shows_parent(self, obj: JSON, lineage: Lineage) -> bool:
         """Whether the owners show the parent that a pod names."""

@@ -43,6 +43,7 @@ _GATES = frozenset(
         "FlavorFungibility",
         "FlavorFungibilityPreserveScanProgress",
         "KueueDRARejectWorkloadsWhenDRADisabled",
+        "LWSImmutableGroupSize",
         "LocalQueueMetrics",
         "MetricForWorkloadCreationLatency",
         "MetricsForCohorts",

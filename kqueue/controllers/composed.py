@@ -28,7 +28,7 @@ from kqueue.controllers.workload_steps import JSON, MissingPriorityClassError, a
 from kqueue.errors import KqueueError, NotFoundError
 from kqueue.jobs import rules
 from kqueue.jobs.catalog import COMPOSED
-from kqueue.jobs.composed import ComposedKind, GroupPlan, Next, PodGroup, is_marked, is_vanished, outdated
+from kqueue.jobs.composed import ComposedGroup, ComposedKind, GroupPlan, Next, is_marked, is_vanished, outdated
 from kqueue.jobs.fields import labels_of, mapping, objects, text
 from kqueue.jobs.gang import counts
 from kqueue.jobs.pod_view import ManagedPod
@@ -190,7 +190,7 @@ class ComposedReconciler:
         again: list[float] = []
         failed: list[KqueueError] = []
 
-        async def act(group: PodGroup) -> None:
+        async def act(group: ComposedGroup) -> None:
             plan = GroupPlan(self._kind, found, group, self._switches)
             result = await self._step_group(plan, by_group.get(group.index, ()))
             again.extend([result.requeue_after] if result.requeue_after is not None else ())

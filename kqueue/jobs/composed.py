@@ -52,7 +52,7 @@ class Next(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class PodGroup:
+class ComposedGroup:
     """Pods of an owner that are admitted together.
 
     Args:
@@ -87,7 +87,7 @@ class ComposedKind(ReviewedKind, Protocol):
         """Return the pod templates of the object, with their paths."""
         ...
 
-    def groups(self, obj: JSON, switches: JobFeatures) -> Iterator[PodGroup]:
+    def groups(self, obj: JSON, switches: JobFeatures) -> Iterator[ComposedGroup]:
         """Yield all groups that the object is to have, in the order of their indexes."""
         ...
 
@@ -95,7 +95,7 @@ class ComposedKind(ReviewedKind, Protocol):
         """Return the number of these groups."""
         ...
 
-    def misfit(self, group: PodGroup, counted: int) -> str:
+    def misfit(self, group: ComposedGroup, counted: int) -> str:
         """Return what a user can do if pods run, and quota was given for `counted` pods, and not for the group's."""
         ...
 
@@ -148,7 +148,7 @@ class GroupPlan:
 
     kind: ComposedKind
     owner: JSON
-    group: PodGroup
+    group: ComposedGroup
     switches: JobFeatures
 
     @property

@@ -14,7 +14,7 @@ from kqueue.api import names
 from kqueue.errors import FieldError
 from kqueue.jobs import pod_set_groups, pod_view, rules, serving, topology_request
 from kqueue.jobs.ancestry import controller_kind
-from kqueue.jobs.composed import PodGroup
+from kqueue.jobs.composed import ComposedGroup
 from kqueue.jobs.fields import (
     JSON,
     annotation_of,
@@ -119,11 +119,11 @@ class LeaderWorkerSet:
         """Return the template of leaders, if there is one, and that of workers."""
         return [(member.path, member.template) for member in _members(obj)]
 
-    def groups(self, obj: JSON, switches: JobFeatures) -> Iterator[PodGroup]:
+    def groups(self, obj: JSON, switches: JobFeatures) -> Iterator[ComposedGroup]:
         """Yield each group: pod sets `leader` and `worker`, or `main` where leaders have no template of their own."""
         pod_sets = _pod_sets(obj, switches)
         for index in range(self.group_count(obj)):
-            yield PodGroup(f"{text(obj, 'metadata', 'name')}-{index}", pod_sets, index)
+            yield ComposedGroup(f"{text(obj, 'metadata', 'name')}-{index}", pod_sets, index)
 
     def group_count(self, obj: Mapping[str, Any]) -> int:
         """Return the number of replicas; in a rolling update also of the surge that exists, within its limit."""
@@ -133,7 +133,7 @@ class LeaderWorkerSet:
             return wanted
         return max(wanted, min(there, wanted + _surge(obj, wanted)))
 
-    def misfit(self, group: PodGroup, counted: int) -> str:
+    def misfit(self, group: ComposedGroup, counted: int) -> str:
         """Return how a group gets quota for another number of pods, or for other pods."""
         return (
             f"group {group.index} is to have {group.count} pods now, and its Workload counts {counted} as they were: "

@@ -9,7 +9,7 @@ from kqueue.api import names
 from kqueue.errors import FieldError
 from kqueue.jobs import rules, serving, topology_request
 from kqueue.jobs.ancestry import controller_kind
-from kqueue.jobs.composed import PodGroup
+from kqueue.jobs.composed import ComposedGroup
 from kqueue.jobs.fields import JSON, annotations_of, mapping, text, whole
 from kqueue.jobs.gang.occupants import controller_of
 from kqueue.jobs.kind import GroupVersionKind, JobContext
@@ -87,19 +87,19 @@ class StatefulSet:
         """Return its template."""
         return serving.only_template(obj)
 
-    def groups(self, obj: JSON, switches: JobFeatures) -> Iterator[PodGroup]:
+    def groups(self, obj: JSON, switches: JobFeatures) -> Iterator[ComposedGroup]:
         """Yield one group of all replicas, also of none, with one pod set `main`."""
         template = mapping(obj, "spec", "template")
         found: JSON = {"name": names.DEFAULT_PODSET, "count": replicas(obj), "template": as_pod_set(template)}
         request = topology_request.topology_request(template, {}, index=_INDEX, switches=switches)
         pod_set = found if request is None else {**found, "topologyRequest": request}
-        yield PodGroup(text(obj, "metadata", "name"), [pod_set])
+        yield ComposedGroup(text(obj, "metadata", "name"), [pod_set])
 
     def group_count(self, obj: Mapping[str, Any]) -> int:
         """Return 1."""
         return 1
 
-    def misfit(self, group: PodGroup, counted: int) -> str:
+    def misfit(self, group: ComposedGroup, counted: int) -> str:
         """Return how the StatefulSet gets quota for another number of replicas."""
         return (
             f"spec.replicas is {group.count}, and quota was given for {counted}: a StatefulSet is admitted as a whole, "

@@ -94,9 +94,9 @@ class Forged(World):
 
 
 @pytest.mark.parametrize("status", [{}, reserved()], ids=["owner-without-quota", "owner-with-quota"])
-@pytest.mark.parametrize("kind", ["Deployment", "JobSet"])
+@pytest.mark.parametrize("kind", ["Deployment", "JobSet", "LeaderWorkerSet"])
 async def test_a_pod_of_an_owner_that_makes_no_pods_is_stopped(kind: str, status: JSON) -> None:
-    """Neither a Deployment nor a JobSet makes pods itself, so no pod that names one as its controller is honest."""
+    """None of these makes pods itself, so no pod that names one as its controller is honest."""
     world = Forged(kind)
     world.pod()
     world.put_workload(status)
@@ -145,7 +145,6 @@ async def test_a_pod_that_came_while_its_owner_held_no_quota_is_stopped(
         pytest.param({}, {"metadata": {"ownerReferences": [reference("Train", controller=False)]}}, id="no-controller"),
         pytest.param({}, {"metadata": {"ownerReferences": [reference("Train", uid="old")]}}, id="another-uid"),
         pytest.param({}, {"metadata": {"labels": {"kueue.x-k8s.io/managed": "true"}}}, id="queued-itself"),
-        pytest.param({"kind": "LeaderWorkerSet"}, {}, id="its-pods-are-queued-for-themselves"),
         pytest.param({"kind": "Job"}, {}, id="a-job-looks-after-its-pods"),
         pytest.param({"kind": "ReplicaSet"}, {}, id="a-replica-set-looks-after-its-pods"),
         pytest.param({"kind": "StatefulSet"}, {}, id="a-stateful-set-looks-after-its-pods"),

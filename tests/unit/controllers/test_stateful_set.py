@@ -2,56 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from kqueue.controllers.composed import STATEFUL_SETS, ComposedReconciler
-from kqueue.controllers.owner_context import OwnerReports
+from kqueue.controllers.composed import STATEFUL_SETS
 from kqueue.controllers.resources import PODS, WORKLOADS
 from kqueue.errors import ConflictError
 from kqueue.jobs.stateful_set import StatefulSet
-from kqueue.runtime.controller import Result
-from kqueue.runtime.store import Store
 from tests.unit.controllers.builders import status_of
-from tests.unit.controllers.fakes import Call
-from tests.unit.controllers.pod_world import Pods
+from tests.unit.controllers.composed_world import MOST, Composed, Story
 from tests.unit.jobs.builders import JSON, prefixed
 from tests.unit.jobs.pods import make_pod
 from tests.unit.jobs.test_composed import INDEX, made
 
 KEY = "team/db"
-MOST = 80
 
 
-class KilledError(BaseException):
-    """The process that wanted to write does not exist any more."""
-
-
-class Sets(Pods):
+class Sets(Composed):
     """One StatefulSet, and the reconcilers of it and of its group."""
 
     def __init__(self, replicas: int = 2) -> None:
-        super().__init__()
-        self.sets: Store[JSON] = Store("stateful sets")
-        self.latencies: list[float] = []
-        self.reconciler = ComposedReconciler(
-            self.context(),
-            kind=StatefulSet(),
-            objects=self.sets,
-            pods=self.pods,
-            pod_writes=self.writes,
-            reports=OwnerReports(created=self.latencies.append),
-        )
+        super().__init__(StatefulSet(), KEY)
         self.scale(replicas)
 
     def scale(self, replicas: int, **changes: Any) -> None:
         """As its user does."""
-        found = made(replicas, **changes)
-        found["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
-        self.sets.put(KEY, found)
-        self.client.put(STATEFUL_SETS, found)
+        self.write(made(replicas, **changes))
 
     def appear(self, *numbers: int, **settings: Any) -> None:
         """As the StatefulSet controller does."""
@@ -64,23 +41,6 @@ class Sets(Pods):
             pod["metadata"]["ownerReferences"] = [owner]
             self.client.put(PODS, pod)
         self.sync()
-
-    def vanish(self) -> None:
-        """All pods are gone."""
-        for key in self.client.keys(PODS):
-            self.client.drop(PODS, key)
-        self.sync()
-
-    async def reconcile(self, key: str) -> Result:
-        return await (self.reconciler if key == KEY else self.group).reconcile(key)
-
-    async def settle(self) -> None:
-        """Both reconcilers, until neither has anything left to do."""
-        for _ in range(30):
-            groups = self.client.keys(WORKLOADS)
-            if not [write for key in [KEY, *groups] for write in await self.look(key)]:
-                return
-        raise AssertionError(f"it goes on and on: {[str(c) for c in self.client.writes()[-4:]]}")
 
     @property
     def only_workload(self) -> JSON:
@@ -97,48 +57,8 @@ class Sets(Pods):
     def reserved(self) -> tuple[str, str]:
         return status_of(self.only_workload, "QuotaReserved")
 
-    def all_held(self) -> list[bool]:
-        return [self.gated(name) for name in self.names()]
 
-
-class Story:
-    """A world whose controller dies once, at its `at`-th write; `done`: the server has seen that one."""
-
-    def __init__(self, *, at: int = 0, done: bool = False) -> None:
-        self._at, self._done, self._writes = at, done, 0
-        self.died = False
-        self.world = Sets()
-        answer = self.world.client._answer
-
-        async def counted(call: Call, act: Callable[[], Any]) -> Any:
-            if call.verb not in ("get", "list"):
-                self._writes += 1
-                if self._writes == self._at:
-                    if self._done:
-                        act()
-                    raise KilledError
-            return await answer(call, act)
-
-        self.world.client._answer = counted  # type: ignore[method-assign]
-
-    async def settle(self) -> None:
-        try:
-            await self.world.settle()
-        except (KilledError, BaseExceptionGroup):
-            assert not self.died
-            self.died = True
-            old = self.world
-            await old.close()
-            self.world = Sets()
-            found = old.sets.get(KEY)
-            assert found is not None
-            self.world.sets.put(KEY, found)
-            self.world.client._objects, self.world.client._version = old.client._objects, old.client._version
-            self.world.sync()
-            await self.world.settle()
-
-
-async def life(story: Story) -> None:
+async def life(story: Story[Sets]) -> None:
     """Queued, started whole, scaled to 0, back with another size, evicted, started again."""
     await story.settle()
     assert story.world.count == 2
@@ -186,7 +106,7 @@ async def test_a_controller_killed_at_any_write_is_made_up_for(done: bool) -> No
     """The first write, the second, ... until the story has no more of them."""
     interrupted = 0
     for at in range(1, MOST):
-        story = Story(at=at, done=done)
+        story = Story(Sets, at=at, done=done)
         await life(story)
         await story.world.close()
         if not story.died:

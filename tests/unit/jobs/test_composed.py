@@ -209,6 +209,22 @@ def test_later_only_queue_and_size_are_handed_on() -> None:
     }
 
 
+def test_a_pod_that_was_started_stays_in_its_queue() -> None:
+    """Its webhook would refuse another, and this one has paid for it."""
+    member = stamped(pod(), made(), workload(made()))
+    started = managed_pod(apply_merge_patch(member.obj, {"spec": {"schedulingGates": None}}), ON)
+
+    assert plan_of(made(queue="other")).stamp(started, workload(made())) == {}
+
+
+def test_a_pod_of_another_group_stays_in_it() -> None:
+    """A group cannot change."""
+    member = stamped(pod(), made(), workload(made()))
+    other = workload(made(), metadata={"name": "other"})
+
+    assert plan_of(made()).stamp(member, other) == {}
+
+
 def test_stamped_pods_match_the_workload_also_once_some_have_started() -> None:
     """What a start adds to a pod does not set it apart from those that come later."""
     its = workload(made())

@@ -66,7 +66,7 @@ class World:
     async def lineage(self, obj: Mapping[str, Any], kind: tuple[str, str], namespace: str) -> Lineage:
         self._ask("ancestor")
         owner = obj["metadata"]["ownerReferences"][0]
-        group, version = owner["apiVersion"].split("/")
+        group, _, version = owner["apiVersion"].rpartition("/")
         gvk = GroupVersionKind(group, version, owner["kind"])
         found = Ancestor(gvk=gvk, namespace=namespace, name="s", uid="u", queue_name="q", elastic=False)
         return Lineage(found if gvk.kind in self.queued else None, ((group, gvk.kind), *self.above))
@@ -338,6 +338,35 @@ async def test_only_its_controller_says_that_an_owner_controls_an_object(
     if not allowed:
         assert answer.problems[0].path == "metadata.ownerReferences"
         assert "integrations.controllerAccounts" in answer.problems[0].problem
+
+
+LEADER = {"apiVersion": "v1", "kind": "Pod", "name": "serve-0", "controller": True, "uid": "p"}
+LWS = "leaderworkerset.x-k8s.io/leaderworkerset"
+
+
+@pytest.mark.parametrize(
+    ("user", "parent", "allowed"),
+    [
+        pytest.param(RequestUser("system:serviceaccount:lws-system:lws"), LWS, True, id="the-operator"),
+        pytest.param(RequestUser("system:serviceaccount:lws-system:lws"), None, False, id="pods-that-nobody-gates"),
+        pytest.param(
+            RequestUser("system:serviceaccount:lws-system:lws"), "deployment", False, id="a-parent-that-is-off"
+        ),
+        pytest.param(RequestUser("system:serviceaccount:ns:robot"), LWS, False, id="an-account-of-the-tenant"),
+        pytest.param(TENANT, LWS, False, id="a-tenant"),
+    ],
+)
+async def test_an_operator_lets_a_pod_control_a_set_of_gated_pods(
+    user: RequestUser, parent: str | None, allowed: bool
+) -> None:
+    """The workers of a LeaderWorkerSet: each of them is gated and reviewed itself, so the owner excuses nothing."""
+    kinds = frozenset({("leaderworkerset.x-k8s.io", "LeaderWorkerSet"), ("", "Pod")})
+    policy = Policy(namespaces=NOT_LEFT, manage_without_queue=True, kinds=kinds)
+    marks = {} if parent is None else {"kueue.x-k8s.io/pod-suspending-parent": parent}
+    obj = job(None, owner=LEADER) | {"kind": "StatefulSet", "spec": {"template": {"metadata": {"annotations": marks}}}}
+    handler = routes([LWS, "statefulset"], policy.switches, policy=policy, lookups=World(queued=("Pod",)))
+
+    assert (await handler["/mutate-apps-v1-statefulset"](request(obj, user=user))).allowed is allowed
 
 
 async def test_users_may_change_what_a_controller_has_made() -> None:

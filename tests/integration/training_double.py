@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import yaml
 
 from kqueue.jobs.catalog import BY_GROUP_KIND
-from kqueue.kinds import FRAMEWORKS, Kind
+from kqueue.kinds import FRAMEWORKS
 from tests.integration.controlplane.access import MERGE_PATCH, RequestError
 from tests.integration.controlplane.cluster import Cluster
-from tests.integration.doubles import playing
+from tests.integration.doubles import define_rows, playing
 
 Object = dict[str, Any]
 GROUP = "kubeflow.org"
@@ -36,27 +35,11 @@ SPECS = {
 """The field with the replica types, and the types."""
 LOOK_SECONDS = 0.1
 _ENDED = ("Succeeded", "Failed")
-_LOOSE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-
-
-def definition(row: Kind) -> Object:
-    """The definition of a kind, with any fields."""
-    names = {"kind": row.kind, "plural": row.plural, "singular": row.kind.lower(), "listKind": f"{row.kind}List"}
-    version = {"name": row.version, "served": True, "storage": True, "subresources": {"status": {}}}
-    version["schema"] = {"openAPIV3Schema": {"type": "object", "properties": {"spec": _LOOSE, "status": _LOOSE}}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{row.plural}.{GROUP}"},
-        "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]},
-    }
 
 
 async def define(cluster: Cluster, folder: Path, kinds: Sequence[str]) -> None:
     """The API server serves these kinds from here on."""
-    for kind in kinds:
-        (folder / f"{kind.lower()}.yaml").write_text(yaml.safe_dump(definition(KINDS[kind])))
-    await cluster.apply_crds(folder)
+    await define_rows(cluster, folder, [KINDS[kind] for kind in kinds])
 
 
 def collection(kind: str, namespace: str = "") -> str:

@@ -163,10 +163,10 @@ async def world(plane: Plane, kind: str, **settings: Any) -> AsyncIterator[Servi
         try:
             yield tenant
         finally:
-            await emptied(tenant)
+            await _emptied(tenant)
 
 
-async def emptied(tenant: Serving) -> None:
+async def _emptied(tenant: Serving) -> None:
     """Whatever a test leaves behind goes while there is a controller that lets go of it."""
     with contextlib.suppress(RequestError, TimeoutError):
         for obj in (await tenant.cluster.get(tenant.collection))["items"]:

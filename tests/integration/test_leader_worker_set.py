@@ -17,7 +17,7 @@ from tests.integration.controlplane.cluster import RACK_LABEL
 from tests.integration.lws_double import PREFIX as LWS
 from tests.integration.lws_double import ROW, collection, sets_run
 from tests.integration.road import HOST, KUEUE, Object, make_road
-from tests.integration.serving import CONFIGURATION, PARTS, PREFIX, Plane, Serving, emptied, gates
+from tests.integration.serving import CONFIGURATION, PARTS, PREFIX, Plane, Serving, gates
 
 pytestmark = pytest.mark.slow
 KIND = "LeaderWorkerSet"
@@ -82,10 +82,7 @@ async def world(plane: Plane, folder: Path, **settings: Any) -> AsyncIterator[Se
     ):
         async with asyncio.timeout(60):
             await process.operator.ready.wait()
-        try:
-            yield tenant
-        finally:
-            await emptied(tenant)
+        yield tenant
 
 
 def group_of(pod: Object) -> str:
@@ -125,7 +122,7 @@ async def test_each_group_is_a_gang_of_its_own(either_plane: Plane, tmp_path: Pa
         await team.workloads_of("serve", 1)
         await team.until_pods("serve", running=3)
         await team.until_reserved(16)
-        await team.delete("serve")
+        await team.scale("serve", 0)
         await team.until_workloads(0)
         await team.until_pods("serve", running=0)
         await team.until_reserved(0)
@@ -159,7 +156,7 @@ async def test_an_evicted_group_makes_its_pods_anew_and_waits(either_plane: Plan
         await team.create("urgent", replicas=1, labels={f"{PREFIX}priority-class": "high"})
         await team.until_pods("urgent", running=3)
         pods = await team.until_pods("serve", running=3, held=3)
-        await team.delete("urgent")
+        await team.scale("urgent", 0)
         await team.until_pods("serve", running=6)
         after = {w["metadata"]["uid"] for w in await team.workloads_of("serve", 2)}
 

@@ -26,6 +26,8 @@ _BUILT_IN = list(
     dict.fromkeys(_TRAINING if row.group == "kubeflow.org" else row.kind for row in FRAMEWORKS.values() if row.built_in)
 )
 _AFTER_PODS = _BUILT_IN.index("Pod") + 1
+_SERVING = ("Deployment", "StatefulSet", "LeaderWorkerSet")
+"""Kinds whose objects never finish."""
 GANGS = ("gang by labels", "PodGroup", "BatchProcess", "Volcano PodGroup", "Kubernetes PodGroup")
 KINDS = (*_BUILT_IN[:_AFTER_PODS], "Pod group", *_BUILT_IN[_AFTER_PODS:], "declared kind", *GANGS)
 FEATURES = (
@@ -42,59 +44,28 @@ WITHOUT: Mapping[str, tuple[str, ...]] = {
         "TrainJob",
         "Pod",
         "Pod group",
-        "Deployment",
-        "StatefulSet",
+        *_SERVING,
         "JobSet",
         "declared kind",
         *GANGS,
     ),
-    "replacement pods": (_TRAINING, "TrainJob", "Pod", "Deployment", "StatefulSet", "declared kind"),
-    "fast admission": (
-        _TRAINING,
-        "TrainJob",
-        "Job",
-        "JobSet",
-        "Pod",
-        "Deployment",
-        "StatefulSet",
-        "declared kind",
-        "BatchProcess",
-    ),
-    "excess pods": (
-        _TRAINING,
-        "TrainJob",
-        "Job",
-        "JobSet",
-        "Pod",
-        "Deployment",
-        "StatefulSet",
-        "declared kind",
-        *GANGS,
-    ),
-    "managed by": ("Pod", "Pod group", "Deployment", "StatefulSet", "declared kind", *GANGS),
-    "child jobs": ("Pod", "Pod group", "Deployment", "StatefulSet", *GANGS),
-    "workload slices": (
-        _TRAINING,
-        "TrainJob",
-        "JobSet",
-        "Pod",
-        "Pod group",
-        "Deployment",
-        "StatefulSet",
-        "declared kind",
-        *GANGS,
-    ),
-    "reclaimable pods": (_TRAINING, "Pod", "Deployment", "StatefulSet", "declared kind"),
+    "replacement pods": (_TRAINING, "TrainJob", "Pod", *_SERVING, "declared kind"),
+    "fast admission": (_TRAINING, "TrainJob", "Job", "JobSet", "Pod", *_SERVING, "declared kind", "BatchProcess"),
+    "excess pods": (_TRAINING, "TrainJob", "Job", "JobSet", "Pod", *_SERVING, "declared kind", *GANGS),
+    "managed by": ("Pod", "Pod group", *_SERVING, "declared kind", *GANGS),
+    "child jobs": ("Pod", "Pod group", *_SERVING, *GANGS),
+    "workload slices": (_TRAINING, "TrainJob", "JobSet", "Pod", "Pod group", *_SERVING, "declared kind", *GANGS),
+    "reclaimable pods": (_TRAINING, "Pod", *_SERVING, "declared kind"),
     "ranks": ("Pod", "Deployment"),
-    "prebuilt workload": ("Deployment", "StatefulSet", *GANGS),
-    "finished": ("Deployment", "StatefulSet"),
-    "maximum execution time": ("Deployment", "StatefulSet"),
+    "prebuilt workload": (*_SERVING, *GANGS),
+    "finished": _SERVING,
+    "maximum execution time": _SERVING,
     "scale": (_TRAINING, "Pod", "Pod group", "Job", "declared kind", *GANGS),
     "pods beyond the quorum": tuple(kind for kind in KINDS if kind not in GANGS),
 }
 """Kinds without a feature, because it does not apply to them or Kueue does not have it either."""
 
-PLAYED = ("JobSet", _TRAINING, "TrainJob", "declared kind")
+PLAYED = ("JobSet", "LeaderWorkerSet", _TRAINING, "TrainJob", "declared kind")
 """Kinds whose controller is no part of Kubernetes: on the real control plane a double simulates it."""
 _PLAYED_WORDS = "real API server with a double"
 

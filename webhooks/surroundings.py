@@ -359,7 +359,7 @@ class JobContextFinder:
         """Whether the template of an object names a parent that suspends its pods, so that each of them is gated and
         reviewed itself: workers of a LeaderWorkerSet have a StatefulSet whose controller is their leader.
         """
-        template = mapping(obj, "spec", "template")
+        template = dict(mapping(obj, "spec", "template"))
         return _claims_a_parent(template) and self._is_on(template)
 
     def _shows_parent(self, obj: JSON, lineage: Lineage) -> bool:

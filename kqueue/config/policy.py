@@ -58,8 +58,8 @@ class Integrations(Section):
     """Managed job kinds."""
 
     frameworks: tuple[str, ...] = ("batch/job",)
-    """Job kinds that are queued, and forms of gangs of pods that are read.  `pod` is switched on with `deployment` and
-    `statefulset`."""
+    """Job kinds that are queued, and forms of gangs of pods that are read.  `pod` is switched on with `deployment`,
+    `statefulset` and `leaderworkerset.x-k8s.io/leaderworkerset`."""
     external_frameworks: tuple[str, ...] = ()
     """Kinds, as `Kind.version.group`, that other controllers queue: kqueue does not manage the objects that they
     own."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kqueue.jobs.catalog import REVIEWED
-from kqueue.jobs.composed import GroupPlan, Next, PodGroup, is_marked, is_vanished, outdated
+from kqueue.jobs.composed import GroupPlan, Next, ComposedGroup, is_marked, is_vanished, outdated
 from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.gang.match import match_prebuilt
 from kqueue.jobs.gang.members import in_order, is_fast, is_serving
@@ -86,7 +86,7 @@ def member(
     return managed_pod(pod, ON)
 
 
-def groups_of(obj: JSON, switches: JobFeatures = ON) -> list[PodGroup]:
+def groups_of(obj: JSON, switches: JobFeatures = ON) -> list[ComposedGroup]:
     return list(KIND.groups(obj, switches))
 
 

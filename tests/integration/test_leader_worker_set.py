@@ -90,14 +90,14 @@ def group_of(pod: Object) -> str:
     return found
 
 
-@pytest.mark.proves(KIND, "queueing")
-@pytest.mark.proves(KIND, "webhook defaults")
-@pytest.mark.proves(KIND, "start with topology")
-@pytest.mark.proves(KIND, "ranks")
-@pytest.mark.proves(KIND, "pods ready")
-@pytest.mark.proves(KIND, "scale")
-@pytest.mark.proves(KIND, "stop and restore")
-@pytest.mark.proves(KIND, "webhook validation")
+@pytest.mark.proves("LeaderWorkerSet", "queueing")
+@pytest.mark.proves("LeaderWorkerSet", "webhook defaults")
+@pytest.mark.proves("LeaderWorkerSet", "start with topology")
+@pytest.mark.proves("LeaderWorkerSet", "ranks")
+@pytest.mark.proves("LeaderWorkerSet", "pods ready")
+@pytest.mark.proves("LeaderWorkerSet", "scale")
+@pytest.mark.proves("LeaderWorkerSet", "stop and restore")
+@pytest.mark.proves("LeaderWorkerSet", "webhook validation")
 async def test_each_group_is_a_gang_of_its_own(either_plane: Plane, tmp_path: Path) -> None:
     """Two groups fit and the third is held whole; mistakes in a change are refused; groups that are taken away give
     their quota back, and at the end nothing is left.
@@ -139,8 +139,8 @@ async def test_each_group_is_a_gang_of_its_own(either_plane: Plane, tmp_path: Pa
     assert [own[HOST] for own in labels] == sorted({own[HOST] for own in labels})
 
 
-@pytest.mark.proves(KIND, "eviction and requeue")
-@pytest.mark.proves(KIND, "priority class")
+@pytest.mark.proves("LeaderWorkerSet", "eviction and requeue")
+@pytest.mark.proves("LeaderWorkerSet", "priority class")
 async def test_an_evicted_group_makes_its_pods_anew_and_waits(either_plane: Plane, tmp_path: Path) -> None:
     """One group goes for another set of higher priority, with leader and workers; the other group runs on."""
     async with world(either_plane, tmp_path, gpus=32) as team:

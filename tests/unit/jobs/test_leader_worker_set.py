@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kqueue.jobs.catalog import REVIEWED
-from kqueue.jobs.composed import GroupPlan, Next, ComposedGroup, is_marked, is_vanished, outdated
+from kqueue.jobs.composed import ComposedGroup, GroupPlan, Next, is_marked, is_vanished, outdated
 from kqueue.jobs.copied import CopiedKeys
 from kqueue.jobs.gang.match import match_prebuilt
 from kqueue.jobs.gang.members import in_order, is_fast, is_serving

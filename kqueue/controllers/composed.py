@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 
+import msgspec
 import structlog
 from cachetools import TTLCache
 
@@ -157,7 +158,9 @@ class ComposedReconciler:
     async def _delete_vanished(self, key: str, found: JSON) -> None:
         """Delete the Workloads of groups that their owner does not have any more."""
         for workload in self._held(key):
-            if _is_open(workload) and is_vanished(self._kind, found, as_json(workload)):
+            if _is_open(workload) and is_vanished(
+                self._kind, found, {"metadata": msgspec.to_builtins(workload.metadata)}
+            ):
                 await self._delete(found, workload, "its group is not wanted any more")
 
     async def _delete(self, found: JSON, workload: wire.Workload, why: str) -> None:

@@ -6,45 +6,21 @@ All of them have a map of replica types, and are suspended by `spec.runPolicy.su
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kqueue.api import names
-from kqueue.api.bounds import INT32_MAX
-from kqueue.errors import FieldError, InvalidObjectError
-from kqueue.jobs import pod_set_groups, rules, several, topology_request
+from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON, annotations_of, condition_status, flag, mapping, objects, text, whole
-from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext, PodSetInfo, Refused, StopStep
+from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext
 from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
-from kqueue.jobs.pod_set_groups import GroupMember
-from kqueue.jobs.switches import JobFeatures
-from kqueue.jobs.template import as_pod_set
+from kqueue.jobs.templated import Part, TemplatedJob
+from kqueue.jobs.topology_request import IndexLabels
 from kqueue.kube import names as kube_names
 
 _LAUNCHER, _WORKER = "Launcher", "Worker"
 
 
-@dataclass(frozen=True, slots=True)
-class _Replicas:
-    """The replicas of one type."""
-
-    type: str
-    path: str
-    """Path of the pod template."""
-    spec: Mapping[str, Any]
-
-    @property
-    def template(self) -> Mapping[str, Any]:
-        return mapping(self.spec, "template")
-
-    @property
-    def count(self) -> int:
-        """The number of pods; 1 if it is not written."""
-        number = whole(self.spec, "replicas")
-        return 1 if number is None else number
-
-
-class TrainingJob:
+class TrainingJob(TemplatedJob):
     """The adapter of one kind.
 
     Args:
@@ -56,10 +32,8 @@ class TrainingJob:
         prebuilt: whether a job may use a prebuilt Workload.
     """
 
-    defaults_on_update = False
-    held_by = "spec.runPolicy.suspend"
+    flag = ("spec", "runPolicy", "suspend")
     _labels_checked_on_update = False
-    """Whether the rules for labels and annotations of a new job hold for its updates, too.  Source: Kueue."""
 
     def __init__(
         self,
@@ -77,18 +51,6 @@ class TrainingJob:
         self.own_controller = controller
         self._specs, self._types, self._prebuilt = specs, tuple(types), prebuilt
 
-    def is_suspended(self, job: JSON) -> bool:
-        """Whether `spec.runPolicy.suspend` is true."""
-        return flag(job, "spec", "runPolicy", "suspend")
-
-    def holds_back(self, job: JSON) -> bool:
-        """Whether `spec.runPolicy.suspend` is true."""
-        return self.is_suspended(job)
-
-    def suspend(self, job: JSON) -> Patch:
-        """Return a patch of only `spec.runPolicy.suspend`."""
-        return {} if self.is_suspended(job) else {"spec": {"runPolicy": {"suspend": True}}}
-
     def active(self, job: JSON) -> bool:
         """Whether any replica type has active pods."""
         statuses = mapping(job, "status", "replicaStatuses")
@@ -102,34 +64,6 @@ class TrainingJob:
         """Return `spec.runPolicy.managedBy`, or the kind's own controller."""
         return text(job, "spec", "runPolicy", "managedBy") or self.own_controller
 
-    def pod_sets(self, job: JSON, switches: JobFeatures) -> tuple[JSON, ...]:
-        """Return one pod set per replica type that the job has, in the order of the kind."""
-        mistakes = [*self._shape_problems(job), *topology_request.job_problems(job, switches)]
-        for replicas in self._replicas(job):
-            mistakes += topology_request.problems(
-                replicas.template, job, path=replicas.path, count=None, switches=switches
-            )
-        if mistakes:
-            namespace, name = text(job, "metadata", "namespace"), text(job, "metadata", "name")
-            raise InvalidObjectError(f"{self.gvk.kind} {namespace}/{name}", mistakes)
-        return tuple(_pod_set(replicas, job, switches) for replicas in self._replicas(job))
-
-    def start(self, job: JSON, infos: Sequence[PodSetInfo]) -> Patch | Refused:
-        """Return the patch that unsuspends, with each info merged into the template of its replica type."""
-        templates = several.started(self.gvk.kind, self._templates(job), infos)
-        if isinstance(templates, Refused):
-            return templates
-        return merge_patch(job, self._with_templates(job, templates, suspend=False))
-
-    def stop(self, job: JSON, infos: Sequence[PodSetInfo]) -> tuple[StopStep, ...]:
-        """Return one step that suspends and restores.
-
-        Templates stay unchanged if there are not as many `infos` as replica types.
-        """
-        templates = several.stopped(self._templates(job), infos)
-        patch = merge_patch(job, self._with_templates(job, templates, suspend=True))
-        return (StopStep(patch=patch, suspends=not self.is_suspended(job)),) if patch else ()
-
     def finished(self, job: JSON) -> Finished | None:
         """Return the result if condition Succeeded or Failed is true; else None."""
         for condition in objects(job, "status", "conditions"):
@@ -141,77 +75,43 @@ class TrainingJob:
         """Whether condition Running is true."""
         return condition_status(job, "Running") == "True"
 
-    def reclaimable(self, job: JSON) -> Mapping[str, int]:
-        """Return nothing: quota is released at the end only."""
-        return {}
-
-    def defaults(self, job: JSON, around: JobContext) -> Patch:
-        """Return the patch for queue and class named `default`, and the suspension of managed jobs."""
-        if mapping(job, "metadata").get("deletionTimestamp"):
-            return {}
-        new = apply_merge_patch(job, rules.default_labels(job, around))
-        return merge_patch(job, apply_merge_patch(new, self.suspend(new) if rules.managed(new, around) else {}))
-
-    def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
-        """Check the shared rules, whether a Workload can be made, and the topology request of each replica type.
-
-        An object that is being deleted has no problems, so that its finalizers can be removed.
-        """
-        if mapping(new, "metadata").get("deletionTimestamp"):
-            return []
-        found: list[FieldError] = []
-        if old is None or self._labels_checked_on_update:
-            found += rules.create_problems(new, around, prebuilt=self._prebuilt, elastic=False)
-        if old is not None:
-            found += rules.update_problems(
-                new, old, around, new_suspended=self.is_suspended(new), old_suspended=self.is_suspended(old)
+    def parts(self, job: Mapping[str, Any]) -> list[Part]:
+        """Return the templates of the replica types that the job has, in the order of the kind."""
+        specs, at = mapping(job, "spec", self._specs), f"spec.{self._specs}"
+        return [
+            Part(
+                name=name.lower(),
+                path=f"{at}.{name}.template",
+                template=mapping(specs[name], "template"),
+                count=1 if (number := whole(specs[name], "replicas")) is None else number,
+                count_path=f"{at}.{name}.replicas",
+                index=IndexLabels(pod=kube_names.TRAINING_REPLICA_INDEX_LABEL),
             )
-        if rules.managed(new, around):
-            found += self._shape_problems(new)
-        members = [GroupMember(one.path, one.template, one.count) for one in self._replicas(new)]
-        return [*found, *pod_set_groups.topology_problems(members, new, around.switches, counted=old is None)]
+            for name in self._types_of(specs)
+        ]
 
-    def warnings(self, new: JSON, around: JobContext) -> list[str]:
-        """Return warnings about topology annotations without effect."""
-        if not around.switches.topology:
-            return []
-        found = [w for one in self._replicas(new) for w in topology_request.warnings(one.template, new, path=one.path)]
-        return list(dict.fromkeys(found))
+    def with_templates(self, job: JSON, templates: Sequence[JSON]) -> JSON:
+        """Return the job with these templates in its replica types."""
+        specs = dict(mapping(job, "spec", self._specs))
+        for name, template in zip(self._types_of(specs), templates, strict=True):
+            if template or mapping(specs[name], "template"):
+                specs[name] = {**specs[name], "template": template}
+        return {**job, "spec": {**mapping(job, "spec"), self._specs: specs}}
 
-    def _replicas(self, job: Mapping[str, Any]) -> Iterator[_Replicas]:
-        specs = mapping(job, "spec", self._specs)
-        for name in self._types:
-            if isinstance(specs.get(name), Mapping):
-                yield _Replicas(name, f"spec.{self._specs}.{name}.template", specs[name])
+    def _types_of(self, specs: Mapping[str, Any]) -> list[str]:
+        return [name for name in self._types if isinstance(specs.get(name), Mapping)]
 
-    def _templates(self, job: Mapping[str, Any]) -> list[several.Placed]:
-        return [(replicas.path, replicas.template) for replicas in self._replicas(job)]
-
-    def _with_templates(self, job: JSON, templates: Sequence[JSON], *, suspend: bool) -> JSON:
-        spec = mapping(job, "spec")
-        specs = dict(mapping(spec, self._specs))
-        for replicas, template in zip(self._replicas(job), templates, strict=True):
-            if template or replicas.template:
-                specs[replicas.type] = {**replicas.spec, "template": template}
-        policy = {**mapping(spec, "runPolicy"), "suspend": suspend}
-        return {**job, "spec": {**spec, "runPolicy": policy, self._specs: specs}}
-
-    def _shape_problems(self, job: Mapping[str, Any]) -> Iterator[FieldError]:
-        """Check for replica types that cannot become pod sets."""
-        found, at = list(self._replicas(job)), f"spec.{self._specs}"
-        if not found:
+    def shape_problems(self, job: Mapping[str, Any]) -> Iterator[FieldError]:
+        """Yield replica types that cannot become pod sets."""
+        at = f"spec.{self._specs}"
+        if not self.parts(job):
             yield FieldError(at, f"must have one of {', '.join(self._types)} to be queued")
         for name in mapping(job, "spec", self._specs):
             if name not in self._types:
                 yield FieldError(
                     f"{at}.{name}", f"kqueue does not count pods of this type; use {', '.join(self._types)}"
                 )
-        for replicas in found:
-            if not mapping(replicas.template, "spec"):
-                yield FieldError(replicas.path, "must be a pod template with a spec")
-            if not 0 <= replicas.count <= INT32_MAX:
-                number = f"{at}.{replicas.type}.replicas"
-                yield FieldError(number, f"must be 0 to {INT32_MAX}", replicas.count)
+        yield from super().shape_problems(job)
 
 
 class MPIJob(TrainingJob):
@@ -249,16 +149,6 @@ class MPIJob(TrainingJob):
             return {}
         offset = {"metadata": {"annotations": {names.POD_INDEX_OFFSET_ANNOTATION: "1"}}}
         return {"spec": {self._specs: {_WORKER: {"template": offset}}}}
-
-
-def _pod_set(replicas: _Replicas, job: JSON, switches: JobFeatures) -> JSON:
-    template = replicas.template
-    pod_set: JSON = {"name": replicas.type.lower(), "count": replicas.count, "template": as_pod_set(template)}
-    index = topology_request.IndexLabels(pod=kube_names.TRAINING_REPLICA_INDEX_LABEL)
-    request = topology_request.topology_request(template, job, index=index, switches=switches)
-    if request is not None:
-        pod_set["topologyRequest"] = request
-    return pod_set
 
 
 PYTORCH = TrainingJob("PyTorchJob", "pytorchReplicaSpecs", ("Master", _WORKER))

@@ -236,6 +236,7 @@ _ROWS = (
         version="v1beta2",
         kind="AppWrapper",
         plural="appwrappers",
+        built_in=True,
         pod_label="workload.codeflare.dev/appwrapper",
         viewers="",
     ),
@@ -245,6 +246,9 @@ _ROWS = (
         version="v1beta2",
         kind="SparkApplication",
         plural="sparkapplications",
+        built_in=True,
+        makes=frozenset({POD}),
+        pod_label="sparkoperator.k8s.io/app-name",
         gate="SparkApplicationIntegration",
     ),
 )

@@ -10,3 +10,7 @@ STARTING_ANNOTATION: Final = "kqueue.dev/starting"
 """On a TrainJob while kqueue starts it in two writes: `true` from the first write to the second."""
 RUNTIME_PATCH_MANAGER: Final = "kueue.x-k8s.io/manager"
 """Manager of kqueue's entry in the runtime patches of a TrainJob."""
+SPARK_START_ANNOTATION: Final = "kqueue.dev/spark-start"
+"""On a SparkApplication that was started: `nodeSelector` (it was moved into driver and executor), `driver`, `executor`
+(they got a template), separated by commas.  A stop reverts them and removes the annotation.
+"""

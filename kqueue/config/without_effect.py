@@ -74,6 +74,7 @@ _GATES = frozenset(
         "TASValidateWorkloadSliceSize",
         "TopologyAwareScheduling",
         "UnadmittedWorkloadsExplicitStatus",
+        "ValidateRayAndSparkJobUpdates",
         "VisibilityOnDemand",
         "WorkloadIdentifierAnnotations",
         "WorkloadPriorityClassDefaulting",

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from kqueue import kinds
 from kqueue.jobs import kubeflow
+from kqueue.jobs.appwrapper import AppWrapper
 from kqueue.jobs.composed import ComposedKind
 from kqueue.jobs.deployment import Deployment
 from kqueue.jobs.job import BatchJob
@@ -17,6 +18,7 @@ from kqueue.jobs.jobset import JobSet
 from kqueue.jobs.kind import JobKind, ReviewedKind
 from kqueue.jobs.leader_worker_set import LeaderWorkerSet
 from kqueue.jobs.pod import PlainPod
+from kqueue.jobs.spark import SparkApplication
 from kqueue.jobs.stateful_set import StatefulSet
 from kqueue.jobs.trainjob import TrainJob
 from kqueue.kinds import FRAMEWORKS, GroupKind, Kind
@@ -70,6 +72,8 @@ _add_job(JobSet())
 for _training in kubeflow.ALL:
     _add_job(_training)
 _add_job(TrainJob())
+_add_job(AppWrapper())
+_add_job(SparkApplication())
 _through_pods: tuple[ReviewedKind, ...] = (PlainPod(), Deployment(), *COMPOSED)
 for _adapter in _through_pods:
     _reviewed[_adapter.framework] = _adapter

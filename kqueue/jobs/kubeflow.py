@@ -13,14 +13,14 @@ from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON, annotations_of, condition_status, flag, mapping, objects, text, whole
 from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext
 from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
-from kqueue.jobs.templated import Part, TemplatedJob
+from kqueue.jobs.templated import TemplatePart, TemplatesInPlace
 from kqueue.jobs.topology_request import IndexLabels
 from kqueue.kube import names as kube_names
 
 _LAUNCHER, _WORKER = "Launcher", "Worker"
 
 
-class TrainingJob(TemplatedJob):
+class TrainingJob(TemplatesInPlace):
     """The adapter of one kind.
 
     Args:
@@ -75,11 +75,11 @@ class TrainingJob(TemplatedJob):
         """Whether condition Running is true."""
         return condition_status(job, "Running") == "True"
 
-    def parts(self, job: Mapping[str, Any]) -> list[Part]:
+    def parts(self, job: Mapping[str, Any]) -> list[TemplatePart]:
         """Return the templates of the replica types that the job has, in the order of the kind."""
         specs, at = mapping(job, "spec", self._specs), f"spec.{self._specs}"
         return [
-            Part(
+            TemplatePart(
                 name=name.lower(),
                 path=f"{at}.{name}.template",
                 template=mapping(specs[name], "template"),

@@ -51,6 +51,8 @@ class JobFeatures:
     """RejectUpdatesToCQWithInvalidOnFlavors: an unknown flavor of a check is refused on every update."""
     strict_finalizers: bool = True
     """RemoveFinalizersWithStrictPatch: a finalizer is removed only from the version of the pod that was read."""
+    leaving_validated: bool = True
+    """ValidateRayAndSparkJobUpdates: updates of Ray and Spark objects are checked if the old object names a queue."""
     concurrent_admission: bool = False
     """ConcurrentAdmission: a ClusterQueue may try several flavors at once."""
     immutable_group_size: bool = True
@@ -85,6 +87,7 @@ GATES: Mapping[str, str] = MappingProxyType(
         "non_negative": "WorkloadValidateResourcesAreNonNegative",
         "strict_on_flavors": "RejectUpdatesToCQWithInvalidOnFlavors",
         "strict_finalizers": "RemoveFinalizersWithStrictPatch",
+        "leaving_validated": "ValidateRayAndSparkJobUpdates",
         "concurrent_admission": "ConcurrentAdmission",
         "immutable_group_size": "LWSImmutableGroupSize",
     }

@@ -120,6 +120,21 @@ def _without_reserved(own: PodSetInfo, more: Collection[str]) -> PodSetInfo:
     )
 
 
+def reserved_names(template: Mapping[str, Any], info: PodSetInfo) -> list[str]:
+    """Return the reserved names that `merged` leaves out of a template, for kinds whose templates cannot be changed."""
+    own = info_of(template, name=info.name)
+    kept = _without_reserved(own, _ONLY_ON_PODS)
+    return [
+        *(f"label {key}" for key in own.labels if key not in kept.labels),
+        *(f"annotation {key}" for key in own.annotations if key not in kept.annotations | dict(info.annotations)),
+        *(
+            f"scheduling gate {gate}"
+            for gate in own.scheduling_gates
+            if gate in _RESERVED_GATES - {*info.scheduling_gates}
+        ),
+    ]
+
+
 def _gate_name(gate: Mapping[str, Any]) -> str:
     return text(gate, "name")
 

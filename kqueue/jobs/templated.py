@@ -21,7 +21,7 @@ from kqueue.jobs.topology_request import IndexLabels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class TemplatePart:
     """One pod template of an object, which becomes a pod set."""
 
     name: str
@@ -49,12 +49,16 @@ class TemplatedJob(ABC):
     """Whether a job may use a prebuilt Workload."""
 
     @abstractmethod
-    def parts(self, job: Mapping[str, Any]) -> Sequence[Part]:
+    def parts(self, job: Mapping[str, Any]) -> Sequence[TemplatePart]:
         """Return the templates in the order of the pod sets."""
 
     @abstractmethod
-    def with_templates(self, job: JSON, templates: Sequence[JSON]) -> JSON:
-        """Return the object with these templates, one for each of its parts."""
+    def started(self, job: JSON, infos: Sequence[PodSetInfo]) -> JSON | Refused:
+        """Return the object with each info merged into its template."""
+
+    @abstractmethod
+    def restored(self, job: JSON, infos: Sequence[PodSetInfo]) -> JSON:
+        """Return the object as its user wrote it; unchanged if there are not as many `infos` as templates."""
 
     def shape_problems(self, job: Mapping[str, Any]) -> Iterator[FieldError]:
         """Yield what keeps the object from becoming a Workload."""
@@ -94,21 +98,15 @@ class TemplatedJob(ABC):
 
     def start(self, job: JSON, infos: Sequence[PodSetInfo]) -> Patch | Refused:
         """Return the patch that unsuspends, with each info merged into its template."""
-        templates = several.started(self.gvk.kind, self._placed(job), infos)
-        if isinstance(templates, Refused):
-            return templates
-        return merge_patch(job, put(self.with_templates(job, templates), self.flag, False))
+        new = self.started(job, infos)
+        return new if isinstance(new, Refused) else merge_patch(job, put(new, self.flag, False))
 
     def stop(self, job: JSON, infos: Sequence[PodSetInfo]) -> tuple[StopStep, ...]:
         """Return one step that suspends and restores.
 
         Templates stay unchanged if there are not as many `infos` as templates.
         """
-        templates = several.stopped(self._placed(job), infos)
-        return self._stopped(job, self.with_templates(job, templates))
-
-    def _stopped(self, job: JSON, restored: JSON) -> tuple[StopStep, ...]:
-        patch = merge_patch(job, put(restored, self.flag, True))
+        patch = merge_patch(job, put(self.restored(job, infos), self.flag, True))
         return (StopStep(patch=patch, suspends=not self.is_suspended(job)),) if patch else ()
 
     def reclaimable(self, job: JSON) -> Mapping[str, int]:
@@ -148,11 +146,29 @@ class TemplatedJob(ABC):
         found = [w for part in self.parts(new) for w in topology_request.warnings(part.template, new, path=part.path)]
         return list(dict.fromkeys(found))
 
-    def _placed(self, job: Mapping[str, Any]) -> list[several.Placed]:
+    def placed(self, job: Mapping[str, Any]) -> list[several.Placed]:
+        """Return each template with its path."""
         return [(part.path, part.template) for part in self.parts(job)]
 
 
-def _pod_set(part: Part, job: JSON, switches: JobFeatures) -> JSON:
+class TemplatesInPlace(TemplatedJob):
+    """An adapter of a kind whose templates are pod templates of Kubernetes, and may change at a start."""
+
+    @abstractmethod
+    def with_templates(self, job: JSON, templates: Sequence[JSON]) -> JSON:
+        """Return the object with these templates, one for each of its parts."""
+
+    def started(self, job: JSON, infos: Sequence[PodSetInfo]) -> JSON | Refused:
+        """Return the object with each info merged into its template."""
+        templates = several.started(self.gvk.kind, self.placed(job), infos)
+        return templates if isinstance(templates, Refused) else self.with_templates(job, templates)
+
+    def restored(self, job: JSON, infos: Sequence[PodSetInfo]) -> JSON:
+        """Return the object as its user wrote it; unchanged if there are not as many `infos` as templates."""
+        return self.with_templates(job, several.stopped(self.placed(job), infos))
+
+
+def _pod_set(part: TemplatePart, job: JSON, switches: JobFeatures) -> JSON:
     pod_set: JSON = {"name": part.name, "count": part.count, "template": as_pod_set(part.template)}
     request = topology_request.topology_request(part.template, job, index=part.index, switches=switches)
     if request is not None:

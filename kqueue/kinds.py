@@ -41,6 +41,7 @@ class Kind:
         built_in: kqueue queues its objects where it is switched on; others are queued where the kind is declared.
         through_pods: its objects are queued through their pods, so that `pod` is on where it is.
         makes: kinds of the objects that its controller makes, among the kinds here; None: nothing is known.
+        drivers: its pods make further pods of an object, as a driver makes executors.
         controlled: it has a controller; without one, what runs in it makes what it owns.
         account: account in kube-system of the kind's controller; empty: it has none, or another project's.
         gate: feature gate that has to be on where the kind is; empty: none.
@@ -61,6 +62,7 @@ class Kind:
     built_in: bool = False
     through_pods: bool = False
     makes: frozenset[GroupKind] | None = None
+    drivers: bool = False
     controlled: bool = True
     account: str = ""
     gate: str = ""
@@ -248,6 +250,7 @@ _ROWS = (
         plural="sparkapplications",
         built_in=True,
         makes=frozenset({POD}),
+        drivers=True,
         pod_label="sparkoperator.k8s.io/app-name",
         gate="SparkApplicationIntegration",
     ),

@@ -20,6 +20,8 @@ from webhooks.json_patch import operations
 JSON = dict[str, Any]
 
 API_VERSION = "admission.k8s.io/v1"
+_POD_UID = "authentication.kubernetes.io/pod-uid"
+"""In the extra fields of a user: UID of the pod that the token was made for.  Source: Kubernetes' service accounts."""
 MESSAGE_LENGTH = 8192
 """Longest message of a refusal in characters; a longer one would be unreadable in a terminal."""
 WARNING_LENGTH = 256
@@ -36,6 +38,8 @@ class RequestUser:
 
     name: str = ""
     groups: tuple[str, ...] = ()
+    pod_uid: str = ""
+    """UID of the pod to which the token of the request is bound; empty: it is bound to none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +152,9 @@ def _decoded(body: bytes, judged: bool) -> JSON:
 
 
 def _user(info: Mapping[str, Any]) -> RequestUser:
-    return RequestUser(text(info, "username"), tuple(str(group) for group in sequence(info, "groups")))
+    pods = sequence(info, "extra", _POD_UID)
+    groups = tuple(str(group) for group in sequence(info, "groups"))
+    return RequestUser(text(info, "username"), groups, str(pods[0]) if len(pods) == 1 else "")
 
 
 def _object(request: JSON, name: str) -> JSON | None:

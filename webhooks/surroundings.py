@@ -14,7 +14,7 @@ from kqueue.api import gang_names, names
 from kqueue.config.selector import SelectorSettings
 from kqueue.errors import FieldError, InvalidObjectError, KqueueError
 from kqueue.jobs import rules
-from kqueue.jobs.ancestry import Lineage, controller_kind, controller_uid, parent_of
+from kqueue.jobs.ancestry import Lineage, controller_kind, controller_uid, makes_executors, parent_of
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, text
 from kqueue.jobs.gang.naming import workload_of_gang
 from kqueue.jobs.gang.registry import framework_of_kind
@@ -353,6 +353,8 @@ class JobContextFinder:
             and self.policy.accounts.operates(request.user, request.namespace)
         ):
             return False
+        if makes_executors(lineage.owners) and request.user.pod_uid == controller_uid(request.obj) != "":
+            return False  # a driver names itself
         return not self.policy.accounts.makes(request.user, owner, request.namespace)
 
     def _gates_its_pods(self, obj: JSON) -> bool:

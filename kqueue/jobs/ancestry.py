@@ -6,7 +6,7 @@ watches first, webhooks read from the API server.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -15,12 +15,13 @@ from kqueue.errors import FieldError, InvalidObjectError
 from kqueue.jobs import rules
 from kqueue.jobs.fields import JSON, annotations_of, mapping, objects, text
 from kqueue.jobs.kind import GroupVersionKind
-from kqueue.kinds import FRAMEWORKS, OWNERS, GroupKind
+from kqueue.kinds import FRAMEWORKS, OWNERS, POD, GroupKind
 
 LEVELS_MAX = 10
 """Maximum number of owners above an object that the walk follows; Kueue's figure."""
 
 _OWNERS = "metadata.ownerReferences"
+_DRIVER_AND_OBJECT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +237,14 @@ def makes(owner: GroupKind, child: GroupKind) -> bool:
     """Whether the controller of an owner's kind may create objects of a child's kind; True if nothing is known."""
     row = OWNERS.get(owner)
     return row is None or row.makes is None or child in row.makes
+
+
+def makes_executors(owners: Sequence[GroupKind]) -> bool:
+    """Whether the nearest of these owners is a pod that makes further pods of the object above it."""
+    if len(owners) < _DRIVER_AND_OBJECT or owners[0] != POD:
+        return False
+    row = OWNERS.get(owners[1])
+    return row is not None and row.drivers
 
 
 def controller_kind(obj: JSON) -> GroupKind | None:

@@ -12,6 +12,7 @@ from kqueue.api import names
 from kqueue.api.wire import core as wire_core
 from kqueue.api.wire.meta import ObjectMeta, OwnerReference
 from kqueue.core.topology import PodFacts
+from kqueue.kinds import POD
 from kqueue.model.conditions import NO_TIME, condition
 from kqueue.model.resources import template_requests
 
@@ -140,7 +141,7 @@ class PodView:
     queued itself.  Empty: one of these does not apply.
     """
     custom_owner: CustomOwner | None = None
-    """The Deployment or object of a custom kind that the pod names as its controller.  None: it names no such
+    """The Deployment, pod or object of a custom kind that the pod names as its controller.  None: it names no such
     controller, no node runs it, or it is being deleted.
     """
 
@@ -239,14 +240,15 @@ def _custom_owner(pod: wire_core.Pod) -> CustomOwner | None:
     None.
 
     Source: the controllers of Jobs, ReplicaSets, StatefulSets and DaemonSets release pods that their selector does not
-    match, and count the others as their own; the controller of Deployments reads only ReplicaSets.
+    match, and count the others as their own; the controller of Deployments reads only ReplicaSets.  A pod has no
+    controller: it makes pods itself, as a driver makes its executors.
     """
     meta = pod.metadata
     found = next((o for o in meta.owner_references if o.controller), None)
     if found is None or not pod.spec.node_name or meta.deletion_timestamp is not None:
         return None
     group = found.api_version.rpartition("/")[0]
-    if (group, found.kind) != ("apps", "Deployment") and "." not in group:
+    if (group, found.kind) not in (("apps", "Deployment"), POD) and "." not in group:
         return None
     return CustomOwner(
         api_version=sys.intern(found.api_version),

@@ -31,6 +31,7 @@ API = {
     "StatefulSet": "apps/v1",
     "Job": "batch/v1",
     "LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1",
+    "SparkApplication": "sparkoperator.k8s.io/v1beta2",
 }
 FRAMEWORKS = (
     "batch/job",
@@ -39,6 +40,7 @@ FRAMEWORKS = (
     "deployment",
     "statefulset",
     "leaderworkerset.x-k8s.io/leaderworkerset",
+    "sparkoperator.k8s.io/sparkapplication",
 )
 TRAIN = OwnerKind(gvk=GroupVersionKind("example.com", "v1", "Train"), resource="trains", queued=True)
 
@@ -157,6 +159,21 @@ async def test_other_pods_are_left_alone(owner: JSON, pod: JSON) -> None:
     world.put_workload()
 
     assert not await world.stopped()
+
+
+@pytest.mark.parametrize(
+    ("status", "stopped"), [({}, True), (reserved(), False)], ids=["owner-without-quota", "owner-with-quota"]
+)
+async def test_executors_count_for_the_application_of_their_driver(status: JSON, stopped: bool) -> None:
+    """Their controller is a pod, so they are followed to what made that pod."""
+    world = Forged("SparkApplication")
+    driver = {"name": "driver", "namespace": "ns", "uid": "uid-d", "ownerReferences": [reference("SparkApplication")]}
+    world.client.put(PODS, {"metadata": driver, "spec": {}})
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "uid": "uid-d", "controller": True}
+    world.pod(metadata={"ownerReferences": [owner]})
+    world.put_workload(status)
+
+    assert await world.stopped() is stopped
 
 
 async def test_an_admission_that_the_watch_has_not_brought_counts() -> None:

@@ -369,6 +369,44 @@ async def test_an_operator_lets_a_pod_control_a_set_of_gated_pods(
     assert (await handler["/mutate-apps-v1-statefulset"](request(obj, user=user))).allowed is allowed
 
 
+DRIVER = {"apiVersion": "v1", "kind": "Pod", "name": "driver", "controller": True, "uid": "driver"}
+SPARK, WRAPPER = ("sparkoperator.k8s.io", "SparkApplication"), ("workload.codeflare.dev", "AppWrapper")
+OWN = RequestUser("system:serviceaccount:ns:spark", pod_uid="driver")
+
+
+@pytest.mark.parametrize(
+    ("user", "above", "allowed"),
+    [
+        pytest.param(OWN, (SPARK,), True, id="the-driver-itself"),
+        pytest.param(OWN, (SPARK, WRAPPER), True, id="the-driver-in-an-appwrapper"),
+        pytest.param(RequestUser("robot"), (SPARK,), True, id="an-account-that-the-configuration-names"),
+        pytest.param(RequestUser(OWN.name), (SPARK,), False, id="its-account-from-elsewhere"),
+        pytest.param(RequestUser(OWN.name, pod_uid="other"), (SPARK,), False, id="another-pod-of-its-account"),
+        pytest.param(OWN, (("batch", "Job"),), False, id="a-pod-of-a-job"),
+        pytest.param(OWN, (("batch", "Job"), SPARK), False, id="a-pod-of-a-job-further-down"),
+        pytest.param(OWN, (), False, id="a-pod-of-nobody"),
+    ],
+)
+async def test_a_driver_names_itself_as_the_controller_of_its_executors(
+    user: RequestUser, above: tuple[tuple[str, str], ...], allowed: bool
+) -> None:
+    """The API server says which pod a token was made for.  Pods of other kinds make no pods: they would run free."""
+    policy = Policy(
+        namespaces=NOT_LEFT, kinds=POLICY.kinds, accounts=Accounts(controllers=("robot",)), manage_without_queue=True
+    )
+    world = World(queued=("Pod",))
+    world.above = above
+    executor = {"kind": "Pod", **job(None, owner=DRIVER)}
+    executor |= {"kind": "Pod", "spec": {"containers": []}}
+    handler = routes(["pod"], policy.switches, policy=policy, lookups=world)
+    asked = Request(uid="u", operation="CREATE", obj=executor, old=None, namespace="ns", user=user, kind="Pod")
+    answer = await handler["/mutate--v1-pod"](asked)
+
+    assert answer.allowed is allowed
+    if allowed:
+        assert not answer.patch, "it is no job of its own, and has no gate"
+
+
 async def test_users_may_change_what_a_controller_has_made() -> None:
     """The controller stays the same, and whoever changes the rest is welcome."""
     before, after = job(owner=JOB_SET), job(owner=JOB_SET, annotations={"note": "mine"})

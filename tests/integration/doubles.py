@@ -4,37 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import yaml
 
 from kqueue.kinds import Kind
+from tests.integration.controlplane.access import MERGE_PATCH, RequestError
 from tests.integration.controlplane.cluster import Cluster
 
+Object = dict[str, Any]
+LOOK_SECONDS = 0.1
+ENDED = ("Succeeded", "Failed")
 _LOOSE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-
-
-def definition(row: Kind) -> dict[str, Any]:
-    """The definition of a kind, with any fields."""
-    names = {"kind": row.kind, "plural": row.plural, "singular": row.kind.lower(), "listKind": f"{row.kind}List"}
-    version = {"name": row.version, "served": True, "storage": True, "subresources": {"status": {}}}
-    version["schema"] = {"openAPIV3Schema": {"type": "object", "properties": {"spec": _LOOSE, "status": _LOOSE}}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{row.plural}.{row.group}"},
-        "spec": {"group": row.group, "scope": "Namespaced", "names": names, "versions": [version]},
-    }
-
-
-async def define_rows(cluster: Cluster, folder: Path, rows: Sequence[Kind]) -> None:
-    """The API server serves these kinds from here on."""
-    for row in rows:
-        (folder / f"{row.kind.lower()}.yaml").write_text(yaml.safe_dump(definition(row)))
-    await cluster.apply_crds(folder)
 
 
 @asynccontextmanager
@@ -47,3 +33,81 @@ async def playing(double: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+def definition(row: Kind) -> Object:
+    """The definition of a kind, with any fields."""
+    names = {"kind": row.kind, "plural": row.plural, "singular": row.kind.lower(), "listKind": f"{row.kind}List"}
+    version = {"name": row.version, "served": True, "storage": True, "subresources": {"status": {}}}
+    version["schema"] = {"openAPIV3Schema": {"type": "object", "properties": {"spec": _LOOSE, "status": _LOOSE}}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{row.plural}.{row.group}"},
+        "spec": {"group": row.group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+async def define(cluster: Cluster, folder: Path, rows: Iterable[Kind]) -> None:
+    """The API server serves these kinds from here on."""
+    for row in rows:
+        (folder / f"{row.kind.lower()}.yaml").write_text(yaml.safe_dump(definition(row)))
+    await cluster.apply_crds(folder)
+
+
+def collection(row: Kind, namespace: str = "") -> str:
+    """The path of all objects of a kind, or of those in a namespace."""
+    inside = f"namespaces/{namespace}/" if namespace else ""
+    return f"/apis/{row.group}/{row.version}/{inside}{row.plural}"
+
+
+def owned_by(obj: Object, *, controller: bool = True) -> Object:
+    """The metadata of an object that this one owns."""
+    meta = obj["metadata"]
+    owner = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "name": meta["name"], "uid": meta["uid"]}
+    return {"namespace": meta["namespace"], "ownerReferences": [{**owner, "controller": controller}]}
+
+
+class CustomDouble(ABC):
+    """Looks at all objects of some kinds again and again.  What meets a newer object is done by the next look."""
+
+    def __init__(self, cluster: Cluster, rows: Sequence[Kind]) -> None:
+        self.cluster, self._rows = cluster, rows
+        self._session: aiohttp.ClientSession | None = None
+
+    async def run(self) -> None:
+        async with self.cluster.access.session() as self._session:
+            while True:
+                for row in self._rows:
+                    try:
+                        for obj in (await self.ask("GET", collection(row)))["items"]:
+                            await self.look(row, {"apiVersion": f"{row.group}/{row.version}", "kind": row.kind, **obj})
+                    except RequestError as error:
+                        if error.status not in (403, 404, 409, 429):  # 403: its namespace ends; 429: the kind is new
+                            raise
+                await asyncio.sleep(LOOK_SECONDS)
+
+    @abstractmethod
+    async def look(self, row: Kind, obj: Object) -> None:
+        """Do what the controller of this kind would do now."""
+
+    async def found(self, path: str, label: str) -> list[Object]:
+        """The objects with a label."""
+        found: list[Object] = (await self.ask("GET", f"{path}?labelSelector={label}"))["items"]
+        return found
+
+    async def delete(self, path: str, objects: Iterable[Object]) -> None:
+        """Delete objects that are not being deleted, and what they own."""
+        for obj in objects:
+            if not obj["metadata"].get("deletionTimestamp"):
+                await self.ask("DELETE", f"{path}/{obj['metadata']['name']}?propagationPolicy=Background")
+
+    async def tell(self, row: Kind, obj: Object, status: Object) -> None:
+        """Write parts of a status that differ."""
+        if any(obj.get("status", {}).get(key) != value for key, value in status.items()):
+            path = f"{collection(row, obj['metadata']['namespace'])}/{obj['metadata']['name']}/status"
+            await self.ask("PATCH", path, {"status": status}, content_type=MERGE_PATCH)
+
+    async def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Object:
+        """One request."""
+        return await self.cluster.access.request(method, path, body, session=self._session, **more)

@@ -21,7 +21,7 @@ import aiohttp
 from kqueue.kinds import FRAMEWORKS
 from tests.integration.controlplane.access import MERGE_PATCH, RequestError
 from tests.integration.controlplane.cluster import Cluster
-from tests.integration.doubles import define_rows, playing
+from tests.integration.doubles import define, playing
 
 Object = dict[str, Any]
 ROW = FRAMEWORKS["leaderworkerset.x-k8s.io/leaderworkerset"]
@@ -38,7 +38,7 @@ def collection(namespace: str = "") -> str:
 @asynccontextmanager
 async def sets_run(cluster: Cluster, folder: Path) -> AsyncIterator[None]:
     """The kind is defined, and has a controller while the block runs."""
-    await define_rows(cluster, folder, [ROW])
+    await define(cluster, folder, [ROW])
     async with playing(_Double(cluster).run()):
         yield
 

@@ -15,8 +15,9 @@ from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import MERGE_PATCH, RequestError
 from tests.integration.controlplane.cluster import RACK_LABEL
 from tests.integration.controlplane.plane import ControlPlane
+from tests.integration.doubles import collection, define
 from tests.integration.road import HOST, KUEUE, Object, Road, make_road
-from tests.integration.training_double import KINDS, SPECS, collection, define, training_runs
+from tests.integration.training_double import KINDS, SPECS, training_runs
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +37,7 @@ QUEUE = f"{KUEUE}/clusterqueues/team"
 async def world(plane: Plane, folder: Path, *kinds: str) -> AsyncIterator[Road]:
     """Nodes, a tenant, the definitions of kinds, their controllers, and kqueue with its webhooks."""
     road = await make_road(plane.cluster)
-    await define(plane.cluster, folder, kinds)
+    await define(plane.cluster, folder, [KINDS[kind] for kind in kinds])
     flags = Flags(
         kubeconfig=plane.kubeconfig, parts=PARTS, health_address="0", metrics_address="0", webhook_host="127.0.0.1",
         webhook_port=0, webhook_url="https://127.0.0.1:{port}",
@@ -68,7 +69,7 @@ async def submit(road: Road, kind: str, name: str, types: Object, *, queue: str 
         "metadata": {"name": name, "labels": {"kueue.x-k8s.io/queue-name": queue} if queue else {}},
         "spec": {"runPolicy": {"cleanPodPolicy": "None"}, SPECS[kind][0]: types},
     }
-    return await road.cluster.request("POST", collection(kind, road.namespace), made)
+    return await road.cluster.request("POST", collection(KINDS[kind], road.namespace), made)
 
 
 def labels_of(pod: Object) -> dict[str, Any]:
@@ -119,7 +120,7 @@ async def test_a_training_job_is_stopped_restored_and_started_again(
     async with world(either_plane, tmp_path, kind) as road:
         types = {first: replicas(1, 600, gpus=1), second: replicas(3, 600)}
         await submit(road, kind, "train", types)
-        path = f"{collection(kind, road.namespace)}/train"
+        path = f"{collection(KINDS[kind], road.namespace)}/train"
         await road.until_workload("train", "PodsReady")
         started = await road.cluster.get(path)
         await road.cluster.request("PATCH", QUEUE, {"spec": {"stopPolicy": "HoldAndDrain"}}, content_type=MERGE_PATCH)

@@ -7,19 +7,14 @@ has ended.  A suspended job has no pods.  Source: the documentation of the train
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
-import aiohttp
-
 from kqueue.jobs.catalog import BY_GROUP_KIND
-from kqueue.kinds import FRAMEWORKS
-from tests.integration.controlplane.access import MERGE_PATCH, RequestError
+from kqueue.kinds import FRAMEWORKS, Kind
 from tests.integration.controlplane.cluster import Cluster
-from tests.integration.doubles import define_rows, playing
+from tests.integration.doubles import ENDED, CustomDouble, owned_by, playing
 
 Object = dict[str, Any]
 GROUP = "kubeflow.org"
@@ -33,85 +28,39 @@ SPECS = {
     "MPIJob": ("mpiReplicaSpecs", ("Launcher", "Worker")),
 }
 """The field with the replica types, and the types."""
-LOOK_SECONDS = 0.1
-_ENDED = ("Succeeded", "Failed")
-
-
-async def define(cluster: Cluster, folder: Path, kinds: Sequence[str]) -> None:
-    """The API server serves these kinds from here on."""
-    await define_rows(cluster, folder, [KINDS[kind] for kind in kinds])
-
-
-def collection(kind: str, namespace: str = "") -> str:
-    """The path of all jobs of a kind, or of those in a namespace."""
-    row = KINDS[kind]
-    inside = f"namespaces/{namespace}/" if namespace else ""
-    return f"/apis/{GROUP}/{row.version}/{inside}{row.plural}"
 
 
 @asynccontextmanager
 async def training_runs(cluster: Cluster, kinds: Sequence[str]) -> AsyncIterator[None]:
     """These kinds have a controller while the block runs."""
-    async with playing(_Double(cluster, kinds).run()):
+    async with playing(_Double(cluster, [KINDS[kind] for kind in kinds]).run()):
         yield
 
 
-class _Double:
-    """Looks at all jobs again and again.  What meets a newer object is done by the next look."""
-
-    def __init__(self, cluster: Cluster, kinds: Sequence[str]) -> None:
-        self._cluster, self._kinds = cluster, kinds
-        self._session: aiohttp.ClientSession | None = None
-
-    async def run(self) -> None:
-        async with self._cluster.access.session() as self._session:
-            while True:
-                for kind in self._kinds:
-                    try:
-                        for job in (await self._ask("GET", collection(kind)))["items"]:
-                            await self._look(kind, job)
-                    except RequestError as error:
-                        if error.status not in (403, 404, 409, 429):  # 403: its namespace ends; 429: the kind is new
-                            raise
-                await asyncio.sleep(LOOK_SECONDS)
-
-    async def _look(self, kind: str, job: Object) -> None:
-        adapter = BY_GROUP_KIND[GROUP, kind]
-        if adapter.managed_by(job) != adapter.own_controller:
+class _Double(CustomDouble):
+    async def look(self, row: Kind, obj: Object) -> None:
+        kind, adapter = row.kind, BY_GROUP_KIND[GROUP, row.kind]
+        if adapter.managed_by(obj) != adapter.own_controller:
             return
-        namespace = job["metadata"]["namespace"]
-        core, batch = f"/api/v1/namespaces/{namespace}", f"/apis/batch/v1/namespaces/{namespace}"
-        label = f"training.kubeflow.org/job-name={job['metadata']['name']}"
-        pods = (await self._ask("GET", f"{core}/pods?labelSelector={label}"))["items"]
-        jobs = (await self._ask("GET", f"{batch}/jobs?labelSelector={label}"))["items"]
+        namespace = obj["metadata"]["namespace"]
+        core, batch = f"/api/v1/namespaces/{namespace}/pods", f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        label = f"training.kubeflow.org/job-name={obj['metadata']['name']}"
+        pods, jobs = await self.found(core, label), await self.found(batch, label)
         there = {made["metadata"]["name"] for made in (*pods, *jobs)}
-        if job["spec"]["runPolicy"].get("suspend"):
-            running = [pod for pod in pods if pod["status"].get("phase") not in _ENDED]
-            for path, made in (*((f"{core}/pods", p) for p in running), *((f"{batch}/jobs", j) for j in jobs)):
-                if not made["metadata"].get("deletionTimestamp"):
-                    await self._ask("DELETE", f"{path}/{made['metadata']['name']}?propagationPolicy=Background")
+        if obj["spec"]["runPolicy"].get("suspend"):
+            await self.delete(core, (pod for pod in pods if pod["status"].get("phase") not in ENDED))
+            await self.delete(batch, jobs)
         else:
-            for made in wanted(kind, job):
+            for made in wanted(kind, obj):
                 if made["metadata"]["name"] not in there:
-                    path = f"{batch}/jobs" if made["kind"] == "Job" else f"{core}/pods"
-                    await self._ask("POST", path, made)
-        await self._tell(kind, job, pods)
-
-    async def _tell(self, kind: str, job: Object, pods: Sequence[Object]) -> None:
-        status = status_of(kind, job, pods)
-        if any(job.get("status", {}).get(key) != value for key, value in status.items()):
-            path = f"{collection(kind, job['metadata']['namespace'])}/{job['metadata']['name']}/status"
-            await self._ask("PATCH", path, {"status": status}, content_type=MERGE_PATCH)
-
-    async def _ask(self, method: str, path: str, body: Any = None, **more: Any) -> Object:
-        return await self._cluster.access.request(method, path, body, session=self._session, **more)
+                    await self.ask("POST", batch if made["kind"] == "Job" else core, made)
+        await self.tell(row, obj, status_of(kind, obj, pods))
 
 
 def wanted(kind: str, job: Object) -> Iterator[Object]:
     """The pods and Jobs that a controller makes for a job that runs."""
     field, types = SPECS[kind]
     meta = job["metadata"]
-    owner = {"apiVersion": job["apiVersion"], "kind": kind, "name": meta["name"], "uid": meta["uid"]}
     for name in types:
         spec = job["spec"].get(field, {}).get(name)
         if spec is None:
@@ -134,9 +83,8 @@ def wanted(kind: str, job: Object) -> Iterator[Object]:
                 "kind": "Pod",
                 "metadata": {
                     **pod["metadata"],
+                    **owned_by(job),
                     "name": f"{meta['name']}-{name.lower()}-{index}",
-                    "namespace": meta["namespace"],
-                    "ownerReferences": [{**owner, "controller": True}],
                 },
                 "spec": pod["spec"],
             }
@@ -158,7 +106,7 @@ def status_of(kind: str, job: Object, pods: Sequence[Object]) -> Object:
             phases.append(pod["status"].get("phase", "Pending"))
     counts = {
         name: {
-            "active": sum(phase not in _ENDED for phase in phases),
+            "active": sum(phase not in ENDED for phase in phases),
             "succeeded": phases.count("Succeeded"),
             "failed": phases.count("Failed"),
         }

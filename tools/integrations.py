@@ -38,10 +38,11 @@ FEATURES = (
     "webhook defaults", "webhook validation", "switched off", "uninstall",
 )  # fmt: skip
 
+_WRAPPED = ("AppWrapper", "SparkApplication")
+_CUSTOM = (_TRAINING, "TrainJob", *_WRAPPED)
 WITHOUT: Mapping[str, tuple[str, ...]] = {
     "partial admission": (
-        _TRAINING,
-        "TrainJob",
+        *_CUSTOM,
         "Pod",
         "Pod group",
         *_SERVING,
@@ -49,23 +50,23 @@ WITHOUT: Mapping[str, tuple[str, ...]] = {
         "declared kind",
         *GANGS,
     ),
-    "replacement pods": (_TRAINING, "TrainJob", "Pod", *_SERVING, "declared kind"),
-    "fast admission": (_TRAINING, "TrainJob", "Job", "JobSet", "Pod", *_SERVING, "declared kind", "BatchProcess"),
-    "excess pods": (_TRAINING, "TrainJob", "Job", "JobSet", "Pod", *_SERVING, "declared kind", *GANGS),
-    "managed by": ("Pod", "Pod group", *_SERVING, "declared kind", *GANGS),
+    "replacement pods": (*_CUSTOM, "Pod", *_SERVING, "declared kind"),
+    "fast admission": (*_CUSTOM, "Job", "JobSet", "Pod", *_SERVING, "declared kind", "BatchProcess"),
+    "excess pods": (*_CUSTOM, "Job", "JobSet", "Pod", *_SERVING, "declared kind", *GANGS),
+    "managed by": ("SparkApplication", "Pod", "Pod group", *_SERVING, "declared kind", *GANGS),
     "child jobs": ("Pod", "Pod group", *_SERVING, *GANGS),
-    "workload slices": (_TRAINING, "TrainJob", "JobSet", "Pod", "Pod group", *_SERVING, "declared kind", *GANGS),
-    "reclaimable pods": (_TRAINING, "Pod", *_SERVING, "declared kind"),
-    "ranks": ("Pod", "Deployment"),
-    "prebuilt workload": (*_SERVING, *GANGS),
+    "workload slices": (*_CUSTOM, "JobSet", "Pod", "Pod group", *_SERVING, "declared kind", *GANGS),
+    "reclaimable pods": (_TRAINING, *_WRAPPED, "Pod", *_SERVING, "declared kind"),
+    "ranks": ("SparkApplication", "Pod", "Deployment"),
+    "prebuilt workload": ("SparkApplication", *_SERVING, *GANGS),
     "finished": _SERVING,
     "maximum execution time": _SERVING,
-    "scale": (_TRAINING, "Pod", "Pod group", "Job", "declared kind", *GANGS),
+    "scale": (_TRAINING, *_WRAPPED, "Pod", "Pod group", "Job", "declared kind", *GANGS),
     "pods beyond the quorum": tuple(kind for kind in KINDS if kind not in GANGS),
 }
 """Kinds without a feature, because it does not apply to them or Kueue does not have it either."""
 
-PLAYED = ("JobSet", "LeaderWorkerSet", _TRAINING, "TrainJob", "declared kind")
+PLAYED = ("JobSet", "LeaderWorkerSet", *_CUSTOM, "declared kind")
 """Kinds whose controller is no part of Kubernetes: on the real control plane a double simulates it."""
 _PLAYED_WORDS = "real API server with a double"
 

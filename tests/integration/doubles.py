@@ -20,6 +20,8 @@ from tests.integration.controlplane.cluster import Cluster
 Object = dict[str, Any]
 LOOK_SECONDS = 0.1
 ENDED = ("Succeeded", "Failed")
+_APPROVAL = {"api-approved.kubernetes.io": "unapproved, in tests only"}
+"""The API server asks for it where a group ends in `k8s.io`."""
 _LOOSE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
@@ -43,7 +45,7 @@ def definition(row: Kind) -> Object:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{row.plural}.{row.group}"},
+        "metadata": {"name": f"{row.plural}.{row.group}", "annotations": _APPROVAL},
         "spec": {"group": row.group, "scope": "Namespaced", "names": names, "versions": [version]},
     }
 

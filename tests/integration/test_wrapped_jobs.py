@@ -101,14 +101,27 @@ async def places(road: Road, pods: list[Object]) -> tuple[set[str], list[str]]:
     return {found[RACK_LABEL] for found in labels}, [found[HOST] for found in labels]
 
 
+async def pods_of(road: Road, label: str, name: str) -> list[Object]:
+    """The pods of an object that runs, by the label with its name."""
+    await road.until_workload(name, "PodsReady")
+    found: list[Object] = (await road.cluster.get(f"{road.pods}?labelSelector={label}={name}"))["items"]
+    return found
+
+
+async def owners_of_workloads(road: Road) -> list[str]:
+    """The name of the owner of each Workload."""
+    workloads = (await road.cluster.get(road.workloads))["items"]
+    return sorted(workload["metadata"]["ownerReferences"][0]["name"] for workload in workloads)
+
+
 # --- AppWrapper -------------------------------------------------------------------------------------------------------
 
 
-def components(road: Road, *, run_seconds: int) -> list[Object]:
+def components(road: Road, name: str, *, run_seconds: int) -> list[Object]:
     """A ConfigMap, and a Job of four pods in one rack, which names a queue itself."""
-    child = job("child", road.namespace, run_seconds=run_seconds)
+    child = job(f"{name}-job", road.namespace, run_seconds=run_seconds)
     child["spec"]["suspend"] = False
-    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"a": "1"}}
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{name}-settings"}, "data": {"a": "1"}}
     return [{"template": settings}, {"template": child}]
 
 
@@ -118,38 +131,35 @@ def components(road: Road, *, run_seconds: int) -> list[Object]:
 @pytest.mark.proves("AppWrapper", "pods ready")
 @pytest.mark.proves("AppWrapper", "finished")
 @pytest.mark.proves("AppWrapper", "child jobs")
-async def test_an_appwrapper_starts_whole_and_its_job_is_not_queued_too(either_plane: Plane, tmp_path: Path) -> None:
-    """One Workload for both: the Job, which names a queue itself, starts when the AppWrapper does."""
-    async with wrapped_world(either_plane, tmp_path) as road:
-        await submit(road, appwrapper_double.ROW, "wrap", {"components": components(road, run_seconds=4)})
-        await road.until_workload("wrap", "PodsReady")
-        pods = (await road.cluster.get(road.pods))["items"]
-        (workload,) = (await road.cluster.get(road.workloads))["items"]
-        pods.sort(key=lambda pod: int(pod["metadata"]["labels"][INDEX]))
-        racks, hosts = await places(road, pods)
-        await road.until_workload("wrap", "Finished", reason="Succeeded")
-
-    assert [(p["name"], p["count"]) for p in workload["spec"]["podSets"]] == [("wrap-0", 4)]
-    assert (len(racks), len(hosts)) == (1, 4)
-    assert hosts == sorted(hosts)
-
-
 @pytest.mark.proves("AppWrapper", "stop and restore")
 @pytest.mark.proves("AppWrapper", "eviction and requeue")
 @pytest.mark.proves("AppWrapper", "webhook defaults")
 @pytest.mark.proves("AppWrapper", "webhook validation")
-async def test_an_appwrapper_is_stopped_and_started_again(either_plane: Plane, tmp_path: Path) -> None:
-    """The additions of the admission go with the stop; what hides pods is refused at once."""
+async def test_an_appwrapper_starts_whole_ends_and_is_stopped_and_restored(either_plane: Plane, tmp_path: Path) -> None:
+    """One Workload for all its objects: the Job in it, which names a queue itself, starts when the AppWrapper does.
+
+    The additions of the admission go with a stop, and what hides pods is refused.
+    """
     row = appwrapper_double.ROW
     async with wrapped_world(either_plane, tmp_path) as road:
-        wrapped = components(road, run_seconds=600)
+        wrapped = components(road, "long", run_seconds=600)
         hidden = {**wrapped[1], "podSets": [{"path": "template.spec.template", "replicas": 1}]}
         with pytest.raises(RequestError, match=r"spec\.components\[0\]\.podSets"):
             await submit(road, row, "hidden", {"components": [hidden]})
-        made = await submit(road, row, "wrap", {"components": wrapped})
-        started, stopped = await drained(road, row, "wrap")
+        made = await submit(road, row, "long", {"components": wrapped})
+        await submit(road, row, "short", {"components": components(road, "short", run_seconds=4)})
+        pods = await pods_of(road, appwrapper_double.LABEL, "short")
+        pods.sort(key=lambda pod: int(pod["metadata"]["labels"][INDEX]))
+        racks, hosts = await places(road, pods)
+        owners = await owners_of_workloads(road)
+        await road.until_workload("short", "Finished", reason="Succeeded")
+        await road.cluster.request("DELETE", f"{collection(row, road.namespace)}/short")
+        started, stopped = await drained(road, row, "long")
 
     assert made["spec"]["suspend"] is True
+    assert owners == ["long", "short"]
+    assert (len(racks), len(hosts)) == (1, 4)
+    assert hosts == sorted(hosts)
     (info,) = started["spec"]["components"][1]["podSetInfos"]
     assert info["nodeSelector"] == {"pool": "gpu"}
     assert stopped["spec"] == {"suspend": True, "components": wrapped}
@@ -180,40 +190,38 @@ def application(*, run_seconds: int, **more: Any) -> Object:
 @pytest.mark.proves("SparkApplication", "pods ready")
 @pytest.mark.proves("SparkApplication", "finished")
 @pytest.mark.proves("SparkApplication", "child jobs")
-async def test_executors_run_in_their_places_with_the_quota_of_the_application(
-    either_plane: Plane, tmp_path: Path
-) -> None:
-    """Where all pods are managed, too: the driver makes them, and they are not queued a second time."""
-    async with spark_world(either_plane, tmp_path) as road:
-        await submit(road, spark_double.ROW, "pi", application(run_seconds=4))
-        await road.until_workload("pi", "PodsReady")
-        pods = (await road.cluster.get(road.pods))["items"]
-        (workload,) = (await road.cluster.get(road.workloads))["items"]
-        executors = [pod for pod in pods if pod["metadata"]["labels"]["spark-role"] == "executor"]
-        racks, hosts = await places(road, executors)
-        await road.until_workload("pi", "Finished", reason="Succeeded")
-
-    assert [(p["name"], p["count"]) for p in workload["spec"]["podSets"]] == [("driver", 1), ("executor", 4)]
-    used = {a["name"]: a["resourceUsage"] for a in workload["status"]["admission"]["podSetAssignments"]}
-    assert used["driver"] == {"cpu": "1", "memory": "1Gi"}
-    assert used["executor"] == {"cpu": "4", "memory": "4Gi", "nvidia.com/gpu": "32"}
-    assert (len(racks), len(set(hosts))) == (1, 4)
-
-
 @pytest.mark.proves("SparkApplication", "stop and restore")
 @pytest.mark.proves("SparkApplication", "eviction and requeue")
 @pytest.mark.proves("SparkApplication", "webhook defaults")
 @pytest.mark.proves("SparkApplication", "webhook validation")
-async def test_an_application_is_stopped_restored_and_started_again(either_plane: Plane, tmp_path: Path) -> None:
-    """A node selector of the whole application comes back from the driver and the executors."""
+async def test_an_application_runs_in_its_places_ends_and_is_stopped_and_restored(
+    either_plane: Plane, tmp_path: Path
+) -> None:
+    """All pods are managed here: the driver makes the executors, and they are not queued a second time.
+
+    A node selector of the whole application comes back from the driver and the executors.
+    """
     row = spark_double.ROW
     async with spark_world(either_plane, tmp_path) as road:
         with pytest.raises(RequestError, match=r"spec\.dynamicAllocation"):
             await submit(road, row, "dynamic", application(run_seconds=600, dynamicAllocation={"enabled": True}))
         before = application(run_seconds=600, nodeSelector={"pool": "gpu"})
-        await submit(road, row, "pi", before)
-        started, stopped = await drained(road, row, "pi")
+        await submit(road, row, "long", before)
+        await submit(road, row, "short", application(run_seconds=4))
+        pods = await pods_of(road, spark_double.APP, "short")
+        executors = [pod for pod in pods if pod["metadata"]["labels"]["spark-role"] == "executor"]
+        racks, hosts = await places(road, executors)
+        workload, owners = await road.workload_of("short"), await owners_of_workloads(road)
+        await road.until_workload("short", "Finished", reason="Succeeded")
+        await road.cluster.request("DELETE", f"{collection(row, road.namespace)}/short")
+        started, stopped = await drained(road, row, "long")
 
+    assert owners == ["long", "short"]
+    assert [(p["name"], p["count"]) for p in workload["spec"]["podSets"]] == [("driver", 1), ("executor", 4)]
+    used = {a["name"]: a["resourceUsage"] for a in workload["status"]["admission"]["podSetAssignments"]}
+    assert used["driver"] == {"cpu": "1", "memory": "1Gi"}
+    assert used["executor"] == {"cpu": "4", "memory": "4Gi", "nvidia.com/gpu": "32"}
+    assert (len(racks), len(set(hosts))) == (1, 4)
     assert "nodeSelector" not in started["spec"]
     assert started["spec"]["executor"]["nodeSelector"] == {"pool": "gpu"}
     assert stopped["spec"] == {**before, "suspend": True}

@@ -27,11 +27,11 @@ _COLLECTIONS = {"Job": "/apis/batch/v1/namespaces/{}/jobs", "ConfigMap": "/api/v
 @asynccontextmanager
 async def appwrappers_run(cluster: Cluster) -> AsyncIterator[None]:
     """AppWrappers of Jobs and ConfigMaps have a controller while the block runs."""
-    async with playing(_Double(cluster, [ROW]).run()):
+    async with playing(AppWrapperDouble(cluster.access, [ROW]).run()):
         yield
 
 
-class _Double(CustomDouble):
+class AppWrapperDouble(CustomDouble):
     async def look(self, row: Kind, obj: Object) -> None:
         namespace, label = obj["metadata"]["namespace"], f"{LABEL}={obj['metadata']['name']}"
         pods = await self.found(f"/api/v1/namespaces/{namespace}/pods", label)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import aiohttp
 import yaml
 
 from kqueue.kinds import Kind
@@ -70,15 +69,32 @@ def owned_by(obj: Object, *, controller: bool = True) -> Object:
     return {"namespace": meta["namespace"], "ownerReferences": [{**owner, "controller": controller}]}
 
 
+class Front(Protocol):
+    """Requests to an API server."""
+
+    def session(self) -> AbstractAsyncContextManager[Any]:
+        """Connections for many requests."""
+        ...
+
+    async def request(self, method: str, path: str, body: Any = None, **how: Any) -> Object:
+        """One request; raises RequestError."""
+        ...
+
+
+async def _moment() -> None:
+    await asyncio.sleep(LOOK_SECONDS)
+
+
 class CustomDouble(ABC):
     """Looks at all objects of some kinds again and again.  What meets a newer object is done by the next look."""
 
-    def __init__(self, cluster: Cluster, rows: Sequence[Kind]) -> None:
-        self.cluster, self._rows = cluster, rows
-        self._session: aiohttp.ClientSession | None = None
+    def __init__(self, front: Front, rows: Sequence[Kind]) -> None:
+        self._front, self._rows = front, rows
+        self._session: Any = None
 
-    async def run(self) -> None:
-        async with self.cluster.access.session() as self._session:
+    async def run(self, pause: Callable[[], Awaitable[None]] = _moment) -> None:
+        """Look until cancelled, with pauses between the looks."""
+        async with self._front.session() as self._session:
             while True:
                 for row in self._rows:
                     try:
@@ -87,7 +103,7 @@ class CustomDouble(ABC):
                     except RequestError as error:
                         if error.status not in (403, 404, 409, 429):  # 403: its namespace ends; 429: the kind is new
                             raise
-                await asyncio.sleep(LOOK_SECONDS)
+                await pause()
 
     @abstractmethod
     async def look(self, row: Kind, obj: Object) -> None:
@@ -112,4 +128,4 @@ class CustomDouble(ABC):
 
     async def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Object:
         """One request."""
-        return await self.cluster.access.request(method, path, body, session=self._session, **more)
+        return await self._front.request(method, path, body, session=self._session, **more)

@@ -19,7 +19,7 @@ from tests.integration.conftest import SandboxPlane
 from tests.integration.controlplane.access import Access, named, tls_context
 from tests.integration.controlplane.cluster import Cluster
 from tests.integration.controlplane.plane import ControlPlane
-from tests.integration.doubles import ENDED, CustomDouble, owned_by, playing
+from tests.integration.doubles import ENDED, CustomDouble, Front, owned_by, playing
 
 Object = dict[str, Any]
 ROW = FRAMEWORKS["sparkoperator.k8s.io/sparkapplication"]
@@ -34,7 +34,7 @@ _RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces"
 async def spark_runs(plane: ControlPlane | SandboxPlane) -> AsyncIterator[None]:
     """SparkApplications have an operator while the block runs."""
     own = plane.kubeconfig if isinstance(plane, ControlPlane) else None
-    async with playing(_Double(plane.cluster, own).run()):
+    async with playing(SparkDouble(plane.cluster.access, own).run()):
         yield
 
 
@@ -52,10 +52,10 @@ async def let_drivers_make_pods(cluster: Cluster, namespace: str) -> None:
     await cluster.request("POST", f"{_RBAC}/{namespace}/rolebindings", bound)
 
 
-class _Double(CustomDouble):
-    def __init__(self, cluster: Cluster, kubeconfig: Path | None) -> None:
+class SparkDouble(CustomDouble):
+    def __init__(self, front: Front, kubeconfig: Path | None) -> None:
         """Drivers ask for themselves, at the API server of the kubeconfig; without one the double asks for them."""
-        super().__init__(cluster, [ROW])
+        super().__init__(front, [ROW])
         self._kubeconfig = kubeconfig
         self._ran: dict[str, Object] = {}
         """What runs, by the UID of the application; the operator starts anew what has changed."""

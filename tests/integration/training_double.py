@@ -33,11 +33,11 @@ SPECS = {
 @asynccontextmanager
 async def training_runs(cluster: Cluster, kinds: Sequence[str]) -> AsyncIterator[None]:
     """These kinds have a controller while the block runs."""
-    async with playing(_Double(cluster, [KINDS[kind] for kind in kinds]).run()):
+    async with playing(TrainingDouble(cluster.access, [KINDS[kind] for kind in kinds]).run()):
         yield
 
 
-class _Double(CustomDouble):
+class TrainingDouble(CustomDouble):
     async def look(self, row: Kind, obj: Object) -> None:
         kind, adapter = row.kind, BY_GROUP_KIND[GROUP, row.kind]
         if adapter.managed_by(obj) != adapter.own_controller:

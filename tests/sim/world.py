@@ -21,6 +21,7 @@ from kqueue.api.crd_files import crd_folder
 from kqueue.clock import FakeClock
 from kqueue.config import Configuration, Timings, load
 from kqueue.jobs.registry import features_for, owner_kinds_for
+from kqueue.kinds import FRAMEWORKS
 from kqueue.manager.admission import policy_of
 from kqueue.manager.lookups import ApiLookups
 from kqueue.manager.operator import Operator
@@ -97,15 +98,17 @@ def configuration(
     pods: bool = False,
     serving: bool = False,
     gangs: tuple[str, ...] = (),
+    kinds: tuple[str, ...] = (),
     joint: bool = False,
 ) -> Configuration:
-    """Return Kueue's defaults without leader election; `job_sets`, `pods` and `serving` enable more kinds, `gangs` names
-    dialects to enable, and `joint` enables joint placement.
+    """Return Kueue's defaults without leader election; `job_sets`, `pods` and `serving` enable more kinds, `gangs` and
+    `kinds` name dialects and kinds to enable, and `joint` enables joint placement.
     """
-    found = load(None, feature_gates="JointPlacement=true" if joint else "")
+    gates = ["JointPlacement"] * joint + [FRAMEWORKS[name].gate for name in kinds if FRAMEWORKS[name].gate]
+    found = load(None, feature_gates=",".join(f"{gate}=true" for gate in gates))
     election = found.leader_election.model_copy(update={"leader_elect": False})
     asked = (("jobset.x-k8s.io/jobset", job_sets), ("pod", pods), ("deployment", serving), ("statefulset", serving))
-    frameworks = (*found.integrations.frameworks, *(name for name, wanted in asked if wanted), *gangs)
+    frameworks = (*found.integrations.frameworks, *(name for name, wanted in asked if wanted), *gangs, *kinds)
     integrations = found.integrations.model_copy(update={"frameworks": frameworks})
     return found.model_copy(update={"leader_election": election, "integrations": integrations})
 
@@ -146,16 +149,18 @@ class World:
         pods: bool = False,
         serving: bool = False,
         gangs: tuple[str, ...] = (),
+        kinds: tuple[str, ...] = (),
         operator: Callable[..., Operator] = Operator,
     ) -> None:
         """`job_sets`: the cluster has JobSets and their controller.  `pods`: pods may be queued themselves.  `serving`:
-        Deployments and StatefulSets may be queued.  `gangs`: dialects of gangs that are on.  `operator`: the class of a
+        Deployments and StatefulSets may be queued.  `gangs`: dialects of gangs that are on.  `kinds`: further kinds that are queued.
+        `operator`: the class of a
         controller process.
         """
         self._operator = operator
         self.seed, self.tenancy, self.faults = seed, tenancy, faults
         self.configured = configuration(
-            job_sets=job_sets, pods=pods, serving=serving, gangs=gangs, joint=tenancy.joint is not None
+            job_sets=job_sets, pods=pods, serving=serving, gangs=gangs, kinds=kinds, joint=tenancy.joint is not None
         )
         self.clock = FakeClock()
         self.topology = ClusterSpec(levels=DEFAULT_LEVELS, pools=tenancy.pools)

@@ -52,6 +52,21 @@ def test_what_is_no_review_is_refused_with_the_field(body: bytes, fact: str) -> 
         read(body)
 
 
+@pytest.mark.parametrize(
+    ("extra", "uid"),
+    [
+        pytest.param({"authentication.kubernetes.io/pod-uid": ["u"]}, "u", id="one"),
+        pytest.param({"authentication.kubernetes.io/pod-uid": ["u", "v"]}, "", id="two"),
+        pytest.param({"authentication.kubernetes.io/pod-uid": []}, "", id="none"),
+        pytest.param({"authentication.kubernetes.io/pod-name": ["u"]}, "", id="another-key"),
+        pytest.param(None, "", id="no-extra-fields"),
+    ],
+)
+def test_a_token_may_be_bound_to_a_pod(extra: object, uid: str) -> None:
+    """The API server says to which; a user that says two says none."""
+    assert read(review(userInfo={"username": "ann", "extra": extra})).user.pod_uid == uid
+
+
 def test_all_problems_are_reported_at_once() -> None:
     """A refusal carries every mistake with its path, for people and as causes for programs."""
     problems = [FieldError("spec.a", "is wrong", 1), FieldError("spec.b", "is missing")]

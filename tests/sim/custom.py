@@ -1,0 +1,182 @@
+"""Custom kinds in a simulated cluster: training jobs, AppWrappers and SparkApplications, with their controllers.
+
+The controllers are the doubles of the integration tests, which ask the API server in process and live on the world's
+clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from kqueue.clock import Clock
+from kqueue.errors import ApiError
+from kqueue.jobs.catalog import BY_GROUP_KIND
+from kqueue.jobs.kind import JobKind
+from kqueue.kinds import FRAMEWORKS, Kind
+from kqueue.sandbox.api import CRDS, GroupVersionResource, Object
+from kqueue.sandbox.cluster_api import ClusterApi
+from tests.integration import appwrapper_double, spark_double, training_double
+from tests.integration.controlplane.access import RequestError
+from tests.integration.doubles import CustomDouble, definition
+from tests.sim.kinds import labels_of_queue
+from tests.sim.objects import CLUSTER_QUEUES, GPU, NAMESPACE, job, template
+from tests.sim.tenancy import PEACEFUL, Tenancy
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "train": FRAMEWORKS["kubeflow.org/pytorchjob"],
+        "wrap": appwrapper_double.ROW,
+        "app": spark_double.ROW,
+    }
+)
+"""Kinds by the beginning of the names of their objects."""
+_GATE = "SparkApplicationIntegration"
+_LOOK_SECONDS = 1.0
+_PATH = re.compile(
+    r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[^/?]+)"
+    r"(?:/(?P<name>[^/?]+))?(?:/(?P<sub>[^/?]+))?(?:\?(?P<key>[^=]+)=(?P<value>.+))?"
+)
+
+
+def kind_of(name: str) -> Kind | None:
+    """Return the custom kind of an object by its name; None: it is of no custom kind."""
+    return KINDS.get(name.partition("-")[0])
+
+
+def resource_of(kind: Kind) -> GroupVersionResource:
+    """Return the resource of a kind."""
+    return GroupVersionResource(kind.group, kind.version, kind.plural)
+
+
+def adapter_of(kind: Kind) -> JobKind:
+    """Return the adapter of a kind."""
+    return BY_GROUP_KIND[kind.group_kind]
+
+
+def custom_tenancy() -> Tenancy:
+    """Return peaceful tenants with quota of memory, which Spark's pods ask for."""
+    objects = [(kind, _with_memory(obj) if kind == CLUSTER_QUEUES else obj) for kind, obj in PEACEFUL.objects]
+    return replace(PEACEFUL, objects=tuple(objects))
+
+
+def _with_memory(queue: Object) -> Object:
+    (group,) = queue["spec"]["resourceGroups"]
+    memory = {"name": "memory", "nominalQuota": "1Ti"}
+    flavors = [{**flavor, "resources": [*flavor["resources"], memory]} for flavor in group["flavors"]]
+    changed = {**group, "coveredResources": [*group["coveredResources"], "memory"], "flavors": flavors}
+    return {**queue, "spec": {**queue["spec"], "resourceGroups": [changed]}}
+
+
+def made(name: str, *, queue: str, pods: int, gpus: int, topology: str, run_seconds: int, priority: str = "") -> Object:
+    """Return a custom object with as many pods of these GPUs that are placed."""
+    kind = kind_of(name)
+    assert kind is not None
+    notes = {"kueue.x-k8s.io/podset-required-topology": topology}
+    return {
+        "apiVersion": f"{kind.group}/{kind.version}",
+        "kind": kind.kind,
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels_of_queue(queue, priority)},
+        "spec": _SPECS[name.partition("-")[0]](name, pods, gpus, notes, run_seconds),
+    }
+
+
+def _training(_name: str, pods: int, gpus: int, notes: dict[str, str], run_seconds: int) -> Object:
+    body = template(gpus=gpus, run_seconds=run_seconds, annotations=notes)
+    return {"runPolicy": {}, "pytorchReplicaSpecs": {"Worker": {"replicas": pods, "template": body}}}
+
+
+def _wrapper(name: str, pods: int, gpus: int, notes: dict[str, str], run_seconds: int) -> Object:
+    child = job(f"{name}-job", queue=None, pods=pods, gpus=gpus, topology=None, run_seconds=run_seconds)
+    child["spec"] |= {"suspend": False, "backoffLimit": 100}
+    child["spec"]["template"]["metadata"].setdefault("annotations", {}).update(notes)
+    return {"components": [{"template": child}]}
+
+
+def _application(_name: str, pods: int, gpus: int, notes: dict[str, str], run_seconds: int) -> Object:
+    seconds, role = "sandbox.kqueue.dev/run-seconds", {"cores": 1, "memory": "640m"}
+    executor = {
+        "instances": pods,
+        "gpu": {"name": GPU, "quantity": gpus},
+        "annotations": {**notes, seconds: str(run_seconds)},
+    }
+    return {
+        "type": "Scala",
+        "mode": "cluster",
+        "image": "example.com/spark:4",
+        "driver": {**role, "annotations": {seconds: "100000"}},
+        "executor": {**role, **executor},
+    }
+
+
+_SPECS: Mapping[str, Callable[[str, int, int, dict[str, str], int], Object]] = {
+    "train": _training,
+    "wrap": _wrapper,
+    "app": _application,
+}
+
+
+class InProcess:
+    """Answers requests like an API server's front, in process."""
+
+    def __init__(self, api: ClusterApi) -> None:
+        self._api = api
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[None]:
+        """No connection is needed."""
+        yield None
+
+    async def request(self, method: str, path: str, body: Any = None, **_how: Any) -> Object:
+        """Carry out one request.
+
+        Raises:
+            RequestError: the API server refuses it.
+        """
+        found = _PATH.fullmatch(path)
+        assert found is not None, path
+        resource = GroupVersionResource(found["group"] or "", found["version"], found["plural"])
+        name, where = found["name"], {"namespace": found["namespace"]}
+        try:
+            if method == "GET":
+                key, _, value = (found["value"] or "").partition("=")
+                return {"items": self._api.list(resource, **where, labels={key: value} if key else None)}
+            if method == "POST":
+                return await self._api.create(resource, body, **where)
+            if method == "PATCH":
+                return await self._api.patch(resource, name, body, **where, subresource=found["sub"])
+            await self._api.delete(resource, name, **where, propagation="Background")
+        except ApiError as e:
+            raise RequestError(method, path, e.status, str(e)) from e
+        return {}
+
+
+@asynccontextmanager
+async def custom_kinds_run(api: ClusterApi, clock: Clock) -> AsyncIterator[None]:
+    """The kinds are defined, and their controllers run, while the block runs."""
+    for kind in KINDS.values():
+        await api.create(CRDS, definition(kind))
+    front = InProcess(api)
+    doubles: list[CustomDouble] = [
+        training_double.TrainingDouble(front, [KINDS["train"]]),
+        appwrapper_double.AppWrapperDouble(front, [KINDS["wrap"]]),
+        spark_double.SparkDouble(front, None),
+    ]
+
+    async def pause() -> None:
+        await clock.sleep(_LOOK_SECONDS)
+
+    tasks = [asyncio.create_task(double.run(pause)) for double in doubles]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task

@@ -76,7 +76,9 @@ class Front(Protocol):
         """Connections for many requests."""
         ...
 
-    async def request(self, method: str, path: str, body: Any = None, **how: Any) -> Object:
+    async def request(
+        self, method: str, path: str, body: Any = None, *, content_type: str = ..., session: Any = None
+    ) -> Object:
         """One request; raises RequestError."""
         ...
 

@@ -133,7 +133,9 @@ class InProcess:
         """No connection is needed."""
         yield None
 
-    async def request(self, method: str, path: str, body: Any = None, **_how: Any) -> Object:
+    async def request(
+        self, method: str, path: str, body: Any = None, *, content_type: str = "", session: Any = None
+    ) -> Object:
         """Carry out one request.
 
         Raises:
@@ -142,16 +144,16 @@ class InProcess:
         found = _PATH.fullmatch(path)
         assert found is not None, path
         resource = GroupVersionResource(found["group"] or "", found["version"], found["plural"])
-        name, where = found["name"], {"namespace": found["namespace"]}
+        name, namespace = found["name"], found["namespace"]
         try:
             if method == "GET":
                 key, _, value = (found["value"] or "").partition("=")
-                return {"items": self._api.list(resource, **where, labels={key: value} if key else None)}
+                return {"items": self._api.list(resource, namespace=namespace, labels={key: value} if key else None)}
             if method == "POST":
-                return await self._api.create(resource, body, **where)
+                return await self._api.create(resource, body, namespace=namespace)
             if method == "PATCH":
-                return await self._api.patch(resource, name, body, **where, subresource=found["sub"])
-            await self._api.delete(resource, name, **where, propagation="Background")
+                return await self._api.patch(resource, name, body, namespace=namespace, subresource=found["sub"])
+            await self._api.delete(resource, name, namespace=namespace, propagation="Background")
         except ApiError as e:
             raise RequestError(method, path, e.status, str(e)) from e
         return {}

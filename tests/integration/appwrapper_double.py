@@ -33,6 +33,8 @@ async def appwrappers_run(cluster: Cluster) -> AsyncIterator[None]:
 
 class AppWrapperDouble(CustomDouble):
     async def look(self, row: Kind, obj: Object) -> None:
+        if obj.get("status", {}).get("phase") == "Succeeded":
+            return
         namespace, label = obj["metadata"]["namespace"], f"{LABEL}={obj['metadata']['name']}"
         pods = await self.found(f"/api/v1/namespaces/{namespace}/pods", label)
         suspended, left = obj["spec"].get("suspend"), 0
@@ -77,13 +79,13 @@ def _expected(wrapper: Object) -> int:
 def _status(wrapper: Object, pods: list[Object], left: int) -> Object:
     """The status of an AppWrapper with these pods, and with as many objects and pods left."""
     phases = [pod["status"].get("phase") for pod in pods]
-    expected, done = _expected(wrapper), wrapper.get("status", {}).get("phase") == "Succeeded"
+    expected = _expected(wrapper)
     ready = sum(phase in ("Running", "Succeeded") for phase in phases) >= expected
     suspended = bool(wrapper["spec"].get("suspend"))
     if suspended:
         phase = "Suspending" if left else "Suspended"
     else:
-        phase = "Succeeded" if done or phases.count("Succeeded") >= expected else "Running" if ready else "Resuming"
+        phase = "Succeeded" if phases.count("Succeeded") >= expected else "Running" if ready else "Resuming"
     holds = {
         "QuotaReserved": left > 0 if suspended else phase != "Succeeded",
         "ResourcesDeployed": left > 0 if suspended else True,

@@ -40,7 +40,7 @@ async def training_runs(cluster: Cluster, kinds: Sequence[str]) -> AsyncIterator
 class TrainingDouble(CustomDouble):
     async def look(self, row: Kind, obj: Object) -> None:
         kind, adapter = row.kind, BY_GROUP_KIND[GROUP, row.kind]
-        if adapter.managed_by(obj) != adapter.own_controller:
+        if adapter.managed_by(obj) != adapter.own_controller or adapter.finished(obj) is not None:
             return
         namespace = obj["metadata"]["namespace"]
         core, batch = f"/api/v1/namespaces/{namespace}/pods", f"/apis/batch/v1/namespaces/{namespace}/jobs"

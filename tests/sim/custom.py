@@ -38,7 +38,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 )
 """Kinds by the beginning of the names of their objects."""
 _GATE = "SparkApplicationIntegration"
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS = 2.0
 _PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?/(?P<plural>[^/?]+)"
     r"(?:/(?P<name>[^/?]+))?(?:/(?P<sub>[^/?]+))?(?:\?(?P<key>[^=]+)=(?P<value>.+))?"

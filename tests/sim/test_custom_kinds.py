@@ -14,12 +14,12 @@ from tests.sim.world import simulated
 FRAMEWORKS = tuple(kind.framework for kind in KINDS.values())
 
 
-@pytest.mark.parametrize("seed", seeds("1,3,4"))
+@pytest.mark.parametrize("seed", seeds("1,4"))
 @pytest.mark.proves("Training job", "eviction and requeue")
 @pytest.mark.proves("AppWrapper", "eviction and requeue")
 @pytest.mark.proves("SparkApplication", "eviction and requeue")
 async def test_custom_kinds_live_together(seed: int) -> None:
-    """Forty steps, every third world without faults: nothing runs without quota, and all comes to its end."""
+    """Forty steps with kills and faults: nothing runs without quota, and all comes to its end."""
     faults = NONE if seed % 3 == 0 else ROUGH
     async with (
         simulated(seed, faults=faults, tenancy=custom_tenancy(), kinds=FRAMEWORKS) as world,

@@ -7,7 +7,8 @@ tolerations of an admission are written into the fields, gates into the template
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from kqueue.api import kind_names
@@ -158,7 +159,9 @@ class SparkApplication(TemplatedJob):
             yield FieldError("spec.mode", "must be cluster: kqueue counts the driver's pod", text(spec, "mode"))
         if path := allocates_dynamically(spec):
             yield FieldError(path, "kqueue cannot count executors whose number changes; switch it off", True)
-        for reading in (*(Settings(spec, role).resources for role in _ROLES), lambda: executors(spec)):
+        readings: list[Callable[[], object]] = [Settings(spec, role).resources for role in _ROLES]
+        readings.append(partial(executors, spec))
+        for reading in readings:
             try:
                 reading()
             except UnreadableSettingError as e:

@@ -126,7 +126,7 @@ def reserved_names(template: Mapping[str, Any], info: PodSetInfo) -> list[str]:
     kept = _without_reserved(own, _ONLY_ON_PODS)
     return [
         *(f"label {key}" for key in own.labels if key not in kept.labels),
-        *(f"annotation {key}" for key in own.annotations if key not in kept.annotations | dict(info.annotations)),
+        *(f"annotation {key}" for key in own.annotations if key not in {**kept.annotations, **info.annotations}),
         *(
             f"scheduling gate {gate}"
             for gate in own.scheduling_gates

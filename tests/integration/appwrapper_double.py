@@ -54,7 +54,7 @@ class AppWrapperDouble(CustomDouble):
 
 def made_of(component: Object, wrapper: Object) -> Object:
     """The object that the controller makes of a component."""
-    made = copy.deepcopy(component["template"])
+    made: Object = copy.deepcopy(component["template"])
     label = {LABEL: wrapper["metadata"]["name"]}
     metadata = made.setdefault("metadata", {})
     metadata |= {**owned_by(wrapper), "labels": {**metadata.get("labels", {}), **label}}

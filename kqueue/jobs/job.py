@@ -110,7 +110,7 @@ class BatchJob:
         """
         if len(infos) != 1:
             return Refused((f"the Job has 1 pod set and the admission has {len(infos)}",))
-        template = merged(mapping(job, "spec", "template"), infos[0], elastic=_asks_for_slices(job))
+        template = merged(mapping(job, "spec", "template"), infos[0], elastic=rules.asks_for_slices(job))
         if isinstance(template, tuple):
             return Refused(tuple(f"{_TEMPLATE}: {conflict}; remove it there" for conflict in template))
         sizes = {} if _starts_all_that_is_left(job, infos[0]) else _sizes(job, infos[0].count)
@@ -229,10 +229,6 @@ def _count(job: Mapping[str, Any]) -> int:
 
 def _minimum(job: Mapping[str, Any]) -> int | None:
     return int_of(annotations_of(job).get(_MIN, ""))
-
-
-def _asks_for_slices(job: Mapping[str, Any]) -> bool:
-    return annotations_of(job).get(names.ELASTIC_JOB_ANNOTATION) == "true"
 
 
 def _starts_all_that_is_left(job: Mapping[str, Any], info: PodSetInfo) -> bool:

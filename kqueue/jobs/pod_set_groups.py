@@ -26,16 +26,24 @@ class GroupMember:
 
 
 def topology_problems(
-    members: Sequence[GroupMember], job: Mapping[str, Any], switches: JobFeatures, *, counted: bool
+    members: Sequence[GroupMember],
+    job: Mapping[str, Any],
+    switches: JobFeatures,
+    *,
+    counted: bool,
+    elastic: bool = False,
 ) -> Iterator[FieldError]:
     """Yield all mistakes in the topology requests of a job: its own aliases, each template, and groups.
 
-    `counted`: whether sizes are compared with the number of pods, which kqueue may have written.
+    `counted`: whether sizes are compared with the number of pods, which kqueue may have written.  `elastic`: whether
+    the job uses workload slices.
     """
     yield from topology_request.job_problems(job, switches)
     for member in members:
         count = member.count if counted else None
-        yield from topology_request.problems(member.template, job, path=member.path, count=count, switches=switches)
+        yield from topology_request.problems(
+            member.template, job, path=member.path, count=count, switches=switches, elastic=elastic
+        )
     yield from problems(members, job, switches)
 
 

@@ -80,9 +80,14 @@ def admission_gates(owner: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(gate.strip() for gate in written.split(",")) if written else ()
 
 
+def asks_for_slices(owner: Mapping[str, Any]) -> bool:
+    """Whether the owner asks for workload slices, even if the feature is disabled."""
+    return annotation_of(owner, names.ELASTIC_JOB_ANNOTATION) == "true"
+
+
 def is_elastic(owner: Mapping[str, Any], switches: JobFeatures) -> bool:
     """Whether the owner uses workload slices, and the feature is enabled."""
-    return switches.elastic_jobs and annotations_of(owner).get(names.ELASTIC_JOB_ANNOTATION) == "true"
+    return switches.elastic_jobs and asks_for_slices(owner)
 
 
 def managed(job: Mapping[str, Any], around: JobContext) -> bool:

@@ -15,14 +15,19 @@ Placed = tuple[str, Mapping[str, Any]]
 """A path and the pod template at this path."""
 
 
-def started(what: str, templates: Sequence[Placed], infos: Sequence[PodSetInfo]) -> list[JSON] | Refused:
-    """Return the templates with each info merged into its own, all or none; `what` names the kind in a refusal."""
+def started(
+    what: str, templates: Sequence[Placed], infos: Sequence[PodSetInfo], *, elastic: bool = False
+) -> list[JSON] | Refused:
+    """Return the templates with each info merged into its own, all or none; `what` names the kind in a refusal.
+
+    `elastic`: a new slice takes over templates that were started.
+    """
     if len(infos) != len(templates):
         return Refused((f"the {what} has {len(templates)} pod sets and the admission has {len(infos)}",))
     found: list[JSON] = []
     conflicts: list[str] = []
     for (path, template), info in zip(templates, infos, strict=True):
-        together = merged(template, info)
+        together = merged(template, info, elastic=elastic)
         if isinstance(together, tuple):
             conflicts += [f"{path}: {conflict}; remove it there" for conflict in together]
         else:

@@ -34,6 +34,8 @@ class TemplatePart:
     """Path of the number; empty: it is fixed."""
     index: IndexLabels = field(default_factory=IndexLabels)
     """The labels that number the pods."""
+    counted: Mapping[str, Any] | None = None
+    """The template of the pod set, if the kind's controller adds to the pods; None: the same template."""
 
 
 class TemplatedJob(ABC):
@@ -47,9 +49,11 @@ class TemplatedJob(ABC):
     """Whether the rules for labels and annotations of a new job hold for its updates, too.  Source: Kueue."""
     _prebuilt: bool = True
     """Whether a job may use a prebuilt Workload."""
+    _elastic: ClassVar[bool] = False
+    """Whether jobs of the kind may use workload slices."""
 
     @abstractmethod
-    def parts(self, job: Mapping[str, Any]) -> Sequence[TemplatePart]:
+    def parts(self, job: JSON) -> Sequence[TemplatePart]:
         """Return the templates in the order of the pod sets."""
 
     @abstractmethod
@@ -60,7 +64,7 @@ class TemplatedJob(ABC):
     def restored(self, job: JSON, infos: Sequence[PodSetInfo]) -> JSON:
         """Return the object as its user wrote it; unchanged if there are not as many `infos` as templates."""
 
-    def shape_problems(self, job: Mapping[str, Any]) -> Iterator[FieldError]:
+    def shape_problems(self, job: JSON) -> Iterator[FieldError]:
         """Yield what keeps the object from becoming a Workload."""
         for part in self.parts(job):
             if not mapping(part.template, "spec"):
@@ -129,7 +133,7 @@ class TemplatedJob(ABC):
             return []
         found: list[FieldError] = []
         if old is None or self._labels_checked_on_update:
-            found += rules.create_problems(new, around, prebuilt=self._prebuilt, elastic=False)
+            found += rules.create_problems(new, around, prebuilt=self._prebuilt, elastic=self._elastic)
         if old is not None:
             found += rules.update_problems(
                 new, old, around, new_suspended=self.is_suspended(new), old_suspended=self.is_suspended(old)
@@ -137,7 +141,9 @@ class TemplatedJob(ABC):
         if rules.managed(new, around):
             found += self.shape_problems(new)
         members = [GroupMember(part.path, part.template, part.count) for part in self.parts(new)]
-        return [*found, *pod_set_groups.topology_problems(members, new, around.switches, counted=old is None)]
+        elastic = self._elastic and rules.is_elastic(new, around.switches)
+        found += pod_set_groups.topology_problems(members, new, around.switches, counted=old is None, elastic=elastic)
+        return found
 
     def warnings(self, new: JSON, around: JobContext) -> list[str]:
         """Return warnings about topology annotations without effect."""
@@ -146,7 +152,7 @@ class TemplatedJob(ABC):
         found = [w for part in self.parts(new) for w in topology_request.warnings(part.template, new, path=part.path)]
         return list(dict.fromkeys(found))
 
-    def placed(self, job: Mapping[str, Any]) -> list[several.Placed]:
+    def placed(self, job: JSON) -> list[several.Placed]:
         """Return each template with its path."""
         return [(part.path, part.template) for part in self.parts(job)]
 
@@ -160,7 +166,8 @@ class TemplatesInPlace(TemplatedJob):
 
     def started(self, job: JSON, infos: Sequence[PodSetInfo]) -> JSON | Refused:
         """Return the object with each info merged into its template."""
-        templates = several.started(self.gvk.kind, self.placed(job), infos)
+        elastic = self._elastic and rules.asks_for_slices(job)
+        templates = several.started(self.gvk.kind, self.placed(job), infos, elastic=elastic)
         return templates if isinstance(templates, Refused) else self.with_templates(job, templates)
 
     def restored(self, job: JSON, infos: Sequence[PodSetInfo]) -> JSON:
@@ -169,7 +176,8 @@ class TemplatesInPlace(TemplatedJob):
 
 
 def _pod_set(part: TemplatePart, job: JSON, switches: JobFeatures) -> JSON:
-    pod_set: JSON = {"name": part.name, "count": part.count, "template": as_pod_set(part.template)}
+    counted = part.template if part.counted is None else part.counted
+    pod_set: JSON = {"name": part.name, "count": part.count, "template": as_pod_set(counted)}
     request = topology_request.topology_request(part.template, job, index=part.index, switches=switches)
     if request is not None:
         pod_set["topologyRequest"] = request

@@ -95,6 +95,7 @@ def webhook_path(group: str, version: str, kind: str) -> str:
 
 
 _BATCH_JOB, _JOB_SET = ("batch", "Job"), ("jobset.x-k8s.io", "JobSet")
+_RAY_CLUSTER = ("ray.io", "RayCluster")
 _TRAINER = "trainer.kubeflow.org"
 TRAINING_RUNTIMES = (
     ReadKind(
@@ -214,13 +215,23 @@ _ROWS = (
         pod_label="jobset.sigs.k8s.io/jobset-name",
         reads=TRAINING_RUNTIMES,
     ),
-    Kind(framework="ray.io/rayjob", group="ray.io", version="v1", kind="RayJob", plural="rayjobs"),
+    Kind(
+        framework="ray.io/rayjob",
+        group="ray.io",
+        version="v1",
+        kind="RayJob",
+        plural="rayjobs",
+        built_in=True,
+        makes=frozenset({_RAY_CLUSTER, _BATCH_JOB}),  # a Job submits it
+    ),
     Kind(
         framework="ray.io/raycluster",
         group="ray.io",
         version="v1",
         kind="RayCluster",
         plural="rayclusters",
+        built_in=True,
+        makes=frozenset({POD, _BATCH_JOB}),  # a Job clears Redis at the end
         pod_label="ray.io/cluster",
         viewers=NO_BATCH_USERS,
     ),
@@ -230,6 +241,8 @@ _ROWS = (
         version="v1",
         kind="RayService",
         plural="rayservices",
+        built_in=True,
+        makes=frozenset({_RAY_CLUSTER}),
         viewers=NO_BATCH_USERS,
     ),
     Kind(

@@ -34,6 +34,7 @@ _GATES = frozenset(
         "AssignQueueLabelsForPods",
         "CustomMetricLabels",
         "DisableWaitForPodsReady",
+        "DeferRayServiceFinalizationForRedisCleanup",
         "ElasticJobsViaWorkloadSlices",
         "ElasticJobsViaWorkloadSlicesWithTAS",
         "FairSharingPreemptWithinNominal",

@@ -36,7 +36,7 @@ from kqueue.jobs import rules
 from kqueue.jobs.ancestry import Ancestor, AncestryError, MissingOwnerError
 from kqueue.jobs.infos import infos_at_stop
 from kqueue.jobs.job import BatchJob
-from kqueue.jobs.kind import JobKind
+from kqueue.jobs.kind import ExceptionalKind, JobKind
 from kqueue.jobs.switches import JobFeatures
 from kqueue.model import PodView
 from kqueue.runtime.controller import Controller, Result
@@ -99,12 +99,25 @@ class JobReconciler:
         now = await self._writes.fetch(key)
         alive = now is not None and not now["metadata"].get("deletionTimestamp")
         left = [w for w in owned if now is None or not alive or not is_owner(now, w)]
+        if now is not None and not alive:
+            left = [w for w in left if not self._keeps(now, w)]
         await self._end(key, left)
-        if now is None or not alive or len(left) == len(owned):
+        if now is None or len(left) == len(owned):
             return Result()
-        if job is None and not (rules.queue_name(now) or self._manages_all):
+        if alive and job is None and not (rules.queue_name(now) or self._manages_all):
             await self._look(now)  # its label was removed, so the watch no longer has it
         return Result(requeue_after=_UNSEEN_SECONDS)
+
+    def _keeps(self, job: JSON, workload: wire.Workload) -> bool:
+        """Whether a job that is being deleted still needs its Workload.  An eviction ends that: others wait for the
+        quota, and anyone who may write the job can delay its end.
+        """
+        return (
+            isinstance(self.kind, ExceptionalKind)
+            and self.kind.cleans_up(job, self._switches)
+            and is_owner(job, workload)
+            and not model.condition_true(workload, names.CONDITION_EVICTED)
+        )
 
     async def _look(self, job: JSON) -> Result:
         if self._writes.is_old(job):
@@ -115,11 +128,14 @@ class JobReconciler:
         elif ancestor is not None:
             await self._follow_ancestor(job, ancestor)
             await self._let_go(job)
-        elif not (rules.queue_name(job) or self._manages_all) or self._is_dispatched(job):
+        elif not (rules.queue_name(job) or self._manages_all) or self._is_skipped(job) or self._is_dispatched(job):
             await self._let_go(job)
         else:
             return await self._step(job)
         return Result()
+
+    def _is_skipped(self, job: JSON) -> bool:
+        return isinstance(self.kind, ExceptionalKind) and self.kind.is_skipped(job)
 
     def _is_dispatched(self, job: JSON) -> bool:
         """Whether another cluster must run the job, to which kqueue cannot send it."""

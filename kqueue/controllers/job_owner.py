@@ -20,7 +20,7 @@ from kqueue.controllers.release_hooks import NO_RELEASE_HOOKS, ReleaseHooks
 from kqueue.controllers.workload_steps import WorkloadSteps, as_json
 from kqueue.jobs import node_classes, rules
 from kqueue.jobs.infos import infos_at_stop
-from kqueue.jobs.kind import Finished, JobKind, Refused
+from kqueue.jobs.kind import ExceptionalKind, Finished, JobKind, Refused
 
 _log = structlog.get_logger(__name__)
 
@@ -98,8 +98,22 @@ class JobOwner:
         return self._slices.ready(self._job, self._pod_sets, self.workload)
 
     async def correct(self) -> bool:
-        """Return False: there is nothing to correct, because the job was matched with its Workload before."""
-        return False
+        """Keep the Workload of a job on hold, and the job stopped, while the kind's own controller runs none of its
+        pods.
+
+        Pods that run nevertheless keep their quota.
+        """
+        if not isinstance(self._kind, ExceptionalKind):
+            return False
+        why, held = self._kind.on_hold(self._job), _is_on_hold(self.workload)
+        if not why:
+            return held and await self._steps.resume(self.workload, "The job may run again")
+        if self._workloads.busy(None, [self.workload]):
+            return False
+        await self.stop(OwnerStop(reason=names.REASON_ON_HOLD, message=why))
+        if not held:
+            await self._steps.hold(self.workload, why)
+        return True
 
     async def closed(self) -> None:
         """Stop a job that was never started, because it contradicts its admission."""
@@ -189,6 +203,11 @@ class JobOwner:
         await self._writes.delete(self._job)
         message = "Deleted the job: it was deactivated longer ago than such jobs are kept"
         self._writes.event(self._job, reason=names.EVENT_DELETED, message=message)
+
+
+def _is_on_hold(workload: wire.Workload) -> bool:
+    found = model.condition(workload.status.conditions, names.CONDITION_QUOTA_RESERVED)
+    return found is not None and found.status == "False" and found.reason == names.REASON_ON_HOLD
 
 
 def _released_with_job(workload: wire.Workload) -> int:

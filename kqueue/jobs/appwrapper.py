@@ -42,7 +42,7 @@ class AppWrapper(TemplatedJob):
         """Return `spec.managedBy`, or the kind's own controller."""
         return text(job, "spec", "managedBy") or self.own_controller
 
-    def parts(self, job: Mapping[str, Any]) -> list[TemplatePart]:
+    def parts(self, job: JSON) -> list[TemplatePart]:
         """Return the pod templates of all components, named `<name of the object>-<number>`.
 
         While the object runs, they contain what the start has written beside them, as their pods do.
@@ -97,7 +97,7 @@ class AppWrapper(TemplatedJob):
         """Whether condition PodsReady is true."""
         return condition_status(job, "PodsReady") == "True"
 
-    def shape_problems(self, job: Mapping[str, Any]) -> Iterator[FieldError]:
+    def shape_problems(self, job: JSON) -> Iterator[FieldError]:
         """Yield components whose pods cannot be counted, and pod sets that no Workload can have."""
         parts = self.parts(job)
         for number, component in enumerate(_components(job)):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from kqueue import kinds
-from kqueue.jobs import kubeflow
+from kqueue.jobs import kubeflow, ray
 from kqueue.jobs.appwrapper import AppWrapper
 from kqueue.jobs.composed import ComposedKind
 from kqueue.jobs.deployment import Deployment
@@ -69,8 +69,8 @@ def _add_job(adapter: JobKind) -> None:
 
 _add_job(BatchJob())
 _add_job(JobSet())
-for _training in kubeflow.ALL:
-    _add_job(_training)
+for _several in (*kubeflow.ALL, *ray.ALL):
+    _add_job(_several)
 _add_job(TrainJob())
 _add_job(AppWrapper())
 _add_job(SparkApplication())

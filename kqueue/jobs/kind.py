@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from kqueue.errors import FieldError
 from kqueue.jobs.fields import JSON
@@ -228,4 +228,21 @@ class JobKind(ReviewedKind, Protocol):
 
     def reclaimable(self, job: JSON) -> Mapping[str, int]:
         """Return the number of pods per pod set that no longer need quota; empty: there are none."""
+        ...
+
+
+@runtime_checkable
+class ExceptionalKind(Protocol):
+    """A kind of job some of whose jobs kqueue treats in another way; other kinds do not have these methods."""
+
+    def is_skipped(self, job: JSON) -> bool:
+        """Whether the job is not queued, although it names a queue."""
+        ...
+
+    def on_hold(self, job: JSON) -> str:
+        """Return why the kind's own controller runs no pods until a user changes the job; empty: it may run them."""
+        ...
+
+    def cleans_up(self, job: JSON, switches: JobFeatures) -> bool:
+        """Whether a job that is being deleted may still run pods, so that it keeps its quota until it is gone."""
         ...

@@ -75,7 +75,7 @@ class TrainingJob(TemplatesInPlace):
         """Whether condition Running is true."""
         return condition_status(job, "Running") == "True"
 
-    def parts(self, job: Mapping[str, Any]) -> list[TemplatePart]:
+    def parts(self, job: JSON) -> list[TemplatePart]:
         """Return the templates of the replica types that the job has, in the order of the kind."""
         specs, at = mapping(job, "spec", self._specs), f"spec.{self._specs}"
         return [
@@ -101,7 +101,7 @@ class TrainingJob(TemplatesInPlace):
     def _types_of(self, specs: Mapping[str, Any]) -> list[str]:
         return [name for name in self._types if isinstance(specs.get(name), Mapping)]
 
-    def shape_problems(self, job: Mapping[str, Any]) -> Iterator[FieldError]:
+    def shape_problems(self, job: JSON) -> Iterator[FieldError]:
         """Yield replica types that cannot become pod sets."""
         at = f"spec.{self._specs}"
         if not self.parts(job):

@@ -61,7 +61,7 @@ class SparkApplication(TemplatedJob):
         """Return the kind's own controller: no other controller can be named."""
         return self.own_controller
 
-    def parts(self, job: Mapping[str, Any]) -> list[TemplatePart]:
+    def parts(self, job: JSON) -> list[TemplatePart]:
         """Return the driver and the executors, with templates as the operator and Spark make their pods."""
         spec = mapping(job, "spec")
         counts = {DRIVER: 1, EXECUTOR: _executors(spec)}
@@ -152,7 +152,7 @@ class SparkApplication(TemplatedJob):
             found.append(FieldError("spec", "cannot change after the end, which would run it again; create a new one"))
         return found
 
-    def shape_problems(self, job: Mapping[str, Any]) -> Iterator[FieldError]:
+    def shape_problems(self, job: JSON) -> Iterator[FieldError]:
         """Yield settings with which the pods cannot be counted or held back."""
         spec = mapping(job, "spec")
         if text(spec, "mode") not in ("", "cluster"):

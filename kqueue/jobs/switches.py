@@ -57,6 +57,8 @@ class JobFeatures:
     """ConcurrentAdmission: a ClusterQueue may try several flavors at once."""
     immutable_group_size: bool = True
     """LWSImmutableGroupSize: the size of the groups of a queued LeaderWorkerSet cannot change."""
+    ray_redis_cleanup: bool = True
+    """DeferRayServiceFinalizationForRedisCleanup: a deleted Ray object keeps its quota until Redis is cleared."""
     gangs: tuple[str, ...] = ("pod",)
     """The dialects of gangs that are on, by framework, in the order in which they count for a pod of several groups;
     not a feature gate.
@@ -90,6 +92,7 @@ GATES: Mapping[str, str] = MappingProxyType(
         "leaving_validated": "ValidateRayAndSparkJobUpdates",
         "concurrent_admission": "ConcurrentAdmission",
         "immutable_group_size": "LWSImmutableGroupSize",
+        "ray_redis_cleanup": "DeferRayServiceFinalizationForRedisCleanup",
     }
 )
 """Names of the fields and their feature gates."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from kqueue.api import names
 from kqueue.api.bounds import INT32_MAX
 from kqueue.config.object_path import look, put
 from kqueue.errors import FieldError, InvalidObjectError
@@ -16,7 +17,7 @@ from kqueue.jobs.kind import GroupVersionKind, JobContext, PodSetInfo, Refused, 
 from kqueue.jobs.patch import Patch, apply_merge_patch, merge_patch
 from kqueue.jobs.pod_set_groups import GroupMember
 from kqueue.jobs.switches import JobFeatures
-from kqueue.jobs.template import as_pod_set
+from kqueue.jobs.template import as_pod_set, merged
 from kqueue.jobs.topology_request import IndexLabels
 
 
@@ -43,7 +44,7 @@ class TemplatedJob(ABC):
 
     defaults_on_update = False
     gvk: GroupVersionKind
-    flag: ClassVar[tuple[str, ...]] = ("spec", "suspend")
+    flag: tuple[str, ...] = ("spec", "suspend")
     """The steps to the flag that keeps the object from starting."""
     _labels_checked_on_update: ClassVar[bool] = True
     """Whether the rules for labels and annotations of a new job hold for its updates, too.  Source: Kueue."""
@@ -163,6 +164,18 @@ class TemplatesInPlace(TemplatedJob):
     @abstractmethod
     def with_templates(self, job: JSON, templates: Sequence[JSON]) -> JSON:
         """Return the object with these templates, one for each of its parts."""
+
+    def defaults(self, job: JSON, around: JobContext) -> Patch:
+        """Return also the gate of elastic jobs, which keeps pods without an admission waiting."""
+        patch = super().defaults(job, around)
+        if mapping(job, "metadata").get("deletionTimestamp"):
+            return patch
+        if not (self._elastic and rules.is_elastic(job, around.switches)):
+            return patch
+        new, gate = apply_merge_patch(job, patch), PodSetInfo(name="", scheduling_gates=(names.ELASTIC_JOB_GATE,))
+        gated = [(part.template, merged(part.template, gate)) for part in self.parts(new)]
+        templates = [after if isinstance(after, dict) else dict(before) for before, after in gated]
+        return merge_patch(job, self.with_templates(new, templates))
 
     def started(self, job: JSON, infos: Sequence[PodSetInfo]) -> JSON | Refused:
         """Return the object with each info merged into its template."""

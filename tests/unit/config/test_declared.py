@@ -81,6 +81,12 @@ def test_a_mistake_in_a_kind_names_its_field(change: dict[str, Any], path: str, 
         pytest.param(
             [{**TRAIN, "apiVersion": "jobset.x-k8s.io/v1", "kind": "JobSet"}], [], "is built in", id="another version"
         ),
+        pytest.param(
+            [{**TRAIN, "apiVersion": "ray.io/v1", "kind": "RayJob"}],
+            [],
+            "add ray.io/rayjob to integrations.frameworks",
+            id="built in since",
+        ),
         pytest.param([TRAIN], ["Train.v1.example.com"], "is in externalFrameworks already", id="external as well"),
     ],
 )
@@ -93,10 +99,10 @@ def test_a_kind_is_known_once(kinds: list[dict[str, Any]], external: list[str], 
 
 def test_a_kind_that_only_kueue_builds_in_may_be_declared() -> None:
     """And nothing warns of its framework then."""
-    ray = {**TRAIN, "apiVersion": "ray.io/v1", "kind": "RayJob"}
-    found = read(**with_kinds(ray, frameworks=["batch/job", "ray.io/rayjob"]))
+    wrapper = {**TRAIN, "apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper"}
+    found = read(**with_kinds(wrapper, frameworks=["batch/job", "workload.codeflare.dev/appwrapper"]))
 
-    assert found.integrations.declared_kinds[0].kind == "RayJob"
+    assert found.integrations.declared_kinds[0].kind == "AppWrapper"
     assert found.warnings == ()
 
 

@@ -435,7 +435,7 @@ def test_settings_without_effect_are_named() -> None:
     """A setting that nothing acts on yet is never taken in silence."""
     configuration = read(
         multiKueue={"gcInterval": "5m"},
-        integrations={"frameworks": ["batch/job", "ray.io/rayjob"]},
+        integrations={"frameworks": ["batch/job", "workload.codeflare.dev/appwrapper"]},
         controller={"cacheSyncTimeout": 1},
         featureGates={"ConcurrentAdmission": True, "MultiKueue": True},
         resources={

@@ -29,7 +29,7 @@ def test_the_kinds_of_the_charts_defaults_are_queued() -> None:
 
 
 def test_kinds_that_another_controller_queues_are_left_out() -> None:
-    assert {"RayJob", "RayCluster"} <= kinds_of("batch/job")
+    assert {"RayJob", "AppWrapper"} <= kinds_of("batch/job")
     assert "RayJob" not in kinds_of("batch/job", external_frameworks=("RayJob.v1.ray.io",))
 
 
@@ -48,7 +48,7 @@ def test_what_another_object_controls_is_not_counted() -> None:
     ("kind", "wanted"),
     [
         ("JobSet", "add jobset.x-k8s.io/jobset to configuration.integrations.frameworks"),
-        ("RayJob", "declare RayJob in integrations.declaredKinds"),
+        ("AppWrapper", "declare AppWrapper in integrations.declaredKinds"),
     ],
 )
 def test_the_remedy_is_a_setting(kind: str, wanted: str) -> None:

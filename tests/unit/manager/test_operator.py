@@ -176,7 +176,7 @@ async def test_without_replacement_of_failed_nodes_nobody_looks_at_their_health(
     ("frameworks", "jobs"),
     [
         pytest.param('["batch/job"]', {"batch/job"}, id="one-that-is-built"),
-        pytest.param('["ray.io/rayjob"]', set(), id="one-that-is-not-built"),
+        pytest.param('["workload.codeflare.dev/appwrapper"]', set(), id="one-that-is-not-built"),
     ],
 )
 async def test_only_enabled_frameworks_are_watched(make: Make, frameworks: str, jobs: set[str]) -> None:

@@ -97,7 +97,7 @@ async def test_a_kind_that_is_switched_off_loses_its_webhooks(client: Client) ->
     """At the next start; our own kinds always are looked at."""
     await Registrar(client, make_configuration()).bring(OLD)
     before = {h["name"] for c in await stored(client) for h in c["webhooks"]}
-    off = make_configuration('integrations: {frameworks: ["ray.io/rayjob"]}\n')
+    off = make_configuration('integrations: {frameworks: ["workload.codeflare.dev/appwrapper"]}\n')
     await Registrar(client, off).bring(OLD)
     after = {h["name"] for c in await stored(client) for h in c["webhooks"]}
 

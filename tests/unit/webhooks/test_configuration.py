@@ -78,7 +78,7 @@ def test_every_hook_has_a_handler() -> None:
 
 def test_kinds_that_are_off_have_no_hook() -> None:
     """Neither mutating nor validating nor by default; our own kinds always have theirs."""
-    made = hooks("ray.io/rayjob", default_queues=["a"], without_queue=False)
+    made = hooks("workload.codeflare.dev/appwrapper", default_queues=["a"], without_queue=False)
 
     assert list(made) == [
         "mclusterqueue.kb.io",

@@ -131,13 +131,13 @@ def test_labelled_objects_of_kinds_that_are_not_queued() -> None:
     kinds = owner_kinds(())
     loose = {"metadata": {"namespace": "a", "name": "x"}}
     owned = {"metadata": {"namespace": "a", "name": "y", "ownerReferences": [{"controller": True}]}}
-    (ray,) = judge_labelled(kinds["ray.io", "RayJob"], [loose, owned])
+    (wrapper,) = judge_labelled(kinds["workload.codeflare.dev", "AppWrapper"], [loose, owned])
     (stateful,) = judge_labelled(kinds["apps", "StatefulSet"], [loose])
 
-    assert "1 objects" in ray.why
-    assert "declaredKinds" in ray.remedy
+    assert "1 objects" in wrapper.why
+    assert "declaredKinds" in wrapper.remedy
     assert "add statefulset to configuration.integrations.frameworks" in stateful.remedy
-    assert list(judge_labelled(kinds["ray.io", "RayJob"], [owned])) == []
+    assert list(judge_labelled(kinds["workload.codeflare.dev", "AppWrapper"], [owned])) == []
 
 
 def check_object() -> JSON:

@@ -1,0 +1,284 @@
+"""The adapters of RayCluster, RayJob and RayService (ray.io/v1): one pod set for the head, and one per worker group.
+
+KubeRay creates the RayCluster of a RayJob and of a RayService, and a batch Job that submits a RayJob; their pods count
+as pods of the object above them.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from kqueue.api import names
+from kqueue.errors import FieldError
+from kqueue.jobs import rules, syntax
+from kqueue.jobs.fields import JSON, condition_status, flag, labels_of, mapping, objects, text
+from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext
+from kqueue.jobs.patch import Patch
+from kqueue.jobs.ray_cluster_spec import SUBMITTER_CONTAINER, ClusterSpec
+from kqueue.jobs.switches import JobFeatures
+from kqueue.jobs.templated import TemplatePart, TemplatesInPlace
+from kqueue.kube import names as kube_names
+
+SUBMITTER = "submitter"
+"""Pod set of the pod that submits a RayJob."""
+_K8S_JOB, _SIDECAR = "K8sJobMode", "SidecarMode"
+_READY = "ready"
+_SLICES = syntax.entry_path("metadata.annotations", names.ELASTIC_JOB_ANNOTATION)
+
+
+class RayObject(TemplatesInPlace):
+    """What the adapters of Ray's kinds have in common.
+
+    Args:
+        kind: its name in Kubernetes' API.
+        spec: path of the cluster spec.
+    """
+
+    own_controller = kube_names.RAY_CONTROLLER
+
+    def __init__(self, kind: str, spec: tuple[str, ...]) -> None:
+        name = kind.lower()
+        self.framework, self.resource = f"ray.io/{name}", f"{name}s"
+        self.gvk = GroupVersionKind("ray.io", "v1", kind)
+        self._spec = spec
+
+    @abstractmethod
+    def _cluster_name(self, job: JSON) -> str:
+        """Return the name of the RayCluster that runs the pods; empty: there is none yet."""
+
+    def pod_selector(self, job: JSON) -> Mapping[str, str]:
+        """Return the label with the name of the RayCluster, which KubeRay puts on all pods of a cluster."""
+        return {kube_names.RAY_CLUSTER_LABEL: self._cluster_name(job)}
+
+    def managed_by(self, job: JSON) -> str:
+        """Return `spec.managedBy`, or KubeRay's operator."""
+        return text(job, "spec", "managedBy") or self.own_controller
+
+    def finished(self, job: JSON) -> Finished | None:
+        """Return None: it runs until it is deleted."""
+        return None
+
+    def is_skipped(self, job: JSON) -> bool:
+        """Return False."""
+        return False
+
+    def on_hold(self, job: JSON) -> str:
+        """Return nothing: KubeRay runs what it accepts."""
+        return ""
+
+    def cleans_up(self, job: JSON, switches: JobFeatures) -> bool:
+        """Whether the deleted object may still run the pod that clears Redis."""
+        return switches.ray_redis_cleanup and self._cluster(job).clears_redis
+
+    def parts(self, job: JSON) -> list[TemplatePart]:
+        """Return the head and the worker groups."""
+        return self._cluster(job).parts()
+
+    def with_templates(self, job: JSON, templates: Sequence[JSON]) -> JSON:
+        """Return the object with other templates in its cluster spec."""
+        return self._cluster(job).with_templates(templates)
+
+    def shape_problems(self, job: JSON) -> Iterator[FieldError]:
+        """Return why head, groups and submitter cannot become pod sets."""
+        yield from self._cluster(job).problems(self.parts(job))
+        yield from super().shape_problems(job)
+
+    def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
+        """Check what other kinds check, and autoscaling; an update only of an object that is or was queued."""
+        if mapping(new, "metadata").get("deletionTimestamp") or not _is_checked(new, old, around):
+            return []
+        found = super().problems(new, old, around)
+        if rules.managed(new, around):
+            found += self._autoscaling_problems(new, around.switches)
+        return found
+
+    def _cluster(self, job: JSON) -> ClusterSpec:
+        return ClusterSpec(self._spec, job)
+
+    def _autoscaling_problems(self, job: JSON, switches: JobFeatures) -> Iterator[FieldError]:
+        cluster = self._cluster(job)
+        if not cluster.autoscales:
+            return
+        at = f"{cluster.at}.enableInTreeAutoscaling"
+        if not self._elastic:
+            yield FieldError(at, "must be false: kqueue follows the number of workers of a RayCluster only", True)
+        elif not rules.is_elastic(job, switches):
+            yield FieldError(at, f'needs {_SLICES}: "true", so that added workers wait for quota', True)
+        elif self.managed_by(job) == names.MULTIKUEUE_CONTROLLER:
+            yield FieldError("spec.managedBy", f"cannot be used together with {at}; remove one", self.managed_by(job))
+
+
+class RayCluster(RayObject):
+    """The adapter of RayCluster, whose workers may be scaled while it runs."""
+
+    _elastic = True
+
+    def __init__(self) -> None:
+        super().__init__("RayCluster", ("spec",))
+
+    def active(self, job: JSON) -> bool:
+        """Whether the cluster is ready."""
+        return text(job, "status", "state") == _READY
+
+    def pods_ready(self, job: JSON) -> bool:
+        """Whether the cluster is ready."""
+        return self.active(job)
+
+    def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
+        """Check also that the templates of an elastic cluster have the gate that keeps added workers waiting."""
+        found = super().problems(new, old, around)
+        if rules.managed(new, around) and rules.is_elastic(new, around.switches) and _is_checked(new, old, around):
+            found += _gate_problems(self.parts(new))
+        return found
+
+    def _cluster_name(self, job: JSON) -> str:
+        return text(job, "metadata", "name")
+
+
+class RayJob(RayObject):
+    """The adapter of RayJob.  A job that runs in a RayCluster that exists is not queued."""
+
+    def __init__(self) -> None:
+        super().__init__("RayJob", ("spec", "rayClusterSpec"))
+
+    def is_skipped(self, job: JSON) -> bool:
+        """Whether the job selects a RayCluster that exists."""
+        return bool(mapping(job, "spec", "clusterSelector"))
+
+    def active(self, job: JSON) -> bool:
+        """Whether KubeRay has begun with the job."""
+        return _stage(job) not in ("", "Suspended")
+
+    def finished(self, job: JSON) -> Finished | None:
+        """Return the result if the job is Complete or Failed; it succeeded if Ray says so."""
+        if _stage(job) not in ("Complete", "Failed"):
+            return None
+        return Finished(text(job, "status", "message"), success=text(job, "status", "jobStatus") == "SUCCEEDED")
+
+    def pods_ready(self, job: JSON) -> bool:
+        """Whether the job's cluster is ready."""
+        return text(job, "status", "rayClusterStatus", "state") == _READY
+
+    def on_hold(self, job: JSON) -> str:
+        """Return KubeRay's message if it refuses the job."""
+        if _stage(job) != "ValidationFailed":
+            return ""
+        return f"KubeRay refuses the job: {text(job, 'status', 'message') or 'its validation failed'}"
+
+    def parts(self, job: JSON) -> list[TemplatePart]:
+        """Return the parts of the cluster, and last the submitter, if it has a pod of its own."""
+        if not self._cluster(job).spec:
+            return []
+        mode = text(job, "spec", "submissionMode") or _K8S_JOB
+        parts = self._cluster(job).parts(beside_head=[SUBMITTER_CONTAINER] if mode == _SIDECAR else [])
+        if mode == _K8S_JOB:
+            own = mapping(job, "spec", "submitterPodTemplate")
+            template = own or self._default_submitter(job)
+            parts.append(TemplatePart(name=SUBMITTER, path="spec.submitterPodTemplate", template=template, count=1))
+        return parts
+
+    def with_templates(self, job: JSON, templates: Sequence[JSON]) -> JSON:
+        """Return the job with other templates; the submitter's default template is left out."""
+        cluster = self._cluster(job)
+        own = len(cluster.parts()) if cluster.spec else 0
+        new = cluster.with_templates(templates[:own]) if own else dict(job)
+        spec = {**mapping(new, "spec")}
+        if len(templates) > own:
+            spec.pop("submitterPodTemplate", None)
+            if not self._is_default_submitter(job, templates[own]):
+                spec["submitterPodTemplate"] = templates[own]
+        return {**new, "spec": spec}
+
+    def shape_problems(self, job: JSON) -> Iterator[FieldError]:
+        """Return also why the job needs another cluster, or would keep it."""
+        if self.is_skipped(job):
+            yield FieldError("spec.clusterSelector", "cannot be used together with spec.rayClusterSpec; remove one")
+            return
+        if not self._cluster(job).spec:
+            yield FieldError("spec.rayClusterSpec", "is needed to queue the job; or select a cluster that exists")
+            return
+        if not flag(job, "spec", "shutdownAfterJobFinishes"):
+            said = "must be true: otherwise the cluster runs on after the job has ended"
+            yield FieldError("spec.shutdownAfterJobFinishes", said, False)
+        yield from super().shape_problems(job)
+
+    def defaults(self, job: JSON, around: JobContext) -> Patch:
+        """Return the defaults of other kinds; nothing for a job that is not queued: KubeRay cannot suspend it."""
+        return {} if self.is_skipped(job) else super().defaults(job, around)
+
+    def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
+        """Check nothing in a job that is not queued, except that it has no cluster of its own, too."""
+        if self.is_skipped(new) and not self._cluster(new).spec:
+            return []
+        return super().problems(new, old, around)
+
+    def warnings(self, new: JSON, around: JobContext) -> list[str]:
+        """Return also that a job which names a queue is not queued."""
+        found = super().warnings(new, around)
+        if self.is_skipped(new) and rules.queue_name(new):
+            found.append("spec.clusterSelector: the job runs in a RayCluster that exists, and is not queued itself")
+        return found
+
+    def _cluster_name(self, job: JSON) -> str:
+        return text(job, "status", "rayClusterName")
+
+    def _default_submitter(self, job: JSON) -> JSON:
+        """Return the template that KubeRay uses if the job has none."""
+        head = mapping(self._cluster(job).spec, "headGroupSpec", "template", "spec")
+        first = next(iter(objects(head, "containers")), {})
+        container = {**SUBMITTER_CONTAINER, **{key: first[key] for key in ("image", "imagePullPolicy") if key in first}}
+        secrets = {"imagePullSecrets": head["imagePullSecrets"]} if "imagePullSecrets" in head else {}
+        return {"spec": {"containers": [container], "restartPolicy": "Never", **secrets}}
+
+    def _is_default_submitter(self, job: JSON, template: JSON) -> bool:
+        empty = not labels_of(template) and not mapping(template, "metadata", "annotations")
+        return empty and template.get("spec") == self._default_submitter(job)["spec"]
+
+
+class RayService(RayObject):
+    """The adapter of RayService, which serves until it is deleted."""
+
+    flag = ("spec", "rayClusterConfig", "suspend")
+
+    def __init__(self) -> None:
+        super().__init__("RayService", ("spec", "rayClusterConfig"))
+
+    def active(self, job: JSON) -> bool:
+        """Whether condition Ready is true."""
+        return condition_status(job, "Ready") == "True"
+
+    def pods_ready(self, job: JSON) -> bool:
+        """Whether condition Ready is true."""
+        return self.active(job)
+
+    def _cluster_name(self, job: JSON) -> str:
+        active, pending = (
+            text(job, "status", name, "rayClusterName") for name in ("activeServiceStatus", "pendingServiceStatus")
+        )
+        return active or pending
+
+
+def _stage(job: Mapping[str, Any]) -> str:
+    """Return how far KubeRay is with a RayJob; empty: it has not begun."""
+    return text(job, "status", "jobDeploymentStatus")
+
+
+def _is_checked(new: JSON, old: JSON | None, around: JobContext) -> bool:
+    """Whether the rules hold for a request: for each new object, and for changes of an object that is or was queued."""
+    if old is None or rules.queue_name(new) or around.manage_without_queue:
+        return True
+    return around.switches.leaving_validated and bool(rules.queue_name(old))
+
+
+def _gate_problems(parts: Sequence[TemplatePart]) -> Iterator[FieldError]:
+    for part in parts:
+        gates = objects(part.template, "spec", "schedulingGates")
+        if not any(gate.get("name") == names.ELASTIC_JOB_GATE for gate in gates):
+            said = f"must contain {names.ELASTIC_JOB_GATE} in an elastic cluster, so that added pods wait for quota"
+            yield FieldError(f"{part.path}.spec.schedulingGates", said)
+
+
+CLUSTER, JOB, SERVICE = ALL = (RayCluster(), RayJob(), RayService())
+"""The adapters of Ray's kinds."""

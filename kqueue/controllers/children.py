@@ -1,7 +1,8 @@
 """Checks whether an object can be the child of its owner, for kinds whose owner determines name or size.
 
 The check finds forged children if no webhook saw the account that created them.  JobSets determine the names and sizes
-of their Jobs, TrainJobs the name of their JobSet.  The Job controller creates no Jobs, but a Job may be the parent of
+of their Jobs, TrainJobs the name of their JobSet, and Ray's kinds the size of theirs.  The Job controller creates no
+Jobs, but a Job may be the parent of
 Jobs: their pods count against the parent.
 """
 
@@ -14,6 +15,7 @@ import msgspec
 
 from kqueue.api.wire import core as wire_core
 from kqueue.errors import InvalidObjectError
+from kqueue.jobs import ray
 from kqueue.jobs.fields import JSON, int_of, mapping, objects, text, whole
 from kqueue.kinds import GroupKind
 from kqueue.model import template_requests
@@ -21,6 +23,7 @@ from kqueue.model import template_requests
 Object = Mapping[str, Any]
 _JOB_SET, _JOB = ("jobset.x-k8s.io", "JobSet"), ("batch", "Job")
 _TRAIN_JOB = ("trainer.kubeflow.org", "TrainJob")
+_RAY = "ray.io"
 
 
 def may_be_child(owner_kind: GroupKind, owner: JSON, child: JSON, siblings: Iterable[JSON] = ()) -> bool:
@@ -40,8 +43,13 @@ def may_be_child(owner_kind: GroupKind, owner: JSON, child: JSON, siblings: Iter
         return any(_is_of(owner, replicated, child) for replicated in objects(owner, "spec", "replicatedJobs"))
     if owner_kind == _TRAIN_JOB:  # Trainer gives the JobSet the name of the TrainJob
         return text(owner, "metadata", "name") == text(child, "metadata", "name")
-    if owner_kind == _JOB and mapping(child, "spec", "template"):
+    if not mapping(child, "spec", "template"):
+        return True
+    if owner_kind == _JOB:
         return _fits(owner, child, siblings)
+    if owner_kind[0] == _RAY:
+        template = ray.job_template(owner_kind[1], owner)
+        return template is not None and _pods(child) <= 1 and _asks_for_no_more(child, {"spec": {"template": template}})
     return True
 
 

@@ -16,13 +16,13 @@ from kqueue.jobs import rules, syntax
 from kqueue.jobs.fields import JSON, condition_status, flag, labels_of, mapping, objects, text
 from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext
 from kqueue.jobs.patch import Patch
-from kqueue.jobs.ray_cluster_spec import SUBMITTER_CONTAINER, ClusterSpec
+from kqueue.jobs.ray_cluster_spec import CLEANUP_TEMPLATE, SUBMITTER_CONTAINER, ClusterSpec
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.templated import TemplatePart, TemplatesInPlace
 from kqueue.kube import names as kube_names
 
-SUBMITTER = "submitter"
-"""Pod set of the pod that submits a RayJob."""
+SUBMITTER, SUBMITTER_PATH = "submitter", "spec.submitterPodTemplate"
+"""Pod set of the pod that submits a RayJob, and path of its template."""
 _K8S_JOB, _SIDECAR = "K8sJobMode", "SidecarMode"
 _READY = "ready"
 _SLICES = syntax.entry_path("metadata.annotations", names.ELASTIC_JOB_ANNOTATION)
@@ -70,7 +70,11 @@ class RayObject(TemplatesInPlace):
 
     def cleans_up(self, job: JSON, switches: JobFeatures) -> bool:
         """Whether the deleted object may still run the pod that clears Redis."""
-        return switches.ray_redis_cleanup and self._cluster(job).clears_redis
+        return switches.ray_redis_cleanup and self.clears_redis(job)
+
+    def clears_redis(self, job: JSON) -> bool:
+        """Whether KubeRay clears Redis in a pod when the cluster is deleted."""
+        return self._cluster(job).clears_redis
 
     def parts(self, job: JSON) -> list[TemplatePart]:
         """Return the head and the worker groups."""
@@ -176,7 +180,7 @@ class RayJob(RayObject):
         if mode == _K8S_JOB:
             own = mapping(job, "spec", "submitterPodTemplate")
             template = own or self._default_submitter(job)
-            parts.append(TemplatePart(name=SUBMITTER, path="spec.submitterPodTemplate", template=template, count=1))
+            parts.append(TemplatePart(name=SUBMITTER, path=SUBMITTER_PATH, template=template, count=1))
         return parts
 
     def with_templates(self, job: JSON, templates: Sequence[JSON]) -> JSON:
@@ -258,6 +262,15 @@ class RayService(RayObject):
             text(job, "status", name, "rayClusterName") for name in ("activeServiceStatus", "pendingServiceStatus")
         )
         return active or pending
+
+
+def job_template(kind: str, owner: JSON) -> Mapping[str, Any] | None:
+    """Return the pod template of the Job that KubeRay makes for an object, which no such Job exceeds; None: it makes
+    none.
+    """
+    if kind == JOB.gvk.kind:
+        return next((part.template for part in JOB.parts(owner) if part.path == SUBMITTER_PATH), None)
+    return CLEANUP_TEMPLATE if kind == CLUSTER.gvk.kind and CLUSTER.clears_redis(owner) else None
 
 
 def _stage(job: Mapping[str, Any]) -> str:

@@ -35,6 +35,8 @@ _AUTOSCALER_RESOURCES: JSON = {
 }
 _CLEANUP_REQUESTS = {"cpu": "200m", "memory": "256Mi"}
 """The requests of the pod that clears Redis after the head has ended."""
+CLEANUP_TEMPLATE: JSON = {"spec": {"containers": [{"name": "ray-head", "resources": {"requests": _CLEANUP_REQUESTS}}]}}
+"""The size of that pod."""
 
 
 @dataclass(frozen=True, slots=True)

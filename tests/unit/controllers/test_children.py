@@ -42,6 +42,47 @@ def test_a_job_set_makes_jobs_of_its_names_and_sizes(child: JSON, made: bool) ->
     assert may_be_child(JOB_SET, job_set(), child) is made
 
 
+def ray_job(mode: str = "K8sJobMode", **more: Any) -> JSON:
+    containers = job("")["spec"]["template"]["spec"]
+    head = {"headGroupSpec": {"template": {"spec": containers}}}
+    return {"metadata": {"name": "ray"}, "spec": {"submissionMode": mode, "rayClusterSpec": head, **more}}
+
+
+def of_requests(cpu: str, *, pods: int = 1) -> JSON:
+    made = job("child", pods=pods)
+    made["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": cpu}}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("owner", "child", "made"),
+    [
+        pytest.param(ray_job(), of_requests("500m"), True, id="the-default-submitter"),
+        pytest.param(ray_job(), of_requests("501m"), False, id="a-larger-one"),
+        pytest.param(ray_job(), of_requests("500m", pods=2), False, id="two-of-them"),
+        pytest.param(ray_job(submitterPodTemplate=job("")["spec"]["template"]), job("c", pods=1), True, id="its-own"),
+        pytest.param(ray_job("HTTPMode"), of_requests("1m"), False, id="there-is-no-submitter"),
+    ],
+)
+def test_a_ray_job_makes_one_job_that_submits_it(owner: JSON, child: JSON, made: bool) -> None:
+    assert may_be_child(("ray.io", "RayJob"), owner, child) is made
+
+
+@pytest.mark.parametrize(("cpu", "tolerant", "made"), [("200m", True, True), ("1", True, False), ("1m", False, False)])
+def test_a_ray_cluster_makes_one_job_that_clears_redis(cpu: str, tolerant: bool, made: bool) -> None:
+    """Only with fault tolerance."""
+    owner = {
+        "metadata": {"name": "ray"},
+        "spec": {"gcsFaultToleranceOptions": {} if tolerant else None, "suspend": True},
+    }
+    assert may_be_child(("ray.io", "RayCluster"), owner, of_requests(cpu)) is made
+
+
+def test_the_cluster_of_a_ray_job_may_be_its_child() -> None:
+    """Its owner's webhooks check who makes it."""
+    assert may_be_child(("ray.io", "RayJob"), ray_job(), {"metadata": {}, "spec": {"headGroupSpec": {}}})
+
+
 def of_age(name: str, second: int, **settings: Any) -> JSON:
     made = job(name, **settings)
     made["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:{second:02}Z"

@@ -41,10 +41,12 @@ OURS = "kueue.x-k8s.io/resource-in-use"
 class Jobs(World):
     """A world with a Job `sample`, a flavor that selects nodes, and the reconciler of Jobs."""
 
+    resource, workload_name = JOBS, NAME
+
     def __init__(self, job: JSON | None = None, **more: Any) -> None:
         super().__init__((RESOURCE_FLAVORS, make_flavor(nodeLabels={"pool": "gpu"})))
         self.jobs: Store[JSON] = Store("jobs")
-        self.client.watch(JOBS, self.jobs, lambda obj: as_json(msgspec.convert(obj, RawObject)))
+        self.client.watch(self.resource, self.jobs, lambda obj: as_json(msgspec.convert(obj, RawObject)))
         self.workloads.add_index(OWNER_INDEX, owner_keys)
         self.workload_priorities: Store[wire.WorkloadPriorityClass] = Store("workload priorities")
         self.pod_priorities: Store[wire_core.PriorityClass] = Store("pod priorities")
@@ -131,7 +133,7 @@ class Jobs(World):
             writes=self.writes,
             owners=owners,
         )
-        self.client.put(JOBS, job if job is not None else make_job())
+        self.client.put(self.resource, job if job is not None else make_job())
 
     async def step(self, *, late: bool = False) -> list[str]:
         """One reconcile, with everything seen or (`late`) with an old picture; the writes it made."""
@@ -175,19 +177,19 @@ class Jobs(World):
     def evict(self, reason: str = "Preempted", message: str = "somebody needs it") -> None:
         """As the one who needs the room does."""
         conditions = [*self.found["status"]["conditions"], condition("Evicted", reason=reason, message=message)]
-        self.client.change(WORKLOADS, f"team/{NAME}", {"status": {"conditions": conditions}})
+        self.client.change(WORKLOADS, f"team/{self.workload_name}", {"status": {"conditions": conditions}})
 
     @property
     def job(self) -> JSON:
         """The Job as the server has it."""
-        obj = self.client.object(JOBS, KEY)
+        obj = self.client.object(self.resource, KEY)
         assert obj is not None
         return obj
 
     @property
     def found(self) -> JSON:
         """The Workload as the server has it."""
-        obj = self.client.object(WORKLOADS, f"team/{NAME}")
+        obj = self.client.object(WORKLOADS, f"team/{self.workload_name}")
         assert obj is not None
         return obj
 

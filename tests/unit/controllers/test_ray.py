@@ -1,0 +1,169 @@
+"""RayJobs that are skipped or on hold, and Ray objects that keep their quota while Redis is cleared."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from kqueue.controllers.resources import WORKLOADS, resource_of
+from kqueue.jobs import ray
+from kqueue.jobs.switches import JobFeatures
+from kqueue.jobs.workload import workload_name_of
+from tests.unit.controllers.builders import message_of, reserved, status_of
+from tests.unit.controllers.test_job import KEY, Jobs
+from tests.unit.jobs.builders import JSON
+from tests.unit.jobs.test_ray import make as make_ray
+
+DELETED = {"metadata": {"deletionTimestamp": "2026-01-02T00:00:00Z", "finalizers": ["foregroundDeletion"]}}
+
+
+class RayJobs(Jobs):
+    """A world with a RayJob `sample`, whose cluster has a head only."""
+
+    resource = resource_of(ray.JOB)
+    workload_name = workload_name_of(ray.JOB, make_ray(ray.JOB), JobFeatures())
+
+    def __init__(self, *, spec: JSON | None = None, switches: JobFeatures | None = None, **cluster: Any) -> None:
+        job = make_ray(ray.JOB, workerGroupSpecs=[], spec=spec, **cluster)
+        super().__init__(job, kind=ray.JOB, switches=switches or JobFeatures())
+
+    @property
+    def key(self) -> str:
+        return f"team/{self.workload_name}"
+
+    def tell(self, stage: str, message: str = "", **more: Any) -> None:
+        """As KubeRay does."""
+        self.client.change(self.resource, KEY, {"status": {"jobDeploymentStatus": stage, "message": message, **more}})
+
+    def admit(self) -> None:
+        status = reserved()
+        status["admission"]["podSetAssignments"][0]["name"] = "head"
+        self.client.change(WORKLOADS, self.key, {"status": status})
+
+    async def started(self) -> None:
+        await self.rest()
+        self.admit()
+        await self.rest()
+        self.tell("Running")
+        self.sync()
+        assert self.job["spec"]["suspend"] is False
+
+
+@pytest.fixture
+async def make() -> AsyncIterator[Callable[..., RayJobs]]:
+    worlds: list[RayJobs] = []
+
+    def build(**more: Any) -> RayJobs:
+        worlds.append(RayJobs(**more))
+        return worlds[-1]
+
+    yield build
+    for world in worlds:
+        await world.close()
+
+
+async def test_a_job_in_a_cluster_that_exists_gets_no_workload(make: Callable[..., RayJobs]) -> None:
+    """And is not suspended."""
+    world = make(spec={"clusterSelector": {"a": "b"}, "suspend": False})
+
+    await world.rest()
+
+    assert world.client.keys(WORKLOADS) == []
+    assert world.job["spec"]["suspend"] is False
+
+
+async def test_a_job_that_kuberay_refuses_is_on_hold_until_it_is_corrected(make: Callable[..., RayJobs]) -> None:
+    """It is suspended and gives its quota back; then it is queued again."""
+    world = make()
+    await world.started()
+    world.tell("ValidationFailed", "no entrypoint")
+    await world.rest()
+
+    assert status_of(world.found, "QuotaReserved") == ("False", "OnHold")
+    assert "no entrypoint" in message_of(world.found, "QuotaReserved")
+    assert world.found["status"].get("admission") is None
+    assert world.job["spec"]["suspend"] is True
+
+    world.tell("Suspended")
+    await world.rest()
+    assert status_of(world.found, "QuotaReserved") == ("False", "PendingEvaluation")
+    world.admit()
+    await world.rest()
+    assert world.job["spec"]["suspend"] is False
+
+
+async def test_a_job_that_waits_is_on_hold_as_well(make: Callable[..., RayJobs]) -> None:
+    """It takes no quota that it cannot use."""
+    world = make()
+    await world.rest()
+    world.tell("ValidationFailed")
+
+    await world.rest()
+
+    assert status_of(world.found, "QuotaReserved") == ("False", "OnHold")
+
+
+async def test_pods_that_run_keep_their_quota_whatever_kuberay_says(make: Callable[..., RayJobs]) -> None:
+    """A job that was made invalid while it runs is not stopped by KubeRay."""
+    world = make()
+    await world.started()
+    world.pods[world.key] = 1
+    world.tell("ValidationFailed", "changed to nonsense")
+
+    await world.rest()
+
+    assert status_of(world.found, "QuotaReserved")[0] == "True"
+
+
+@pytest.mark.parametrize(
+    ("switches", "tolerant", "evicted", "kept"),
+    [
+        (JobFeatures(), True, False, True),
+        (JobFeatures(), True, True, False),
+        (JobFeatures(), False, False, False),
+        (JobFeatures(ray_redis_cleanup=False), True, False, False),
+    ],
+    ids=["it clears Redis", "others wait for its quota", "it has no Redis", "the gate is off"],
+)
+async def test_a_deleted_object_keeps_its_quota_while_redis_is_cleared(
+    make: Callable[..., RayJobs], switches: JobFeatures, tolerant: bool, evicted: bool, kept: bool
+) -> None:
+    """Although none of its pods runs between the end of the head and the clean-up."""
+    more = {"gcsFaultToleranceOptions": {"redisAddress": "redis:6379"}} if tolerant else {}
+    world = make(switches=switches, **more)
+    await world.started()
+    if evicted:
+        world.evict()
+    world.client.change(world.resource, KEY, DELETED)
+
+    await world.rest()
+
+    assert (status_of(world.found, "Finished")[0] == "True") is not kept
+    assert bool(world.found["metadata"].get("finalizers")) is kept
+
+
+async def test_quota_goes_with_the_object(make: Callable[..., RayJobs]) -> None:
+    world = make(gcsFaultToleranceOptions={})
+    await world.started()
+    await world.client.delete(world.resource, "sample", "team")
+
+    await world.rest()
+
+    assert status_of(world.found, "Finished") == ("True", "OwnerNotFound")
+
+
+async def test_an_evicted_job_stops_before_it_gives_back(make: Callable[..., RayJobs]) -> None:
+    """KubeRay says when its cluster is gone."""
+    world = make()
+    await world.started()
+    world.evict()
+    await world.rest()
+    assert world.job["spec"]["suspend"] is True
+    assert status_of(world.found, "QuotaReserved")[0] == "True"
+
+    world.tell("Suspended")
+    await world.rest()
+
+    assert status_of(world.found, "QuotaReserved")[0] == "False"

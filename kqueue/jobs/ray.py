@@ -45,6 +45,14 @@ class RayObject(TemplatesInPlace):
         self._spec = spec
 
     @abstractmethod
+    def active(self, job: JSON) -> bool:
+        """Whether pods of the object may still use resources, as its status says."""
+
+    @abstractmethod
+    def pods_ready(self, job: JSON) -> bool:
+        """Whether all pods are ready, as the status says."""
+
+    @abstractmethod
     def _cluster_name(self, job: JSON) -> str:
         """Return the name of the RayCluster that runs the pods; empty: there is none yet."""
 

@@ -150,7 +150,7 @@ def test_the_head_requests_enough_to_clear_redis(kind: RayObject, resources: JSO
     ids=["defaults", "given"],
 )
 def test_the_autoscaler_is_counted_with_the_head(options: JSON | None, resources: JSON) -> None:
-    more = {} if options is None else {"autoscalerOptions": options}
+    more: JSON = {} if options is None else {"autoscalerOptions": options}
     job = make(annotations=ELASTIC, enableInTreeAutoscaling=True, **more)
     assert containers(CLUSTER, job)[-1] == {"name": "autoscaler", "resources": resources}
     assert [c["name"] for c in containers(CLUSTER, job, 1)] == [
@@ -169,7 +169,7 @@ def test_the_catalogue_has_the_kind(kind: RayObject) -> None:
 
 def test_children_are_those_that_kuberay_makes() -> None:
     """A pod that names a RayJob as its controller is forged: its cluster makes the pods."""
-    made = {kind: OWNERS["ray.io", kind].makes for kind in ("RayJob", "RayCluster", "RayService")}
+    made: dict[str, object] = {kind: OWNERS["ray.io", kind].makes for kind in ("RayJob", "RayCluster", "RayService")}
     assert made == {
         "RayJob": {("ray.io", "RayCluster"), ("batch", "Job")},
         "RayCluster": {("", "Pod"), ("batch", "Job")},

@@ -2,8 +2,7 @@
 
 The check finds forged children if no webhook saw the account that created them.  JobSets determine the names and sizes
 of their Jobs, TrainJobs the name of their JobSet, and Ray's kinds the size of theirs.  The Job controller creates no
-Jobs, but a Job may be the parent of
-Jobs: their pods count against the parent.
+Jobs, but a Job may be the parent of Jobs: their pods count against the parent.
 """
 
 from __future__ import annotations

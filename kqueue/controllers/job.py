@@ -7,9 +7,9 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 from cachetools import TTLCache
@@ -33,7 +33,14 @@ from kqueue.controllers.ranks import owner_rank
 from kqueue.controllers.workload_steps import as_json
 from kqueue.errors import InvalidObjectError
 from kqueue.jobs import rules
-from kqueue.jobs.ancestry import Ancestor, AncestryError, MissingOwnerError
+from kqueue.jobs.ancestry import (
+    Ancestor,
+    AncestryError,
+    MissingOwnerError,
+    controller_kind,
+    controller_name,
+    makes,
+)
 from kqueue.jobs.infos import infos_at_stop
 from kqueue.jobs.job import BatchJob
 from kqueue.jobs.kind import ExceptionalKind, JobKind
@@ -52,6 +59,14 @@ _UNSEEN_SECONDS = 30.0
 """The seconds between reads of a job that the watch does not report, because it no longer names a queue."""
 _MISSING_SECONDS = 60.0
 """The seconds between reads of a missing prebuilt Workload, in addition to its own events."""
+
+
+class Enqueues(Protocol):
+    """A controller, as handlers of events need it."""
+
+    def enqueue(self, key: str) -> None:
+        """Have the object of this key reconciled soon."""
+        ...
 
 
 class JobReconciler:
@@ -99,25 +114,12 @@ class JobReconciler:
         now = await self._writes.fetch(key)
         alive = now is not None and not now["metadata"].get("deletionTimestamp")
         left = [w for w in owned if now is None or not alive or not is_owner(now, w)]
-        if now is not None and not alive:
-            left = [w for w in left if not self._keeps(now, w)]
         await self._end(key, left)
-        if now is None or len(left) == len(owned):
+        if now is None or not alive or len(left) == len(owned):
             return Result()
-        if alive and job is None and not (rules.queue_name(now) or self._manages_all):
+        if job is None and not (rules.queue_name(now) or self._manages_all):
             await self._look(now)  # its label was removed, so the watch no longer has it
         return Result(requeue_after=_UNSEEN_SECONDS)
-
-    def _keeps(self, job: JSON, workload: wire.Workload) -> bool:
-        """Whether a job that is being deleted still needs its Workload.  An eviction ends that: others wait for the
-        quota, and anyone who may write the job can delay its end.
-        """
-        return (
-            isinstance(self.kind, ExceptionalKind)
-            and self.kind.cleans_up(job, self._switches)
-            and is_owner(job, workload)
-            and not model.condition_true(workload, names.CONDITION_EVICTED)
-        )
 
     async def _look(self, job: JSON) -> Result:
         if self._writes.is_old(job):
@@ -411,6 +413,11 @@ def _subscribe(manager: Manager, kind: JobKind, stores: Sequence[Store[JSON]], j
             enqueue_owners(only)
 
     on_class = enqueue_all(jobs, *stores)
+    for child in manager.kinds:
+        if isinstance(child, ExceptionalKind) and makes(
+            (kind.gvk.group, kind.gvk.kind), (child.gvk.group, child.gvk.kind)
+        ):
+            watches.jobs[child.framework].subscribe(after_clean_up(kind, child, manager.switches, jobs))
     for store in stores:
         store.subscribe(on_job)
         enqueue_readers(kind, store, watches.read_by(kind), jobs.enqueue)
@@ -420,6 +427,20 @@ def _subscribe(manager: Manager, kind: JobKind, stores: Sequence[Store[JSON]], j
     watches.priority_classes.subscribe(on_class)
     watches.flavors.subscribe(if_changed(on_class))
     watches.namespaces.subscribe(enqueue_namespace(jobs, *stores))
+
+
+def after_clean_up(
+    kind: JobKind, child: ExceptionalKind, switches: JobFeatures, jobs: Enqueues
+) -> Callable[[JSON | None, JSON | None], None]:
+    """Return a handler that enqueues the job above an object that has cleaned up, so that its quota is released."""
+
+    def on_child(old: JSON | None, new: JSON | None) -> None:
+        if old is None or not child.cleans_up(old, switches) or (new is not None and child.cleans_up(new, switches)):
+            return
+        if controller_kind(old) == (kind.gvk.group, kind.gvk.kind):
+            jobs.enqueue(f"{old['metadata']['namespace']}/{controller_name(old)}")
+
+    return on_child
 
 
 def _related(workload: wire.Workload, stores: Sequence[Store[JSON]]) -> Iterator[str]:

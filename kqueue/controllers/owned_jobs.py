@@ -1,4 +1,4 @@
-"""Finds the Jobs below the owners of a Workload, among the objects of the watches.
+"""Finds the jobs below the owners of a Workload, among the objects of the watches.
 
 A pod names the Job that controls it, not the JobSet above the Job.  The Workload names the JobSet.
 """
@@ -44,6 +44,13 @@ class OwnedJobs:
                 break
             found = found | level
         return found
+
+    def jobs_of(self, workloads: Iterable[wire.Workload]) -> Iterator[tuple[GroupKind, JSON]]:
+        """Yield kind and object of the owners of these Workloads and of all Jobs below them, if a watch has them."""
+        for uid in self.controllers_of(workloads):
+            found = self._find(uid)
+            if found is not None:
+                yield found
 
     def _made_by(self, owner: str) -> Iterator[str]:
         """Yield the UIDs of jobs that name this owner as their controller and that the owner's controller can have

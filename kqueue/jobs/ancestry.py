@@ -257,8 +257,17 @@ def controller_kind(obj: JSON) -> GroupKind | None:
 
 def controller_uid(obj: JSON) -> str:
     """Return the UID of the object's controller; empty: it has no controller."""
+    return _of_controller(obj, "uid")
+
+
+def controller_name(obj: JSON) -> str:
+    """Return the name of the object's controller; empty: it has no controller."""
+    return _of_controller(obj, "name")
+
+
+def _of_controller(obj: JSON, field: str) -> str:
     references = objects(mapping(obj, "metadata"), "ownerReferences")
-    return next((text(r, "uid") for r in references if r.get("controller") is True), "")
+    return next((text(r, field) for r in references if r.get("controller") is True), "")
 
 
 def _known_owner(obj: JSON, known: Mapping[GroupKind, OwnerKind]) -> tuple[OwnerKind, str, str] | None:

@@ -232,7 +232,7 @@ class JobKind(ReviewedKind, Protocol):
 
 
 @runtime_checkable
-class ExceptionalKind(Protocol):
+class ExceptionalKind(JobKind, Protocol):
     """A kind of job some of whose jobs kqueue treats in another way; other kinds do not have these methods."""
 
     def is_skipped(self, job: JSON) -> bool:
@@ -244,5 +244,5 @@ class ExceptionalKind(Protocol):
         ...
 
     def cleans_up(self, job: JSON, switches: JobFeatures) -> bool:
-        """Whether a job that is being deleted may still run pods, so that it keeps its quota until it is gone."""
+        """Whether the job is being deleted, and its controller may still run a pod that needs its quota."""
         ...

@@ -13,7 +13,7 @@ from typing import Any
 from kqueue.api import names
 from kqueue.errors import FieldError
 from kqueue.jobs import rules, syntax
-from kqueue.jobs.fields import JSON, condition_status, flag, labels_of, mapping, objects, text
+from kqueue.jobs.fields import JSON, condition_status, flag, labels_of, mapping, objects, sequence, text
 from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext
 from kqueue.jobs.patch import Patch
 from kqueue.jobs.ray_cluster_spec import CLEANUP_TEMPLATE, SUBMITTER_CONTAINER, ClusterSpec
@@ -77,8 +77,8 @@ class RayObject(TemplatesInPlace):
         return ""
 
     def cleans_up(self, job: JSON, switches: JobFeatures) -> bool:
-        """Whether the deleted object may still run the pod that clears Redis."""
-        return switches.ray_redis_cleanup and self.clears_redis(job)
+        """Return False: only a RayCluster does."""
+        return False
 
     def clears_redis(self, job: JSON) -> bool:
         """Whether KubeRay clears Redis in a pod when the cluster is deleted."""
@@ -137,6 +137,12 @@ class RayCluster(RayObject):
     def pods_ready(self, job: JSON) -> bool:
         """Whether the cluster is ready."""
         return self.active(job)
+
+    def cleans_up(self, job: JSON, switches: JobFeatures) -> bool:
+        """Whether the cluster is being deleted, and KubeRay has not cleared Redis yet."""
+        meta = mapping(job, "metadata")
+        waits = kube_names.RAY_CLEANUP_FINALIZER in sequence(meta, "finalizers")
+        return switches.ray_redis_cleanup and waits and bool(meta.get("deletionTimestamp"))
 
     def problems(self, new: JSON, old: JSON | None, around: JobContext) -> list[FieldError]:
         """Check also that the templates of an elastic cluster have the gate that keeps added workers waiting."""

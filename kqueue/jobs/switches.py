@@ -58,7 +58,7 @@ class JobFeatures:
     immutable_group_size: bool = True
     """LWSImmutableGroupSize: the size of the groups of a queued LeaderWorkerSet cannot change."""
     ray_redis_cleanup: bool = True
-    """DeferRayServiceFinalizationForRedisCleanup: a deleted Ray object keeps its quota until Redis is cleared."""
+    """DeferRayServiceFinalizationForRedisCleanup: a deleted RayCluster keeps its quota until Redis is cleared."""
     gangs: tuple[str, ...] = ("pod",)
     """The dialects of gangs that are on, by framework, in the order in which they count for a pod of several groups;
     not a feature gate.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -25,6 +25,7 @@ from kqueue.controllers.watches import Watches
 from kqueue.controllers.workload_steps import Referred, WorkloadSteps
 from kqueue.core.hooks import HooksByProfile, PermitHooks
 from kqueue.core.topology import HOSTNAME
+from kqueue.jobs.kind import ExceptionalKind
 from kqueue.jobs.registry import kinds_for
 from kqueue.manager import rules
 from kqueue.manager.leadership import Leadership
@@ -169,6 +170,7 @@ class ControllerManager:
         pods.add_index(_STRAYS, lambda view: (True,) if view.stray_of else ())
         self.watches.workloads.store.add_index(SIBLINGS_INDEX, lambda workload: [model.siblings_key(workload)])
         self.owned_jobs = OwnedJobs(self.watches.jobs_by_kind())
+        self._exceptional = {(k.gvk.group, k.gvk.kind): k for k in self.kinds if isinstance(k, ExceptionalKind)}
         self.metrics.stray_pods(lambda: pods.count_by_index(_STRAYS, True))
 
     def _expect_admissions(self) -> None:
@@ -328,13 +330,25 @@ class ControllerManager:
         return labels is not None and self.config.manages_namespace(namespace, dict(labels))
 
     def pods_left(self, siblings: str) -> bool:
-        """Whether pods that need the quota of a Workload, or of its siblings, have not ended; see `PodView`."""
+        """Whether pods that need the quota of a Workload, or of its siblings, have not ended, or are still to come to
+        clean up; see `PodView` and `ExceptionalKind`.
+        """
         views = self.watches.pods.store.by_index(_PODS_LEFT, siblings)
-        if not views:
+        if not views and not self._exceptional:
             return False
         workloads = self.watches.workloads.store.by_index(SIBLINGS_INDEX, siblings)
-        controllers = self.owned_jobs.controllers_of(workloads)
-        return any(view.needs_quota(controllers) for view in views)
+        controllers = self.owned_jobs.controllers_of(workloads) if views else ()
+        return any(view.needs_quota(controllers) for view in views) or self._cleans_up(workloads)
+
+    def _cleans_up(self, workloads: Iterable[wire.Workload]) -> bool:
+        """Whether a job below the owners of these Workloads cleans up.  An evicted Workload does not wait for that: any
+        user can delay the end of an object.
+        """
+        if not self._exceptional:
+            return False
+        kept = [w for w in workloads if not model.condition_true(w, names.CONDITION_EVICTED)]
+        found = ((self._exceptional.get(group_kind), job) for group_kind, job in self.owned_jobs.jobs_of(kept))
+        return any(kind is not None and kind.cleans_up(job, self.switches) for kind, job in found)
 
     def not_running(self, workload: wire.Workload) -> list[NotRunning]:
         """Return released pods of a Workload that do not run, the longest first; see `pods_not_running_after`."""

@@ -1,4 +1,4 @@
-"""RayJobs that are skipped or on hold, and Ray objects that keep their quota while Redis is cleared."""
+"""RayJobs that are skipped or on hold, and what is told after Redis was cleared."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kqueue.controllers.job import after_clean_up
 from kqueue.controllers.resources import WORKLOADS, resource_of
 from kqueue.jobs import ray
 from kqueue.jobs.switches import JobFeatures
@@ -16,7 +17,7 @@ from tests.unit.controllers.test_job import KEY, Jobs
 from tests.unit.jobs.builders import JSON
 from tests.unit.jobs.test_ray import make as make_ray
 
-DELETED = {"metadata": {"deletionTimestamp": "2026-01-02T00:00:00Z", "finalizers": ["foregroundDeletion"]}}
+DELETED = {"deletionTimestamp": "2026-01-02T00:00:00Z"}
 
 
 class RayJobs(Jobs):
@@ -117,41 +118,42 @@ async def test_pods_that_run_keep_their_quota_whatever_kuberay_says(make: Callab
     assert status_of(world.found, "QuotaReserved")[0] == "True"
 
 
+def ray_cluster(*, deleted: bool = True, finalizer: str = "ray.io/gcs-ft-redis-cleanup-finalizer") -> JSON:
+    """The RayCluster of RayJob `sample`."""
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "sample", "uid": "uid", "controller": True}
+    made = make_ray(ray.CLUSTER)
+    made["metadata"] |= {"ownerReferences": [owner], "finalizers": [finalizer], "uid": "cluster"}
+    return {**made, "metadata": {**made["metadata"], **(DELETED if deleted else {})}}
+
+
+class Enqueued:
+    """Takes keys, as a controller does."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+
+    def enqueue(self, key: str) -> None:
+        self.keys.append(key)
+
+
 @pytest.mark.parametrize(
-    ("switches", "tolerant", "evicted", "kept"),
+    ("old", "new", "told"),
     [
-        (JobFeatures(), True, False, True),
-        (JobFeatures(), True, True, False),
-        (JobFeatures(), False, False, False),
-        (JobFeatures(ray_redis_cleanup=False), True, False, False),
+        (ray_cluster(), None, [KEY]),
+        (ray_cluster(), ray_cluster(finalizer="foregroundDeletion"), [KEY]),
+        (ray_cluster(), ray_cluster(), []),
+        (ray_cluster(deleted=False), None, []),
+        (None, ray_cluster(), []),
     ],
-    ids=["it clears Redis", "others wait for its quota", "it has no Redis", "the gate is off"],
+    ids=["gone", "cleared", "not yet", "nothing to clear", "new"],
 )
-async def test_a_deleted_object_keeps_its_quota_while_redis_is_cleared(
-    make: Callable[..., RayJobs], switches: JobFeatures, tolerant: bool, evicted: bool, kept: bool
-) -> None:
-    """Although none of its pods runs between the end of the head and the clean-up."""
-    more = {"gcsFaultToleranceOptions": {"redisAddress": "redis:6379"}} if tolerant else {}
-    world = make(switches=switches, **more)
-    await world.started()
-    if evicted:
-        world.evict()
-    world.client.change(world.resource, KEY, DELETED)
+def test_the_object_above_is_told_once_redis_is_cleared(old: JSON | None, new: JSON | None, told: list[str]) -> None:
+    jobs, services = Enqueued(), Enqueued()
 
-    await world.rest()
+    for kind, queue in ((ray.JOB, jobs), (ray.SERVICE, services)):
+        after_clean_up(kind, ray.CLUSTER, JobFeatures(), queue)(old, new)
 
-    assert (status_of(world.found, "Finished")[0] == "True") is not kept
-    assert bool(world.found["metadata"].get("finalizers")) is kept
-
-
-async def test_quota_goes_with_the_object(make: Callable[..., RayJobs]) -> None:
-    world = make(gcsFaultToleranceOptions={})
-    await world.started()
-    await world.client.delete(world.resource, "sample", "team")
-
-    await world.rest()
-
-    assert status_of(world.found, "Finished") == ("True", "OwnerNotFound")
+    assert (jobs.keys, services.keys) == (told, [])
 
 
 async def test_an_evicted_job_stops_before_it_gives_back(make: Callable[..., RayJobs]) -> None:

@@ -312,13 +312,19 @@ def test_a_job_in_a_cluster_that_exists_is_skipped() -> None:
     assert not any(kind.is_skipped(make(kind)) for kind in PATHS)
 
 
-@EACH
-def test_what_clears_redis_keeps_its_quota(kind: RayObject) -> None:
-    """Unless the feature gate is off."""
-    job = make(kind, gcsFaultToleranceOptions={})
-    assert kind.cleans_up(job, ON)
-    assert not kind.cleans_up(make(kind), ON)
-    assert not kind.cleans_up(job, JobFeatures(ray_redis_cleanup=False))
+def test_a_cluster_that_is_being_deleted_cleans_up_until_redis_is_cleared() -> None:
+    """KubeRay's finalizer says so, unless the feature gate is off; objects above the cluster wait for it."""
+    job = make()
+    job["metadata"] |= {
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+        "finalizers": ["ray.io/gcs-ft-redis-cleanup-finalizer"],
+    }
+    assert CLUSTER.cleans_up(job, ON)
+    assert not CLUSTER.cleans_up(job, JobFeatures(ray_redis_cleanup=False))
+    assert not CLUSTER.cleans_up({**job, "metadata": {**job["metadata"], "finalizers": ["foregroundDeletion"]}}, ON)
+    assert not CLUSTER.cleans_up({**job, "metadata": {**job["metadata"], "deletionTimestamp": None}}, ON)
+    assert not JOB.cleans_up(job, ON)
+    assert not SERVICE.cleans_up(job, ON)
 
 
 # --- start and stop ---------------------------------------------------------------------------------------------------

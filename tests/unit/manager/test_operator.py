@@ -1051,3 +1051,30 @@ async def test_nobody_writes_before_it_leads(make: Make) -> None:
     alone, elected = make(), make(config=make_configuration(elect=True))
 
     assert (alone.may_write(), elected.may_write()) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "finalizers", "keeps"),
+    [
+        pytest.param([], ["ray.io/gcs-ft-redis-cleanup-finalizer"], True, id="its-cluster-clears-redis"),
+        pytest.param([], ["foregroundDeletion"], False, id="redis-is-cleared"),
+        pytest.param(
+            [{"type": "Evicted", "status": "True", "reason": "Preempted"}],
+            ["ray.io/gcs-ft-redis-cleanup-finalizer"],
+            False,
+            id="others-wait-for-its-quota",
+        ),
+    ],
+)
+async def test_a_ray_job_keeps_its_quota_while_its_cluster_cleans_up(
+    make: Make, conditions: list[JSON], finalizers: list[str], keeps: bool
+) -> None:
+    """Between the end of the head and the pod that clears Redis there is no pod; the RayJob may be gone already."""
+    operator = make(config=make_configuration(text="integrations: {frameworks: [ray.io/rayjob, ray.io/raycluster]}"))
+    above = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "ray", "uid": "ray", "controller": True}
+    meta = {"namespace": "ns", "name": "ray-x", "uid": "x", "ownerReferences": [above], "finalizers": finalizers}
+    cluster = {"metadata": {**meta, "deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {}, "status": {}}
+    operator.watches.jobs["ray.io/raycluster"].store.put("ns/ray-x", cluster)
+    operator.watches.workloads.store.put("ns/w", make_workload(owner=above, conditions=conditions))
+
+    assert operator.manager.pods_left("ns/w") is keeps

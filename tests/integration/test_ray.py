@@ -1,0 +1,249 @@
+"""RayJobs, RayClusters and RayServices go the whole road, on both control planes; a double plays KubeRay."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kqueue.config import parse
+from kqueue.manager.process import Flags, running
+from tests.integration.conftest import SandboxPlane
+from tests.integration.controlplane.access import MERGE_PATCH, RequestError
+from tests.integration.controlplane.cluster import RACK_LABEL
+from tests.integration.controlplane.plane import ControlPlane
+from tests.integration.doubles import define
+from tests.integration.ray_double import ROWS, collection, kuberay_runs
+from tests.integration.road import KUEUE, Object, Road, condition, make_road
+
+pytestmark = pytest.mark.slow
+
+Plane = ControlPlane | SandboxPlane
+PARTS = frozenset({"core", "scheduler", "jobs", "topology", "webhooks"})
+CONFIGURATION = """
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+leaderElection: {leaderElect: false}
+integrations: {frameworks: [batch/job, ray.io/rayjob, ray.io/raycluster, ray.io/rayservice]}
+resources: {excludeResourcePrefixes: [memory]}
+"""
+QUEUE = f"{KUEUE}/clusterqueues/team"
+LONG = 600
+GATE = "kueue.x-k8s.io/elastic-job"
+PATHS = {"RayCluster": ("spec",), "RayJob": ("spec", "rayClusterSpec"), "RayService": ("spec", "rayClusterConfig")}
+
+
+@asynccontextmanager
+async def world(plane: Plane, folder: Path) -> AsyncIterator[Road]:
+    """Nodes, a tenant, the definitions of Ray's kinds, KubeRay, and kqueue with its webhooks."""
+    road = await make_road(plane.cluster)
+    await define(plane.cluster, folder, ROWS.values())
+    flags = Flags(
+        kubeconfig=plane.kubeconfig, parts=PARTS, health_address="0", metrics_address="0", webhook_host="127.0.0.1",
+        webhook_port=0, webhook_url="https://127.0.0.1:{port}",
+    )  # fmt: skip
+    config = parse(CONFIGURATION, source="test", own_namespace="kqueue-system")
+    async with running(config, flags) as process, kuberay_runs(plane.cluster):
+        await process.operator.ready.wait()
+        yield road
+
+
+def template(*, gpus: int = 0, required: bool = False) -> Object:
+    """Pods of one container; `required`: in one rack."""
+    amounts = {"cpu": "1", **({"nvidia.com/gpu": str(gpus)} if gpus else {})}
+    container = {"name": "ray", "image": "example.com/ray:1", "resources": {"requests": amounts, "limits": amounts}}
+    annotations = {"sandbox.kqueue.dev/run-seconds": str(LONG)}
+    level = {"kueue.x-k8s.io/podset-required-topology": RACK_LABEL} if required else {}
+    return {"metadata": {"annotations": {**annotations, **level}}, "spec": {"containers": [container]}}
+
+
+def cluster_of(workers: int, **more: Any) -> Object:
+    """A head without GPUs, and workers of a node's GPUs in one rack."""
+    group = {"groupName": "Workers", "replicas": workers, "template": template(gpus=8, required=True)}
+    return {"headGroupSpec": {"rayStartParams": {}, "template": template()}, "workerGroupSpecs": [group], **more}
+
+
+async def submit(road: Road, kind: str, spec: Object, *, queue: str = "main", **annotations: str) -> Object:
+    """An object that its user does not suspend."""
+    metadata = {
+        "name": "ray",
+        "labels": {"kueue.x-k8s.io/queue-name": queue} if queue else {},
+        "annotations": {f"kueue.x-k8s.io/{key.replace('_', '-')}": value for key, value in annotations.items()},
+    }
+    made: Object = {"apiVersion": "ray.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
+    return await road.cluster.request("POST", collection(kind, road.namespace), made)
+
+
+def spec_of(kind: str, cluster: Object, **more: Any) -> Object:
+    """The spec of an object with this cluster."""
+    if kind == "RayJob":
+        return {"entrypoint": "2", "shutdownAfterJobFinishes": True, "rayClusterSpec": cluster, **more}
+    return {"rayClusterConfig": cluster, **more} if kind == "RayService" else {**cluster, **more}
+
+
+def clusters_in(kind: str, obj: Object) -> Object:
+    for step in PATHS[kind]:
+        obj = obj[step]
+    return obj
+
+
+def pods_by_set(pods: list[Object]) -> dict[str, list[Object]]:
+    """Pods by pod set, by the label that kqueue has them get."""
+    found: dict[str, list[Object]] = {}
+    for pod in pods:
+        found.setdefault(pod["metadata"]["labels"]["kueue.x-k8s.io/podset"], []).append(pod)
+    return found
+
+
+@pytest.mark.proves("Ray", "queueing")
+@pytest.mark.proves("Ray", "start with topology")
+@pytest.mark.proves("Ray", "pods ready")
+@pytest.mark.proves("Ray", "finished")
+@pytest.mark.proves("Ray", "child jobs")
+async def test_a_ray_job_starts_whole_and_ends(either_plane: Plane, tmp_path: Path) -> None:
+    """One Workload for the head, the workers in a rack and the submitter; neither the RayCluster, which has the queue
+    label, too, nor the Job that submits is queued.
+    """
+    async with world(either_plane, tmp_path) as road:
+        await submit(road, "RayJob", spec_of("RayJob", cluster_of(3)))
+        await road.until_workload("ray", "PodsReady")
+        submitted = f"{road.jobs}/ray-submitter"
+        await road.cluster.until(road.jobs, lambda found: bool(found["items"]), what="the job is submitted")
+        pods = await road.cluster.until(
+            road.pods, lambda found: len(found["items"]) == 5, what="the submitter has a pod"
+        )
+        child = await road.cluster.get(f"{collection('RayCluster', road.namespace)}/ray-cluster")
+        submitter = await road.cluster.get(submitted)
+        workloads = (await road.cluster.get(road.workloads))["items"]
+        await road.until_workload("ray", "Finished", reason="Succeeded")
+        nodes = {n["metadata"]["name"]: n for n in (await road.cluster.get("/api/v1/nodes"))["items"]}
+
+    (workload,) = workloads
+    sets = [(p["name"], p["count"]) for p in workload["spec"]["podSets"]]
+    assert sets == [("head", 1), ("workers", 3), ("submitter", 1)]
+    assert child["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "main"
+    assert not child["spec"].get("suspend")
+    assert not submitter["spec"].get("suspend")
+    by_set = pods_by_set(pods["items"])
+    assert {name: len(found) for name, found in by_set.items()} == {"head": 1, "workers": 3, "submitter": 1}
+    on = [nodes[pod["spec"]["nodeName"]]["metadata"]["labels"] for pod in by_set["workers"]]
+    assert len({labels[RACK_LABEL] for labels in on}) == 1
+    assert by_set["submitter"][0]["spec"]["nodeSelector"]["pool"] == "gpu"
+
+
+@pytest.mark.proves("Ray", "stop and restore")
+@pytest.mark.proves("Ray", "eviction and requeue")
+@pytest.mark.parametrize("kind", PATHS)
+async def test_a_ray_object_is_stopped_restored_and_started_again(
+    either_plane: Plane, tmp_path: Path, kind: str
+) -> None:
+    """A drained queue stops it, its templates are what its user wrote; without the drain it runs again."""
+    async with world(either_plane, tmp_path) as road:
+        more = {"entrypoint": str(LONG)} if kind == "RayJob" else {}
+        cluster = cluster_of(2)
+        await submit(road, kind, spec_of(kind, cluster, **more))
+        path = f"{collection(kind, road.namespace)}/ray"
+        await road.until_workload("ray", "PodsReady")
+        started = await road.cluster.get(path)
+        await road.cluster.request("PATCH", QUEUE, {"spec": {"stopPolicy": "HoldAndDrain"}}, content_type=MERGE_PATCH)
+        await road.until_workload("ray", "QuotaReserved", status="False")
+        await road.cluster.until(road.pods, lambda found: not found["items"], what="no pod is left")
+        stopped = await road.cluster.get(path)
+        await road.cluster.request("PATCH", QUEUE, {"spec": {"stopPolicy": "None"}}, content_type=MERGE_PATCH)
+        await road.until_workload("ray", "PodsReady")
+
+    worker = clusters_in(kind, started)["workerGroupSpecs"][0]["template"]
+    assert worker["spec"]["nodeSelector"] == {"pool": "gpu"}
+    flag = {} if kind == "RayJob" else {"suspend": True}
+    assert clusters_in(kind, stopped) == {**cluster, **flag}
+    assert ("submitterPodTemplate" in started["spec"]) is (kind == "RayJob")
+    assert "submitterPodTemplate" not in stopped["spec"]
+
+
+@pytest.mark.proves("Ray", "workload slices")
+async def test_an_elastic_cluster_grows_and_shrinks(either_plane: Plane, tmp_path: Path) -> None:
+    """As its autoscaler has it: added workers wait for their quota, and no other pod is touched."""
+
+    def running_pods(found: Object) -> set[str]:
+        return {p["metadata"]["uid"] for p in found["items"] if p["status"].get("phase") == "Running"}
+
+    async with world(either_plane, tmp_path) as road:
+        group = {"groupName": "workers", "replicas": 1, "template": template(gpus=8)}
+        cluster = cluster_of(0, workerGroupSpecs=[group], enableInTreeAutoscaling=True)
+        made = await submit(road, "RayCluster", cluster, elastic_job="true")
+        path = f"{collection('RayCluster', road.namespace)}/ray"
+        await road.until_workload("ray", "PodsReady")
+        before = running_pods(await road.cluster.get(road.pods))
+        for number in (3, 2):
+            groups = (await road.cluster.get(path))["spec"]["workerGroupSpecs"]
+            change = {"spec": {"workerGroupSpecs": [{**groups[0], "replicas": number}]}}
+            await road.cluster.request("PATCH", path, change, content_type=MERGE_PATCH)
+            what = f"{number} workers run"
+            after = await road.cluster.until(
+                road.pods, lambda found, n=number: len(running_pods(found)) == n + 1 == len(found["items"]), what=what
+            )
+        shrunk = await road.cluster.until(
+            road.workloads,
+            lambda found: any(w["spec"]["podSets"][1]["count"] == 2 for w in found["items"]),
+            what="the Workload shrinks, too",
+        )
+
+    assert [g["name"] for g in made["spec"]["workerGroupSpecs"][0]["template"]["spec"]["schedulingGates"]] == [GATE]
+    assert len(before) == 2
+    assert before <= running_pods(after), "older pods run on"
+    ends = [w for w in shrunk["items"] if any(c["type"] == "Finished" for c in w["status"]["conditions"])]
+    assert [condition(w, "Finished")["reason"] for w in ends] == ["WorkloadSliceReplaced"]
+    (now,) = [w for w in shrunk["items"] if w not in ends]
+    assert [(p["name"], p["count"]) for p in now["spec"]["podSets"]] == [("head", 1), ("workers", 2)]
+
+
+async def test_redis_is_cleared_before_the_quota_goes(either_plane: Plane, tmp_path: Path) -> None:
+    """The pod that clears it gets a place of its own after the head has ended, so that the service can be deleted."""
+    async with world(either_plane, tmp_path) as road:
+        cluster = cluster_of(1, gcsFaultToleranceOptions={"redisAddress": "redis:6379"})
+        cluster["headGroupSpec"]["template"] = template(required=True)
+        await submit(road, "RayService", spec_of("RayService", cluster))
+        await road.until_workload("ray", "PodsReady")
+        service = f"{collection('RayService', road.namespace)}/ray"
+        await road.cluster.request("DELETE", f"{service}?propagationPolicy=Foreground")
+        clears = await road.cluster.until(
+            road.pods,
+            lambda found: (
+                [p["metadata"]["labels"].get("ray.io/node-type") for p in found["items"]] == ["redis-cleanup"]
+                and bool(found["items"][0]["spec"].get("nodeName"))
+            ),
+            what="only the clean-up runs",
+        )
+        held = await road.workload_of("ray")
+        services = collection("RayService", road.namespace)
+        await road.cluster.until(services, lambda found: not found["items"], what="the service is gone")
+        await road.cluster.until(road.workloads, lambda found: not found["items"], what="its Workload is gone")
+
+    assert pods_by_set(clears["items"]).keys() == {"head"}
+    assert condition(held, "QuotaReserved")["status"] == "True"
+    assert not any(c["type"] == "Finished" for c in held["status"]["conditions"])
+
+
+@pytest.mark.proves("Ray", "webhook defaults")
+@pytest.mark.proves("Ray", "webhook validation")
+async def test_webhooks_suspend_and_refuse_ray_objects(either_plane: Plane, tmp_path: Path) -> None:
+    """A job that KubeRay refuses waits without quota until it is corrected, and then runs."""
+    async with world(either_plane, tmp_path) as road:
+        wrong = {"RayJob": spec_of("RayJob", cluster_of(1), shutdownAfterJobFinishes=False)}
+        for kind in ("RayCluster", "RayService"):
+            wrong[kind] = spec_of(kind, cluster_of(1, enableInTreeAutoscaling=True))
+        for kind, spec in wrong.items():
+            with pytest.raises(RequestError, match=r"shutdownAfterJobFinishes|enableInTreeAutoscaling"):
+                await submit(road, kind, spec)
+        free = await submit(road, "RayCluster", cluster_of(0), queue="")
+        queued = await submit(road, "RayJob", spec_of("RayJob", cluster_of(1), entrypoint=""))
+        await road.until_workload("ray", "QuotaReserved", status="False", reason="OnHold")
+        path = f"{collection('RayJob', road.namespace)}/ray"
+        await road.cluster.request("PATCH", path, {"spec": {"entrypoint": "1"}}, content_type=MERGE_PATCH)
+        await road.until_workload("ray", "Finished", reason="Succeeded")
+
+    assert queued["spec"]["suspend"] is True
+    assert "suspend" not in free["spec"]

@@ -22,9 +22,10 @@ END = "<!-- the end of the matrix -->"
 
 _TRAINING = "Training job"
 """PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob and MPIJob, which have one adapter."""
-_BUILT_IN = list(
-    dict.fromkeys(_TRAINING if row.group == "kubeflow.org" else row.kind for row in FRAMEWORKS.values() if row.built_in)
-)
+_RAY = "Ray"
+"""RayJob, RayCluster and RayService, whose adapters have one base."""
+_OF_GROUP = {"kubeflow.org": _TRAINING, "ray.io": _RAY}
+_BUILT_IN = list(dict.fromkeys(_OF_GROUP.get(row.group, row.kind) for row in FRAMEWORKS.values() if row.built_in))
 _AFTER_PODS = _BUILT_IN.index("Pod") + 1
 _SERVING = ("Deployment", "StatefulSet", "LeaderWorkerSet")
 """Kinds whose objects never finish."""
@@ -39,7 +40,8 @@ FEATURES = (
 )  # fmt: skip
 
 _WRAPPED = ("AppWrapper", "SparkApplication")
-_CUSTOM = (_TRAINING, "TrainJob", *_WRAPPED)
+_FIXED = (_TRAINING, "TrainJob", *_WRAPPED)
+_CUSTOM = (*_FIXED, _RAY)
 WITHOUT: Mapping[str, tuple[str, ...]] = {
     "partial admission": (
         *_CUSTOM,
@@ -55,13 +57,13 @@ WITHOUT: Mapping[str, tuple[str, ...]] = {
     "excess pods": (*_CUSTOM, "Job", "JobSet", "Pod", *_SERVING, "declared kind", *GANGS),
     "managed by": ("SparkApplication", "Pod", "Pod group", *_SERVING, "declared kind", *GANGS),
     "child jobs": ("Pod", "Pod group", *_SERVING, *GANGS),
-    "workload slices": (*_CUSTOM, "JobSet", "Pod", "Pod group", *_SERVING, "declared kind", *GANGS),
-    "reclaimable pods": (_TRAINING, *_WRAPPED, "Pod", *_SERVING, "declared kind"),
-    "ranks": ("SparkApplication", "Pod", "Deployment"),
+    "workload slices": (*_FIXED, "JobSet", "Pod", "Pod group", *_SERVING, "declared kind", *GANGS),
+    "reclaimable pods": (_TRAINING, _RAY, *_WRAPPED, "Pod", *_SERVING, "declared kind"),
+    "ranks": (_RAY, "SparkApplication", "Pod", "Deployment"),
     "prebuilt workload": ("SparkApplication", *_SERVING, *GANGS),
     "finished": _SERVING,
     "maximum execution time": _SERVING,
-    "scale": (_TRAINING, *_WRAPPED, "Pod", "Pod group", "Job", "declared kind", *GANGS),
+    "scale": (_TRAINING, _RAY, *_WRAPPED, "Pod", "Pod group", "Job", "declared kind", *GANGS),
     "pods beyond the quorum": tuple(kind for kind in KINDS if kind not in GANGS),
 }
 """Kinds without a feature, because it does not apply to them or Kueue does not have it either."""

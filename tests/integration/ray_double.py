@@ -112,8 +112,8 @@ class _KubeRay:
         if meta.get("deletionTimestamp"):
             return
         if not spec.get("entrypoint"):
-            told = {"jobDeploymentStatus": "ValidationFailed", "message": "the job has no entrypoint"}
-            await self._tell("RayJob", obj, told)
+            refused = {"jobDeploymentStatus": "ValidationFailed", "message": "the job has no entrypoint"}
+            await self._tell("RayJob", obj, refused)
             return
         if spec.get("suspend") or stage in ("Complete", "Failed"):
             gone = await self._remove(obj, name)
@@ -122,7 +122,11 @@ class _KubeRay:
             return
         cluster = await self._ensure_cluster("RayJob", obj, name, spec["rayClusterSpec"])
         state = cluster.get("status", {}).get("state", "")
-        told = {"jobDeploymentStatus": "Initializing", "rayClusterName": name, "rayClusterStatus": {"state": state}}
+        told: Object = {
+            "jobDeploymentStatus": "Initializing",
+            "rayClusterName": name,
+            "rayClusterStatus": {"state": state},
+        }
         if state == "ready" or stage == "Running":
             job = await self._ensure_job("RayJob", obj, f"{meta['name']}-submitter", submitter_of(obj))
             told |= {"jobDeploymentStatus": "Running", "jobStatus": "RUNNING"}

@@ -33,7 +33,6 @@ resources: {excludeResourcePrefixes: [memory]}
 QUEUE = f"{KUEUE}/clusterqueues/team"
 LONG = 600
 GATE = "kueue.x-k8s.io/elastic-job"
-PATHS = {"RayCluster": ("spec",), "RayJob": ("spec", "rayClusterSpec"), "RayService": ("spec", "rayClusterConfig")}
 
 
 @asynccontextmanager
@@ -66,11 +65,11 @@ def cluster_of(workers: int, **more: Any) -> Object:
     return {"headGroupSpec": {"rayStartParams": {}, "template": template()}, "workerGroupSpecs": [group], **more}
 
 
-async def submit(road: Road, kind: str, spec: Object, *, queue: str = "main", **annotations: str) -> Object:
-    """An object that its user does not suspend."""
+async def submit(road: Road, kind: str, spec: Object, **annotations: str) -> Object:
+    """A queued object that its user does not suspend."""
     metadata = {
         "name": "ray",
-        "labels": {"kueue.x-k8s.io/queue-name": queue} if queue else {},
+        "labels": {"kueue.x-k8s.io/queue-name": "main"},
         "annotations": {f"kueue.x-k8s.io/{key.replace('_', '-')}": value for key, value in annotations.items()},
     }
     made: Object = {"apiVersion": "ray.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
@@ -82,12 +81,6 @@ def spec_of(kind: str, cluster: Object, **more: Any) -> Object:
     if kind == "RayJob":
         return {"entrypoint": "2", "shutdownAfterJobFinishes": True, "rayClusterSpec": cluster, **more}
     return {"rayClusterConfig": cluster, **more} if kind == "RayService" else {**cluster, **more}
-
-
-def clusters_in(kind: str, obj: Object) -> Object:
-    for step in PATHS[kind]:
-        obj = obj[step]
-    return obj
 
 
 def pods_by_set(pods: list[Object]) -> dict[str, list[Object]]:
@@ -103,24 +96,35 @@ def pods_by_set(pods: list[Object]) -> dict[str, list[Object]]:
 @pytest.mark.proves("Ray", "pods ready")
 @pytest.mark.proves("Ray", "finished")
 @pytest.mark.proves("Ray", "child jobs")
-async def test_a_ray_job_starts_whole_and_ends(either_plane: Plane, tmp_path: Path) -> None:
-    """One Workload for the head, the workers in a rack and the submitter; neither the RayCluster, which has the queue
-    label, too, nor the Job that submits is queued.
+@pytest.mark.proves("Ray", "webhook defaults")
+@pytest.mark.proves("Ray", "webhook validation")
+async def test_a_ray_job_is_corrected_and_then_starts_whole_and_ends(either_plane: Plane, tmp_path: Path) -> None:
+    """Webhooks refuse what kqueue cannot queue; what KubeRay refuses waits without quota.  Then one Workload has the
+    head, the workers in a rack and the submitter; neither the RayCluster, which has the queue label, too, nor the Job
+    that submits is queued.
     """
     async with world(either_plane, tmp_path) as road:
-        await submit(road, "RayJob", spec_of("RayJob", cluster_of(3)))
+        wrong = {"RayJob": spec_of("RayJob", cluster_of(1), shutdownAfterJobFinishes=False)}
+        for kind in ("RayCluster", "RayService"):
+            wrong[kind] = spec_of(kind, cluster_of(1, enableInTreeAutoscaling=True))
+        for kind, spec in wrong.items():
+            with pytest.raises(RequestError, match=r"shutdownAfterJobFinishes|enableInTreeAutoscaling"):
+                await submit(road, kind, spec)
+        queued = await submit(road, "RayJob", spec_of("RayJob", cluster_of(3), entrypoint=""))
+        await road.until_workload("ray", "QuotaReserved", status="False", reason="OnHold")
+        path = f"{collection('RayJob', road.namespace)}/ray"
+        await road.cluster.request("PATCH", path, {"spec": {"entrypoint": "2"}}, content_type=MERGE_PATCH)
         await road.until_workload("ray", "PodsReady")
-        submitted = f"{road.jobs}/ray-submitter"
-        await road.cluster.until(road.jobs, lambda found: bool(found["items"]), what="the job is submitted")
         pods = await road.cluster.until(
-            road.pods, lambda found: len(found["items"]) == 5, what="the submitter has a pod"
+            road.pods, lambda found: len(found["items"]) == 5, what="the submitter has a pod, too"
         )
         child = await road.cluster.get(f"{collection('RayCluster', road.namespace)}/ray-cluster")
-        submitter = await road.cluster.get(submitted)
+        submitter = await road.cluster.get(f"{road.jobs}/ray-submitter")
         workloads = (await road.cluster.get(road.workloads))["items"]
         await road.until_workload("ray", "Finished", reason="Succeeded")
         nodes = {n["metadata"]["name"]: n for n in (await road.cluster.get("/api/v1/nodes"))["items"]}
 
+    assert queued["spec"]["suspend"] is True
     (workload,) = workloads
     sets = [(p["name"], p["count"]) for p in workload["spec"]["podSets"]]
     assert sets == [("head", 1), ("workers", 3), ("submitter", 1)]
@@ -134,33 +138,66 @@ async def test_a_ray_job_starts_whole_and_ends(either_plane: Plane, tmp_path: Pa
     assert by_set["submitter"][0]["spec"]["nodeSelector"]["pool"] == "gpu"
 
 
+async def drained_and_resumed(road: Road, kind: str) -> tuple[Object, Object]:
+    """The object as it ran, and as it was stopped by its drained queue; then it runs again."""
+    path = f"{collection(kind, road.namespace)}/ray"
+    await road.until_workload("ray", "PodsReady")
+    started = await road.cluster.get(path)
+    await road.cluster.request("PATCH", QUEUE, {"spec": {"stopPolicy": "HoldAndDrain"}}, content_type=MERGE_PATCH)
+    await road.until_workload("ray", "QuotaReserved", status="False")
+    await road.cluster.until(road.pods, lambda found: not found["items"], what="no pod is left")
+    stopped = await road.cluster.get(path)
+    await road.cluster.request("PATCH", QUEUE, {"spec": {"stopPolicy": "None"}}, content_type=MERGE_PATCH)
+    await road.until_workload("ray", "PodsReady")
+    return started, stopped
+
+
+async def test_a_ray_job_is_stopped_restored_and_started_again(sandbox_plane: Plane, tmp_path: Path) -> None:
+    """A drained queue stops it, its templates are what its user wrote; without the drain it runs again."""
+    async with world(sandbox_plane, tmp_path) as road:
+        cluster = cluster_of(2)
+        await submit(road, "RayJob", spec_of("RayJob", cluster, entrypoint=str(LONG)))
+        started, stopped = await drained_and_resumed(road, "RayJob")
+
+    assert started["spec"]["submitterPodTemplate"]["spec"]["nodeSelector"] == {"pool": "gpu"}
+    assert "submitterPodTemplate" not in stopped["spec"]
+    assert stopped["spec"]["rayClusterSpec"] == cluster
+
+
 @pytest.mark.proves("Ray", "stop and restore")
 @pytest.mark.proves("Ray", "eviction and requeue")
-@pytest.mark.parametrize("kind", PATHS)
-async def test_a_ray_object_is_stopped_restored_and_started_again(
-    either_plane: Plane, tmp_path: Path, kind: str
+async def test_a_ray_service_is_stopped_and_started_and_clears_redis_at_its_end(
+    either_plane: Plane, tmp_path: Path
 ) -> None:
-    """A drained queue stops it, its templates are what its user wrote; without the drain it runs again."""
+    """It is given back as its user wrote it.  At its end the pod that clears Redis gets the place of the head, because
+    the Workload keeps its quota; then all is gone.
+    """
     async with world(either_plane, tmp_path) as road:
-        more = {"entrypoint": str(LONG)} if kind == "RayJob" else {}
-        cluster = cluster_of(2)
-        await submit(road, kind, spec_of(kind, cluster, **more))
-        path = f"{collection(kind, road.namespace)}/ray"
-        await road.until_workload("ray", "PodsReady")
-        started = await road.cluster.get(path)
-        await road.cluster.request("PATCH", QUEUE, {"spec": {"stopPolicy": "HoldAndDrain"}}, content_type=MERGE_PATCH)
-        await road.until_workload("ray", "QuotaReserved", status="False")
-        await road.cluster.until(road.pods, lambda found: not found["items"], what="no pod is left")
-        stopped = await road.cluster.get(path)
-        await road.cluster.request("PATCH", QUEUE, {"spec": {"stopPolicy": "None"}}, content_type=MERGE_PATCH)
-        await road.until_workload("ray", "PodsReady")
+        cluster = cluster_of(1, gcsFaultToleranceOptions={"redisAddress": "redis:6379"})
+        cluster["headGroupSpec"]["template"] = template(required=True)
+        await submit(road, "RayService", spec_of("RayService", cluster))
+        started, stopped = await drained_and_resumed(road, "RayService")
+        services = collection("RayService", road.namespace)
+        await road.cluster.request("DELETE", f"{services}/ray?propagationPolicy=Foreground")
+        clears = await road.cluster.until(
+            road.pods,
+            lambda found: (
+                [p["metadata"]["labels"].get("ray.io/node-type") for p in found["items"]] == ["redis-cleanup"]
+                and bool(found["items"][0]["spec"].get("nodeName"))
+            ),
+            what="only the clean-up runs",
+        )
+        held = await road.workload_of("ray")
+        await road.cluster.until(services, lambda found: not found["items"], what="the service is gone")
+        await road.cluster.until(road.workloads, lambda found: not found["items"], what="its Workload is gone")
 
-    worker = clusters_in(kind, started)["workerGroupSpecs"][0]["template"]
-    assert worker["spec"]["nodeSelector"] == {"pool": "gpu"}
-    flag = {} if kind == "RayJob" else {"suspend": True}
-    assert clusters_in(kind, stopped) == {**cluster, **flag}
-    assert ("submitterPodTemplate" in started["spec"]) is (kind == "RayJob")
-    assert "submitterPodTemplate" not in stopped["spec"]
+    assert started["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]["template"]["spec"]["nodeSelector"] == {
+        "pool": "gpu"
+    }
+    assert stopped["spec"]["rayClusterConfig"] == {**cluster, "suspend": True}
+    assert pods_by_set(clears["items"]).keys() == {"head"}
+    assert condition(held, "QuotaReserved")["status"] == "True"
+    assert not any(c["type"] == "Finished" for c in held["status"]["conditions"])
 
 
 @pytest.mark.proves("Ray", "workload slices")
@@ -171,6 +208,13 @@ async def test_an_elastic_cluster_grows_and_shrinks(either_plane: Plane, tmp_pat
         return {p["metadata"]["uid"] for p in found["items"] if p["status"].get("phase") == "Running"}
 
     async with world(either_plane, tmp_path) as road:
+
+        async def until_running(number: int) -> Object:
+            def reached(found: Object) -> bool:
+                return len(running_pods(found)) == number == len(found["items"])
+
+            return await road.cluster.until(road.pods, reached, what=f"{number} pods run")
+
         group = {"groupName": "workers", "replicas": 1, "template": template(gpus=8)}
         cluster = cluster_of(0, workerGroupSpecs=[group], enableInTreeAutoscaling=True)
         made = await submit(road, "RayCluster", cluster, elastic_job="true")
@@ -181,10 +225,7 @@ async def test_an_elastic_cluster_grows_and_shrinks(either_plane: Plane, tmp_pat
             groups = (await road.cluster.get(path))["spec"]["workerGroupSpecs"]
             change = {"spec": {"workerGroupSpecs": [{**groups[0], "replicas": number}]}}
             await road.cluster.request("PATCH", path, change, content_type=MERGE_PATCH)
-            what = f"{number} workers run"
-            after = await road.cluster.until(
-                road.pods, lambda found, n=number: len(running_pods(found)) == n + 1 == len(found["items"]), what=what
-            )
+            after = await until_running(number + 1)
         shrunk = await road.cluster.until(
             road.workloads,
             lambda found: any(w["spec"]["podSets"][1]["count"] == 2 for w in found["items"]),
@@ -198,52 +239,3 @@ async def test_an_elastic_cluster_grows_and_shrinks(either_plane: Plane, tmp_pat
     assert [condition(w, "Finished")["reason"] for w in ends] == ["WorkloadSliceReplaced"]
     (now,) = [w for w in shrunk["items"] if w not in ends]
     assert [(p["name"], p["count"]) for p in now["spec"]["podSets"]] == [("head", 1), ("workers", 2)]
-
-
-async def test_redis_is_cleared_before_the_quota_goes(either_plane: Plane, tmp_path: Path) -> None:
-    """The pod that clears it gets a place of its own after the head has ended, so that the service can be deleted."""
-    async with world(either_plane, tmp_path) as road:
-        cluster = cluster_of(1, gcsFaultToleranceOptions={"redisAddress": "redis:6379"})
-        cluster["headGroupSpec"]["template"] = template(required=True)
-        await submit(road, "RayService", spec_of("RayService", cluster))
-        await road.until_workload("ray", "PodsReady")
-        service = f"{collection('RayService', road.namespace)}/ray"
-        await road.cluster.request("DELETE", f"{service}?propagationPolicy=Foreground")
-        clears = await road.cluster.until(
-            road.pods,
-            lambda found: (
-                [p["metadata"]["labels"].get("ray.io/node-type") for p in found["items"]] == ["redis-cleanup"]
-                and bool(found["items"][0]["spec"].get("nodeName"))
-            ),
-            what="only the clean-up runs",
-        )
-        held = await road.workload_of("ray")
-        services = collection("RayService", road.namespace)
-        await road.cluster.until(services, lambda found: not found["items"], what="the service is gone")
-        await road.cluster.until(road.workloads, lambda found: not found["items"], what="its Workload is gone")
-
-    assert pods_by_set(clears["items"]).keys() == {"head"}
-    assert condition(held, "QuotaReserved")["status"] == "True"
-    assert not any(c["type"] == "Finished" for c in held["status"]["conditions"])
-
-
-@pytest.mark.proves("Ray", "webhook defaults")
-@pytest.mark.proves("Ray", "webhook validation")
-async def test_webhooks_suspend_and_refuse_ray_objects(either_plane: Plane, tmp_path: Path) -> None:
-    """A job that KubeRay refuses waits without quota until it is corrected, and then runs."""
-    async with world(either_plane, tmp_path) as road:
-        wrong = {"RayJob": spec_of("RayJob", cluster_of(1), shutdownAfterJobFinishes=False)}
-        for kind in ("RayCluster", "RayService"):
-            wrong[kind] = spec_of(kind, cluster_of(1, enableInTreeAutoscaling=True))
-        for kind, spec in wrong.items():
-            with pytest.raises(RequestError, match=r"shutdownAfterJobFinishes|enableInTreeAutoscaling"):
-                await submit(road, kind, spec)
-        free = await submit(road, "RayCluster", cluster_of(0), queue="")
-        queued = await submit(road, "RayJob", spec_of("RayJob", cluster_of(1), entrypoint=""))
-        await road.until_workload("ray", "QuotaReserved", status="False", reason="OnHold")
-        path = f"{collection('RayJob', road.namespace)}/ray"
-        await road.cluster.request("PATCH", path, {"spec": {"entrypoint": "1"}}, content_type=MERGE_PATCH)
-        await road.until_workload("ray", "Finished", reason="Succeeded")
-
-    assert queued["spec"]["suspend"] is True
-    assert "suspend" not in free["spec"]

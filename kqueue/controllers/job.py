@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 from cachetools import TTLCache
@@ -59,14 +59,6 @@ _UNSEEN_SECONDS = 30.0
 """The seconds between reads of a job that the watch does not report, because it no longer names a queue."""
 _MISSING_SECONDS = 60.0
 """The seconds between reads of a missing prebuilt Workload, in addition to its own events."""
-
-
-class Enqueues(Protocol):
-    """A controller, as handlers of events need it."""
-
-    def enqueue(self, key: str) -> None:
-        """Have the object of this key reconciled soon."""
-        ...
 
 
 class JobReconciler:
@@ -417,7 +409,7 @@ def _subscribe(manager: Manager, kind: JobKind, stores: Sequence[Store[JSON]], j
         if isinstance(child, ExceptionalKind) and makes(
             (kind.gvk.group, kind.gvk.kind), (child.gvk.group, child.gvk.kind)
         ):
-            watches.jobs[child.framework].subscribe(after_clean_up(kind, child, manager.switches, jobs))
+            watches.jobs[child.framework].subscribe(after_clean_up(kind, child, manager.switches, jobs.enqueue))
     for store in stores:
         store.subscribe(on_job)
         enqueue_readers(kind, store, watches.read_by(kind), jobs.enqueue)
@@ -430,7 +422,7 @@ def _subscribe(manager: Manager, kind: JobKind, stores: Sequence[Store[JSON]], j
 
 
 def after_clean_up(
-    kind: JobKind, child: ExceptionalKind, switches: JobFeatures, jobs: Enqueues
+    kind: JobKind, child: ExceptionalKind, switches: JobFeatures, enqueue: Callable[[str], object]
 ) -> Callable[[JSON | None, JSON | None], None]:
     """Return a handler that enqueues the job above an object that has cleaned up, so that its quota is released."""
 
@@ -438,7 +430,7 @@ def after_clean_up(
         if old is None or not child.cleans_up(old, switches) or (new is not None and child.cleans_up(new, switches)):
             return
         if controller_kind(old) == (kind.gvk.group, kind.gvk.kind):
-            jobs.enqueue(f"{old['metadata']['namespace']}/{controller_name(old)}")
+            enqueue(f"{old['metadata']['namespace']}/{controller_name(old)}")
 
     return on_child
 

@@ -16,7 +16,7 @@ from kqueue.jobs import rules, syntax
 from kqueue.jobs.fields import JSON, condition_status, flag, labels_of, mapping, objects, sequence, text
 from kqueue.jobs.kind import Finished, GroupVersionKind, JobContext
 from kqueue.jobs.patch import Patch
-from kqueue.jobs.ray_cluster_spec import CLEANUP_TEMPLATE, SUBMITTER_CONTAINER, ClusterSpec
+from kqueue.jobs.ray_cluster_spec import CLEANUP_TEMPLATE, SUBMITTER_CONTAINER, RayClusterSpec
 from kqueue.jobs.switches import JobFeatures
 from kqueue.jobs.templated import TemplatePart, TemplatesInPlace
 from kqueue.kube import names as kube_names
@@ -29,7 +29,7 @@ _SLICES = syntax.entry_path("metadata.annotations", names.ELASTIC_JOB_ANNOTATION
 
 
 class RayObject(TemplatesInPlace):
-    """What the adapters of Ray's kinds have in common.
+    """The base of the adapters of Ray's kinds.
 
     Args:
         kind: its name in Kubernetes' API.
@@ -106,8 +106,8 @@ class RayObject(TemplatesInPlace):
             found += self._autoscaling_problems(new, around.switches)
         return found
 
-    def _cluster(self, job: JSON) -> ClusterSpec:
-        return ClusterSpec(self._spec, job)
+    def _cluster(self, job: JSON) -> RayClusterSpec:
+        return RayClusterSpec(self._spec, job)
 
     def _autoscaling_problems(self, job: JSON, switches: JobFeatures) -> Iterator[FieldError]:
         cluster = self._cluster(job)

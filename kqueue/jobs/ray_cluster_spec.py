@@ -40,7 +40,7 @@ CLEANUP_TEMPLATE: JSON = {"spec": {"containers": [{"name": "ray-head", "resource
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSpec:
+class RayClusterSpec:
     """The cluster spec of one object."""
 
     path: tuple[str, ...]

@@ -126,16 +126,6 @@ def ray_cluster(*, deleted: bool = True, finalizer: str = "ray.io/gcs-ft-redis-c
     return {**made, "metadata": {**made["metadata"], **(DELETED if deleted else {})}}
 
 
-class Enqueued:
-    """Takes keys, as a controller does."""
-
-    def __init__(self) -> None:
-        self.keys: list[str] = []
-
-    def enqueue(self, key: str) -> None:
-        self.keys.append(key)
-
-
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
@@ -148,12 +138,13 @@ class Enqueued:
     ids=["gone", "cleared", "not yet", "nothing to clear", "new"],
 )
 def test_the_object_above_is_told_once_redis_is_cleared(old: JSON | None, new: JSON | None, told: list[str]) -> None:
-    jobs, services = Enqueued(), Enqueued()
+    jobs: list[str] = []
+    services: list[str] = []
 
-    for kind, queue in ((ray.JOB, jobs), (ray.SERVICE, services)):
-        after_clean_up(kind, ray.CLUSTER, JobFeatures(), queue)(old, new)
+    for kind, keys in ((ray.JOB, jobs), (ray.SERVICE, services)):
+        after_clean_up(kind, ray.CLUSTER, JobFeatures(), keys.append)(old, new)
 
-    assert (jobs.keys, services.keys) == (told, [])
+    assert (jobs, services) == (told, [])
 
 
 async def test_an_evicted_job_stops_before_it_gives_back(make: Callable[..., RayJobs]) -> None:

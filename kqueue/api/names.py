@@ -353,6 +353,8 @@ REASON_NO_RESERVATION: Final = "NoReservation"
 """The workload has no quota."""
 REASON_UNSATISFIED_ADMISSION_CHECKS: Final = "UnsatisfiedAdmissionChecks"
 """The workload has quota, and a check is not ready."""
+REASON_PENDING_DELAYED_TOPOLOGY_REQUESTS: Final = "PendingDelayedTopologyRequests"
+"""The workload has quota, all checks are ready, and domains for its pods are not chosen yet."""
 
 # Finished
 
@@ -495,6 +497,10 @@ REASON_NOT_ADMITTED: Final = "NotAdmitted"
 
 # ---- Values of fields ------------------------------------------------------------------------------------------------
 
+DELAYED_PENDING: Final = "Pending"
+"""delayedTopologyRequest: domains are chosen when the admission checks are ready."""
+DELAYED_READY: Final = "Ready"
+"""delayedTopologyRequest: the domains are chosen."""
 CHECK_PENDING: Final = "Pending"
 """Admission check state: no answer yet."""
 CHECK_READY: Final = "Ready"

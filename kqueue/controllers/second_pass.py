@@ -1,4 +1,4 @@
-"""Wakes the scheduling loop for admitted Workloads with failed hosts, each after its pause."""
+"""Wakes the scheduling loop for Workloads with quota that need domains or other hosts, each after its pause."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def setup(manager: Manager) -> None:
     second_pass.later = controller.enqueue
 
     def on_workload(_old: wire.Workload | None, new: wire.Workload | None) -> None:
-        if new is not None and new.status.unhealthy_nodes and model.is_placed(new):
+        if new is None:
+            return
+        if (new.status.unhealthy_nodes and model.is_placed(new)) or model.needs_domains(new):
             second_pass.ask(model.workload_key(new))
 
     manager.watches.workloads.subscribe(on_workload)

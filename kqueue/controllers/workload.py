@@ -43,7 +43,12 @@ from kqueue.state.requeueing import RequeueBackoff
 
 _log = structlog.get_logger(__name__)
 
-_CALM = (names.REASON_DEACTIVATED, names.REASON_ADMISSION_GATED, names.REASON_PENDING_EVALUATION)
+_CALM = (
+    names.REASON_DEACTIVATED,
+    names.REASON_ADMISSION_GATED,
+    names.REASON_PENDING_EVALUATION,
+    names.REASON_PENDING_DELAYED_TOPOLOGY_REQUESTS,
+)
 """Reasons of waits that a client requested, or that have ended: they cause no warnings."""
 _TOLD = (names.CONDITION_EVICTED, names.CONDITION_ADMITTED, names.CONDITION_QUOTA_RESERVED, names.CONDITION_REQUEUED)
 """Conditions whose changes cause an event; of several changes in one write only the first causes one."""

@@ -580,6 +580,7 @@ def _with_domains(entry: NominatedHead) -> tuple[PodSetAssignment, ...]:
                 usage=assigned.usage,
                 count=assigned.count,
                 topology=domains.get(assigned.name),
+                delayed=assigned.delayed,
             )
             for assigned in entry.assignment.pod_sets
         ]

@@ -54,7 +54,7 @@ class Grant:
     """The flavors of the pod sets of a group, with one option for each choice.  Grants are shared: callers must not
     change them.
 
-    `places` are the requests for domains, by topology flavor; `last_tried` is the scan memory.
+    `places` are the requests for domains, by topology flavor, without delayed ones; `last_tried` is the scan memory.
     """
 
     pod_sets: tuple[PodSetAssignment, ...]
@@ -81,7 +81,7 @@ class GroupDemand:
 
     def __init__(self, pod_sets: Sequence[PodSet], spec: QueueSpec) -> None:
         self.pod_sets = tuple(pod_sets)
-        self._covered = spec.covered
+        self._covered, self._delayed = spec.covered, spec.delayed
         self._wanted = [_wanted(pod_set, spec) for pod_set in pod_sets]
         totals = _summed(self._wanted)
         self.uncovered = {resource: totals[resource] for resource in sorted(totals.keys() - spec.covered)}
@@ -175,13 +175,17 @@ class GroupDemand:
             flavors = {r: option.name for r, (option, _) in mine.items()}
             usage = {r: wanted.get(r, 0) for r in mine}
             count = pod_set.request.count
-            pod_sets.append(PodSetAssignment(name=pod_set.name, flavors=flavors, usage=usage, count=count))
+            with_domains = sorted({option.name for option, _ in mine.values() if option.topology is not None})
+            placed = bool(with_domains and count and _wants_place(pod_set))
+            delayed = placed and with_domains[0] in self._delayed
+            pod_sets.append(
+                PodSetAssignment(name=pod_set.name, flavors=flavors, usage=usage, count=count, delayed=delayed)
+            )
             for resource, (option, index) in mine.items():
                 column = FlavorResource(option.name, resource)
                 total[column] = total.get(column, 0) + usage[resource]
                 last_tried[pod_set.name, resource] = index
-            with_domains = sorted({option.name for option, _ in mine.values() if option.topology is not None})
-            if with_domains and count and _wants_place(pod_set):
+            if placed and not delayed:
                 places.setdefault(with_domains[0], []).append(pod_set.request)
         return Grant(tuple(pod_sets), total, places, last_tried)
 
@@ -236,7 +240,7 @@ class Demands:
 
     def of(self, pod_sets: tuple[PodSet, ...], spec: QueueSpec) -> tuple[GroupDemand, ...]:
         """Return the demands of a workload's pod sets on a queue, one for each group of pod sets."""
-        key = (id(pod_sets), spec.groups, spec.ignores_undeclared)
+        key = (id(pod_sets), spec.groups, spec.ignores_undeclared, spec.delayed)
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= self._most:

@@ -10,7 +10,7 @@ flavor assigner (KEP-582 fungibility, and observed behaviour).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, Protocol
 
@@ -162,6 +162,8 @@ def assign(
     Raises PluginError where a plugin fails.
     """
     spec, node = snapshot.queues[head.queue], snapshot.nodes[head.queue]
+    if spec.delayed and head.replaces is not None:  # running pods keep their domains, so they are chosen now
+        spec = replace(spec, delayed=frozenset())
     search = _Search(head, spec, node, snapshot, oracle, fair, pinned, hooks, _NOTHING if victims is None else victims)
     for demand in (demands if demands is not None else Demands()).of(head.pod_sets, spec):
         reason = _assign_group(demand, search)

@@ -91,6 +91,8 @@ class QueueSpec:
     """Seconds for which an admitted workload is safe from preemption."""
     plugin_profile: str = "default"
     """The profile of the configuration whose plugins judge its workloads."""
+    delayed: frozenset[str] = frozenset()
+    """Flavors whose domains are chosen when the admission checks are ready, because a check makes their nodes."""
     covered: frozenset[str] = field(init=False, repr=False, compare=False)
     """Resources that any group lists."""
 
@@ -156,13 +158,22 @@ class Head:
 
 @value(kw_only=True)
 class PodSetAssignment:
-    """The assignment of one pod set: flavor per resource, quota usage, pods, domains (None without topology)."""
+    """The assignment of one pod set: flavor per resource, quota usage, pods, domains (None without topology).
+
+    `delayed`: its domains are chosen when the admission checks are ready.
+    """
 
     name: str
     flavors: Mapping[str, str]
     usage: Mapping[str, int]
     count: int
     topology: TopologyAssignment | None = None
+    delayed: bool = False
+
+    @property
+    def waits_for_domains(self) -> bool:
+        """Whether domains are still to be chosen."""
+        return self.delayed and (self.topology is None or not self.topology.domains)
 
 
 @value(kw_only=True)

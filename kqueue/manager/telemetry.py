@@ -188,6 +188,10 @@ class CycleObserver:
         else:
             self._record(workload, reason=names.EVENT_SECOND_PASS_FAILED, message=message, warning=True)
 
+    def no_domains(self, workload: wire.Workload, *, message: str) -> None:
+        """Record why no domains were found for a workload whose checks are ready."""
+        self._record(workload, reason=names.EVENT_SECOND_PASS_FAILED, message=message, warning=True)
+
     def preempted(
         self, workload: wire.Workload, *, target: Target, queue: str, preemptor: wire.Workload, message: str
     ) -> None:

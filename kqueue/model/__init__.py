@@ -40,10 +40,12 @@ from kqueue.model.workloads import (
     is_placed,
     is_queueable,
     local_queue_key,
+    needs_domains,
     replaced_key,
     runtime_classes,
     siblings_key,
     standing,
+    waits_for_domains,
     workload_key,
 )
 
@@ -96,6 +98,7 @@ __all__ = [
     "local_queue_key",
     "minimum_runtime",
     "near_base",
+    "needs_domains",
     "neighbours",
     "never_preempts",
     "node_class",
@@ -124,6 +127,7 @@ __all__ = [
     "toleration",
     "topology_request",
     "traits_of",
+    "waits_for_domains",
     "weight",
     "workload_key",
 ]

@@ -53,6 +53,7 @@ def _assigned(
         usage={r: v for r, v in usage.items() if r in a.flavors},
         count=count,
         topology=places if places is None or finished is None else places.without(finished),
+        delayed=a.delayed_topology_request == names.DELAYED_PENDING,
     )
 
 

@@ -131,6 +131,31 @@ _KEEPS_OUT = frozenset(
 """Conditions that no queued workload has."""
 
 
+def waits_for_domains(obj: wire.Workload) -> bool:
+    """Whether the Workload has a reservation, and domains that are chosen when its admission checks are ready."""
+    stored = obj.status.admission
+    return stored is not None and any(
+        held.delayed_topology_request == names.DELAYED_PENDING and held.topology_assignment is None
+        for held in stored.pod_set_assignments
+    )
+
+
+def needs_domains(obj: wire.Workload) -> bool:
+    """Whether domains must be chosen now: all checks are ready, and nothing else has happened to the Workload since."""
+    checks = obj.status.admission_checks
+    return (
+        waits_for_domains(obj)
+        and bool(checks)
+        and all(check.state == names.CHECK_READY for check in checks)
+        and condition_true(obj, names.CONDITION_QUOTA_RESERVED)
+        and not condition_true(obj, names.CONDITION_ADMITTED)
+        and not condition_true(obj, names.CONDITION_EVICTED)
+        and not is_over(obj)
+        and obj.spec.active
+        and obj.metadata.deletion_timestamp is None
+    )
+
+
 def is_placed(obj: wire.Workload) -> bool:
     """Whether the Workload is admitted to domains, and neither over nor evicted, so that its failed hosts are
     replaced.

@@ -30,7 +30,7 @@ class SchedulingState:
     Args:
         cache: quota, nodes, and the quota and hosts that each workload holds.
         queues: workloads that wait.
-        second_pass: workloads that lost hosts.
+        second_pass: workloads that lost hosts, or that need domains after their checks.
         preemptions: the resources that are reserved for preemptors.
         quarantine: workloads on which scheduling fails.
         tries: the last try of each workload.

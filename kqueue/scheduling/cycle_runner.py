@@ -1,7 +1,7 @@
 """Runs one cycle: takes the heads of the queues, plans them on a snapshot, and has each decision carried out.
 
-A cycle also replaces the failed hosts of admitted workloads, before it tries the heads: such a workload holds most of
-its hosts already and needs less than a whole gang.
+A cycle tries workloads in their second pass before the heads, because they have quota: an admitted workload that lost
+hosts holds most of its hosts already, and a workload whose checks are ready has nodes that were made for it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from kqueue.scheduling.joint.rounds import NoRounds, Rounds
 from kqueue.scheduling.planning import PlanMaker
 from kqueue.scheduling.put_back import PutBack
 from kqueue.scheduling.reading import HeadReader
-from kqueue.scheduling.repairs import DamagedWorkload, Repairs
 from kqueue.scheduling.repeated_tries import Tries
 from kqueue.scheduling.scan_memories import ScanMemories
+from kqueue.scheduling.second_passes import SecondPasses, SecondTry
 from kqueue.scheduling.stopwatch import Stopwatch
 
 
@@ -38,7 +38,7 @@ class CycleParts:
     planning: PlanMaker
     faults: FaultIsolation
     trouble: FailingWorkloads
-    repairs: Repairs
+    second_passes: SecondPasses
     reader: HeadReader
     applier: DecisionApplier
     put_back: PutBack
@@ -49,7 +49,7 @@ class CycleEnd(NamedTuple):
     """The result of one cycle."""
 
     success: bool
-    """Whether a workload was admitted or got new hosts."""
+    """Whether a workload was admitted or got hosts."""
     stuck: Tries | None = None
     """The tries of the cycle, if all heads are heads of their queues again; None: other workloads are the heads now."""
 
@@ -79,19 +79,19 @@ class CycleRunner:
             await self._clock.sleep(0)
         parts.planning.end_claims()  # there may be no head left to try, and claims that are over must end
         popped = self._pop(parts.planning.may_admit)
-        damaged = parts.repairs.take()
-        if not popped and not damaged:
+        again = parts.second_passes.take()
+        if not popped and not again:
             return None
         begun = {item.key: parts.scans.known(item.key) for _, item in popped}
         cycle = self.state = CycleState(self.cycles + 1, Stopwatch(self._clock.monotonic, Phase.SNAPSHOT))
         try:
-            success = await self._try(cycle, popped, damaged)
+            success = await self._try(cycle, popped, again)
         finally:
             for queue, item in popped:  # a cycle that is cut off half-way loses no workload
                 if self._queues.in_flight(queue) is item:
                     parts.put_back.requeue(cycle, item.key, RequeueReason.FAILED_AFTER_NOMINATION)
-            for lost in damaged:  # the cycle ended before it reached these
-                parts.repairs.try_again(lost.damaged.key)
+            for due in again:  # the cycle ended before it reached these
+                parts.second_passes.try_again(due.key)
         if len(cycle.came_back) < len(popped):
             return CycleEnd(success)
         return CycleEnd(success, frozenset((key, *sorted(begun.get(key, {}).items())) for key in cycle.came_back))
@@ -106,11 +106,9 @@ class CycleRunner:
             self._hints = {**self._hints, **self._moves.hints()}
         return popped
 
-    async def _try(
-        self, cycle: CycleState, popped: Iterable[tuple[str, Pending]], damaged: list[DamagedWorkload]
-    ) -> bool:
+    async def _try(self, cycle: CycleState, popped: Iterable[tuple[str, Pending]], again: list[SecondTry]) -> bool:
         heads = self._read(cycle, popped)
-        if not heads and not damaged:
+        if not heads and not again:
             return False
         self.cycles += 1
         cycle.gave_way = False
@@ -118,7 +116,7 @@ class CycleRunner:
         cycle.watch = Stopwatch(self._clock.monotonic, Phase.SNAPSHOT)
 
         async def plan(some: list[Head]) -> bool:
-            return await self._plan(cycle, some, damaged)
+            return await self._plan(cycle, some, again)
 
         success = await self._parts.faults.plan_in_parts(cycle, heads, plan)
         cycle.watch.stop()
@@ -138,15 +136,15 @@ class CycleRunner:
                     heads.append(head)
         return heads
 
-    async def _plan(self, cycle: CycleState, heads: list[Head], damaged: list[DamagedWorkload]) -> bool:
-        """Replace failed hosts, plan the heads, and carry out each decision; True when a workload was admitted or got
+    async def _plan(self, cycle: CycleState, heads: list[Head], again: list[SecondTry]) -> bool:
+        """Try second passes, plan the heads, and carry out each decision; True when a workload was admitted or got
         new hosts.
         """
         parts = self._parts
         snapshot = parts.planning.snapshot({head.queue for head in heads})
         since, success = self._clock.monotonic(), False
-        while damaged:
-            success |= parts.repairs.replace_hosts(snapshot, damaged.pop(0))
+        while again:
+            success |= parts.second_passes.begin(snapshot, again.pop(0))
             since = await self._give_way(cycle, since)
         for decision in parts.planning.decisions(snapshot, heads, cycle.watch, self._hints):
             cycle.watch.enter(Phase.APPLY)

@@ -34,9 +34,9 @@ from kqueue.scheduling.pace import WritePace
 from kqueue.scheduling.planning import PlanMaker
 from kqueue.scheduling.put_back import PutBack
 from kqueue.scheduling.reading import HeadReader
-from kqueue.scheduling.repairs import Repairs
 from kqueue.scheduling.repeated_tries import RepeatedTries
 from kqueue.scheduling.scan_memories import ScanMemories
+from kqueue.scheduling.second_passes import SecondPasses
 from kqueue.scheduling.settings import LoopSettings
 from kqueue.scheduling.victims import Victims
 from kqueue.scheduling.waiting import Waiting
@@ -124,7 +124,7 @@ class SchedulingLoop:
             planning=self.planning,
             faults=faults,
             trouble=trouble,
-            repairs=Repairs(context, lookups.host_of),
+            second_passes=SecondPasses(context, lookups.host_of),
             reader=reader,
             applier=applier,
             put_back=put_back,

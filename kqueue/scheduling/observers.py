@@ -32,6 +32,14 @@ class RepairObserver(Protocol):
         ...
 
 
+class DomainsObserver(Protocol):
+    """Reports delayed domains that were not found.  Calls must return at once and must not raise."""
+
+    def no_domains(self, workload: wire.Workload, *, message: str) -> None:
+        """Report that a workload whose checks are ready has no domains yet; it is tried later."""
+        ...
+
+
 class EvictionObserver(Protocol):
     """Reports preemptions as metrics and events.  Calls must return at once and must not raise."""
 
@@ -66,7 +74,9 @@ class WaitObserver(Protocol):
         ...
 
 
-class Observer(AdmissionObserver, RepairObserver, EvictionObserver, WaitObserver, TroubleObserver, Protocol):
+class Observer(
+    AdmissionObserver, RepairObserver, DomainsObserver, EvictionObserver, WaitObserver, TroubleObserver, Protocol
+):
     """Reports the work of the loop as metrics and events.  Calls must return at once and must not raise."""
 
     def cycle_ended(

@@ -1,4 +1,4 @@
-"""Admitted workloads that lost hosts: the second pass, the search for other hosts, and the write of the result."""
+"""The second pass of admitted workloads that lost hosts: the search for other hosts, and the write of the result."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import structlog
 from kqueue import model
 from kqueue.api import names
 from kqueue.api.wire import kueue as wire
-from kqueue.core.hooks import NO_HOOKS, ProfileHooks
+from kqueue.core.hooks import NO_HOOKS
 from kqueue.core.host_replacement import HostsNotReplaced, HostsReplaced, replace_hosts
 from kqueue.core.topology import uses_host
 from kqueue.core.topology.request import DEFAULT_PROFILE
-from kqueue.core.workload import Damaged, PodSet, Snapshot
-from kqueue.errors import KqueueError
+from kqueue.core.workload import Damaged, Snapshot
 from kqueue.isolation import isolated
 from kqueue.scheduling.context import Context
+from kqueue.scheduling.second_tries import SecondTries, without_refused
 from kqueue.state import failures, host_status, status
 from kqueue.state.charge import Charge
 from kqueue.state.near_gang import NearGang
@@ -33,6 +33,11 @@ class DamagedWorkload:
 
     obj: wire.Workload
     damaged: Damaged
+
+    @property
+    def key(self) -> str:
+        """Its namespace/name."""
+        return self.damaged.key
 
     def same(self, now: wire.Workload | None) -> bool:
         """Whether a decision on the object is still valid for its present version `now`."""
@@ -50,28 +55,16 @@ class DamagedWorkload:
 class Repairs:
     """The second pass of workloads with failed hosts."""
 
-    def __init__(self, context: Context, host_of: Callable[[str], str | None]) -> None:
+    def __init__(self, context: Context, tries: SecondTries, host_of: Callable[[str], str | None]) -> None:
         """`host_of` returns a node's host name."""
-        self._cache, self._second_pass = context.state.cache, context.state.second_pass
+        self._cache, self._tries = context.state.cache, tries
         self._writer, self._writes = context.writer, context.writes
         self._observer, self._clock, self._host_of = context.observer, context.clock, host_of
         self._fail_fast, self._skips_pod_owned = context.settings.fail_fast, context.settings.skips_pod_owned
         self._hooks = context.settings.hooks
         self._near_gang = NearGang(self._cache.ledger, self._writer.newest)
 
-    def take(self) -> list[DamagedWorkload]:
-        """Return workloads that are due for their second pass and still need it."""
-        found: list[DamagedWorkload] = []
-        for key in self._second_pass.take():
-            with isolated(partial(self._look_later, key)):
-                lost = self._damaged(key)
-                if lost is None:
-                    self._second_pass.drop(key)
-                else:
-                    found.append(lost)
-        return found
-
-    def _damaged(self, key: str) -> DamagedWorkload | None:
+    def read(self, key: str) -> DamagedWorkload | None:
         """Return the workload with its failed hosts; None if it has none, or is being evicted or deleted."""
         obj = self._writer.newest(key)
         if obj is None or not obj.status.unhealthy_nodes or not model.is_placed(obj):
@@ -95,33 +88,32 @@ class Repairs:
         )
         return DamagedWorkload(obj, damaged)
 
-    def replace_hosts(self, snapshot: Snapshot, lost: DamagedWorkload) -> bool:
+    def begin(self, snapshot: Snapshot, lost: DamagedWorkload) -> bool:
         """Find other hosts and begin to write them; return True if they were found."""
-        key = lost.damaged.key
-        with isolated(partial(self._look_later, key)):
+        key = lost.key
+        with isolated(partial(self._tries.look_later, key)):
             keeps = self._skips_pod_owned and model.is_owned_by_one_pod(lost.obj)
             found = HostsReplaced(lost.damaged, {}) if keeps else self._found(snapshot, lost.damaged)
             if isinstance(found, HostsNotReplaced):
-                self._writes.spawn(self._give_up(lost, found), ended=partial(self._settle, key, None))
+                self._writes.spawn(self._give_up(lost, found), ended=partial(self._tries.settle, key, None))
                 return False
             admission = self._cache.requests.admission(host_status.with_hosts(lost.obj, found.assignments))
             if admission is None or self._cache.held.holding(key) is None or not lost.same(self._writer.newest(key)):
-                self.try_again(key)
+                self._tries.try_again(key)
                 return False
             charge = self._cache.held.moved(key, admission) if found.assignments else None
             with charge or nullcontext():
                 work = self._write_hosts(lost, found, charge)
-                self._writes.spawn(work, ended=partial(self._settle, key, charge))
+                self._writes.spawn(work, ended=partial(self._tries.settle, key, charge))
             return True
         return False
 
     def _found(self, snapshot: Snapshot, damaged: Damaged) -> HostsReplaced | HostsNotReplaced:
         """Find other hosts, without those that plugins refuse."""
-        spec = snapshot.queues.get(damaged.admission.queue) if self._hooks else None
-        hooks = self._hooks.get(spec.plugin_profile, NO_HOOKS) if spec is not None else NO_HOOKS
-        if hooks.filters_nodes:
-            damaged = replace(damaged, pod_sets=_without_refused(snapshot, damaged, hooks))
-        return replace_hosts(snapshot, damaged)
+        profile = self._cache.quota.plugin_profile(damaged.admission.queue)
+        hooks = self._hooks.get(profile, NO_HOOKS)
+        pod_sets = without_refused(snapshot, damaged.admission, damaged.pod_sets, hooks)
+        return replace_hosts(snapshot, replace(damaged, pod_sets=pod_sets))
 
     async def _write_hosts(self, lost: DamagedWorkload, found: HostsReplaced, charge: Charge | None) -> None:
         """Write the new hosts, unless the workload has changed since the decision."""
@@ -133,7 +125,7 @@ class Repairs:
         written = await self._writes.commit(key, change, doing="its failed hosts were being replaced")
         if charge is not None:
             charge.confirm(written)
-        self._second_pass.drop(key)
+        self._tries.drop(key)
         if found.stays:
             self._observer.hosts_not_replaced(written, message=found.stays)
         _log.info(
@@ -149,7 +141,7 @@ class Repairs:
         key = lost.damaged.key
         if found.may_pass or not self._fail_fast:
             _log.info("failed hosts are not replaced yet", workload=key, message=found.message)
-            self._second_pass.failed(key)
+            self._tries.failed(key)
             self._observer.hosts_not_replaced(lost.obj, message=found.message)
             return
         hosts = ", ".join(node.name for node in lost.obj.status.unhealthy_nodes)
@@ -163,42 +155,8 @@ class Repairs:
 
         written = await self._writes.try_write(key, change, what="the eviction")
         if written is None:
-            self.try_again(key)
+            self._tries.try_again(key)
             return
-        self._second_pass.drop(key)
+        self._tries.drop(key)
         _log.info("workload evicted", workload=key, reason=names.REASON_NODE_FAILURES, message=message)
         self._observer.hosts_not_replaced(written, message=message)
-
-    def _settle(self, key: str, charge: Charge | None, error: BaseException | None) -> None:
-        """End the write: unless the new hosts were written, charge the old ones and try the workload again."""
-        if charge is not None:
-            charge.settle()
-        if isinstance(error, KqueueError):
-            _log.info("the new hosts were not written", workload=key, error=str(error))
-            self.try_again(key)
-        elif isinstance(error, Exception):
-            self._look_later(key, error)
-        elif error is not None:
-            self.try_again(key)
-
-    def _look_later(self, key: str, error: Exception) -> None:
-        """Record a bug: the workload keeps its hosts and is tried again after a pause that grows."""
-        _log.error("the second pass failed on a bug", workload=key, exc_info=error)
-        self._second_pass.failed(key)
-
-    def try_again(self, key: str) -> None:
-        """Try a workload again that has changed since it was read."""
-        self._second_pass.drop(key)
-        self._second_pass.ask(key)
-
-
-def _without_refused(snapshot: Snapshot, damaged: Damaged, hooks: ProfileHooks) -> tuple[PodSet, ...]:
-    flavors_of = {held.name: held.flavors.values() for held in damaged.admission.pod_sets}
-    found: list[PodSet] = []
-    for pod_set in damaged.pod_sets:
-        views = [view for flavor in flavors_of.get(pod_set.name, ()) if (view := snapshot.topologies.get(flavor))]
-        request = pod_set.request
-        if views:
-            request = hooks.without_refused(request, pod_set, views[0].tree)
-        found.append(replace(pod_set, request=request))
-    return tuple(found)

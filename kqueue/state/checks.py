@@ -5,7 +5,7 @@ Other controllers set the states in `status.admissionChecks`; kqueue adds and re
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -34,6 +34,24 @@ def wanted_checks(spec: wire.ClusterQueueSpec, flavors: Collection[str] | None) 
         if not rule.on_flavors or (every <= concerned if flavors is None else not concerned.isdisjoint(flavors)):
             found.add(rule.name)
     return tuple(sorted(found))
+
+
+def delayed_flavors(spec: wire.ClusterQueueSpec, known: Mapping[str, wire.AdmissionCheck]) -> frozenset[str]:
+    """Return the flavors of a ClusterQueue whose domains are chosen when its checks are ready, because a check makes
+    their nodes.
+    """
+    strategy = spec.admission_checks_strategy
+    every = frozenset(flavor.name for group in spec.resource_groups for flavor in group.flavors)
+    found = frozenset[str]()
+    for rule in strategy.admission_checks if strategy is not None else ():
+        check = known.get(rule.name)
+        if check is not None and check.spec is not None and check.spec.controller_name in _MAKE_NODES:
+            found |= every.intersection(rule.on_flavors) if rule.on_flavors else every
+    return found
+
+
+_MAKE_NODES = frozenset({names.PROVISIONING_REQUEST_CONTROLLER})
+"""Controllers of checks whose nodes exist only after the check is ready."""
 
 
 def assigned_flavors(obj: wire.Workload) -> frozenset[str] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 import structlog
@@ -16,6 +17,7 @@ from kqueue.core.quota import QuotaNode, Usage
 from kqueue.core.topology import Profile
 from kqueue.core.workload import Flavor, QueueSpec
 from kqueue.state import quota_trees
+from kqueue.state.checks import delayed_flavors
 from kqueue.state.held import HoldingShare
 from kqueue.state.ledger import NodeLedger
 from kqueue.state.queue_problems import Inactive, problems
@@ -94,6 +96,7 @@ class QuotaCache:
         spec, quotas, problem = model.queue_spec(
             obj, self._profile, ignores_undeclared=self._ignores_undeclared, fungible=self._fungible
         )
+        spec = replace(spec, delayed=delayed_flavors(obj.spec, self._checks))
         queue = self.queues[name] = ConfiguredQueue(obj, spec, quotas, QuotaNode(name), problem)
         same = old is not None and old.gives_out_the_same_as(queue)
         self._rebuild(lambda: () if same else self.tree_of(name))
@@ -133,6 +136,10 @@ class QuotaCache:
             self._checks.pop(name, None)
         else:
             self._checks[name] = obj
+        for queue in self.queues.values():
+            delayed = delayed_flavors(queue.wire.spec, self._checks)
+            if delayed != queue.spec.delayed:
+                queue.spec = replace(queue.spec, delayed=delayed)
 
     def on_flavor(self, name: str, obj: wire.ResourceFlavor | None) -> bool:
         """Follow a ResourceFlavor that appeared, changed or (None) is gone; return whether its topology changed."""

@@ -1,4 +1,4 @@
-"""Workloads that lost hosts and wait for their second pass."""
+"""Workloads with quota that wait for their second pass: they lost hosts, or their domains are chosen after checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ system.
 
 
 class SecondPass:
-    """Admitted workloads that the scheduling loop must try again, each after a pause that grows with its tries.
+    """Workloads with quota that the scheduling loop must try again, each after a pause that grows with its tries.
 
     There is a pause before the first try, too, so that failures at the same time are handled together.
     """

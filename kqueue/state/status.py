@@ -50,8 +50,12 @@ def _not_admitted(conditions: Conditions) -> None:
     )
 
 
-def _sync_admitted(conditions: Conditions, states: Iterable[wire.AdmissionCheckState], *, queue: str) -> None:
-    """Set Admitted: True exactly when quota is reserved and every check is ready."""
+def _sync_admitted(
+    conditions: Conditions, states: Iterable[wire.AdmissionCheckState], *, queue: str, placed: bool = True
+) -> None:
+    """Set Admitted: True exactly when quota is reserved, every check is ready, and no domains are still to be chosen
+    (`placed`).
+    """
     if conditions.status(names.CONDITION_QUOTA_RESERVED) != "True":
         _not_admitted(conditions)
     elif waiting := [check.name for check in states if check.state != names.CHECK_READY]:
@@ -60,6 +64,13 @@ def _sync_admitted(conditions: Conditions, states: Iterable[wire.AdmissionCheckS
             status=False,
             reason=names.REASON_UNSATISFIED_ADMISSION_CHECKS,
             message=f"Waiting for admission checks {', '.join(sorted(waiting))}",
+        )
+    elif not placed:
+        conditions.set(
+            names.CONDITION_ADMITTED,
+            status=False,
+            reason=names.REASON_PENDING_DELAYED_TOPOLOGY_REQUESTS,
+            message="The admission checks are ready, and domains for the pods are being chosen",
         )
     else:
         conditions.set(
@@ -82,6 +93,10 @@ def admission_json(admission: Admission) -> Patch:
         }
         if pod_set.topology is not None and pod_set.topology.domains:
             entry["topologyAssignment"] = encode(pod_set.topology)
+        if pod_set.delayed:
+            entry["delayedTopologyRequest"] = (
+                names.DELAYED_PENDING if pod_set.waits_for_domains else names.DELAYED_READY
+            )
         out.append(entry)
     return {"clusterQueue": admission.queue, "podSetAssignments": out}
 
@@ -126,7 +141,8 @@ def reserve(
     if listed is not None:
         fields["admissionChecks"] = listed or None
     states = obj.status.admission_checks if listed is None else msgspec.convert(listed, _CHECKS)
-    _sync_admitted(conditions, states, queue=admission.queue)
+    placed = not any(pod_set.waits_for_domains for pod_set in admission.pod_sets)
+    _sync_admitted(conditions, states, queue=admission.queue, placed=placed)
     if obj.status.resource_requests:
         fields["resourceRequests"] = None
     if obj.status.finished_pods:
@@ -430,7 +446,7 @@ def sync_admitted(obj: wire.Workload, *, stamp: Stamp, waits_for_ready: bool = F
     """
     conditions = conditions_of(obj, stamp)
     queue = obj.status.admission.cluster_queue if obj.status.admission is not None else ""
-    _sync_admitted(conditions, obj.status.admission_checks, queue=queue)
+    _sync_admitted(conditions, obj.status.admission_checks, queue=queue, placed=not model.waits_for_domains(obj))
     admitted = conditions.status(names.CONDITION_ADMITTED) == "True"
     if waits_for_ready and admitted and conditions.changed and not conditions.status(names.CONDITION_PODS_READY):
         _wait_for_start(conditions)

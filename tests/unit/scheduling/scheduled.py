@@ -76,6 +76,10 @@ class Observed:
     def made_way(self, workload: wire.Workload, *, message: str) -> None:
         self.gangs_away.append((workload.metadata.name, message))
 
+    def no_domains(self, workload: wire.Workload, *, message: str) -> None:
+        del workload
+        self.not_mended_messages.append(message)
+
     def hosts_not_replaced(self, workload: wire.Workload, *, message: str) -> None:
         del workload
         self.not_mended_messages.append(message)

@@ -278,6 +278,9 @@ GANG_DIALECTS = (
 )
 """Names of `integrations.frameworks` that are no kind of job, but a form of gangs of pods; `pod` is both."""
 
+CHECK_CONTROLLERS = ("kueue.x-k8s.io/provisioning-request",)
+"""Controllers of AdmissionChecks that kqueue contains, by the names in `spec.controllerName`."""
+
 REPLICA_SET = Kind(
     framework="",
     group="apps",

@@ -12,6 +12,7 @@ from kqueue.config.gates import gate_problems, resolve_gates
 from kqueue.config.joint import JointPlacementSettings
 from kqueue.config.plugins import Plugins, PreemptionSettings
 from kqueue.config.policy import (
+    AdmissionCheckSettings,
     AdmissionFairSharing,
     FairSharingSettings,
     Integrations,
@@ -69,6 +70,7 @@ class Configuration(Section):
     wait_for_pods_ready: WaitForPodsReady | None = WaitForPodsReady().resolved()
     """None: the feature is off."""
     integrations: Integrations = Integrations()
+    admission_checks: AdmissionCheckSettings = AdmissionCheckSettings()
     multi_kueue: MultiKueue = MultiKueue()
     fair_sharing: FairSharingSettings | None = None
     """None: the feature is off."""

@@ -15,7 +15,7 @@ from kqueue.config.declared import DeclaredKind
 from kqueue.config.duration import Duration
 from kqueue.config.section import Section, refuse_any
 from kqueue.errors import FieldError
-from kqueue.kinds import FRAMEWORKS, GANG_DIALECTS
+from kqueue.kinds import CHECK_CONTROLLERS, FRAMEWORKS, GANG_DIALECTS
 from kqueue.kube.quantity import parse as parse_quantity
 
 
@@ -52,6 +52,23 @@ class WaitForPodsReady(Section):
         timeout = self.timeout or timedelta(minutes=30)
         recovery = timeout if self.recovery_timeout is None else self.recovery_timeout
         return self.model_copy(update={"timeout": timeout, "recovery_timeout": recovery})
+
+
+class AdmissionCheckSettings(Section):
+    """Controllers of AdmissionChecks that run in kqueue."""
+
+    controllers: tuple[str, ...] = CHECK_CONTROLLERS
+    """Names of the controllers, as AdmissionChecks have them in `spec.controllerName`; other checks have controllers of
+    their own.
+    """
+
+    @field_validator("controllers")
+    @classmethod
+    def _controllers_are_known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        known = ", ".join(CHECK_CONTROLLERS)
+        unknown = [FieldError("", f"must be one of {known}", name) for name in value if name not in CHECK_CONTROLLERS]
+        refuse_any([*unknown, *_repeated(value, "")])
+        return value
 
 
 class Integrations(Section):

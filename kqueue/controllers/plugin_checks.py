@@ -20,6 +20,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import Clock, utc_text
 from kqueue.controllers import resources as kinds
+from kqueue.controllers.check_answers import Activity, CheckActivity
 from kqueue.controllers.manager import Manager
 from kqueue.controllers.workload_book import WorkloadBook
 from kqueue.core.decision import Admit
@@ -27,9 +28,8 @@ from kqueue.core.hooks import PermitHooks
 from kqueue.core.plugins import Approve, Deny, Permission, WaitFor
 from kqueue.errors import InvalidObjectError, PluginError
 from kqueue.runtime.controller import Result
-from kqueue.runtime.status_writer import StatusWriter
 from kqueue.state import checks, status
-from kqueue.state.conditions import Conditions, Stamp, cut, status_patch
+from kqueue.state.conditions import Stamp, cut
 from kqueue.state.heads import Heads
 
 _log = structlog.get_logger(__name__)
@@ -51,31 +51,19 @@ def plugin_of(check: wire.AdmissionCheck | None) -> str | None:
 # --- the checks -------------------------------------------------------------------------------------------------------
 
 
-class PluginCheckStatus:
-    """Keeps condition Active of the AdmissionChecks that name a plugin."""
+def plugin_activity(permits: PermitHooks) -> Callable[[wire.AdmissionCheck], Activity | None]:
+    """Return a function that says whether this kqueue has the plugin of a check; None: the check names no plugin."""
 
-    def __init__(self, writer: StatusWriter[wire.AdmissionCheck], permits: PermitHooks, clock: Clock) -> None:
-        self._writer, self._permits, self._clock = writer, permits, clock
-
-    async def reconcile(self, key: str) -> Result:
-        """Write whether this kqueue has the plugin."""
-        await self._writer.write(key, self._active)
-        return Result()
-
-    def _active(self, check: wire.AdmissionCheck) -> dict[str, Any] | None:
+    def judge(check: wire.AdmissionCheck) -> Activity | None:
         plugin = plugin_of(check)
-        if plugin is None or check.metadata.deletion_timestamp is not None:
+        if plugin is None:
             return None
-        stamp = Stamp(self._clock.now())
-        conditions = Conditions(check.status.conditions, generation=check.metadata.generation, stamp=stamp)
-        if plugin in self._permits.plugins:
-            reason, message = names.REASON_READY, f"plugin {plugin} answers this check"
-            conditions.set(names.CONDITION_ACTIVE, status=True, reason=reason, message=message)
-        else:
-            message = f"no enabled plugin {plugin} has method permit; add it to plugins.enabled, or remove the check"
-            reason = names.REASON_PLUGIN_NOT_ENABLED
-            conditions.set(names.CONDITION_ACTIVE, status=False, reason=reason, message=message)
-        return status_patch(conditions)
+        if plugin in permits.plugins:
+            return Activity(True, names.REASON_READY, f"plugin {plugin} answers this check")
+        message = f"no enabled plugin {plugin} has method permit; add it to plugins.enabled, or remove the check"
+        return Activity(False, names.REASON_PLUGIN_NOT_ENABLED, message)
+
+    return judge
 
 
 # --- the workloads ----------------------------------------------------------------------------------------------------
@@ -267,7 +255,9 @@ def setup(manager: Manager) -> None:
     """Add the reconcilers of the checks that name plugins, and of Workloads that wait for them."""
     watches, permits = manager.watches, manager.permits
     writer = manager.writer(kinds.ADMISSION_CHECKS, watches.checks, wire.AdmissionCheck)
-    active = manager.controller("plugin_check_status", PluginCheckStatus(writer, permits, manager.clock).reconcile)
+    active = manager.controller(
+        "plugin_check_status", CheckActivity(writer, plugin_activity(permits), manager.clock).reconcile
+    )
 
     def on_check(_old: wire.AdmissionCheck | None, new: wire.AdmissionCheck | None) -> None:
         if plugin_of(new) is not None and new is not None:

@@ -16,6 +16,7 @@ class Reporter:
     NODES = "tas-resource-flavor-controller"
     GATES = "tas-topology-ungater"
     DEFRAGMENTATION = "kqueue-defragmentation"
+    PROVISIONING = "kueue-provisioning-request-controller"
 
 
 def job_controller(framework: str) -> str:

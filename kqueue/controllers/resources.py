@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kqueue.api import names
+from kqueue.api.wire import provisioning
 from kqueue.jobs.gang.batch_process import KIND, PLURAL, WORKSPACE_KIND
 from kqueue.jobs.gang.dialect import Dialect
 from kqueue.jobs.kind import ReviewedKind
@@ -31,6 +32,9 @@ RESOURCE_FLAVORS = _ours("resourceflavors", names.RESOURCE_FLAVOR_KIND)
 TOPOLOGIES = _ours("topologies", names.TOPOLOGY_KIND)
 ADMISSION_CHECKS = _ours("admissionchecks", names.ADMISSION_CHECK_KIND)
 WORKLOAD_PRIORITY_CLASSES = _ours("workloadpriorityclasses", names.WORKLOAD_PRIORITY_CLASS_KIND)
+PROVISIONING_REQUEST_CONFIGS = _ours("provisioningrequestconfigs", names.PROVISIONING_REQUEST_CONFIG_KIND)
+PROVISIONING_REQUESTS = ResourceType(provisioning.GROUP, provisioning.VERSION, provisioning.PLURAL, provisioning.KIND)
+POD_TEMPLATES = ResourceType("", "v1", "podtemplates", "PodTemplate")
 DEFRAGMENTATION_PLANS = ResourceType(
     names.KQUEUE_GROUP, names.KQUEUE_VERSION, "defragmentationplans", names.DEFRAGMENTATION_PLAN_KIND, namespaced=False
 )

@@ -13,7 +13,7 @@ from kqueue.jobs import node_classes, syntax, topology_request
 from kqueue.jobs.fields import JSON, annotations_of, labels_of, mapping, objects, strings, text, whole
 from kqueue.jobs.kind import PodSetInfo, Refused
 from kqueue.jobs.switches import JobFeatures
-from kqueue.jobs.template import info_of, merged_infos
+from kqueue.jobs.template import info_of, merged, merged_infos
 
 
 def flavors_of(workload: JSON) -> frozenset[str]:
@@ -57,6 +57,19 @@ def infos_at_start(
     return tuple(infos)
 
 
+def with_flavors(
+    template: Mapping[str, Any], name: str, assignment: Mapping[str, Any], flavors: Mapping[str, JSON]
+) -> JSON | Refused:
+    """Return a pod set's template with the node labels and tolerations of its flavors; Refused if they contradict."""
+    found = dict(template)
+    for addition in _of_flavors(name, assignment, flavors):
+        together = merged(found, addition)
+        if isinstance(together, tuple):
+            return Refused(tuple(f"pod set {name}: {conflict}" for conflict in together))
+        found = together
+    return found
+
+
 def infos_at_stop(workload: JSON) -> tuple[PodSetInfo, ...]:
     """Return the content of each template before the start, with the full count, in the order of the pod sets."""
     return tuple(
@@ -97,13 +110,7 @@ def _additions(
     workload: JSON, name: str, assignment: Mapping[str, Any], flavors: Mapping[str, JSON]
 ) -> Iterator[PodSetInfo]:
     """Return the additions of each distinct flavor, then those of the admission checks."""
-    for flavor in dict.fromkeys(strings(assignment, "flavors").values()):
-        spec = mapping(flavors[flavor], "spec")
-        yield PodSetInfo(
-            name=name,
-            node_selector=strings(spec, "nodeLabels"),
-            tolerations=(*objects(spec, "tolerations"), *node_classes.tolerations(flavors[flavor])),
-        )
+    yield from _of_flavors(name, assignment, flavors)
     for check in objects(workload, "status", "admissionChecks"):
         for update in objects(check, "podSetUpdates"):
             if text(update, "name") == name:
@@ -114,6 +121,17 @@ def _additions(
                     node_selector=strings(update, "nodeSelector"),
                     tolerations=tuple(objects(update, "tolerations")),
                 )
+
+
+def _of_flavors(name: str, assignment: Mapping[str, Any], flavors: Mapping[str, JSON]) -> Iterator[PodSetInfo]:
+    """Yield the additions of each distinct flavor."""
+    for flavor in dict.fromkeys(strings(assignment, "flavors").values()):
+        spec = mapping(flavors[flavor], "spec")
+        yield PodSetInfo(
+            name=name,
+            node_selector=strings(spec, "nodeLabels"),
+            tolerations=(*objects(spec, "tolerations"), *node_classes.tolerations(flavors[flavor])),
+        )
 
 
 def _gates(workload: JSON, assignment: Mapping[str, Any], switches: JobFeatures) -> tuple[str, ...]:

@@ -65,6 +65,7 @@ _ACTIONS = {
     names.EVENT_WORKLOAD_SLICE_REPLACED: "Replaced",
     names.EVENT_WORKLOAD_NAME_CONFLICT: "Admission",
     names.EVENT_POD_TERMINATED_BY_KUEUE: "PodTerminated",
+    names.EVENT_PROVISIONING_REQUEST_CREATED: "Created",
 }
 """Actions of events that differ from their reasons.  Source: the compatible system."""
 

@@ -16,6 +16,7 @@ from kqueue.api import names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import moment_after
 from kqueue.core.workload import Admission
+from kqueue.kinds import CHECK_CONTROLLERS
 
 
 def wanted_checks(spec: wire.ClusterQueueSpec, flavors: Collection[str] | None) -> tuple[str, ...]:
@@ -93,11 +94,12 @@ def missing_controller(check: wire.AdmissionCheck) -> str | None:
 
 def missing_controller_message(controller: str) -> str:
     """Return a sentence about the controller that has not set condition Active, and the remedy."""
-    remedy = "kqueue does not contain it, remove the check" if controller in _NOT_BUILT else "start it"
+    remedy = "start it"
+    if controller in CHECK_CONTROLLERS:
+        remedy = "name it in admissionChecks.controllers of the configuration"
+    elif controller == names.MULTIKUEUE_CONTROLLER:
+        remedy = "kqueue does not contain it, remove the check"
     return f"controller {controller} has not set condition Active: {remedy}"
-
-
-_NOT_BUILT = frozenset({names.MULTIKUEUE_CONTROLLER, names.PROVISIONING_REQUEST_CONTROLLER})
 
 
 def in_state(obj: wire.Workload, state: str) -> list[wire.AdmissionCheckState]:

@@ -9,7 +9,8 @@ import pytest
 
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import utc_text
-from kqueue.controllers.plugin_checks import PluginChecks, PluginCheckStatus
+from kqueue.controllers.check_answers import CheckActivity
+from kqueue.controllers.plugin_checks import PluginChecks, plugin_activity
 from kqueue.controllers.resources import ADMISSION_CHECKS, WORKLOADS
 from kqueue.core.decision import Admit
 from kqueue.core.hooks import PermitHooks
@@ -255,7 +256,7 @@ async def test_a_check_is_active_where_its_plugin_is_enabled_g5_7(
         key_of=lambda obj: obj.metadata.name,
         version_of=lambda obj: obj.metadata.resource_version,
     )
-    status = PluginCheckStatus(writer, PermitHooks(plugins={"budget": Budget(Approve())}), world.clock)
+    status = CheckActivity(writer, plugin_activity(PermitHooks(plugins={"budget": Budget(Approve())})), world.clock)
     await status.reconcile("money")
     await status.reconcile("money")
     found = (world.client.object(ADMISSION_CHECKS, "money") or {}).get("status", {}).get("conditions", [])

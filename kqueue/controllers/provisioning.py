@@ -38,6 +38,8 @@ _LOOK_FOR_KIND = 5.0
 _TRY_AGAIN = 30.0
 """Seconds before a request is tried again that the API server refused."""
 
+_ENTRIES = tuple[wire.AdmissionCheckState, ...]
+
 Requests = Reflector[api.ProvisioningRequest, api.ProvisioningRequest]
 Configs = Reflector[api.ProvisioningRequestConfig, api.ProvisioningRequestConfig]
 Templates = Reflector[api.OwnedObject, api.OwnedObject]
@@ -171,7 +173,8 @@ class ProvisioningChecks:
                 return None
             states = [msgspec.to_builtins(state) for state in now.status.admission_checks]
             wanted = [new_entry(*answers[s["name"]], since) if s["name"] in answers else s for s in states]
-            return {"status": {"admissionChecks": wanted}} if wanted != states else None
+            same = msgspec.convert(wanted, _ENTRIES) == now.status.admission_checks
+            return None if same else {"status": {"admissionChecks": wanted}}
 
         written = await self._workloads.write(key, change)
         if written is None:

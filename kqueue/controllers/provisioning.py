@@ -33,7 +33,7 @@ _log = structlog.get_logger(__name__)
 _CONTROLLER = names.PROVISIONING_REQUEST_CONTROLLER
 _BY_OWNER = "owner"
 """Index of requests and pod templates by the UIDs of their owners."""
-_LOOK_FOR_KIND = 5.0
+_LOOK_FOR_KIND = 2.0
 """Seconds between two looks whether the API server serves ProvisioningRequests by now."""
 _TRY_AGAIN = 30.0
 """Seconds before a request is tried again that the API server refused."""
@@ -86,7 +86,7 @@ class ProvisioningWatches:
                 f"the API server does not serve {self.requests.resource}; install the autoscaler's definition of it"
             )
             return Activity(False, names.REASON_KIND_NOT_SERVED, message, _LOOK_FOR_KIND)
-        again = _LOOK_FOR_KIND * 6  # the definition may be removed
+        again = _LOOK_FOR_KIND * 15  # the definition may be removed
         return Activity(True, names.REASON_CHECK_ACTIVE, "nodes are requested by ProvisioningRequests", again)
 
 

@@ -338,7 +338,7 @@ async def test_nothing_is_decided_without_the_definition() -> None:
     world = Provisioned()
     world.requests.missing = True
 
-    assert await world.step() == 5.0
+    assert await world.step() == 2.0
 
     assert world.client.writes() == []
 

@@ -34,7 +34,8 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- $given := .Values.configuration -}}
 {{- $known := list "leaderElection" "health" "metrics" "controller" "clientConnection" "tls" "manageJobsWithoutQueueName"
   "managedJobsNamespaceSelector" "waitForPodsReady" "integrations" "multiKueue" "fairSharing" "admissionFairSharing"
-  "resources" "objectRetentionPolicies" "tas" "gangs" "joint" "nodeClasses" "plugins" "preemption" "featureGates" -}}
+  "resources" "objectRetentionPolicies" "tas" "gangs" "joint" "nodeClasses" "plugins" "preemption" "admissionChecks"
+  "featureGates" -}}
 {{- $filled := list "apiVersion" "kind" "namespace" "webhook" "internalCertManagement" "visibilityServer"
   "pprofBindAddress" -}}
 {{- range $key, $_ := $given -}}
@@ -81,6 +82,13 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- define "kqueue.frameworks" -}}
 {{- $integrations := .Values.configuration.integrations | default dict -}}
 {{ dict "list" ($integrations.frameworks | default (list "batch/job")) | toJson }}
+{{- end }}
+
+{{/* Controllers of AdmissionChecks that run in kqueue, as JSON: {"list": [...]}. */}}
+{{- define "kqueue.checkControllers" -}}
+{{- $checks := .Values.configuration.admissionChecks | default dict -}}
+{{- $all := list "kueue.x-k8s.io/provisioning-request" -}}
+{{ dict "list" (ternary $checks.controllers $all (hasKey $checks "controllers")) | toJson }}
 {{- end }}
 
 {{/* Feature gates of the list and of the configuration, as JSON. */}}

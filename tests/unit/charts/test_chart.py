@@ -445,6 +445,34 @@ def test_budgets_are_read_only_where_preemption_respects_them(respects: bool) ->
     assert rights.get(("policy", "poddisruptionbudgets"), set()) == ({"list", "watch"} if respects else set())
 
 
+@pytest.mark.parametrize(
+    ("configuration", "requests"),
+    [
+        pytest.param({}, True, id="by default"),
+        pytest.param({"admissionChecks": None}, True, id="values of an older chart"),
+        pytest.param({"admissionChecks": {"controllers": []}}, False, id="no controller"),
+    ],
+)
+def test_nodes_are_requested_only_where_the_controller_of_the_check_runs(configuration: Object, requests: bool) -> None:
+    """`admissionChecks.controllers`: otherwise no right is given for it."""
+    rights = granted(one(objects({"configuration": configuration}), "ClusterRole", "kqueue-controller"))
+    found = {
+        kind: rights.get(kind, set())
+        for kind in (
+            ("autoscaling.x-k8s.io", "provisioningrequests"),
+            ("", "podtemplates"),
+            ("kueue.x-k8s.io", "provisioningrequestconfigs"),
+        )
+    }
+
+    want = [
+        {"get", "list", "watch", "create", "delete"},
+        {"get", "list", "watch", "create", "patch", "delete"},
+        {"list", "watch"},
+    ]
+    assert list(found.values()) == (want if requests else [set()] * 3)
+
+
 ON = {"featureGates": {"JointPlacement": True}}
 
 

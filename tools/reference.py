@@ -142,6 +142,7 @@ def labels() -> str:
     for module in (
         "api/names.py",
         "api/kind_names.py",
+        "api/check_names.py",
         "api/gang_names.py",
         "api/move_names.py",
         "kube/names.py",

@@ -32,6 +32,7 @@ _GATES = frozenset(
         "AdmissionFairSharing",
         "AdmissionGatedBy",
         "AssignQueueLabelsForPods",
+        "CleanupProvisioningRequestsOnEviction",
         "CustomMetricLabels",
         "DisableWaitForPodsReady",
         "DeferRayServiceFinalizationForRedisCleanup",

@@ -1,4 +1,4 @@
-"""What every controller of AdmissionChecks does: it keeps condition Active of its checks, and names its events."""
+"""Condition Active of AdmissionChecks, as every controller of checks keeps it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from kqueue import model
-from kqueue.api import names
+from kqueue.api import check_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire import provisioning as api
 from kqueue.clock import Clock
@@ -23,8 +23,8 @@ from kqueue.controllers.manager import Manager
 from kqueue.controllers.provisioning_writes import NotCreatedError, ProvisioningWrites
 from kqueue.controllers.record import Recorder, Reporter, workload_reference
 from kqueue.controllers.workload_book import WorkloadBook
-from kqueue.jobs.provisioning.meaning import Answer, Decision, Facts, decide, new_entry
-from kqueue.runtime.controller import Result
+from kqueue.jobs.provisioning.meaning import CheckAnswer, CheckDecision, Facts, decide, new_entry
+from kqueue.runtime.controller import Controller, Result
 from kqueue.runtime.reflector import Reflector
 from kqueue.state import checks, status
 
@@ -38,6 +38,7 @@ _LOOK_FOR_KIND = 2.0
 _TRY_AGAIN = 30.0
 """Seconds before a request is tried again that the API server refused."""
 
+_Decided = tuple[Facts, CheckDecision]
 _ENTRIES = tuple[wire.AdmissionCheckState, ...]
 
 Requests = Reflector[api.ProvisioningRequest, api.ProvisioningRequest]
@@ -80,14 +81,14 @@ class ProvisioningWatches:
             return None
         config = self.config_of(check)
         if isinstance(config, str):
-            return Activity(False, names.REASON_BAD_PARAMETERS_REF, config, _LOOK_FOR_KIND)
+            return Activity(False, check_names.REASON_BAD_PARAMETERS_REF, config, _LOOK_FOR_KIND)
         if not self.is_served:
             message = (
                 f"the API server does not serve {self.requests.resource}; install the autoscaler's definition of it"
             )
-            return Activity(False, names.REASON_KIND_NOT_SERVED, message, _LOOK_FOR_KIND)
+            return Activity(False, check_names.REASON_KIND_NOT_SERVED, message, _LOOK_FOR_KIND)
         again = _LOOK_FOR_KIND * 15  # the definition may be removed
-        return Activity(True, names.REASON_CHECK_ACTIVE, "nodes are requested by ProvisioningRequests", again)
+        return Activity(True, check_names.REASON_CHECK_ACTIVE, "nodes are requested by ProvisioningRequests", again)
 
 
 class ProvisioningChecks:
@@ -163,7 +164,7 @@ class ProvisioningChecks:
                 "provisioning request deleted", workload=model.workload_key(workload), request=request.metadata.name
             )
 
-    async def _answer(self, key: str, workload: wire.Workload, decided: Sequence[tuple[Facts, Decision]]) -> None:
+    async def _answer(self, key: str, workload: wire.Workload, decided: Sequence[_Decided]) -> None:
         """Write the answers, unless the reservation or an entry has changed since they were decided."""
         answers = {facts.entry.name: (facts, d.answer) for facts, d in decided if d.answer is not None}
         since = status.Stamp(self._clock.now()).text
@@ -183,14 +184,16 @@ class ProvisioningChecks:
             if answer.state != facts.entry.state:
                 self._report(written, facts.entry, answer)
 
-    def _report(self, workload: wire.Workload, before: wire.AdmissionCheckState, answer: Answer) -> None:
+    def _report(self, workload: wire.Workload, before: wire.AdmissionCheckState, answer: CheckAnswer) -> None:
         message = f"AdmissionCheck {before.name} went from {before.state} to {answer.state}"
         message += f": {answer.message}" if answer.message else ""
-        reason = names.EVENT_ADMISSION_CHECK_UPDATED
+        reason = check_names.EVENT_ADMISSION_CHECK_UPDATED
         self._recorder.record(workload_reference(workload), reason=reason, message=message)
         _log.info("provisioning check answered", workload=model.workload_key(workload), state=answer.state)
 
-    async def _create(self, key: str, workload: wire.Workload, decided: Sequence[tuple[Facts, Decision]]) -> Result:
+    async def _create(
+        self, key: str, workload: wire.Workload, decided: Sequence[tuple[Facts, CheckDecision]]
+    ) -> Result:
         """Create the requests that are due, and the pod templates that requests lack."""
         left = self._not_before.get(key, 0.0) - self._clock.monotonic()
         if left > 0:
@@ -212,7 +215,7 @@ class ProvisioningChecks:
 
     def _created(self, workload: wire.Workload, check: str, name: str) -> None:
         message = f"Created ProvisioningRequest {name} for AdmissionCheck {check}"
-        reason = names.EVENT_PROVISIONING_REQUEST_CREATED
+        reason = check_names.EVENT_PROVISIONING_REQUEST_CREATED
         self._recorder.record(workload_reference(workload), reason=reason, message=message)
         _log.info("provisioning request created", workload=model.workload_key(workload), request=name)
 
@@ -220,13 +223,17 @@ class ProvisioningChecks:
         """Tell why a request could not be created: by an event, and in the message of the check."""
         message = f"No nodes can be requested: {why}"
         self._recorder.record(
-            workload_reference(workload), reason=names.EVENT_FAILED_CREATE, message=message, warning=True, once=True
+            workload_reference(workload),
+            reason=check_names.EVENT_FAILED_CREATE,
+            message=message,
+            warning=True,
+            once=True,
         )
-        answer = Answer(state=names.CHECK_PENDING, message=message, seconds=facts.entry.requeue_after_seconds)
+        answer = CheckAnswer(state=names.CHECK_PENDING, message=message, seconds=facts.entry.requeue_after_seconds)
         if facts.entry.state == names.CHECK_PENDING:
             newest = self._workloads.newest(key)
             if newest is not None:
-                await self._answer(key, newest, [(facts, Decision(answer=answer))])
+                await self._answer(key, newest, [(facts, CheckDecision(answer=answer))])
 
 
 def _is_same(now: wire.Workload, then: wire.Workload) -> bool:
@@ -300,6 +307,17 @@ def setup(manager: Manager) -> None:
         elif is_of(old, _CONTROLLER) or is_of(new, _CONTROLLER):
             on_config(old, new)
 
+    watches.checks.subscribe(on_check)
+    own.configs.subscribe(on_config)
+    watches.workloads.subscribe(on_workload)
+    _follow_requests(own, writes, reconciler, workloads)
+
+
+def _follow_requests(
+    own: ProvisioningWatches, writes: ProvisioningWrites, reconciler: ProvisioningChecks, workloads: Controller
+) -> None:
+    """Enqueue the Workload of each request that changes, or whose pod template is gone."""
+
     def on_request(old: api.ProvisioningRequest | None, new: api.ProvisioningRequest | None) -> None:
         seen = new if new is not None else old
         if seen is None:
@@ -321,8 +339,5 @@ def setup(manager: Manager) -> None:
                 writes.lost_template(request)
                 on_request(request, request)
 
-    watches.checks.subscribe(on_check)
-    own.configs.subscribe(on_config)
     own.requests.subscribe(on_request)
     own.templates.subscribe(on_template)
-    watches.workloads.subscribe(on_workload)

@@ -13,7 +13,7 @@ from datetime import timedelta
 import structlog
 
 from kqueue import model
-from kqueue.api import names
+from kqueue.api import check_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.api.wire.meta import Condition
 from kqueue.clock import Clock
@@ -47,7 +47,7 @@ _CALM = (
     names.REASON_DEACTIVATED,
     names.REASON_ADMISSION_GATED,
     names.REASON_PENDING_EVALUATION,
-    names.REASON_PENDING_DELAYED_TOPOLOGY_REQUESTS,
+    check_names.REASON_PENDING_DELAYED_TOPOLOGY_REQUESTS,
 )
 """Reasons of waits that a client requested, or that have ended: they cause no warnings."""
 _TOLD = (names.CONDITION_EVICTED, names.CONDITION_ADMITTED, names.CONDITION_QUOTA_RESERVED, names.CONDITION_REQUEUED)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from kqueue import model
-from kqueue.api import names
+from kqueue.api import check_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.config import Configuration, Timings
 from kqueue.controllers import resources
@@ -65,7 +65,7 @@ _ACTIONS = {
     names.EVENT_WORKLOAD_SLICE_REPLACED: "Replaced",
     names.EVENT_WORKLOAD_NAME_CONFLICT: "Admission",
     names.EVENT_POD_TERMINATED_BY_KUEUE: "PodTerminated",
-    names.EVENT_PROVISIONING_REQUEST_CREATED: "Created",
+    check_names.EVENT_PROVISIONING_REQUEST_CREATED: "Created",
 }
 """Actions of events that differ from their reasons.  Source: the compatible system."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kqueue.api import names
+from kqueue.api import check_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.topology import TopologyAssignment, decode
 from kqueue.core.workload import Admission, PodSetAssignment
@@ -53,7 +53,7 @@ def _assigned(
         usage={r: v for r, v in usage.items() if r in a.flavors},
         count=count,
         topology=places if places is None or finished is None else places.without(finished),
-        delayed=a.delayed_topology_request == names.DELAYED_PENDING,
+        delayed=a.delayed_topology_request == check_names.DELAYED_PENDING,
     )
 
 

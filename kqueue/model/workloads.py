@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kqueue.api import names
+from kqueue.api import check_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.model.conditions import condition, condition_true
 
@@ -135,7 +135,7 @@ def waits_for_domains(obj: wire.Workload) -> bool:
     """Whether the Workload has a reservation, and domains that are chosen when its admission checks are ready."""
     stored = obj.status.admission
     return stored is not None and any(
-        held.delayed_topology_request == names.DELAYED_PENDING and held.topology_assignment is None
+        held.delayed_topology_request == check_names.DELAYED_PENDING and held.topology_assignment is None
         for held in stored.pod_set_assignments
     )
 

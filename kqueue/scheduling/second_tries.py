@@ -1,4 +1,4 @@
-"""What the second passes of workloads share: the end of a try, and the nodes that plugins refuse."""
+"""The end of a try in a second pass, and the nodes that plugins refuse."""
 
 from __future__ import annotations
 

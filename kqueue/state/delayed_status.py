@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from kqueue import model
-from kqueue.api import names
+from kqueue.api import check_names
 from kqueue.api.wire import kueue as wire
 from kqueue.core.topology import NodeRules, TopologyAssignment, encode
 from kqueue.core.workload import PodSet
@@ -43,7 +43,7 @@ def with_domains(obj: wire.Workload, assignments: Mapping[str, TopologyAssignmen
         msgspec.structs.replace(
             held,
             topology_assignment=msgspec.convert(encode(assignments[held.name]), wire.TopologyAssignment),
-            delayed_topology_request=names.DELAYED_READY,
+            delayed_topology_request=check_names.DELAYED_READY,
         )
         if held.name in assignments
         else held

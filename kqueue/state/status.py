@@ -12,7 +12,7 @@ from datetime import datetime
 import msgspec
 
 from kqueue import model
-from kqueue.api import names
+from kqueue.api import check_names, names
 from kqueue.api.wire import kueue as wire
 from kqueue.clock import utc_text
 from kqueue.core.quantity import format_quantity
@@ -69,7 +69,7 @@ def _sync_admitted(
         conditions.set(
             names.CONDITION_ADMITTED,
             status=False,
-            reason=names.REASON_PENDING_DELAYED_TOPOLOGY_REQUESTS,
+            reason=check_names.REASON_PENDING_DELAYED_TOPOLOGY_REQUESTS,
             message="The admission checks are ready, and domains for the pods are being chosen",
         )
     else:
@@ -95,7 +95,7 @@ def admission_json(admission: Admission) -> Patch:
             entry["topologyAssignment"] = encode(pod_set.topology)
         if pod_set.delayed:
             entry["delayedTopologyRequest"] = (
-                names.DELAYED_PENDING if pod_set.waits_for_domains else names.DELAYED_READY
+                check_names.DELAYED_PENDING if pod_set.waits_for_domains else check_names.DELAYED_READY
             )
         out.append(entry)
     return {"clusterQueue": admission.queue, "podSetAssignments": out}

@@ -1,4 +1,4 @@
-"""What the requests of one check mean for a workload: the state of the check, and the requests to create and delete."""
+"""The meaning of the requests of one check: the state of the check, and the requests to create and delete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_DOUBLINGS = 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class CheckAnswer:
     """The new entry of a check in a Workload; `seconds` is the wait before a retry."""
 
     state: str
@@ -33,8 +33,8 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """What to do about one check of a workload.
+class CheckDecision:
+    """The steps for one check of a workload.
 
     Args:
         active: the request that counts; None: there is none.  All others of the check must go.
@@ -44,7 +44,7 @@ class Decision:
 
     active: api.ProvisioningRequest | None = None
     create: int | None = None
-    answer: Answer | None = None
+    answer: CheckAnswer | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +73,12 @@ class Facts:
         return max(0, self.entry.retry_count or 0)
 
 
-def decide(facts: Facts) -> Decision:
+def decide(facts: Facts) -> CheckDecision:
     """Return what follows from the requests.  Repeated without a change, nothing remains to be done."""
     mine = _attempts(facts)
     if facts.config is None:
         message = f"AdmissionCheck {facts.entry.name} is not active; its condition Active says why"
-        return Decision(answer=_if_pending(facts, message))
+        return CheckDecision(answer=_if_pending(facts, message))
     in_need = counts_in_need(msgspec.to_builtins(facts.workload), facts.config.managed_resources)
     if not in_need:
         return _not_needed(facts)
@@ -88,13 +88,13 @@ def decide(facts: Facts) -> Decision:
     active = mine[attempt] if attempt is not None else None
     is_pending = facts.entry.state == names.CHECK_PENDING
     if active is None or attempt is None:
-        return Decision(create=max(facts.retries + 1, *mine, 1) if is_pending else None)
+        return CheckDecision(create=max(facts.retries + 1, *mine, 1) if is_pending else None)
     answer = _answer(facts, facts.config, active, attempt, tuple(in_need))
     again = is_pending and attempt <= facts.retries and _failure(active, facts) is not None
-    return Decision(active=active, create=attempt + 1 if again else None, answer=answer)
+    return CheckDecision(active=active, create=attempt + 1 if again else None, answer=answer)
 
 
-def new_entry(facts: Facts, answer: Answer, since: str) -> JSON:
+def new_entry(facts: Facts, answer: CheckAnswer, since: str) -> JSON:
     """Return the entry of the check with an answer; `since` is the present time, in the form of objects."""
     entry = facts.entry
     kept = {"name": entry.name, "retryCount": entry.retry_count}
@@ -136,12 +136,12 @@ def _matches(
     )
 
 
-def _not_needed(facts: Facts) -> Decision:
+def _not_needed(facts: Facts) -> CheckDecision:
     """Return the decision for a workload whose pods need none of the managed resources."""
     if facts.entry.state != names.CHECK_PENDING:
-        return Decision()
+        return CheckDecision()
     message = "No pod set requests a resource for which nodes are provisioned"
-    return Decision(answer=Answer(state=names.CHECK_READY, message=message))
+    return CheckDecision(answer=CheckAnswer(state=names.CHECK_READY, message=message))
 
 
 # --- states -----------------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def _answer(
     request: api.ProvisioningRequest,
     attempt: int,
     in_need: Sequence[str],
-) -> Answer | None:
+) -> CheckAnswer | None:
     """Return the entry for the conditions of the request, by the first that applies; None: it stays."""
     failure = _failure(request, facts)
     if failure is not None:
@@ -175,37 +175,37 @@ def _answer(
     revoked = _told(request, api.CAPACITY_REVOKED)
     if revoked is not None:
         runs = facts.workload.spec.active and not model.is_over(facts.workload)
-        return Answer(state=names.CHECK_REJECTED, message=revoked) if runs else None
+        return CheckAnswer(state=names.CHECK_REJECTED, message=revoked) if runs else None
     provisioned = _told(request, api.PROVISIONED)
     if provisioned is not None:
         if facts.is_admitted and facts.entry.state == names.CHECK_READY:
             return None  # pods run with what they were given
         updates = tuple(_update(name, request, config) for name in in_need)
-        return Answer(state=names.CHECK_READY, message=provisioned, updates=updates)
+        return CheckAnswer(state=names.CHECK_READY, message=provisioned, updates=updates)
     if _told(request, api.ACCEPTED) is not None:
         expected = model.condition(request.status.conditions, api.PROVISIONED)
         return _if_pending(facts, expected.message or "") if expected is not None else None
     return _if_pending(facts, "")
 
 
-def _if_pending(facts: Facts, message: str) -> Answer | None:
+def _if_pending(facts: Facts, message: str) -> CheckAnswer | None:
     """Return an answer with state Pending; None: the check has been answered, and only an eviction resets it."""
     entry = facts.entry
     if entry.state != names.CHECK_PENDING:
         return None
-    return Answer(state=names.CHECK_PENDING, message=message, seconds=entry.requeue_after_seconds)
+    return CheckAnswer(state=names.CHECK_PENDING, message=message, seconds=entry.requeue_after_seconds)
 
 
-def _failed(facts: Facts, retry: api.RetryStrategy, attempt: int, message: str) -> Answer:
+def _failed(facts: Facts, retry: api.RetryStrategy, attempt: int, message: str) -> CheckAnswer:
     """Return the entry after a failed attempt: another attempt later, or the end."""
     entry = facts.entry
     if attempt > retry.backoff_limit_count:
-        return Answer(state=names.CHECK_REJECTED, message=message)
+        return CheckAnswer(state=names.CHECK_REJECTED, message=message)
     if attempt <= facts.retries:
         updates = tuple(msgspec.to_builtins(entry.pod_set_updates))
-        return Answer(state=entry.state, message=message, seconds=entry.requeue_after_seconds, updates=updates)
+        return CheckAnswer(state=entry.state, message=message, seconds=entry.requeue_after_seconds, updates=updates)
     wait = min(retry.backoff_base_seconds * 2 ** min(facts.retries, _MOST_DOUBLINGS), retry.backoff_max_seconds)
-    return Answer(state=names.CHECK_RETRY, message=message, seconds=min(max(0, wait), _LONGEST_WAIT))
+    return CheckAnswer(state=names.CHECK_RETRY, message=message, seconds=min(max(0, wait), _LONGEST_WAIT))
 
 
 def _update(pod_set: str, request: api.ProvisioningRequest, config: api.ProvisioningRequestConfigSpec) -> JSON:

@@ -40,9 +40,6 @@ _WRITTEN = (
 """Kinds that users write as manifests."""
 _BUILT_IN = {
     names.MULTIKUEUE_CONTROLLER: "keep Kueue for the ClusterQueues that name it, or remove the check from them",
-    names.PROVISIONING_REQUEST_CONTROLLER: (
-        "let the autoscaler act on pending pods, and remove the check from the ClusterQueues that name it"
-    ),
 }
 """Controllers of checks that are part of Kueue but not of kqueue, each with the remedy."""
 

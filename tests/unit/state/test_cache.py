@@ -619,8 +619,8 @@ def checked(*checks: str, on_flavors: tuple[str, ...] = (), **spec: Any) -> wire
         pytest.param(
             checked("clouds", "idle"), "AdmissionCheckInactive",
             ["AdmissionCheck idle is not active; AdmissionCheck clouds: controller kueue.x-k8s.io/provisioning-request",
-             "kqueue does not contain it, remove the check"],
-            id="kqueue does not contain the controller of a check",
+             "name it in admissionChecks.controllers"],
+            id="the controller of a check is switched off",
         ),
         pytest.param(
             checked("remote", "far"), "MultipleMultiKueueAdmissionChecks", ["far, remote", "keep one"],

@@ -78,7 +78,7 @@ FIELDS = {"admissionChecks": ["check"]}, {"admissionChecksStrategy": {"admission
     ("check", "level"),
     [
         (admission_check(names.MULTIKUEUE_CONTROLLER), "work"),
-        (admission_check(names.PROVISIONING_REQUEST_CONTROLLER), "work"),
+        (admission_check(names.PROVISIONING_REQUEST_CONTROLLER), None),
         (admission_check("example.com/budget", active="False"), "work"),
         (admission_check("example.com/budget"), None),
     ],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+# ---- Checks of built-in controllers ----------------------------------------------------------------------------------
+
 REASON_PENDING_DELAYED_TOPOLOGY_REQUESTS: Final = "PendingDelayedTopologyRequests"
 """The workload has quota, all checks are ready, and domains for its pods are not chosen yet."""
 DELAYED_PENDING: Final = "Pending"

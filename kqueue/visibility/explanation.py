@@ -520,9 +520,11 @@ def summary(state: State, shown: JSON) -> str:
             admitted = f"It is admitted by ClusterQueue {running['clusterQueue']}{_where(running)}"
             return f"{admitted}{_refused(running['podsNotRunning'])}" if "podsNotRunning" in running else admitted
         case State.RESERVED:
-            checks = ", ".join(check["name"] for check in shown.get("waitsForChecks", ())) or "none"
-            queue = shown["running"]["clusterQueue"]
-            return f"It has quota in ClusterQueue {queue} and waits for admission checks: {checks}"
+            checks = ", ".join(check["name"] for check in shown.get("waitsForChecks", ()))
+            quota = f"It has quota in ClusterQueue {shown['running']['clusterQueue']}"
+            if not checks:
+                return f"{quota} and waits for domains; its events say why none were found yet"
+            return f"{quota} and waits for admission checks: {checks}"
         case State.LEAVING:
             evicted = shown["evictions"]
             return f"It was evicted ({evicted['reason']}) and its pods are ending: {evicted['message']}"

@@ -593,6 +593,19 @@ async def test_one_that_has_quota_and_waits_for_checks_names_them(make: Callable
     assert answer["summary"] == "It has quota in ClusterQueue team and waits for admission checks: budget"
 
 
+async def test_one_whose_checks_are_ready_waits_for_domains(make: Callable[..., Desk]) -> None:
+    """Its nodes were made, and no domain has room yet."""
+    desk = make()
+    ready = {"name": "nodes", "state": "Ready", "message": "", "lastTransitionTime": "2025-12-31T00:00:00Z"}
+    status = reserved(condition("Admitted", "False"), admissionChecks=[ready])
+    status["admission"]["podSetAssignments"][0]["delayedTopologyRequest"] = "Pending"
+    desk.world.add(make_workload(status=status))
+    answer = await desk.ask()
+
+    assert answer["state"] == "Reserved"
+    assert answer["summary"].startswith("It has quota in ClusterQueue team and waits for domains")
+
+
 async def test_one_that_has_finished_says_how(make: Callable[..., Desk]) -> None:
     """It has nothing more to wait for."""
     desk = make()

@@ -155,6 +155,8 @@ KEPT_UNUSED: list[tuple[str, Callable[[Right], bool]]] = [
      lambda r: (r.resource, r.verb) == ("admissionchecks", "patch")),
     ("an AdmissionCheck without its controller gets a condition",
      lambda r: (r.resource, r.verb) == ("admissionchecks/status", "patch")),
+    ("nodes are requested where a ClusterQueue has a provisioning check",
+     lambda r: r.resource in ("provisioningrequests", "podtemplates") and r.verb in ("get", "create", "patch", "delete")),
     ("pods that run without quota are ended", lambda r: (r.resource, r.verb) == ("pods", "delete")),
     ("shown with fair sharing, and taken off without", lambda r: (r.resource, r.verb) == ("cohorts/status", "patch")),
     ("where managedJobsNamespaceSelector asks for labels", lambda r: (r.resource, r.verb) == ("namespaces", "get")),

@@ -11,8 +11,9 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
+from kqueue.api.provisioning_request_config import ProvisioningRequestConfig
 from kqueue.api.schema import KINDS
-from kqueue.api.wire import core
+from kqueue.api.wire import core, provisioning
 from kqueue.api.wire import kueue as wire
 from kqueue.controllers.watches import Watches
 
@@ -66,6 +67,12 @@ def differences(struct: type[msgspec.Struct], model: type[BaseModel], path: str)
 def test_a_watched_kind_is_in_step_with_its_model(kind: type[BaseModel]) -> None:
     """Every field that is read exists, under the same name and with the same default."""
     assert list(differences(getattr(wire, kind.__name__), kind, kind.__name__)) == []
+
+
+def test_the_config_of_provisioning_checks_is_in_step_with_its_model() -> None:
+    """It is watched only where the controller of the check runs."""
+    config = provisioning.ProvisioningRequestConfig
+    assert list(differences(config, ProvisioningRequestConfig, config.__name__)) == []
 
 
 def test_every_kind_with_a_struct_is_watched_and_compared() -> None:

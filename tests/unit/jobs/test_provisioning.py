@@ -376,7 +376,7 @@ def test_pods_get_the_request_and_the_labels_of_its_nodes() -> None:
     )
 
 
-OTHER_CLASS = {"provisioningClassName": "other"}
+OTHER_CLASS: dict[str, Any] = {"provisioningClassName": "other"}
 
 
 @pytest.mark.parametrize(

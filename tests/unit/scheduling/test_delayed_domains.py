@@ -34,7 +34,7 @@ def with_check(
     *workloads: Any,
     controller: str = PROVISIONING,
     on_flavors: tuple[str, ...] = (),
-    **cpus: int,
+    **cpus: Any,
 ) -> Any:
     """A world of hosts with these cpus, whose queue has check `nodes`, and Workloads that wait."""
     world = hospital(make, **cpus)

@@ -86,7 +86,7 @@
   resources: [jobsets/finalizers]
   verbs: [update]
 {{- end }}
-{{- if or (has "pod" .frameworks) (has "deployment" .frameworks) (has "statefulset" .frameworks) (has "scheduling.k8s.io/podgroup" .frameworks) (has "scheduling.x-k8s.io/podgroup" .frameworks) (has "kqueue.dev/coscheduling-labels" .frameworks) (has "scheduling.volcano.sh/podgroup" .frameworks) (has "kqueue.dev/batchprocess" .frameworks) }}
+{{- if or (has "pod" .frameworks) (has "deployment" .frameworks) (has "statefulset" .frameworks) (has "leaderworkerset.x-k8s.io/leaderworkerset" .frameworks) (has "scheduling.k8s.io/podgroup" .frameworks) (has "scheduling.x-k8s.io/podgroup" .frameworks) (has "kqueue.dev/coscheduling-labels" .frameworks) (has "scheduling.volcano.sh/podgroup" .frameworks) (has "kqueue.dev/batchprocess" .frameworks) }}
 - apiGroups: [""]
   resources: [pods/finalizers]
   verbs: [update]
@@ -97,6 +97,14 @@
   verbs: [get, list, watch]
 - apiGroups: [apps]
   resources: [statefulsets/finalizers]
+  verbs: [update]
+{{- end }}
+{{- if has "leaderworkerset.x-k8s.io/leaderworkerset" .frameworks }}
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets]
+  verbs: [get, list, watch]
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets/finalizers]
   verbs: [update]
 {{- end }}
 {{- if has "kubeflow.org/pytorchjob" .frameworks }}
@@ -145,6 +153,63 @@
   verbs: [get, list, watch, patch{{ if .deletes }}, delete{{ end }}]
 - apiGroups: [kubeflow.org]
   resources: [mpijobs/finalizers]
+  verbs: [update]
+{{- end }}
+{{- if has "trainer.kubeflow.org/trainjob" .frameworks }}
+- apiGroups: [trainer.kubeflow.org]
+  resources: [trainjobs]
+  verbs: [get, list, watch, patch{{ if .deletes }}, delete{{ end }}]
+- apiGroups: [trainer.kubeflow.org]
+  resources: [clustertrainingruntimes]
+  verbs: [get, list, watch]
+- apiGroups: [trainer.kubeflow.org]
+  resources: [trainingruntimes]
+  verbs: [get, list, watch]
+- apiGroups: [jobset.x-k8s.io]
+  resources: [jobsets]
+  verbs: [get, list, watch]
+- apiGroups: [trainer.kubeflow.org]
+  resources: [trainjobs/finalizers]
+  verbs: [update]
+{{- end }}
+{{- if has "ray.io/rayjob" .frameworks }}
+- apiGroups: [ray.io]
+  resources: [rayjobs]
+  verbs: [get, list, watch, patch{{ if .deletes }}, delete{{ end }}]
+- apiGroups: [ray.io]
+  resources: [rayjobs/finalizers]
+  verbs: [update]
+{{- end }}
+{{- if has "ray.io/raycluster" .frameworks }}
+- apiGroups: [ray.io]
+  resources: [rayclusters]
+  verbs: [get, list, watch, patch{{ if .deletes }}, delete{{ end }}]
+- apiGroups: [ray.io]
+  resources: [rayclusters/finalizers]
+  verbs: [update]
+{{- end }}
+{{- if has "ray.io/rayservice" .frameworks }}
+- apiGroups: [ray.io]
+  resources: [rayservices]
+  verbs: [get, list, watch, patch{{ if .deletes }}, delete{{ end }}]
+- apiGroups: [ray.io]
+  resources: [rayservices/finalizers]
+  verbs: [update]
+{{- end }}
+{{- if has "workload.codeflare.dev/appwrapper" .frameworks }}
+- apiGroups: [workload.codeflare.dev]
+  resources: [appwrappers]
+  verbs: [get, list, watch, patch{{ if .deletes }}, delete{{ end }}]
+- apiGroups: [workload.codeflare.dev]
+  resources: [appwrappers/finalizers]
+  verbs: [update]
+{{- end }}
+{{- if has "sparkoperator.k8s.io/sparkapplication" .frameworks }}
+- apiGroups: [sparkoperator.k8s.io]
+  resources: [sparkapplications]
+  verbs: [get, list, watch, patch{{ if .deletes }}, delete{{ end }}]
+- apiGroups: [sparkoperator.k8s.io]
+  resources: [sparkapplications/finalizers]
   verbs: [update]
 {{- end }}
 {{- end }}
@@ -236,6 +301,18 @@
 {{- end }}
 {{- end }}
 
+{{/* Objects that jobs of enabled kinds refer to, for webhooks: (dict "frameworks" list). */}}
+{{- define "kqueue.readOthers" -}}
+{{- if has "trainer.kubeflow.org/trainjob" .frameworks }}
+- apiGroups: [trainer.kubeflow.org]
+  resources: [clustertrainingruntimes]
+  verbs: [get]
+- apiGroups: [trainer.kubeflow.org]
+  resources: [trainingruntimes]
+  verbs: [get]
+{{- end }}
+{{- end }}
+
 {{/* Kinds whose objects are searched for leftovers before kqueue is removed. */}}
 {{- define "kqueue.startedKinds" -}}
 - apiGroups: [batch]
@@ -261,6 +338,24 @@
   verbs: [list]
 - apiGroups: [kubeflow.org]
   resources: [mpijobs]
+  verbs: [list]
+- apiGroups: [ray.io]
+  resources: [rayclusters]
+  verbs: [list]
+- apiGroups: [ray.io]
+  resources: [rayjobs]
+  verbs: [list]
+- apiGroups: [ray.io]
+  resources: [rayservices]
+  verbs: [list]
+- apiGroups: [trainer.kubeflow.org]
+  resources: [trainjobs]
+  verbs: [list]
+- apiGroups: [workload.codeflare.dev]
+  resources: [appwrappers]
+  verbs: [list]
+- apiGroups: [sparkoperator.k8s.io]
+  resources: [sparkapplications]
   verbs: [list]
 {{- end }}
 
